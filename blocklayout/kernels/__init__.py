@@ -1,0 +1,38 @@
+"""The values the planner sees: kernels, operators' answers about themselves, and recipes."""
+
+from blocklayout.kernels.kernel import Constant, Kernel, Program
+from blocklayout.kernels.operator import (
+    LAYOUT_NAMES,
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Operator,
+    PostOpUse,
+    Problem,
+    Role,
+    TensorInfo,
+    Wish,
+    wished_desc,
+)
+from blocklayout.kernels.recipe import Recipe, RecipeStep
+from blocklayout.kernels.value import Value
+
+__all__ = [
+    "LAYOUT_NAMES",
+    "BaseOperator",
+    "Constant",
+    "Kernel",
+    "Lowered",
+    "NodeInfo",
+    "Operator",
+    "PostOpUse",
+    "Problem",
+    "Program",
+    "Recipe",
+    "RecipeStep",
+    "Role",
+    "TensorInfo",
+    "Value",
+    "Wish",
+    "wished_desc",
+]

@@ -1,0 +1,61 @@
+"""Kernels: the network as units of work, in the order they run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from blocklayout.kernels.operator import Operator
+    from blocklayout.kernels.value import Value
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """An array that is known before the network runs.
+
+    Attributes:
+        name: The initializer it comes from, or ``kernel.argument`` where it was computed.
+        array: The contents; any strides.
+    """
+
+    name: str
+    array: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One unit of work: an operator, its sources and its destination.
+
+    Attributes:
+        name: The main node's name, else its op type and index (``conv_3``).
+        sources: Values computed at run time, by argument.
+        constants: By argument.
+        dst: The value it computes.
+        nodes: Names of the model's nodes it stands for.
+    """
+
+    name: str
+    operator: Operator
+    sources: tuple[tuple[str, Value], ...]
+    constants: tuple[tuple[str, Constant], ...]
+    dst: Value
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A network lowered to kernels, in topological order.
+
+    Attributes:
+        name: The model's name.
+        inputs: What the caller feeds, in the model's order.
+        outputs: What the caller gets; a constant or an input may be among them.
+    """
+
+    name: str
+    kernels: tuple[Kernel, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]

@@ -1,0 +1,224 @@
+"""What an operator answers about itself, so that the planner never asks its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from blocklayout.layout import MemoryDesc
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from blocklayout.dnnl import Attr, Desc, PostOp
+    from blocklayout.kernels.recipe import Recipe
+    from blocklayout.kernels.value import Value
+
+
+class Role(StrEnum):
+    """How an operator relates to the layouts around it."""
+
+    CHOOSER = "chooser"
+    """Has a favourite layout and is worth a reorder: convolution, matmul, inner product."""
+    FOLLOWER = "follower"
+    """Takes the layout that comes: eltwise, binary, pooling, concat."""
+    VIEW = "view"
+    """Moves no byte: new metadata over the same buffer."""
+
+
+@dataclass(frozen=True)
+class NodeInfo:
+    """A node of the model as an operator reads it.
+
+    Attributes:
+        name: For error messages: the node's own name, else ``conv_3`` and the like.
+        inputs: In ONNX order; ``None`` where an optional input is absent.
+        outputs: In ONNX order, those that somebody reads; ``None`` for the others.
+        opset: Version of the default operator set.
+    """
+
+    name: str
+    op_type: str
+    attrs: Mapping[str, Any]
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...]
+    opset: int
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """An operator bound to its arguments.
+
+    Attributes:
+        operator: Its attributes, validated.
+        sources: Values computed at run time, by argument (``src``; ``src_0``, ``src_1`` ...).
+        constants: Arrays known now, by argument (``weights``, ``bias`` ...); any strides.
+    """
+
+    operator: Operator
+    sources: Mapping[str, Value]
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """Extents and data type of one argument, before it has a layout."""
+
+    dims: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One kernel's arguments as the planner computes them: internal data types, no layouts.
+
+    Attributes:
+        sources: Activations, by argument.
+        constants: Constants, by argument. Weights have the data type of the sources;
+            vectors (bias, mean, variance, scale, shift) are always f32.
+        dst: The result.
+        n_threads: Threads that will run it.
+    """
+
+    sources: Mapping[str, TensorInfo]
+    constants: Mapping[str, TensorInfo]
+    dst: TensorInfo
+    n_threads: int
+
+
+LAYOUT_NAMES = ("any", "plain", "channels_last", "blocked8", "blocked16")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Layouts somebody would like a kernel to have.
+
+    Attributes:
+        src: One of ``LAYOUT_NAMES``, a oneDNN tag of the argument's rank, or an exact descriptor.
+        dst: Likewise.
+        prop_kind: What ``any`` proposes depends on it.
+    """
+
+    src: str | MemoryDesc
+    dst: str | MemoryDesc
+    prop_kind: str = "forward_inference"
+
+    def src_desc(self, info: TensorInfo) -> Desc:
+        """The descriptor wished for a source of these extents."""
+        return wished_desc(self.src, info)
+
+    def dst_desc(self, info: TensorInfo) -> Desc:
+        """The descriptor wished for a destination of these extents."""
+        return wished_desc(self.dst, info)
+
+
+def wished_desc(layout: str | MemoryDesc, info: TensorInfo) -> Desc:
+    """The descriptor that ``layout`` means for these extents.
+
+    A name whose format does not exist at this rank (channels-last of a matrix) means plain.
+    A descriptor of other extents (a broadcast operand, an image before pooling) lends its
+    order of dimensions and its blocks.
+
+    Raises:
+        LayoutError: A tag of another rank.
+    """
+    from blocklayout.dnnl import AnyDesc
+
+    if layout == "any":
+        return AnyDesc(info.dims, info.dtype)
+    if isinstance(layout, MemoryDesc):
+        if layout.dims == info.dims and layout.dtype == info.dtype:
+            return layout
+        return layout.resized(info.dims, info.dtype)
+    return MemoryDesc(info.dims, info.dtype, _tag_of_name(layout, len(info.dims)))
+
+
+def _tag_of_name(layout: str, ndims: int) -> str:
+    letters = "abcdefghijkl"[:ndims]
+    if layout not in LAYOUT_NAMES:
+        return layout
+    if layout == "plain" or not 3 <= ndims <= 5:
+        return letters
+    if layout == "channels_last":
+        return letters[0] + letters[2:] + "b"
+    return "aB" + letters[2:] + layout.removeprefix("blocked") + "b"
+
+
+@dataclass(frozen=True)
+class PostOpUse:
+    """How an operator joins the primitive that computes one of its sources.
+
+    Attributes:
+        post_op: What the primitive does to its destination; for a binary its ``src1`` is
+            filled in by whoever knows the destination's layout.
+        operand: The operator's argument that the post-op reads (a binary's other source).
+        is_sum: The post-op adds ``operand`` and may do so in place, onto the destination.
+    """
+
+    post_op: PostOp
+    operand: str | None = None
+    is_sum: bool = False
+
+
+class Operator(Protocol):
+    """One ONNX operator with its attributes: a frozen dataclass in ``ops/``.
+
+    Implement it by deriving from :class:`BaseOperator`, which answers "no" to what is optional.
+    """
+
+    op_types: ClassVar[tuple[str, ...]]
+    role: ClassVar[Role]
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        """Validate a node and bind its arguments.
+
+        Raises:
+            ModelError: The node contradicts the operator's specification.
+            UnsupportedError: It is valid but no primitive computes it.
+        """
+        ...
+
+    def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
+        """The primitives that would compute ``problem`` as wished; ``None`` if there are none."""
+        ...
+
+    def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
+        """This operator as a post-op of the primitive that computes its source ``arg``."""
+        ...
+
+    def through(self, desc: MemoryDesc) -> MemoryDesc | None:
+        """A view's descriptor over the bytes of ``desc``; ``None`` where bytes would have to move."""
+        ...
+
+
+@dataclass(frozen=True)
+class BaseOperator:
+    """Derive from this: an operator that is no post-op, no view, and has no primitive."""
+
+    op_types: ClassVar[tuple[str, ...]] = ()
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        raise NotImplementedError
+
+    def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
+        del problem, wish, attr
+        return None
+
+    def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
+        del arg, problem
+        return None
+
+    def through(self, desc: MemoryDesc) -> MemoryDesc | None:
+        del desc
+        return None
+
+    def bind(self, sources: Mapping[str, Value], constants: Mapping[str, np.ndarray] | None = None) -> Lowered:
+        """This operator with its arguments."""
+        return Lowered(self, dict(sources), dict(constants or {}))
+
+

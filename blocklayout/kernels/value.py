@@ -1,0 +1,32 @@
+"""Values: the tensors a network computes, before any of them has a layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A named tensor of the network; two values are equal only if they are the same object.
+
+    Attributes:
+        name: The model's own name for it.
+        shape: Logical extents; every extent is known.
+        dtype: ``f32``, ``s32``, ...; beyond oneDNN's data types also ``s64`` and ``bool``,
+            which only shape arithmetic uses.
+        data: The contents, if it is a constant.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    data: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the contents are known before the network runs."""
+        return self.data is not None
