@@ -1,0 +1,94 @@
+"""blocklayout runs convolutional networks on CPUs and chooses every tensor's memory layout.
+
+Importing it loads nothing but this file: each name below is fetched from its home at first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from blocklayout import dnnl as dnnl
+    from blocklayout.api import load as load
+    from blocklayout.api import save as save
+    from blocklayout.errors import BlockLayoutError as BlockLayoutError
+    from blocklayout.errors import DnnlError as DnnlError
+    from blocklayout.errors import InputError as InputError
+    from blocklayout.errors import InvalidArgumentsError as InvalidArgumentsError
+    from blocklayout.errors import LayoutError as LayoutError
+    from blocklayout.errors import ModelError as ModelError
+    from blocklayout.errors import OutOfMemoryError as OutOfMemoryError
+    from blocklayout.errors import PlanError as PlanError
+    from blocklayout.errors import UnimplementedError as UnimplementedError
+    from blocklayout.errors import UnsupportedError as UnsupportedError
+    from blocklayout.layout import FormatTag as FormatTag
+    from blocklayout.layout import Layout as Layout
+    from blocklayout.layout import MemoryDesc as MemoryDesc
+    from blocklayout.model import Builder as Builder
+    from blocklayout.plan import Plan as Plan
+    from blocklayout.runtime import Session as Session
+    from blocklayout.tensor import Tensor as Tensor
+    from blocklayout.tensor import reorder as reorder
+
+    __version__: str
+
+_NAMES_BY_HOME = {
+    "api": ("load", "save"),
+    "errors": (
+        "BlockLayoutError",
+        "DnnlError",
+        "InputError",
+        "InvalidArgumentsError",
+        "LayoutError",
+        "ModelError",
+        "OutOfMemoryError",
+        "PlanError",
+        "UnimplementedError",
+        "UnsupportedError",
+    ),
+    "layout": ("FormatTag", "Layout", "MemoryDesc"),
+    "model": ("Builder",),
+    "plan": ("Plan",),
+    "runtime": ("Session",),
+    "tensor": ("Tensor", "reorder"),
+}
+_HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES_BY_HOME.items() for name in names}
+
+__all__ = [  # noqa: PLE0604 - strings all, and a test compares them with the imports above
+    "__version__",
+    "dnnl",
+    *_HOMES,
+]
+
+
+def _fetch(name: str) -> Any:
+    if name == "__version__":
+        return _installed_version()
+    if name == "dnnl":
+        return importlib.import_module("blocklayout.dnnl")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'blocklayout' has no attribute {name!r}")
+
+
+if not TYPE_CHECKING:  # a type checker that saw it would believe in any name
+
+    def __getattr__(name: str) -> Any:
+        """Fetch a public name from its home, once."""
+        globals()[name] = value = _fetch(name)
+        return value
+
+
+def __dir__() -> list[str]:
+    """The public names, fetched or not."""
+    return sorted({*globals(), *__all__})
+
+
+def _installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # 20 ms
+
+    try:
+        return version("blocklayout")
+    except PackageNotFoundError:  # a checkout on sys.path
+        return "0+unknown"
