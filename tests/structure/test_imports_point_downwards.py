@@ -1,0 +1,92 @@
+"""An import points to a lower layer, and each foreign library has its place."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.structure.tree import PACKAGE, ROOT, imports, modules, relative
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Lowest first; what shares a level is in the order in which one may use the other.
+LEVELS = (
+    ("errors", "dtypes"),
+    ("layout",),
+    ("dnnl",),
+    ("kernels", "tensor"),
+    ("ops",),
+    ("model", "zoo"),
+    ("plan",),
+    ("runtime",),
+    ("api", "inspector", "onnx_backend", "eager", "__init__", "cli", "__main__"),
+)
+ORDER = [unit for level in LEVELS for unit in level]
+
+# Who may import what that is not ours, where design gives it a place.
+HOMES = {
+    "cffi": {"dnnl"},
+    "onnx": {"model", "zoo", "onnx_backend"},
+    "google": set[str](),
+    "rich": {"inspector", "cli"},
+}
+
+
+def unit_of(path: Path) -> str:
+    """The package or top-level module that a file belongs to: its place in the layers."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def unit_of_import(target: str) -> str:
+    return [*target.split("."), "__init__"][1]
+
+
+def test_every_module_has_a_level() -> None:
+    homeless = {unit_of(path) for path in modules()} - set(ORDER)
+    assert not homeless, f"no level for {homeless}: give each its place in LEVELS"
+
+
+@pytest.mark.parametrize("path", modules(), ids=relative)
+def test_imports_point_downwards(path: Path) -> None:
+    unit = unit_of(path)
+    upward = [
+        f"{relative(path)}:{found.line} imports {found.target}"
+        for found in imports(path)
+        if found.target.split(".")[0] == "blocklayout"
+        and unit_of_import(found.target) != unit
+        and ORDER.index(unit_of_import(found.target)) > ORDER.index(unit)
+    ]
+    assert not upward, upward
+
+
+@pytest.mark.parametrize("path", modules(), ids=relative)
+def test_foreign_libraries_stay_in_their_place(path: Path) -> None:
+    strayed = [
+        f"{relative(path)}:{found.line} imports {found.target}"
+        for found in imports(path)
+        if unit_of(path) not in HOMES.get(found.target.split(".")[0], {unit_of(path)})
+    ]
+    assert not strayed, strayed
+
+
+def test_the_package_imports_only_what_it_depends_on() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {requirement.split(">")[0].split("=")[0].strip() for requirement in project["dependencies"]}
+    known = declared | sys.stdlib_module_names | {"blocklayout"}
+    unknown = {
+        f"{relative(path)}:{found.line} imports {found.target}"
+        for path in modules()
+        for found in imports(path)
+        if found.target.split(".")[0] not in known
+    }
+    assert not unknown, unknown
+
+
+def test_peers_are_no_dependencies() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    peers = ("onnxruntime", "openvino", "torch", "scikit-learn")
+    assert not [requirement for requirement in project["dependencies"] if requirement.startswith(peers)]
