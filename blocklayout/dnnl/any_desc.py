@@ -1,0 +1,28 @@
+"""A descriptor whose layout is left to the primitive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class AnyDesc:
+    """Extents and data type without a layout; a primitive descriptor made with it proposes one.
+
+    Attributes:
+        dims: Logical extents in elements.
+        dtype: Data type, such as ``f32``.
+
+    Example:
+        >>> AnyDesc((1, 64, 56, 56), "f32")
+        AnyDesc(dims=(1, 64, 56, 56), dtype='f32')
+    """
+
+    dims: tuple[int, ...]
+    dtype: str = "f32"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dims", tuple(int(extent) for extent in self.dims))
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {'x'.join(map(str, self.dims))} any"

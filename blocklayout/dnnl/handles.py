@@ -1,0 +1,72 @@
+"""Handles this process owns in the C library: each is destroyed exactly once, and can be counted."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from blocklayout.dnnl import library, status
+from blocklayout.dnnl._abi import ffi
+
+KINDS = ("engine", "stream", "memory_desc", "memory", "primitive_attr", "post_ops", "primitive_desc", "primitive")
+
+_live: dict[str, set[int]] = {kind: set() for kind in KINDS}  # adding to and discarding from a set is atomic
+
+
+class Handle:
+    """One owned C object, destroyed when this object goes or at ``destroy``, whichever is first.
+
+    Attributes:
+        kind: One of ``KINDS``.
+        c: The C pointer. Whoever keeps it keeps this object too.
+    """
+
+    __slots__ = ("__weakref__", "_finalizer", "c", "keep", "kind")
+
+    def __init__(self, kind: str, c: Any, keep: object = None) -> None:
+        self.kind = kind
+        self.c = c
+        self.keep = keep
+        address = int(ffi.cast("uintptr_t", c))
+        _live[kind].add(address)
+        self._finalizer = weakref.finalize(self, _destroy, kind, c, address, keep)
+        self._finalizer.atexit = False  # the process's end frees everything, and the library may be gone by then
+
+    def destroy(self) -> None:
+        """Destroys the C object now; a second call does nothing."""
+        self._finalizer()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the C object still exists."""
+        return self._finalizer.alive
+
+
+def _destroy(kind: str, c: Any, address: int, keep: object) -> None:
+    """Takes ``keep`` only so that what the C object refers to outlives it."""
+    _live[kind].discard(address)  # first: the library may give the address to another thread at once
+    getattr(library.load(), f"dnnl_{kind}_destroy")(c)
+    del keep
+
+
+def create(kind: str, function: str, *c_args: Any, subject: object = None, keep: object = None) -> Handle:
+    """Calls a C function whose first argument receives a new handle.
+
+    Args:
+        kind: One of ``KINDS``.
+        function: The C function; all of them take the place for the handle first.
+        c_args: The other arguments.
+        subject: What the handle is for, shown if the call fails.
+        keep: Whatever must live as long as the C object.
+
+    Raises:
+        DnnlError: The call failed.
+    """
+    c_place = ffi.new(f"dnnl_{kind}_t *")
+    status.call(function, c_place, *c_args, subject=subject)
+    return Handle(kind, c_place[0], keep)
+
+
+def live_handles() -> dict[str, int]:
+    """How many C objects of each kind are alive, engines, streams and cached descriptors included."""
+    return {kind: len(addresses) for kind, addresses in _live.items()}

@@ -1,0 +1,162 @@
+"""The loaded oneDNN library: found and loaded once, at the first call that needs it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.dnnl import enums
+from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.find_library import VARIABLE, find_library
+from blocklayout.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MAJOR = 3
+_RUNTIMES = {0: "none", 1: "sequential", 2: "OpenMP", 4: "TBB", 8: "threadpool"}
+_USABLE_RUNTIMES = (1, 2)
+_TAGS_BOUND = 10_000  # a library that names no last tag must not keep us for ever
+
+_lock = threading.Lock()
+_loaded: Any = None
+
+
+def load() -> Any:
+    """The library's functions; the first call finds, loads and checks the library.
+
+    Raises:
+        UnsupportedError: It cannot be used here; the message says why and what would help.
+    """
+    if _loaded is not None:
+        return _loaded
+    return _load_once()
+
+
+def is_loaded() -> bool:
+    """Whether the library has been loaded."""
+    return _loaded is not None
+
+
+def _load_once() -> Any:
+    global _loaded
+    with _lock:
+        if _loaded is None:
+            path = find_library()
+            c_library = _open(path)
+            _check_version(c_library, path)
+            # Specs are the key of our own caches; the library's would keep what they have let go.
+            c_library.dnnl_set_primitive_cache_capacity(0)
+            _loaded = c_library
+        return _loaded
+
+
+def _forget_lock() -> None:
+    """In a child: the lock may have been held by a thread that does not exist here."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)
+
+
+def _open(path: Path) -> Any:
+    try:
+        return ffi.dlopen(str(path))
+    except OSError as error:
+        raise UnsupportedError(_loading_failure(path, str(error))) from error
+
+
+def _loading_failure(path: Path, reason: str) -> str:
+    if "libgomp.so" in reason:
+        return (
+            f"{path} needs libgomp.so.1, the GNU OpenMP runtime, and this system has none: install the system "
+            f"package libgomp1 (Debian, Ubuntu: 'apt-get install libgomp1') or libgomp (Fedora, RHEL: "
+            f"'dnf install libgomp')"
+        )
+    if "libstdc++" in reason or "libgcc_s" in reason:
+        return (
+            f"{path} needs the C++ runtime, and this system has none: install the system package libstdc++6 "
+            f"(Debian, Ubuntu) or libstdc++ (Fedora, RHEL); the loader said: {reason}"
+        )
+    if any(sign in reason for sign in ("ELF", "Exec format", "file too short", "mach-o")):
+        return (
+            f"{path} is no library for this platform; set {VARIABLE} to a oneDNN 3.x built for it; "
+            f"the loader said: {reason}"
+        )
+    return f"{path} cannot be loaded: {reason}"
+
+
+def _check_version(c_library: Any, path: Path) -> None:
+    needed = f"set {VARIABLE} to a oneDNN 3.x whose CPU runtime is OpenMP or sequential, or unset it"
+    try:
+        c_version = c_library.dnnl_version()
+    except AttributeError:
+        raise UnsupportedError(f"{path} is not oneDNN: it has no dnnl_version; {needed}") from None
+    if c_version.major != _MAJOR:
+        found = f"{c_version.major}.{c_version.minor}.{c_version.patch}"
+        raise UnsupportedError(f"{path} is oneDNN {found}, and this package needs {_MAJOR}.x; {needed}")
+    if c_version.cpu_runtime not in _USABLE_RUNTIMES:
+        runtime = _RUNTIMES.get(c_version.cpu_runtime, str(c_version.cpu_runtime))
+        raise UnsupportedError(f"{path} runs its threads by {runtime}, which this package cannot drive; {needed}")
+
+
+def version() -> tuple[int, int, int]:
+    """The loaded library's version.
+
+    Example:
+        >>> version()[0]
+        3
+    """
+    c_version = load().dnnl_version()
+    return c_version.major, c_version.minor, c_version.patch
+
+
+def version_hash() -> str:
+    """The commit the loaded library was built from."""
+    return ffi.string(load().dnnl_version().hash).decode()
+
+
+def is_sequential() -> bool:
+    """Whether the loaded library was built without threads."""
+    return bool(load().dnnl_version().cpu_runtime == ffi.integer_const("DNNL_RUNTIME_SEQ"))
+
+
+@cache
+def isa() -> str:
+    """The instruction set the library uses: this CPU's best, or what ``ONEDNN_MAX_CPU_ISA`` allows.
+
+    Such as ``avx2``, ``avx512_core`` or ``avx512_core_amx``.
+    """
+    return enums.name("cpu_isa", load().dnnl_get_effective_cpu_isa())
+
+
+def has_bf16() -> bool:
+    """Whether the library computes in bf16 here: from AVX-512 on, or with AVX2-VNNI-2.
+
+    Source: "Data Types", oneDNN developer guide, v3.2.
+    """
+    bits = load().dnnl_get_effective_cpu_isa()
+    known = enums.values("cpu_isa")
+    return any(bits & known[name] == known[name] for name in ("avx512_core", "avx2_vnni_2"))
+
+
+@cache
+def fmt_tag_names() -> tuple[str, ...]:
+    """The names of the loaded library's format tags, by value; the first two are ``undef`` and ``any``.
+
+    Example:
+        >>> fmt_tag_names()[:6]
+        ('undef', 'any', 'a', 'ab', 'abc', 'abcd')
+    """
+    c_library = load()
+    names: list[str] = []
+    while len(names) < _TAGS_BOUND:
+        name = ffi.string(c_library.dnnl_fmt_tag2str(len(names))).decode()
+        if name in ("format_tag_last", "unknown fmt_tag"):
+            break
+        names.append(name)
+    return tuple(names)
