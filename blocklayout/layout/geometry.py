@@ -1,0 +1,162 @@
+"""The arithmetic of a layout: padded extents, dense strides, spans, and what cannot exist.
+
+Source: ``memory_desc_wrapper``, ``memory_desc_strides_check`` and ``fill_blocked``, oneDNN v3.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+from blocklayout.errors import LayoutError
+from blocklayout.layout.names import MAX_NDIMS
+from blocklayout.layout.tag import FormatTag, block_sizes, check_blocks
+
+MAX_NBYTES = 2**63 - 1
+"""Sizes and offsets are signed 64-bit numbers in oneDNN."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where elements lie: steps between outermost blocks, and the blocks inside.
+
+    Attributes:
+        strides: Elements between neighbouring outermost blocks of each logical dimension.
+        inner_blks: Sizes of the blocks from the outermost to the innermost, in elements.
+        inner_idxs: The dimension that each block was cut out of.
+    """
+
+    strides: tuple[int, ...]
+    inner_blks: tuple[int, ...] = ()
+    inner_idxs: tuple[int, ...] = ()
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Elements of each dimension inside one block; 1 where it has none."""
+        return _block_sizes(self.inner_blks, self.inner_idxs, len(self.strides))
+
+
+_block_sizes = lru_cache(maxsize=4096)(block_sizes)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A layout put to extents: all of a descriptor but its data type and its name.
+
+    Attributes:
+        padded_dims: Extents with padding; those of a sub-memory may end inside a block.
+        offset: Elements before the first one.
+    """
+
+    dims: tuple[int, ...]
+    padded_dims: tuple[int, ...]
+    layout: Layout
+    offset: int = 0
+
+    @property
+    def outer_dims(self) -> tuple[int, ...]:
+        """Outermost blocks of each dimension."""
+        blocks = self.layout.blocks
+        return tuple(-(-extent // block) for extent, block in zip(self.padded_dims, blocks, strict=True))
+
+    def last_address(self) -> int:
+        """The largest offset that an element or its padding has; -1 without elements."""
+        if 0 in self.dims:
+            return -1
+        steps = sum((n - 1) * stride for n, stride in zip(self.outer_dims, self.layout.strides, strict=True))
+        return self.offset + steps + prod(self.layout.inner_blks) - 1
+
+    def n_stored(self) -> int:
+        """Elements that a buffer must hold: oneDNN's count at offset 0, else up to the last address."""
+        if 0 in self.dims:
+            return 0
+        if self.offset:
+            return self.last_address() + 1
+        span = 1
+        for n, stride in zip(self.outer_dims, self.layout.strides, strict=True):
+            span = max(span, n * (1 if n == 1 else stride))
+        if span == 1:
+            return prod(self.layout.inner_blks)
+        return span
+
+
+def check_dims(dims: tuple[int, ...]) -> None:
+    """Refuse extents that no descriptor has.
+
+    Raises:
+        LayoutError: No dimension, more than 12, or a negative extent.
+    """
+    if not 1 <= len(dims) <= MAX_NDIMS:
+        raise LayoutError(
+            f"dims {dims} has {len(dims)} dimensions; a descriptor has 1 to {MAX_NDIMS} (a scalar is (1,))"
+        )
+    if min(dims) < 0:
+        raise LayoutError(f"dims {dims} has a negative extent; extents are 0 or more")
+
+
+def padded(dims: tuple[int, ...], blocks: tuple[int, ...]) -> tuple[int, ...]:
+    """Extents rounded up to whole blocks.
+
+    Example:
+        >>> padded((2, 17, 5, 4), (1, 8, 1, 1))
+        (2, 24, 5, 4)
+    """
+    return tuple(-(-extent // block) * block for extent, block in zip(dims, blocks, strict=True))
+
+
+def place_dense(dims: tuple[int, ...], tag: FormatTag) -> Placement:
+    """The densest placement of ``dims`` in the order and blocks of ``tag``.
+
+    Raises:
+        LayoutError: ``dims`` and ``tag`` differ in rank.
+    """
+    if len(dims) != tag.ndims:
+        raise LayoutError(f"tag {tag} lays out {tag.ndims} dimensions, dims {dims} has {len(dims)}")
+    blocks = block_sizes(tag.inner_blks, tag.inner_idxs, tag.ndims)
+    padded_dims = padded(dims, blocks)
+    strides = [0] * tag.ndims
+    step = prod(tag.inner_blks)
+    for dim in reversed(tag.order):
+        strides[dim] = step
+        step *= padded_dims[dim] // blocks[dim] or 1
+    return Placement(dims, padded_dims, Layout(tuple(strides), tag.inner_blks, tag.inner_idxs))
+
+
+def place_strided(dims: tuple[int, ...], layout: Layout, offset: int) -> Placement:
+    """``dims`` laid out with explicit strides.
+
+    Raises:
+        LayoutError: Another rank, a negative stride or offset, a block on a missing dimension,
+            or two elements at one address.
+    """
+    strides = layout.strides
+    if len(strides) != len(dims):
+        raise LayoutError(f"strides {strides} has {len(strides)} dimensions, dims {dims} has {len(dims)}")
+    if min(strides) < 0:
+        raise LayoutError(f"strides {strides} has a negative step; copy the array first, with numpy.ascontiguousarray")
+    if offset < 0:
+        raise LayoutError(f"offset {offset} is negative; it counts the elements before the first one")
+    check_blocks(layout.inner_blks, layout.inner_idxs, len(dims))
+    placement = Placement(dims, padded(dims, layout.blocks), layout, offset)
+    _check_overlap(placement)
+    return placement
+
+
+def _check_overlap(placement: Placement) -> None:
+    """oneDNN's rule: sorted by stride, each step clears all that lies inside it; stride 0 repeats."""
+    if 0 in placement.dims:
+        return
+    least = prod(placement.layout.inner_blks)
+    steps = sorted(
+        (s, n, d) for d, (s, n) in enumerate(zip(placement.layout.strides, placement.outer_dims, strict=True))
+    )
+    for stride, extent, dim in steps:
+        if stride == 0 or extent == 1:
+            continue
+        if stride < least:
+            raise LayoutError(
+                f"strides {placement.layout.strides} put two elements of dims {placement.dims} at one address: "
+                f"dimension {dim} steps by {stride}, which must be at least {least} (or 0, to repeat a source)"
+            )
+        least = stride * extent

@@ -1,0 +1,153 @@
+"""Moving values into and out of a layout, by transposed views and never element by element."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from blocklayout.dtypes import from_numpy, to_numpy
+from blocklayout.errors import LayoutError
+from blocklayout.layout.addresses import all_offsets
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from blocklayout.layout.desc import MemoryDesc
+
+
+def pack(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+    """The bytes of ``array`` in the layout ``desc``, padding zero.
+
+    Args:
+        array: Values of the descriptor's shape and data type; any strides, either byte order.
+        desc: The layout to fill.
+
+    Returns:
+        One-dimensional, of the same data type, ``desc.nbytes`` long.
+
+    Raises:
+        LayoutError: Another shape or data type, or a layout that repeats elements.
+
+    Example:
+        >>> import numpy as np
+        >>> from blocklayout.layout import MemoryDesc
+        >>> pack(np.arange(6, dtype="f4").reshape(1, 3, 1, 2), MemoryDesc((1, 3, 1, 2), "f32", "nChw4c"))
+        array([0., 2., 4., 0., 1., 3., 5., 0.], dtype=float32)
+    """
+    array = np.asarray(array)
+    if array.shape != desc.dims:
+        raise LayoutError(f"an array of shape {array.shape} does not fill {desc}; its dims are {desc.dims}")
+    if from_numpy(array.dtype) != desc.dtype:
+        raise LayoutError(f"an array of {array.dtype.name} does not fill {desc}; convert with .astype first")
+    _check_single(desc)
+    buffer = np.zeros(desc.nbytes // desc.itemsize, dtype=to_numpy(desc.dtype))
+    if array.size == 0:
+        return buffer
+    if _ends_inside_a_block(desc):
+        buffer[all_offsets(desc.placement)] = array
+        return buffer
+    target = blocked_view(buffer, desc)
+    target[...] = _split(_zero_padded(array, desc), desc)
+    return buffer
+
+
+def unpack(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+    """The values that ``buffer`` holds in the layout ``desc``: a fresh array in row-major order.
+
+    Args:
+        buffer: Contiguous bytes, or elements of the descriptor's data type; at least ``desc.nbytes`` long
+            (a strided one may end at its last element).
+        desc: How the buffer is laid out.
+
+    Raises:
+        LayoutError: The buffer is too short, not contiguous, or of another data type.
+    """
+    elements = as_elements(buffer, desc)
+    if 0 in desc.dims:
+        return np.empty(desc.dims, dtype=elements.dtype)
+    if _ends_inside_a_block(desc):
+        return elements[all_offsets(desc.placement)]
+    values = _joined(blocked_view(elements, desc), desc)
+    return np.array(values[tuple(slice(extent) for extent in desc.dims)], order="C")
+
+
+def as_elements(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+    """``buffer`` as a flat array of the descriptor's elements; no byte is copied.
+
+    Raises:
+        LayoutError: The buffer is too short, not contiguous, or of another data type.
+    """
+    flat = np.asarray(buffer)
+    dtype = to_numpy(desc.dtype)
+    if not flat.flags.c_contiguous:
+        raise LayoutError("a buffer must be contiguous; copy it with numpy.ascontiguousarray")
+    flat = flat.reshape(-1)
+    if flat.dtype != dtype and flat.dtype not in (np.dtype(np.uint8), np.dtype(np.int8)):
+        raise LayoutError(f"a buffer of {flat.dtype} does not hold {desc}; give {dtype} or uint8")
+    if flat.dtype != dtype:
+        flat = flat[: flat.nbytes // dtype.itemsize * dtype.itemsize].view(dtype)
+    needed = desc.placement.last_address() + 1
+    if flat.size < needed:
+        raise LayoutError(
+            f"a buffer of {flat.nbytes} bytes is too short for {desc}: {needed * dtype.itemsize} are read"
+        )
+    return flat
+
+
+def blocked_view(elements: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+    """A view of ``elements`` with one axis per outermost block count, then one per inner block."""
+    size = elements.dtype.itemsize
+    layout = desc.layout
+    inner_steps = [prod(layout.inner_blks[axis + 1 :]) for axis in range(len(layout.inner_blks))]
+    return as_strided(
+        elements[desc.offset0 :],
+        shape=(*desc.placement.outer_dims, *layout.inner_blks),
+        strides=tuple(step * size for step in (*layout.strides, *inner_steps)),
+    )
+
+
+def _check_single(desc: MemoryDesc) -> None:
+    for stride, extent in zip(desc.strides, desc.placement.outer_dims, strict=True):
+        if stride == 0 and extent > 1:
+            raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not filled")
+
+
+def _ends_inside_a_block(desc: MemoryDesc) -> bool:
+    return any(extent % block for extent, block in zip(desc.padded_dims, desc.layout.blocks, strict=True))
+
+
+def _zero_padded(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+    if desc.padded_dims == desc.dims:
+        return array
+    room = np.zeros(desc.padded_dims, dtype=array.dtype)
+    room[tuple(slice(extent) for extent in desc.dims)] = array
+    return room
+
+
+def _axes(desc: MemoryDesc) -> tuple[list[int], list[int]]:
+    """Split shape, dimension by dimension, and the axes of it in memory's order."""
+    layout = desc.layout
+    shape: list[int] = []
+    outer: list[int] = []
+    inner = [0] * len(layout.inner_blks)
+    for dim, extent in enumerate(desc.placement.outer_dims):
+        outer.append(len(shape))
+        shape.append(extent)
+        for axis, (blk, idx) in enumerate(zip(layout.inner_blks, layout.inner_idxs, strict=True)):
+            if idx == dim:
+                inner[axis] = len(shape)
+                shape.append(blk)
+    return shape, outer + inner
+
+
+def _split(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+    shape, axes = _axes(desc)
+    return array.reshape(shape).transpose(axes)
+
+
+def _joined(view: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+    _, axes = _axes(desc)
+    return view.transpose(np.argsort(axes)).reshape(desc.padded_dims)

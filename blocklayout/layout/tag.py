@@ -1,0 +1,209 @@
+"""Format tags: the order of dimensions and the blocks inside, as oneDNN spells them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import prod
+
+from blocklayout.errors import LayoutError
+from blocklayout.layout.names import (
+    IRREGULAR,
+    LETTERS,
+    MAX_NDIMS,
+    WORD_OF_LETTERS,
+    closest_tags,
+    role_word,
+)
+
+_TAG = re.compile(r"([A-Za-z]+)((?:[1-9][0-9]*[a-z])*)")
+_BLOCK = re.compile(r"([0-9]+)([a-z])")
+
+
+@dataclass(frozen=True)
+class FormatTag:
+    """An order of dimensions with the blocks cut out of them.
+
+    Dimensions are logical: for activations 0 is the batch and 1 the channels, wherever they lie.
+
+    Attributes:
+        order: Dimensions from the outermost to the innermost, blocks left aside.
+        inner_blks: Sizes of the blocks from the outermost to the innermost, in elements.
+        inner_idxs: The dimension that each block was cut out of.
+        given: The spelling it came in; empty if it was computed. Takes no part in equality.
+
+    Example:
+        >>> tag = FormatTag.parse("nChw16c")
+        >>> tag.order, tag.inner_blks, tag.inner_idxs
+        ((0, 1, 2, 3), (16,), (1,))
+        >>> tag.canonical, FormatTag.parse("aBcd16b").named("src")
+        ('aBcd16b', 'nChw16c')
+    """
+
+    order: tuple[int, ...]
+    inner_blks: tuple[int, ...] = ()
+    inner_idxs: tuple[int, ...] = ()
+    given: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.order) <= MAX_NDIMS or sorted(self.order) != list(range(len(self.order))):
+            raise LayoutError(
+                f"order {self.order} must name each dimension once: a permutation of 0..n-1 with n from 1 to {MAX_NDIMS}"
+            )
+        check_blocks(self.inner_blks, self.inner_idxs, len(self.order))
+
+    @classmethod
+    def parse(cls, text: str) -> FormatTag:
+        """The tag spelled ``text``, in letters or in the words of activations, weights and recurrent layers.
+
+        Raises:
+            LayoutError: No such tag; the message suggests the closest ones.
+
+        Example:
+            >>> FormatTag.parse("OIhw4i16o4i").canonical
+            'ABcd4b16a4b'
+        """
+        return _parse(text)
+
+    @property
+    def ndims(self) -> int:
+        """Rank of the tensors it lays out."""
+        return len(self.order)
+
+    @property
+    def alphabet(self) -> str:
+        """The logical order in the letters it was given in, such as ``nchw``; ``abcd`` if it was computed."""
+        return _alphabet(self.given) or LETTERS[: self.ndims]
+
+    @property
+    def canonical(self) -> str:
+        """Its name in letters, the one ``dnnl_fmt_tag2str`` gives."""
+        return _spell(self.order, self.inner_blks, self.inner_idxs, LETTERS)
+
+    @property
+    def text(self) -> str:
+        """As it was given, else in letters."""
+        return self.given or self.canonical
+
+    def named(self, role: str) -> str:
+        """Its name for an argument: ``src``, ``dst`` and the like, ``weights`` or ``grouped_weights``.
+
+        Example:
+            >>> FormatTag.parse("aBcd16b").named("weights"), FormatTag.parse("aBCde4c4b").named("grouped_weights")
+            ('oIhw16i', 'gOIhw4i4o')
+        """
+        word = role_word(role, self.ndims)
+        return self.spelled(word) if word else self.canonical
+
+    def spelled(self, word: str) -> str:
+        """Its name in the letters of ``word``, a logical order such as ``ldigo``.
+
+        Raises:
+            LayoutError: ``word`` has another rank.
+        """
+        if len(word) != self.ndims:
+            raise LayoutError(f"{word!r} names {len(word)} dimensions, {self.text} has {self.ndims}")
+        return _spell(self.order, self.inner_blks, self.inner_idxs, word)
+
+    def without_blocks(self, dims: frozenset[int]) -> FormatTag:
+        """The same order in the same alphabet, with no blocks cut out of ``dims``."""
+        kept = [(blk, idx) for blk, idx in zip(self.inner_blks, self.inner_idxs, strict=True) if idx not in dims]
+        blks = tuple(blk for blk, _ in kept)
+        idxs = tuple(idx for _, idx in kept)
+        return FormatTag(self.order, blks, idxs, _spell(self.order, blks, idxs, self.alphabet))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def check_blocks(inner_blks: tuple[int, ...], inner_idxs: tuple[int, ...], ndims: int) -> None:
+    """Refuse blocks that no tensor of this rank can have.
+
+    Raises:
+        LayoutError: Sizes and dimensions differ in number, a block is smaller than 2, or its dimension is missing.
+    """
+    if len(inner_blks) != len(inner_idxs) or len(inner_blks) > MAX_NDIMS:
+        raise LayoutError(
+            f"inner_blks {inner_blks} and inner_idxs {inner_idxs} must have one length, at most {MAX_NDIMS}"
+        )
+    for blk, idx in zip(inner_blks, inner_idxs, strict=True):
+        if blk < 2:
+            raise LayoutError(f"a block of {blk} elements is none; blocks have 2 or more")
+        if not 0 <= idx < ndims:
+            raise LayoutError(f"block of {blk} on missing dimension {idx}; dimensions are 0 to {ndims - 1}")
+
+
+def block_sizes(inner_blks: tuple[int, ...], inner_idxs: tuple[int, ...], ndims: int) -> tuple[int, ...]:
+    """Elements that one step of each outer dimension spans: the product of its blocks, else 1.
+
+    Example:
+        >>> block_sizes((4, 16, 4), (1, 0, 1), 4)
+        (16, 16, 1, 1)
+    """
+    sizes = [1] * ndims
+    for blk, idx in zip(inner_blks, inner_idxs, strict=True):
+        sizes[idx] *= blk
+    return tuple(sizes)
+
+
+def _spell(order: tuple[int, ...], blks: tuple[int, ...], idxs: tuple[int, ...], word: str) -> str:
+    blocked = set(idxs)
+    head = "".join(word[dim].upper() if dim in blocked else word[dim] for dim in order)
+    return head + "".join(f"{blk}{word[idx]}" for blk, idx in zip(blks, idxs, strict=True))
+
+
+@lru_cache(maxsize=4096)
+def _alphabet(text: str) -> str:
+    match = _TAG.fullmatch(text)
+    return _word_of(match[1].lower()) if match else ""
+
+
+def _word_of(head: str) -> str:
+    letters = LETTERS[: len(head)]
+    if len(set(head)) != len(head):
+        return ""
+    if set(head) == set(letters):
+        return letters
+    return WORD_OF_LETTERS.get(frozenset(head), "")
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> FormatTag:
+    if text in IRREGULAR:
+        regular = _parse(IRREGULAR[text])
+        return FormatTag(regular.order, regular.inner_blks, regular.inner_idxs, text)
+    match = _TAG.fullmatch(text)
+    word = _word_of(match[1].lower()) if match else ""
+    if not match or not word:
+        raise _unknown(text)
+    blocks = _BLOCK.findall(match[2])
+    if not {letter for _, letter in blocks} <= set(word):
+        raise _unknown(text, "a block names a dimension that the tag lacks")
+    tag = FormatTag(
+        order=tuple(word.index(letter) for letter in match[1].lower()),
+        inner_blks=tuple(int(size) for size, _ in blocks),
+        inner_idxs=tuple(word.index(letter) for _, letter in blocks),
+        given=text,
+    )
+    spelling = tag.spelled(word)
+    if spelling != text:
+        raise LayoutError(
+            f"no format tag {text!r}: a capital marks a dimension that has a block; this one is spelled {spelling!r}"
+        )
+    return tag
+
+
+def _unknown(text: str, why: str = "") -> LayoutError:
+    reason = f" ({why})" if why else ""
+    closest = closest_tags(text)
+    if closest:
+        return LayoutError(f"no format tag {text!r}{reason}; did you mean {' or '.join(closest)}?")
+    return LayoutError(
+        f"no format tag {text!r}{reason}; tags look like nchw, nhwc, nChw16c, OIhw16i16o, or aBcd16b in letters"
+    )
+
+
+def blk_volume(inner_blks: tuple[int, ...]) -> int:
+    """Elements of one innermost block."""
+    return prod(inner_blks)
