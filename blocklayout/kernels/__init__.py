@@ -1,5 +1,6 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
+from blocklayout.kernels.candidate import Candidate
 from blocklayout.kernels.kernel import Constant, Kernel, Program
 from blocklayout.kernels.operator import (
     LAYOUT_NAMES,
@@ -20,6 +21,7 @@ from blocklayout.kernels.value import Value
 __all__ = [
     "LAYOUT_NAMES",
     "BaseOperator",
+    "Candidate",
     "Constant",
     "Kernel",
     "Lowered",

@@ -1,0 +1,136 @@
+"""Load a model into a session, or save one: the composition root."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from blocklayout import dnnl, model
+from blocklayout.errors import InputError
+from blocklayout.plan import Machine, make_plan
+from blocklayout.plan.prepack import PackedWeights
+from blocklayout.runtime import InputInfo, OutputInfo, ReadyPlan, Session
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from blocklayout.kernels import Program
+    from blocklayout.model import Builder, OnnxModel
+    from blocklayout.runtime.session import Shapes
+
+    Source = str | os.PathLike[str] | bytes | ModelProto | Builder
+
+Progress = Callable[[str], None]
+"""Told what is being done, in a few words, before each stage that may take a while."""
+
+
+def load(
+    source: Source,
+    *,
+    dtype: str = "f32",
+    layout: str = "auto",
+    threads: int | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    progress: Progress | None = None,
+) -> Session:
+    """Load a model and choose a layout for each of its tensors.
+
+    Args:
+        source: Path of an ONNX file, its bytes, a ``ModelProto``, or a Builder.
+        dtype: Data type of the activations inside: ``f32`` or ``bf16``. Inputs and outputs keep
+            the types the model declares.
+        layout: ``auto`` (by cost, over the whole graph), ``any`` (each primitive's own favourite),
+            ``blocked``, ``nhwc``, ``plain``, ``per-op`` (reorder around every primitive), or a
+            oneDNN tag such as ``nChw8c``.
+        threads: Threads a run uses; by default what this process may use.
+        shapes: Extents of the inputs, by name. With them, or where the model fixes all extents, the
+            plan is made now; else at the first run of each set of shapes.
+        progress: Called with a few words before each stage that may take a while.
+
+    Returns:
+        A session, with onnxruntime's ``run``.
+
+    Raises:
+        ModelError: Not an ONNX file, or a graph against its operators' specifications.
+        UnsupportedError: An operator, data type or platform that cannot run here.
+        InputError: ``shapes`` or ``threads`` do not fit.
+        PlanError: No such policy or data type.
+
+    Example:
+        >>> b = Builder()
+        >>> x = b.input("x", (1, 3, 8, 8))
+        >>> b.output("y", x.conv(np.ones((17, 3, 3, 3), np.float32), pads=1).relu())
+        >>> load(b)(np.ones((1, 3, 8, 8), np.float32)).shape
+        (1, 17, 8, 8)
+    """
+    n_threads = _checked_threads(threads)
+    tell = progress or _silent
+    tell("reading the model")
+    opened = model.open_model(source)
+    maker = _PlanMaker(opened, dtype, layout, Machine.of(dnnl.isa(), n_threads), tell)
+    session = Session(_inputs(opened), _outputs(opened), maker)
+    if shapes is not None or not model.extents_left_free(opened):
+        session.prepare(model.concrete_shapes(opened, shapes))
+    return session
+
+
+def save(source: Source, path: str | os.PathLike[str]) -> None:
+    """Save a Builder (or any loadable model) as an ONNX file that other runtimes read.
+
+    Raises:
+        ModelError: The model is incomplete or against its operators' specifications.
+    """
+    model.write(source, path)
+
+
+@dataclass
+class _PlanMaker:
+    """Makes the plan for one set of input shapes; keeps packed weights for the next."""
+
+    opened: OnnxModel
+    dtype: str
+    layout: str
+    machine: Machine
+    tell: Progress
+    weights: PackedWeights = field(default_factory=PackedWeights)
+
+    def __call__(self, shapes: Shapes) -> ReadyPlan:
+        self.tell("simplifying the graph")
+        program = lowered(self.opened, dict(shapes))
+        self.tell("choosing layouts")
+        plan = make_plan(program, policy=self.layout, dtype=self.dtype, machine=self.machine)
+        self.tell("packing weights")
+        packed = self.weights.pack(plan, _constants(program))
+        known = {value.name: value.data for value in program.outputs if value.data is not None}
+        return ReadyPlan(plan, packed, known)
+
+
+def lowered(opened: OnnxModel, shapes: Mapping[str, Sequence[int]] | None) -> Program:
+    """The kernels of a model for concrete input extents: shapes set, simplified, lowered."""
+    return model.lower(model.simplify(model.set_shapes(opened, shapes)))
+
+
+def _constants(program: Program) -> dict[str, Any]:
+    return {constant.name: constant.array for kernel in program.kernels for _, constant in kernel.constants}
+
+
+def _inputs(opened: OnnxModel) -> list[InputInfo]:
+    return [InputInfo(info.name, info.extents, info.dtype) for info in opened.inputs]
+
+
+def _outputs(opened: OnnxModel) -> list[OutputInfo]:
+    return [OutputInfo(name, None, dtype) for name, dtype in opened.outputs]
+
+
+def _checked_threads(threads: int | None) -> int:
+    if threads is None:
+        return dnnl.default_threads()
+    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+        raise InputError(f"threads={threads!r}: give a positive number, or None for all this process may use")
+    return threads
+
+
+def _silent(_: str) -> None:
+    """Tell nobody."""

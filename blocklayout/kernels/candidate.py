@@ -1,0 +1,48 @@
+"""A candidate: one way to compute a group of kernels, with every layout decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from blocklayout.kernels.recipe import RecipeStep
+    from blocklayout.layout import MemoryDesc
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to compute a group; data only.
+
+    Attributes:
+        sources: The layout demanded of each source, by operand.
+        constants: The layout each constant is packed in, by operand.
+        dst: The layout of the result.
+        steps: Primitives in order, with resolved Specs; none for a view.
+        temporaries: Buffers between the steps, by name.
+        alias: The source operand whose buffer the result overwrites, if any.
+        scratchpad_nbytes: The largest that a step needs.
+        cost_ns: Estimated time of all steps.
+        origin: The wish it comes from, such as ``any`` or ``blocked8``.
+    """
+
+    sources: tuple[tuple[str, MemoryDesc], ...]
+    constants: tuple[tuple[str, MemoryDesc], ...]
+    dst: MemoryDesc
+    steps: tuple[RecipeStep, ...]
+    temporaries: tuple[tuple[str, MemoryDesc], ...]
+    alias: str | None
+    scratchpad_nbytes: int
+    cost_ns: float
+    origin: str
+
+    @cached_property
+    def is_reference(self) -> bool:
+        """Whether a step runs an unoptimised reference implementation."""
+        return any(step.spec.impl.startswith("ref") for step in self.steps)
+
+    @cached_property
+    def source_descs(self) -> dict[str, MemoryDesc]:
+        """The layout demanded of each source, by operand."""
+        return dict(self.sources)

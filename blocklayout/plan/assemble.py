@@ -1,0 +1,197 @@
+"""Turn a choice into steps: primitives, the reorders that the chosen layouts imply, and buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from blocklayout import dnnl
+from blocklayout.errors import UnsupportedError
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan.plan import Buffer, Entry, Operand, PackedConstant, Result, Step
+
+if TYPE_CHECKING:
+    from blocklayout.kernels import Candidate, Value
+    from blocklayout.plan.fuse import Group
+    from blocklayout.plan.network import Choice, Network
+
+
+@dataclass
+class Assembly:
+    """Steps and buffers under construction.
+
+    Attributes:
+        at_hand: For every value the operands that hold it: as it was produced, then reordered copies.
+        writers: The kernel (or ``the caller``) that produced each value.
+    """
+
+    network: Network
+    returns_to_plain: bool
+    entries: list[Entry] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    constants: list[PackedConstant] = field(default_factory=list)
+    formats: list[tuple[str, MemoryDesc]] = field(default_factory=list)
+    at_hand: dict[str, list[Operand]] = field(default_factory=dict)
+    writers: dict[str, str] = field(default_factory=dict)
+    _packed: dict[tuple[str, MemoryDesc], Operand] = field(default_factory=dict)
+
+    @property
+    def cost_ns(self) -> float:
+        """Estimated time of what was assembled."""
+        return sum(step.cost_ns for step in self.steps) + sum(entry.cost_ns for entry in self.entries)
+
+
+def assemble(network: Network, choice: Choice, *, returns_to_plain: bool = False) -> Assembly:
+    """The steps of a choice, in order; reorders are made where first demanded and shared afterwards."""
+    assembly = Assembly(network, returns_to_plain)
+    for value in network.program.inputs:
+        assembly.writers[value.name] = "the caller"
+        assembly.at_hand[value.name] = []
+        assembly.formats.append((value.name, network.fixed[value.name]))
+    for group, offered, taken in zip(network.groups, network.candidates, choice, strict=True):
+        _add_group(assembly, group, offered[taken])
+    for value in network.program.outputs:
+        assembly.results.append(_add_result(assembly, value))
+    return assembly
+
+
+def _add_group(assembly: Assembly, group: Group, candidate: Candidate) -> None:
+    operands = {
+        operand: _demand(assembly, group.sources[operand], desc, group.name) for operand, desc in candidate.sources
+    }
+    value = group.dst
+    assembly.writers[value.name] = group.name
+    if group.is_view:
+        produced = Operand(operands["src"].buffer, candidate.dst)
+    else:
+        produced = _add_steps(assembly, group, candidate, operands)
+    assembly.at_hand[value.name] = [produced]
+    assembly.formats.append((value.name, candidate.dst))
+    plain = MemoryDesc(candidate.dst.dims, candidate.dst.dtype)
+    if assembly.returns_to_plain and not group.is_view and not produced.desc.readable_as(plain):
+        assembly.at_hand[value.name] = [_reorder(assembly, value.name, produced, plain, group.name)]
+
+
+def _add_steps(
+    assembly: Assembly, group: Group, candidate: Candidate, operands: dict[str, Operand]
+) -> Operand:
+    for operand, desc in candidate.constants:
+        operands[operand] = _pack(assembly, group, operand, desc)
+    for name, desc in candidate.temporaries:
+        operands[name] = _new_operand(assembly, "arena", f"{group.name}.{name}", desc)
+    if candidate.alias is None:
+        operands["dst"] = _new_operand(assembly, "arena", group.dst.name, candidate.dst)
+    else:
+        operands["dst"] = Operand(operands[candidate.alias].buffer, candidate.dst)
+    for step in candidate.steps:
+        assembly.steps.append(
+            Step(
+                kernel=group.name,
+                spec=step.spec,
+                operands=tuple((arg, replace(operands[name], desc=step.spec.memory_desc(arg))) for arg, name in step.operands),
+                nodes=group.nodes,
+                reason=candidate.origin if candidate.alias is None else f"{candidate.origin}, sum in place",
+                cost_ns=assembly.network.costs.step_ns(step.spec),
+                scratchpad_nbytes=dnnl.resolve(step.spec).scratchpad_nbytes,
+            )
+        )
+    return operands["dst"]
+
+
+def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> Operand:
+    """An operand that holds the value in ``desc``, by a reorder if no copy at hand can be read so."""
+    for operand in assembly.at_hand[value.name]:
+        if operand.desc.readable_as(desc):
+            return replace(operand, desc=desc)
+    if assembly.writers[value.name] == "the caller":
+        made = _enter(assembly, value.name, desc, reader)
+    else:
+        made = _reorder(assembly, value.name, assembly.at_hand[value.name][0], desc, reader)
+    assembly.at_hand[value.name].append(made)
+    return made
+
+
+def _enter(assembly: Assembly, value: str, desc: MemoryDesc, reader: str) -> Operand:
+    source = assembly.network.fixed[value]
+    fits = source.readable_as(desc)
+    made = _new_operand(assembly, "arena", value, desc)
+    reason = f"{reader} reads {desc}" + ("" if fits else f", the caller gives {source}")
+    cost = 0.0 if fits else assembly.network.costs.reorder_ns(source, desc)
+    assembly.entries.append(Entry(value, made.buffer, source, desc, reason, cost))
+    return made
+
+
+def _reorder(
+    assembly: Assembly, value: str, source: Operand, desc: MemoryDesc, reader: str, into: Operand | None = None
+) -> Operand:
+    made = into or _new_operand(assembly, "arena", value, desc)
+    resolved = dnnl.resolve(
+        dnnl.reorder(source.desc, desc, n_threads=assembly.network.costs.machine.n_threads)
+    )
+    assembly.steps.append(
+        Step(
+            kernel=reader,
+            spec=resolved.spec,
+            operands=(("dst", made), ("src", source)),
+            nodes=(),
+            reason=f"{value}: {assembly.writers[value]} wrote {source.desc}, {reader} wants {desc}",
+            cost_ns=assembly.network.costs.reorder_ns(source.desc, desc),
+            scratchpad_nbytes=resolved.scratchpad_nbytes,
+        )
+    )
+    return made
+
+
+def _pack(assembly: Assembly, group: Group, operand: str, desc: MemoryDesc) -> Operand:
+    constant = group.constants[operand]
+    key = (constant.name, desc)
+    if key not in assembly._packed:
+        made = _new_operand(assembly, "constant", constant.name, desc)
+        assembly.constants.append(PackedConstant(constant.name, made.buffer, desc, group.name))
+        assembly._packed[key] = made
+    return assembly._packed[key]
+
+
+def _add_result(assembly: Assembly, value: Value) -> Result:
+    if value.is_constant:
+        return Result(value.name, None, None)
+    if value.dtype not in ("f32", "bf16", "f16", "s32", "s8", "u8"):
+        raise UnsupportedError(f"output {value.name}: oneDNN computes no {value.dtype}")
+    desc = MemoryDesc(value.shape, value.dtype)
+    if not desc.n_elements:
+        return Result(value.name, _new_operand(assembly, "output", value.name, desc).buffer, desc)
+    at_hand = assembly.at_hand[value.name]
+    for operand in at_hand:
+        if operand.desc == desc and _is_private(assembly, value, operand.buffer):
+            assembly.buffers[operand.buffer] = replace(assembly.buffers[operand.buffer], kind="output", name=value.name)
+            return Result(value.name, operand.buffer, desc)
+    made = _new_operand(assembly, "output", value.name, desc)
+    source = at_hand[0] if at_hand else _demand(assembly, value, desc, "the caller")
+    _reorder(assembly, value.name, source, desc, "the caller", into=made)
+    return Result(value.name, made.buffer, desc)
+
+
+def _is_private(assembly: Assembly, value: Value, buffer: int) -> bool:
+    """Whether a buffer may be the caller's array: made by a step, for this value, exactly as large."""
+    if assembly.buffers[buffer].kind != "arena" or assembly.writers[value.name] == "the caller":
+        return False
+    return assembly.buffers[buffer].nbytes == MemoryDesc(value.shape, value.dtype).nbytes
+
+
+def _new_operand(assembly: Assembly, kind: str, name: str, desc: MemoryDesc) -> Operand:
+    assembly.buffers.append(Buffer(kind, name, desc.nbytes))  # type: ignore[arg-type]  # callers pass literals
+    return Operand(len(assembly.buffers) - 1, desc)
+
+
+def step_lifetimes(assembly: Assembly) -> dict[int, tuple[int, int]]:
+    """First and last step that touch each buffer of the arena; entries are filled before step 0."""
+    lifetimes: dict[int, tuple[int, int]] = {entry.buffer: (-1, -1) for entry in assembly.entries}
+    for position, step in enumerate(assembly.steps):
+        for _, operand in step.operands:
+            first, _ = lifetimes.get(operand.buffer, (position, position))
+            lifetimes[operand.buffer] = (first, position)
+    return {index: span for index, span in lifetimes.items() if assembly.buffers[index].kind == "arena"}
+
+

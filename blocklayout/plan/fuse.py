@@ -1,0 +1,165 @@
+"""Mark which kernels could run as post-ops of which primitive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from blocklayout.kernels import Problem, Role, TensorInfo
+
+if TYPE_CHECKING:
+    from blocklayout.kernels import Constant, Kernel, PostOpUse, Program, Value
+
+MAX_POST_OPS = 5
+_ALWAYS_F32 = frozenset({"bias", "mean", "variance", "scale", "shift"})
+
+
+@dataclass(frozen=True, eq=False)
+class Follower:
+    """A kernel that could be a post-op of the one whose result it reads.
+
+    Attributes:
+        kernel: The kernel.
+        arg: Its argument that the chain flows through.
+        use: What it is as a post-op.
+        prefix: Distinguishes its operands within the group.
+    """
+
+    kernel: Kernel
+    arg: str
+    use: PostOpUse
+    prefix: str
+
+    def operand(self, arg: str) -> str:
+        """The group's name for this kernel's argument ``arg``."""
+        return f"{self.prefix}.{arg}"
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """A kernel and those that could join its primitive, scheduled where the last of them stood."""
+
+    main: Kernel
+    followers: tuple[Follower, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The main kernel's name."""
+        return self.main.name
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it moves no byte."""
+        return self.main.operator.role is Role.VIEW
+
+    @property
+    def dst(self) -> Value:
+        """The value the whole group computes."""
+        return self.followers[-1].kernel.dst if self.followers else self.main.dst
+
+    @cached_property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the model's nodes it stands for."""
+        return (*self.main.nodes, *(node for f in self.followers for node in f.kernel.nodes))
+
+    @cached_property
+    def sources(self) -> Mapping[str, Value]:
+        """Values it reads, by operand."""
+        found = dict(self.main.sources)
+        for follower in self.followers:
+            for arg, value in follower.kernel.sources:
+                if arg != follower.arg:
+                    found[follower.operand(arg)] = value
+        return found
+
+    @cached_property
+    def constants(self) -> Mapping[str, Constant]:
+        """Constants it reads, by operand."""
+        found = dict(self.main.constants)
+        for follower in self.followers:
+            found |= {follower.operand(arg): constant for arg, constant in follower.kernel.constants}
+        return found
+
+
+def fuse(program: Program, dtype: str, n_threads: int) -> tuple[Group, ...]:
+    """Groups of kernels in an order that computes every value before it is read.
+
+    A consumer joins when it is the only reader of the value between, the value is not an
+    output of the model, and the consumer's operator can be a post-op.
+    """
+    readers = _readers(program)
+    outputs = {value.name for value in program.outputs}
+    claimed: set[str] = set()
+    placed: list[tuple[int, Group]] = []
+    positions = {kernel.name: position for position, kernel in enumerate(program.kernels)}
+    for kernel in program.kernels:
+        if kernel.name in claimed:
+            continue
+        followers = tuple(_followers(kernel, readers, outputs, claimed, dtype, n_threads))
+        last = followers[-1].kernel if followers else kernel
+        placed.append((positions[last.name], Group(kernel, followers)))
+    placed.sort(key=lambda item: item[0])
+    return tuple(group for _, group in placed)
+
+
+def _followers(
+    kernel: Kernel,
+    readers: Mapping[str, list[Kernel]],
+    outputs: set[str],
+    claimed: set[str],
+    dtype: str,
+    n_threads: int,
+) -> Iterator[Follower]:
+    if kernel.operator.role is Role.VIEW:
+        return
+    value = kernel.dst
+    for index in range(MAX_POST_OPS):
+        if value.name in outputs or len(readers[value.name]) != 1:
+            return
+        reader = readers[value.name][0]
+        if reader.name in claimed or reader.dst.shape != value.shape:
+            return
+        arg = next(arg for arg, source in reader.sources if source is value)
+        use = reader.operator.as_post_op(arg, kernel_problem(reader, dtype, n_threads))
+        if use is None:
+            return
+        claimed.add(reader.name)
+        yield Follower(reader, arg, use, f"post_{index}")
+        value = reader.dst
+
+
+def _readers(program: Program) -> dict[str, list[Kernel]]:
+    readers: dict[str, list[Kernel]] = {value.name: [] for value in program.inputs}
+    readers |= {kernel.dst.name: [] for kernel in program.kernels}
+    for kernel in program.kernels:
+        for _, value in kernel.sources:
+            readers[value.name].append(kernel)
+    return readers
+
+
+def kernel_problem(kernel: Kernel, dtype: str, n_threads: int) -> Problem:
+    """The kernel's arguments in the data types the plan computes in."""
+    return Problem(
+        sources={arg: value_info(value, dtype) for arg, value in kernel.sources},
+        constants={arg: constant_info(arg, constant, dtype) for arg, constant in kernel.constants},
+        dst=value_info(kernel.dst, dtype),
+        n_threads=n_threads,
+    )
+
+
+def value_info(value: Value, dtype: str) -> TensorInfo:
+    """A value's extents and the data type it has inside the plan."""
+    return TensorInfo(value.shape, internal_dtype(value.dtype, dtype))
+
+
+def constant_info(arg: str, constant: Constant, dtype: str) -> TensorInfo:
+    """A constant's extents and data type inside the plan: vectors are f32, weights as the activations."""
+    name = arg.rsplit(".", 1)[-1]
+    return TensorInfo(tuple(constant.array.shape), "f32" if name in _ALWAYS_F32 else dtype)
+
+
+def internal_dtype(declared: str, dtype: str) -> str:
+    """The data type in which values declared as ``declared`` are computed; floats become ``dtype``."""
+    return dtype if declared in ("f32", "f16", "bf16") else declared

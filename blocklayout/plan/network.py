@@ -1,0 +1,138 @@
+"""The choice to be made: groups with their candidates, joined by the values between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan.fuse import Group, value_info
+
+if TYPE_CHECKING:
+    from blocklayout.kernels import Candidate, Program, Value
+    from blocklayout.plan.costs import CostModel
+    from blocklayout.plan.propose import Proposer
+
+Choice = tuple[int, ...]
+"""Which candidate each group takes, by the groups' order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """Groups in order, what each could be, and what reorders between them cost.
+
+    Attributes:
+        program: What is computed.
+        groups: In an order that computes every value before it is read.
+        candidates: Of each group.
+        costs: Prices reorders.
+    """
+
+    program: Program
+    groups: tuple[Group, ...]
+    candidates: tuple[tuple[Candidate, ...], ...]
+    costs: CostModel
+
+    @cached_property
+    def producers(self) -> Mapping[str, int]:
+        """The group that computes each value; the model's inputs have none."""
+        return {group.dst.name: index for index, group in enumerate(self.groups)}
+
+    @cached_property
+    def readers(self) -> Mapping[str, Sequence[tuple[int, str]]]:
+        """The groups that read each value, and as which operand."""
+        readers: dict[str, list[tuple[int, str]]] = {value.name: [] for value in self.program.inputs}
+        readers |= {group.dst.name: [] for group in self.groups}
+        for index, group in enumerate(self.groups):
+            for operand, value in group.sources.items():
+                readers[value.name].append((index, operand))
+        return readers
+
+    @cached_property
+    def fixed(self) -> Mapping[str, MemoryDesc]:
+        """The model's inputs, row-major in their declared data types."""
+        return {value.name: declared_desc(value) for value in self.program.inputs}
+
+    @cached_property
+    def results(self) -> Mapping[str, MemoryDesc]:
+        """What the caller gets of each computed output: row-major, in its declared data type."""
+        return {value.name: declared_desc(value) for value in self.program.outputs if value.name in self.producers}
+
+    def desc_of(self, value: str, choice: Sequence[int]) -> MemoryDesc:
+        """The layout in which a value is produced under a choice."""
+        if value in self.fixed:
+            return self.fixed[value]
+        producer = self.producers[value]
+        return self.candidates[producer][choice[producer]].dst
+
+    def demands(self, value: str, choice: Sequence[int]) -> Iterator[MemoryDesc]:
+        """The layouts a value is wanted in under a choice, readers in order, the caller last."""
+        for reader, operand in self.readers[value]:
+            yield self.candidates[reader][choice[reader]].source_descs[operand]
+        if value in self.results:
+            yield self.results[value]
+
+    def value_ns(self, value: str, choice: Sequence[int]) -> float:
+        """What the reorders of one value cost: one for each layout that no copy at hand can be read as."""
+        at_hand = [self.desc_of(value, choice)]
+        total = 0.0
+        for demand in self.demands(value, choice):
+            if not any(desc.readable_as(demand) for desc in at_hand):
+                total += self.costs.reorder_ns(at_hand[0], demand)
+                at_hand.append(demand)
+        return total
+
+    def total_ns(self, choice: Sequence[int]) -> float:
+        """What a run costs under a choice: every group and every reorder."""
+        work = sum(self.candidates[index][taken].cost_ns for index, taken in enumerate(choice))
+        return work + sum(self.value_ns(value, choice) for value in self.readers)
+
+
+def declared_desc(value: Value) -> MemoryDesc:
+    """A value as the caller sees it: row-major, in its declared data type."""
+    return MemoryDesc(value.shape, value.dtype)
+
+
+def propose_all(program: Program, groups: Sequence[Group], proposer: Proposer) -> Network:
+    """Ask for the candidates of every group, each knowing the layouts its sources may arrive in."""
+    arriving: dict[str, list[MemoryDesc]] = {}
+    for value in program.inputs:
+        info = value_info(value, proposer.dtype)
+        arriving[value.name] = [MemoryDesc(info.dims, info.dtype)]
+    in_place = _in_place_operands(program, groups)
+    candidates = []
+    for group in groups:
+        incoming = {operand: arriving[value.name] for operand, value in group.sources.items()}
+        offered = proposer.propose(group, incoming, in_place.get(group.name))
+        arriving[group.dst.name] = list(dict.fromkeys(candidate.dst for candidate in offered))
+        candidates.append(offered)
+    return Network(program, tuple(groups), tuple(candidates), proposer.costs)
+
+
+def _in_place_operands(program: Program, groups: Sequence[Group]) -> dict[str, str]:
+    """For each group the operand that its result may overwrite: a residual that nobody reads later.
+
+    Only the first post-op may be a sum in place, and never onto what the caller owns, what a
+    view shares, or what the same primitive still reads.
+    """
+    last_reader: dict[str, str] = {}
+    kept = {value.name for value in (*program.inputs, *program.outputs)}
+    for group in groups:
+        names = [value.name for value in group.sources.values()]
+        last_reader |= dict.fromkeys(names, group.name)
+        if group.is_view:
+            kept |= {*names, group.dst.name}
+    found = {}
+    for group in groups:
+        if not group.followers or not group.followers[0].use.is_sum:
+            continue
+        first = group.followers[0]
+        operand = first.operand(first.use.operand or "")
+        value = group.sources.get(operand)
+        if value is None or value.name in kept or last_reader[value.name] != group.name:
+            continue
+        if sum(source is value for source in group.sources.values()) == 1:
+            found[group.name] = operand
+    return found

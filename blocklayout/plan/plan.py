@@ -1,0 +1,264 @@
+"""A plan: what a session runs, frozen, printable and serialisable."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from blocklayout.dnnl import Spec
+from blocklayout.errors import BlockLayoutError, PlanError
+from blocklayout.layout import MemoryDesc
+
+FORMAT_VERSION = 1
+
+BufferKind = Literal["arena", "output", "constant"]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A stretch of memory that steps read and write.
+
+    Attributes:
+        kind: In the arena; an array made afresh for the caller; or a packed constant.
+        name: The value or constant it was made for.
+        nbytes: Its size, padding included.
+        offset: Where it starts in the arena, in bytes.
+    """
+
+    kind: BufferKind
+    name: str
+    nbytes: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A buffer as one step sees it."""
+
+    buffer: int
+    desc: MemoryDesc
+
+
+@dataclass(frozen=True)
+class Step:
+    """One primitive execution.
+
+    Attributes:
+        kernel: The kernel it belongs to; for a reorder the one that demands it.
+        spec: The primitive, resolved.
+        operands: By the primitive's argument.
+        nodes: Names of the model's nodes it computes; none for a reorder.
+        reason: Why it is there.
+        cost_ns: Estimated time.
+        scratchpad_nbytes: Scratchpad it needs.
+    """
+
+    kernel: str
+    spec: Spec
+    operands: tuple[tuple[str, Operand], ...]
+    nodes: tuple[str, ...]
+    reason: str
+    cost_ns: float
+    scratchpad_nbytes: int
+
+    @property
+    def is_reorder(self) -> bool:
+        """Whether it only changes a layout or data type."""
+        return self.spec.kind == "reorder"
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it runs an unoptimised reference implementation."""
+        return self.spec.impl.startswith("ref") and not self.is_reorder
+
+    @cached_property
+    def nbytes_moved(self) -> int:
+        """Bytes it reads and writes, padding included."""
+        return sum(operand.desc.nbytes for _, operand in self.operands)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """How an input of the model reaches the steps that read it.
+
+    The caller's array is bound as it is where its strides fit ``desc``; else one reorder
+    brings it to ``desc``, into ``buffer``.
+
+    Attributes:
+        input: Name of the model's input.
+        buffer: Where a reordered copy goes; what the steps refer to.
+        source: The layout a caller's array is expected in: row-major.
+        desc: The layout the steps read.
+        reason: Who demands it.
+        cost_ns: Estimated time of the reorder from ``source``; 0 where none is needed.
+    """
+
+    input: str
+    buffer: int
+    source: MemoryDesc
+    desc: MemoryDesc
+    reason: str
+    cost_ns: float
+
+    @property
+    def is_reorder(self) -> bool:
+        """Whether bytes move even when the caller's array is row-major."""
+        return not self.source.readable_as(self.desc)
+
+
+@dataclass(frozen=True)
+class Result:
+    """An output of the model.
+
+    Attributes:
+        name: The model's name for it.
+        buffer: The output buffer, or ``None`` where the output is a constant or an input itself.
+        desc: Row-major, in the declared data type; ``None`` together with ``buffer``.
+    """
+
+    name: str
+    buffer: int | None
+    desc: MemoryDesc | None
+
+
+@dataclass(frozen=True)
+class PackedConstant:
+    """A constant in the layout its reader wants, made once.
+
+    Attributes:
+        constant: Name of the constant.
+        buffer: Where the packed bytes are.
+        desc: Their layout.
+        kernel: A kernel that reads it.
+    """
+
+    constant: str
+    buffer: int
+    desc: MemoryDesc
+    kernel: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a session needs to run one set of input shapes.
+
+    Attributes:
+        model: The model's name.
+        policy: What chose the layouts; for ``auto`` also which contender won (``chosen``).
+        dtype: Data type of the activations inside.
+        n_threads: Threads it was made for.
+        isa: Instruction set the implementations were chosen for.
+        library: Version of oneDNN.
+        inputs: Declared descriptors of the model's inputs, row-major.
+        formats: The layout every value is computed in, by the model's names.
+        policy_costs: Estimated nanoseconds of each policy.
+        exceptions: Kernels that could not have the layout the policy asks for, with the reason.
+        arena_lower_bound: Largest number of bytes alive at once.
+    """
+
+    model: str
+    policy: str
+    chosen: str
+    dtype: str
+    n_threads: int
+    isa: str
+    library: str
+    inputs: tuple[tuple[str, MemoryDesc], ...]
+    entries: tuple[Entry, ...]
+    steps: tuple[Step, ...]
+    results: tuple[Result, ...]
+    buffers: tuple[Buffer, ...]
+    constants: tuple[PackedConstant, ...]
+    formats: tuple[tuple[str, MemoryDesc], ...]
+    policy_costs: tuple[tuple[str, float], ...]
+    exceptions: tuple[tuple[str, str], ...]
+    arena_nbytes: int
+    arena_lower_bound: int
+    scratchpad_nbytes: int
+    version: int = field(default=FORMAT_VERSION)
+
+    @property
+    def cost_ns(self) -> float:
+        """Estimated time of one run."""
+        return sum(s.cost_ns for s in self.steps) + sum(e.cost_ns for e in self.entries)
+
+    @property
+    def reorders(self) -> tuple[Entry | Step, ...]:
+        """Whatever only moves bytes, in order: inputs' reorders first."""
+        return (
+            *(entry for entry in self.entries if entry.is_reorder),
+            *(step for step in self.steps if step.is_reorder),
+        )
+
+    @property
+    def reorder_nbytes(self) -> int:
+        """Bytes read and written by reorders."""
+        moved = 0
+        for item in self.reorders:
+            moved += item.nbytes_moved if isinstance(item, Step) else item.source.nbytes + item.desc.nbytes
+        return moved
+
+    @property
+    def reference_steps(self) -> tuple[Step, ...]:
+        """Steps that run an unoptimised reference implementation."""
+        return tuple(step for step in self.steps if step.is_reference)
+
+    @property
+    def padding_nbytes(self) -> int:
+        """Bytes of zero padding that the steps' results hold."""
+        descs = [operand.desc for step in self.steps for name, operand in step.operands if name == "dst"]
+        return sum(desc.n_padding * desc.itemsize for desc in descs)
+
+    @property
+    def multiply_adds(self) -> int:
+        """Multiply-adds of the network itself."""
+        return sum(step.spec.multiply_adds() for step in self.steps)
+
+    @property
+    def padding_multiply_adds(self) -> int:
+        """Multiply-adds spent on zero padding."""
+        return sum(step.spec.multiply_adds(padded=True) for step in self.steps) - self.multiply_adds
+
+    def format_of(self, value: str) -> MemoryDesc:
+        """The layout a value of the model is computed in.
+
+        Raises:
+            PlanError: No such value, or it exists only inside a fused primitive.
+        """
+        formats = dict(self.formats)
+        if value not in formats:
+            raise PlanError(f"the plan computes no value {value!r}; it has {', '.join(formats)}")
+        return formats[value]
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The plan as JSON text; :meth:`from_json` gives an equal plan back."""
+        from blocklayout.plan.codec import plan_to_dict
+
+        return json.dumps(plan_to_dict(self), indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """A plan from what :meth:`to_json` gave.
+
+        Raises:
+            PlanError: Not a plan, or one of another format version.
+        """
+        from blocklayout.plan.codec import plan_from_dict
+
+        try:
+            data: Any = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise PlanError(f"not a plan: {error}") from None
+        if not isinstance(data, dict) or data.get("version") != FORMAT_VERSION:
+            raise PlanError(f"not a plan of format version {FORMAT_VERSION}")
+        try:
+            return plan_from_dict(data)
+        except (KeyError, TypeError, ValueError, BlockLayoutError) as error:
+            raise PlanError(f"not a plan: {error!r}") from error
+
+    def __str__(self) -> str:
+        from blocklayout.plan.text import plan_text
+
+        return plan_text(self)

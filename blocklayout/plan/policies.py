@@ -1,0 +1,128 @@
+"""The simple policies: what a runtime without a global view would choose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from blocklayout.errors import LayoutError, PlanError
+from blocklayout.kernels import LAYOUT_NAMES, Role, TensorInfo, wished_desc
+from blocklayout.layout import FormatTag, MemoryDesc
+
+if TYPE_CHECKING:
+    from blocklayout.kernels import Candidate
+    from blocklayout.plan.machine import Machine
+    from blocklayout.plan.network import Choice, Network
+
+SIMPLE_POLICIES = ("any", "blocked", "nhwc", "plain", "per-op")
+POLICIES = ("auto", *SIMPLE_POLICIES)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A preference for layouts.
+
+    Attributes:
+        name: As the user gives it.
+        layout: The layout that kernels should have, or ``any`` for each primitive's own favourite.
+        returns_to_plain: Whether every result is brought back to plain before anybody reads it.
+    """
+
+    name: str
+    layout: str
+    returns_to_plain: bool = False
+
+    @classmethod
+    def parse(cls, name: str, machine: Machine) -> Policy:
+        """The policy called ``name``; a oneDNN tag means that layout wherever its rank fits.
+
+        Raises:
+            PlanError: Neither a policy nor a tag.
+        """
+        layouts = {
+            "any": "any",
+            "blocked": machine.block_names[0],
+            "nhwc": "channels_last",
+            "plain": "plain",
+            "per-op": "any",
+        }
+        if name in layouts:
+            return cls(name, layouts[name], name == "per-op")
+        try:
+            FormatTag.parse(name)
+        except LayoutError as error:
+            known = ", ".join(POLICIES)
+            raise PlanError(f"no layout policy {name!r}: give one of {known}, or a oneDNN tag ({error})") from None
+        return cls(name, name)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags to ask oneDNN for beyond the usual ones."""
+        return () if self.layout in LAYOUT_NAMES else (self.layout,)
+
+    def prefers(self, desc: MemoryDesc) -> bool:
+        """Whether a descriptor is in the policy's layout; anything is where it has no opinion."""
+        if self.layout == "any":
+            return True
+        if self.tags and FormatTag.parse(self.layout).ndims != desc.ndims:
+            return True
+        wished = wished_desc(self.layout, TensorInfo(desc.dims, desc.dtype))
+        return isinstance(wished, MemoryDesc) and desc.physically_equal(wished)
+
+
+def choose_by(policy: Policy, network: Network) -> Choice:
+    """Walk the network once, giving each group what the policy prefers; ties go to the cheaper."""
+    choice: list[int] = []
+    for index, group in enumerate(network.groups):
+        incoming = {
+            operand: _arrives(policy, network, value.name, choice) for operand, value in group.sources.items()
+        }
+        key = _ranking(policy, network, group.main.operator.role, incoming)
+        choice.append(min(range(len(network.candidates[index])), key=lambda i: key(network.candidates[index][i])))
+    return tuple(choice)
+
+
+def _arrives(policy: Policy, network: Network, value: str, choice: list[int]) -> MemoryDesc:
+    desc = network.desc_of(value, choice)
+    return MemoryDesc(desc.dims, desc.dtype) if policy.returns_to_plain else desc
+
+
+def _ranking(
+    policy: Policy, network: Network, role: Role, incoming: dict[str, MemoryDesc]
+) -> Callable[[Candidate], tuple[float, float]]:
+    def rank(candidate: Candidate) -> tuple[float, float]:
+        moved = sum(
+            0.0 if incoming[operand].readable_as(desc) else network.costs.reorder_ns(incoming[operand], desc)
+            for operand, desc in candidate.sources
+        )
+        return _dislike(policy, role, candidate, incoming), candidate.cost_ns + moved
+
+    return rank
+
+
+def _dislike(policy: Policy, role: Role, candidate: Candidate, incoming: dict[str, MemoryDesc]) -> float:
+    """How far a candidate is from what the policy wants; 0 is exactly it."""
+    if role is Role.CHOOSER and policy.layout == "any":
+        return 0.0 if candidate.origin == "any" else 1.0
+    if role is Role.CHOOSER:
+        sources = [desc for _, desc in candidate.sources]
+        return 4.0 * (not policy.prefers(candidate.dst)) + sum(not policy.prefers(desc) for desc in sources[:1])
+    follows = [incoming[operand].readable_as(desc) for operand, desc in candidate.sources]
+    return 2.0 * (not (all(follows) or policy.prefers(candidate.dst))) + (not any(follows))
+
+
+def exceptions_of(policy: Policy, network: Network, choice: Choice) -> tuple[tuple[str, str], ...]:
+    """Choosers whose layout is not the policy's, and why."""
+    if policy.layout == "any":
+        return ()
+    found = []
+    for group, offered, taken in zip(network.groups, network.candidates, choice, strict=True):
+        candidate = offered[taken]
+        if group.main.operator.role is not Role.CHOOSER:
+            continue
+        wrong = [desc for desc in (*candidate.source_descs.values(), candidate.dst) if not policy.prefers(desc)]
+        if wrong:
+            reason = f"{policy.layout} has only a reference implementation or none; it runs {wrong[0]}"
+            found.append((group.name, reason))
+    return tuple(found)

@@ -1,0 +1,86 @@
+"""A plan as text: what runs, in which layouts, and why each reorder is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from blocklayout.layout import MemoryDesc
+    from blocklayout.plan.plan import Plan, Step
+
+
+def plan_text(plan: Plan) -> str:
+    """The whole plan, one line a step."""
+    return "\n".join(line.rstrip() for line in _lines(plan))
+
+
+def plan_rows(plan: Plan) -> list[tuple[str, str, str, str, str, str]]:
+    """Number, kernel, primitive, implementation, layouts and reason of every step, entries first."""
+    rows = []
+    for entry in plan.entries:
+        kind = "reorder" if entry.is_reorder else "bind"
+        rows.append(("in", entry.input, kind, "", f"{_short(entry.source)} -> {_short(entry.desc)}", entry.reason))
+    for number, step in enumerate(plan.steps):
+        rows.append((str(number), step.kernel, _primitive(step), step.spec.impl, step_layouts(step), step.reason))
+    return rows
+
+
+def step_layouts(step: Step) -> str:
+    """The layouts a step reads and writes, such as ``nChw8c, OIhw8i8o -> nChw8c``."""
+    sources = [_short(operand.desc) for arg, operand in step.operands if arg == "src" or arg.startswith("src_")]
+    weights = [_short(operand.desc, "weights") for arg, operand in step.operands if arg == "weights"]
+    others = [f"+{_short(operand.desc)}" for arg, operand in step.operands if arg.startswith("post_op_")]
+    dst = next(_short(operand.desc) for arg, operand in step.operands if arg == "dst")
+    return f"{', '.join([*sources, *weights, *others])} -> {dst}"
+
+
+def summary(plan: Plan) -> list[str]:
+    """Reorders, references, memory and the policies' costs, a line each."""
+    lines = [
+        f"{len(plan.steps)} steps, {len(plan.reorders)} reorders ({_kib(plan.reorder_nbytes)} KiB), "
+        f"{len(plan.reference_steps)} reference steps",
+        f"arena {_kib(plan.arena_nbytes)} KiB (at least {_kib(plan.arena_lower_bound)}), "
+        f"scratchpad {_kib(plan.scratchpad_nbytes)} KiB, zero padding {_kib(plan.padding_nbytes)} KiB",
+        f"{plan.multiply_adds / 1e6:.2f} M multiply-adds, {plan.padding_multiply_adds / 1e6:.2f} M more on padding",
+        "estimated: " + ", ".join(f"{name} {cost / 1000:.0f} us" for name, cost in plan.policy_costs),
+    ]
+    lines += [f"reference: {step.kernel} ({step.spec.impl}): {reference_reason(step)}" for step in plan.reference_steps]
+    lines += [f"exception: {kernel}: {reason}" for kernel, reason in plan.exceptions]
+    return lines
+
+
+def reference_reason(step: Step) -> str:
+    """Why a step runs a reference implementation."""
+    return f"oneDNN has nothing faster for this {step.spec.kind} in any layout asked for"
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    chosen = f" ({plan.chosen})" if plan.chosen != plan.policy else ""
+    yield (
+        f"plan of {plan.model}: layout {plan.policy}{chosen}, {plan.dtype}, {plan.n_threads} threads, "
+        f"{plan.isa}, oneDNN {plan.library}"
+    )
+    yield from _table(("#", "kernel", "primitive", "implementation", "layouts", "reason"), plan_rows(plan))
+    yield from summary(plan)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    for row in [header, *rows]:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+
+
+def _primitive(step: Step) -> str:
+    names = [type(post_op).__name__.lower() for post_op in step.spec.attr.post_ops]
+    detailed = [getattr(op, "algorithm", "") or name for op, name in zip(step.spec.attr.post_ops, names, strict=True)]
+    return " + ".join([step.spec.kind, *detailed])
+
+
+def _short(desc: MemoryDesc, role: str = "src") -> str:
+    dtype = "" if desc.dtype == "f32" else f":{desc.dtype}"
+    return f"{desc.named(role)}{dtype}"
+
+
+def _kib(nbytes: int) -> str:
+    return f"{nbytes / 1024:,.0f}"
