@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import AnyDesc as AnyDesc
-    from blocklayout.dnnl.c_desc import Desc as Desc
+    from blocklayout.dnnl.any_desc import Desc as Desc
     from blocklayout.dnnl.handles import live_handles as live_handles
     from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names
     from blocklayout.dnnl.library import has_bf16 as has_bf16
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.memory import aligned_empty as aligned_empty
 
 _NAMES_BY_HOME = {
-    "any_desc": ("AnyDesc",),
-    "c_desc": ("Desc",),
+    "any_desc": ("AnyDesc", "Desc"),
     "handles": ("live_handles",),
     "library": ("fmt_tag_names", "has_bf16", "isa", "version"),
     "memory": ("Memory", "aligned_empty"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from blocklayout.layout import MemoryDesc
+
 
 @dataclass(frozen=True)
 class AnyDesc:
@@ -26,3 +28,7 @@ class AnyDesc:
 
     def __str__(self) -> str:
         return f"{self.dtype} {'x'.join(map(str, self.dims))} any"
+
+
+Desc = MemoryDesc | AnyDesc
+"""What a primitive's argument is described by."""

@@ -13,12 +13,10 @@ from typing import Any
 
 from blocklayout.dnnl import enums, library, status
 from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.handles import Handle, create
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import FormatTag, Layout, MemoryDesc
-
-Desc = MemoryDesc | AnyDesc
 
 _MAX_CACHED = 4096
 _TAG_ANY = 1
@@ -53,8 +51,10 @@ def _layout_to_c(dims: tuple[int, ...], dtype: str, layout: Layout, padded_dims:
         return _from_strides(dims, dtype, layout.strides)
     candidates = _tags_by_blocks().get((len(dims), layout.inner_blks, layout.inner_idxs), ())
     if not candidates:
-        blocks = "".join(f"{size}{'abcdefghijkl'[dim]}" for size, dim in zip(layout.inner_blks, layout.inner_idxs, strict=True))
-        raise UnsupportedError(f"oneDNN has no format tag of {len(dims)} dimensions with inner blocks {blocks}")
+        raise UnsupportedError(
+            f"oneDNN has no format tag of {len(dims)} dimensions with inner blocks of {layout.inner_blks} elements "
+            f"along dimensions {layout.inner_idxs}"
+        )
     if padded_dims == _padded(dims, layout.blocks):
         for tag, number in candidates:
             if _same_steps(dims, layout, MemoryDesc(dims, dtype, tag).strides):
@@ -89,8 +89,8 @@ def _from_parent(
         function = "dnnl_memory_desc_create_submemory"
         return create("memory_desc", function, parent.c, c_dims(dims), c_offsets, subject=subject)
     raise UnsupportedError(
-        f"oneDNN can describe {dtype} {dims} with strides {layout.strides} and inner blocks {layout.inner_blks} neither "
-        f"by a format tag nor as a part of a tensor that has one; copy it into a dense layout first"
+        f"oneDNN can describe {dtype} {dims} with strides {layout.strides} and inner blocks {layout.inner_blks} "
+        f"neither by a format tag nor as a part of a tensor that has one; copy it into a dense layout first"
     )
 
 
@@ -99,22 +99,21 @@ def _parent_dims(dims: tuple[int, ...], layout: Layout, tag: FormatTag) -> tuple
     blocks = layout.blocks
     n_outer = [-(-extent // block) for extent, block in zip(dims, blocks, strict=True)]
     parent = list(dims)
-    step = prod(layout.inner_blks)  # of the dense parent, from the innermost dimension outwards
-    inside: int | None = None  # the dimension whose extent decides the next step
+    step = prod(layout.inner_blks)  # what the dimensions seen so far span, the last one counted as one block
+    last = tag.order[-1]
     for dim in reversed(tag.order):
-        if n_outer[dim] > 1:
-            n_steps, rest = divmod(layout.strides[dim], step)
-            if rest or (inside is None and n_steps != 1) or n_steps < 1:
-                return None
-            if inside is not None and n_steps > 1:
-                if n_steps < n_outer[inside]:
-                    return None
-                if n_steps != n_outer[inside]:
-                    if dims[inside] % blocks[inside]:
-                        return None  # a part that ends inside a block must end with its parent
-                    parent[inside] = n_steps * blocks[inside]
-            step = layout.strides[dim]
-        inside = dim
+        if n_outer[dim] == 1:
+            continue
+        n_last, rest = divmod(layout.strides[dim], step)
+        least = 1 if dim == last else n_outer[last]
+        if rest or n_last < least:
+            return None
+        if n_last > least:
+            if dim == last or dims[last] % blocks[last]:
+                return None  # nothing steps inside of a block, and a part that ends inside one ends its parent
+            parent[last] = n_last * blocks[last]
+        step = layout.strides[dim]
+        last = dim
     return tuple(parent)
 
 

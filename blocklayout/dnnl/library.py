@@ -41,7 +41,7 @@ def is_loaded() -> bool:
 
 
 def _load_once() -> Any:
-    global _loaded
+    global _loaded  # noqa: PLW0603 - a process has one
     with _lock:
         if _loaded is None:
             path = find_library()
@@ -55,7 +55,7 @@ def _load_once() -> Any:
 
 def _forget_lock() -> None:
     """In a child: the lock may have been held by a thread that does not exist here."""
-    global _lock
+    global _lock  # noqa: PLW0603 - there is no other way to renew it
     _lock = threading.Lock()
 
 
@@ -117,7 +117,7 @@ def version() -> tuple[int, int, int]:
 
 def version_hash() -> str:
     """The commit the loaded library was built from."""
-    return ffi.string(load().dnnl_version().hash).decode()
+    return str(ffi.string(load().dnnl_version().hash), "ascii")
 
 
 def is_sequential() -> bool:

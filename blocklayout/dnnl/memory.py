@@ -133,4 +133,5 @@ def _reach_nbytes(array: np.ndarray) -> int:
     if array.flags.c_contiguous:
         return array.nbytes
     steps = zip(array.shape, array.strides, strict=True)
-    return sum((extent - 1) * max(stride, 0) for extent, stride in steps) + array.itemsize
+    last = sum((extent - 1) * max(stride, 0) for extent, stride in steps)
+    return int(last) + array.itemsize
