@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 KINDS = {"python", "pycon", "console", "sh", "text", "json", "mermaid", "toml"}
 """``python`` and ``pycon`` and ``console`` are run; ``sh`` is what .ci/run runs; the others are pictures."""
 
+COMPANIONS = {"torch": ("onnxscript",)}
+"""What a package's own features need beside it: torch exports to ONNX with onnxscript."""
+
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 FENCE = re.compile(r"^```(?P<kind>[^\n]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -58,14 +61,15 @@ def code_of(block: Block) -> str:
 
 
 def absent_packages(block: Block) -> set[str]:
-    """Packages that a block imports and this environment lacks."""
+    """Packages that a block needs and this environment lacks."""
     found = set()
     for node in ast.walk(ast.parse(code_of(block))):
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module.split(".")[0])
-    return {name for name in found if find_spec(name) is None}
+    needed = found | {package for name in found for package in COMPANIONS.get(name, ())}
+    return {name for name in needed if find_spec(name) is None}
 
 
 def run_python(block: Block, names: dict[str, Any]) -> None:
@@ -84,23 +88,36 @@ def run_pycon(block: Block, names: dict[str, Any]) -> None:
     assert runner.failures == 0, "".join(told)
 
 
+def run_alone(block: Block, environ: Mapping[str, str], folder: Path) -> None:
+    """Execute a block in a process of its own, with whatever its packages warn of."""
+    assert block.kind == "python", f"{block.where}: a block that needs an optional package is a python block"
+    done = run_process(["-c", block.text], environ, folder)
+    assert done.returncode == 0, f"{block.where}\n{done.stderr}"
+
+
 def run_console(block: Block, environ: Mapping[str, str], folder: Path) -> None:
     """Run each ``$ blocklayout`` line; where output is shown, compare it."""
     for command, shown in commands(block):
         words = shlex.split(command)
         assert words[0] == "blocklayout", f"{block.where}: only blocklayout's own commands are run: {command}"
-        done = subprocess.run(
-            [sys.executable, "-m", *words],
-            check=False,
-            capture_output=True,
-            text=True,
-            env=dict(environ),
-            cwd=folder,
-            timeout=120,
-        )
+        done = run_process(["-m", *words], environ, folder)
         assert done.returncode == 0, f"{block.where}: {command}\n{done.stderr}"
         matches = doctest.OutputChecker().check_output(shown, done.stdout, FLAGS)
         assert not shown or matches, f"{block.where}: {command}\nshown:\n{shown}\ngot:\n{done.stdout}"
+
+
+def run_process(arguments: list[str], environ: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, with nothing to read from standard input."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env=dict(environ),
+        cwd=folder,
+        timeout=120,
+    )
 
 
 def commands(block: Block) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Everything the README and docs show runs as shown.
 
 The blocks of a page share one namespace and one empty folder, in order. A block that imports a
-package this environment lacks is left out: it must stand alone, and is a test of its own.
+package that is no test dependency must stand alone: it runs in a process of its own, where it can.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.structure.fences import KINDS, absent_packages, blocks, commands, run, run_pycon, run_python
+from tests.structure.fences import KINDS, absent_packages, blocks, commands, run, run_alone, run_pycon, run_python
 from tests.structure.tree import ROOT, files, relative
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.structure.fences import Block
 
 PAGES = [ROOT / "README.md", *files(ROOT / "docs", "*.md")]
-OPTIONAL = ("torch", "openvino", "sklearn", "matplotlib", "onnxruntime")
+OPTIONAL = ("torch", "openvino", "sklearn", "matplotlib")
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)(?P<target>[^)#\s]+)")
 
 
@@ -52,14 +52,11 @@ def test_page_runs_as_shown(
 
 
 @pytest.mark.parametrize("block", STANDALONE, ids=lambda block: block.where)
-def test_block_with_optional_packages_runs_as_shown(
-    block: Block, tree_environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_block_with_optional_packages_runs(block: Block, tree_environ: dict[str, str], tmp_path: Path) -> None:
     absent = absent_packages(block)
     if absent:
         pytest.skip(f"not installed: {', '.join(sorted(absent))}")
-    monkeypatch.chdir(tmp_path)
-    run(block, {"__name__": "__main__"}, tree_environ, tmp_path)
+    run_alone(block, tree_environ, tmp_path)
 
 
 @pytest.mark.parametrize("path", PAGES, ids=relative)
@@ -69,9 +66,8 @@ def test_links_within_the_tree_lead_somewhere(path: Path) -> None:
 
 
 def test_the_readme_holds_the_two_commands_of_ci() -> None:
-    marked = re.findall(
-        r"^<!-- \.ci/run -->\n```sh\n(.*?)^```$", ROOT.joinpath("README.md").read_text(), re.MULTILINE | re.DOTALL
-    )
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    marked = re.findall(r"^<!-- \.ci/run -->\n```sh\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
     assert [text.count("\n") for text in marked] == [1, 1]
     assert "blocklayout run" in marked[0]
     assert "pytest" in marked[1]
