@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import AnyDesc as AnyDesc
     from blocklayout.dnnl.any_desc import Desc as Desc
+    from blocklayout.dnnl.attr import Attr as Attr
+    from blocklayout.dnnl.attr import Binary as Binary
+    from blocklayout.dnnl.attr import DepthwiseConv as DepthwiseConv
+    from blocklayout.dnnl.attr import Eltwise as Eltwise
+    from blocklayout.dnnl.attr import PostOp as PostOp
+    from blocklayout.dnnl.attr import Prelu as Prelu
+    from blocklayout.dnnl.attr import Sum as Sum
     from blocklayout.dnnl.handles import live_handles as live_handles
     from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names
     from blocklayout.dnnl.library import has_bf16 as has_bf16
@@ -18,12 +25,54 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.library import version as version
     from blocklayout.dnnl.memory import Memory as Memory
     from blocklayout.dnnl.memory import aligned_empty as aligned_empty
+    from blocklayout.dnnl.spec import Spec as Spec
+    from blocklayout.dnnl.spec import kinds as kinds
+    from blocklayout.dnnl.specs.batch_normalization import batch_normalization as batch_normalization
+    from blocklayout.dnnl.specs.binary import binary as binary
+    from blocklayout.dnnl.specs.concat import concat as concat
+    from blocklayout.dnnl.specs.convolution import convolution as convolution
+    from blocklayout.dnnl.specs.convolution import convolution_backward_data as convolution_backward_data
+    from blocklayout.dnnl.specs.convolution import convolution_backward_weights as convolution_backward_weights
+    from blocklayout.dnnl.specs.deconvolution import deconvolution as deconvolution
+    from blocklayout.dnnl.specs.eltwise import eltwise as eltwise
+    from blocklayout.dnnl.specs.inner_product import inner_product as inner_product
+    from blocklayout.dnnl.specs.layer_normalization import layer_normalization as layer_normalization
+    from blocklayout.dnnl.specs.lrn import lrn as lrn
+    from blocklayout.dnnl.specs.matmul import matmul as matmul
+    from blocklayout.dnnl.specs.pooling import pooling as pooling
+    from blocklayout.dnnl.specs.prelu import prelu as prelu
+    from blocklayout.dnnl.specs.reduction import reduction as reduction
+    from blocklayout.dnnl.specs.reorder import reorder as reorder
+    from blocklayout.dnnl.specs.resampling import resampling as resampling
+    from blocklayout.dnnl.specs.shuffle import shuffle as shuffle
+    from blocklayout.dnnl.specs.softmax import softmax as softmax
+    from blocklayout.dnnl.specs.sum import sum as sum  # noqa: A004 - oneDNN's name
 
 _NAMES_BY_HOME = {
     "any_desc": ("AnyDesc", "Desc"),
+    "attr": ("Attr", "Binary", "DepthwiseConv", "Eltwise", "PostOp", "Prelu", "Sum"),
     "handles": ("live_handles",),
     "library": ("fmt_tag_names", "has_bf16", "isa", "version"),
     "memory": ("Memory", "aligned_empty"),
+    "spec": ("Spec", "kinds"),
+    "specs.batch_normalization": ("batch_normalization",),
+    "specs.binary": ("binary",),
+    "specs.concat": ("concat",),
+    "specs.convolution": ("convolution", "convolution_backward_data", "convolution_backward_weights"),
+    "specs.deconvolution": ("deconvolution",),
+    "specs.eltwise": ("eltwise",),
+    "specs.inner_product": ("inner_product",),
+    "specs.layer_normalization": ("layer_normalization",),
+    "specs.lrn": ("lrn",),
+    "specs.matmul": ("matmul",),
+    "specs.pooling": ("pooling",),
+    "specs.prelu": ("prelu",),
+    "specs.reduction": ("reduction",),
+    "specs.reorder": ("reorder",),
+    "specs.resampling": ("resampling",),
+    "specs.shuffle": ("shuffle",),
+    "specs.softmax": ("softmax",),
+    "specs.sum": ("sum",),
 }
 _HOMES = {name: f"blocklayout.dnnl.{home}" for home, names in _NAMES_BY_HOME.items() for name in names}
 

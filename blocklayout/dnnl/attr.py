@@ -1,0 +1,217 @@
+"""Attributes of a primitive as plain data: post-ops, scales, zero points and math mode."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.algorithms import INVALID_ARGUMENTS, full_algorithm
+from blocklayout.dtypes import itemsize
+from blocklayout.errors import InvalidArgumentsError
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl.any_desc import Desc
+
+MAX_POST_OPS = 32
+"""oneDNN takes no more post-ops than this."""
+
+FPMATH_MODES = ("strict", "bf16", "f16", "any", "tf32")
+"""Implicit down-conversions that may be allowed for f32 computations."""
+
+
+@dataclass(frozen=True)
+class Sum:
+    """``dst = op(...) + scale * (dst - zero_point)``: accumulates onto what the destination held.
+
+    Attributes:
+        dtype: Data type to read the destination as; empty for its own.
+    """
+
+    scale: float = 1.0
+    zero_point: int = 0
+    dtype: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", _finite("Sum", "scale", self.scale))
+        if self.dtype:
+            itemsize(self.dtype)
+
+
+@dataclass(frozen=True)
+class Eltwise:
+    """An element-wise function of the result; ``relu`` and ``eltwise_relu`` name the same algorithm.
+
+    Example:
+        >>> Eltwise("clip", 0, 6)
+        Eltwise(algorithm='eltwise_clip', alpha=0.0, beta=6.0)
+    """
+
+    algorithm: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "algorithm", full_algorithm("eltwise", self.algorithm))
+        object.__setattr__(self, "alpha", float(self.alpha))
+        object.__setattr__(self, "beta", float(self.beta))
+        check_eltwise(self.algorithm, self.alpha, self.beta)
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A binary operation of the result and a second tensor.
+
+    Fast with ``src1`` of exactly the destination's layout, or of extents (1, C, 1, ...) or
+    all ones; any other runs on a reference kernel.
+
+    Attributes:
+        src1: Descriptor of the second operand, which must have a layout before the primitive
+            is made; ``None`` until somebody knows it.
+    """
+
+    algorithm: str
+    src1: Desc | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "algorithm", full_algorithm("binary", self.algorithm))
+
+
+@dataclass(frozen=True)
+class Prelu:
+    """A leaky ReLU whose slopes are an f32 tensor.
+
+    Attributes:
+        mask: Bit i set: one slope for each index along dimension i; 0: a single slope.
+    """
+
+    mask: int
+
+    def __post_init__(self) -> None:
+        if self.mask < 0:
+            raise _invalid(f"Prelu: mask {self.mask} is negative; set bit i for slopes along dimension i")
+
+
+@dataclass(frozen=True)
+class DepthwiseConv:
+    """A square depthwise convolution over the result of a 1x1 convolution.
+
+    Attributes:
+        kernel: Extent of the kernel, both dimensions.
+        padding: Zeros before the first element of each dimension.
+        bias_dtype: Empty for no bias.
+    """
+
+    kernel: int = 3
+    stride: int = 1
+    padding: int = 1
+    weights_dtype: str = "f32"
+    bias_dtype: str = ""
+    dst_dtype: str = "f32"
+
+    def __post_init__(self) -> None:
+        if self.kernel < 1 or self.stride < 1 or self.padding < 0:
+            given = f"kernel {self.kernel}, stride {self.stride}, padding {self.padding}"
+            raise _invalid(f"DepthwiseConv: {given}; the kernel and stride are at least 1, the padding at least 0")
+        for dtype in (self.weights_dtype, self.bias_dtype or "f32", self.dst_dtype):
+            itemsize(dtype)
+
+    def dst_extent(self, extent: int) -> int:
+        """Height or width after it.
+
+        The zeros behind the last element are as many as make the extent ``extent / stride`` rounded up.
+
+        Example:
+            >>> DepthwiseConv(stride=2).dst_extent(7)
+            4
+        """
+        return -(-extent // self.stride)
+
+
+PostOp = Sum | Eltwise | Binary | Prelu | DepthwiseConv
+
+
+@dataclass(frozen=True)
+class Attr:
+    """Attributes of a primitive. The scratchpad always belongs to the caller.
+
+    Attributes:
+        post_ops: Applied to the result in this order.
+        scales: ``(argument, mask)`` pairs; the factors are f32 and given at execution as
+            ``scale_src`` and so on. Bit i of the mask: one factor for each index along
+            dimension i; 0: a single factor.
+        zero_points: Likewise, s32, as ``zero_point_src`` and so on.
+        fpmath: Down-conversion allowed for f32: ``strict``, ``bf16``, ``f16``, ``tf32`` or ``any``.
+
+    Example:
+        >>> Attr((Sum(), Eltwise("relu")), scales=[("weights", 1)]).scales
+        (('weights', 1),)
+    """
+
+    post_ops: tuple[PostOp, ...] = ()
+    scales: tuple[tuple[str, int], ...] = ()
+    zero_points: tuple[tuple[str, int], ...] = ()
+    fpmath: str = "strict"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "post_ops", tuple(self.post_ops))
+        object.__setattr__(self, "scales", _masks("scales", self.scales))
+        object.__setattr__(self, "zero_points", _masks("zero_points", self.zero_points))
+        self._check()
+
+    def _check(self) -> None:
+        for index, post_op in enumerate(self.post_ops):
+            if not isinstance(post_op, PostOp):
+                raise _invalid(f"Attr: post_ops[{index}] is {post_op!r}; give Sum, Eltwise, Binary, Prelu, ...")
+        if len(self.post_ops) > MAX_POST_OPS:
+            raise _invalid(f"Attr: {len(self.post_ops)} post-ops; oneDNN takes at most {MAX_POST_OPS}")
+        if self.fpmath not in FPMATH_MODES:
+            raise _invalid(f"Attr: fpmath {self.fpmath!r} does not exist; give one of {', '.join(FPMATH_MODES)}")
+
+    @property
+    def depthwise(self) -> DepthwiseConv | None:
+        """The depthwise convolution among the post-ops."""
+        return next((post_op for post_op in self.post_ops if isinstance(post_op, DepthwiseConv)), None)
+
+    @property
+    def has_sum(self) -> bool:
+        """Whether the primitive reads what its destination held."""
+        return any(isinstance(post_op, Sum) for post_op in self.post_ops)
+
+
+def check_eltwise(algorithm: str, alpha: float, beta: float) -> None:
+    """Refuse parameters the algorithm has no meaning for.
+
+    Raises:
+        InvalidArgumentsError: NaN, a clip whose bounds are crossed, or ``soft_relu`` with alpha 0.
+    """
+    if math.isnan(alpha) or math.isnan(beta):
+        raise _invalid(f"{algorithm}: alpha {alpha}, beta {beta}; neither may be NaN")
+    if algorithm.startswith("eltwise_clip") and beta < alpha:
+        raise _invalid(f"{algorithm}: alpha {alpha} is the lower bound and may not exceed beta {beta}")
+    if algorithm == "eltwise_soft_relu" and alpha == 0:
+        raise _invalid(f"{algorithm}: computes log(1 + exp(alpha * x)) / alpha, so alpha may not be 0; 1 is usual")
+
+
+def _masks(name: str, pairs: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    masks = tuple((str(argument), int(mask)) for argument, mask in pairs)
+    for argument, mask in masks:
+        if mask < 0:
+            raise _invalid(f"Attr: {name} has mask {mask} for {argument}; masks are bit sets, at least 0")
+    if len({argument for argument, _ in masks}) != len(masks):
+        raise _invalid(f"Attr: {name} names an argument twice; give each argument one mask")
+    return masks
+
+
+def _finite(owner: str, name: str, value: float) -> float:
+    if not math.isfinite(value):
+        raise _invalid(f"{owner}: {name} is {value}; give a finite number")
+    return float(value)
+
+
+def _invalid(message: str) -> InvalidArgumentsError:
+    return InvalidArgumentsError(message, INVALID_ARGUMENTS)
+
+
+NO_ATTR = Attr()
+"""No post-ops, no scales, strict math."""

@@ -1,0 +1,5 @@
+"""One module per kind of primitive: its constructor, and the rules its Specs obey.
+
+Modules are found by the kind's name; each has ``ARGUMENTS``, the arguments it may execute with
+besides those of its attributes, and ``validate``. Names that start with an underscore are no kinds.
+"""

@@ -1,0 +1,41 @@
+"""What the normalisations share: epsilon and flags."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.specs._rules import check_float, invalid, require
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from blocklayout.dnnl.spec import Spec
+
+FLAGS = ("use_global_stats", "use_scale", "use_shift", "fuse_norm_relu", "fuse_norm_add_relu")
+
+
+def flag_names(kind: str, flags: str | Iterable[str]) -> tuple[str, ...]:
+    """Flags in the library's order, from their names or a text that joins them by ``|``.
+
+    Raises:
+        InvalidArgumentsError: No such flag.
+
+    Example:
+        >>> flag_names("batch_normalization", "use_shift | use_scale")
+        ('use_scale', 'use_shift')
+    """
+    given = [flag.strip() for flag in flags.split("|") if flag.strip()] if isinstance(flags, str) else list(flags)
+    for flag in given:
+        if flag not in FLAGS:
+            raise invalid(kind, "flags", f"has {flag!r}; give names among {', '.join(FLAGS)}")
+    return tuple(flag for flag in FLAGS if flag in given)
+
+
+def check_normalization(spec: Spec) -> tuple[str, ...]:
+    """Refuse an epsilon or flags that mean nothing; the flags."""
+    require(check_float(spec, "epsilon") >= 0, spec, "epsilon", f"is {spec.param('epsilon')}; give at least 0")
+    flags = spec.param("flags")
+    require(isinstance(flags, tuple), spec, "flags", f"is {flags!r}; give a tuple of names")
+    right = flag_names(spec.kind, flags)
+    require(flags == right, spec, "flags", f"is {flags}; in order and once each that is {right}")
+    return right

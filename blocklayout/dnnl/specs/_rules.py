@@ -1,0 +1,206 @@
+"""What the constructors of all kinds check alike."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.dnnl.algorithms import ALGORITHMS, INVALID_ARGUMENTS, full_algorithm
+from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.spec import Spec
+from blocklayout.dtypes import ITEMSIZES
+from blocklayout.errors import InvalidArgumentsError
+from blocklayout.layout import MemoryDesc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.attr import Attr
+
+FORWARD = ("forward_inference", "forward_training")
+
+_ATTRIBUTE_ARGUMENTS = ("scale_", "zero_point_", "post_op_")
+
+
+def invalid(kind: str, argument: str, rule: str) -> InvalidArgumentsError:
+    """The error that names the argument, the rule and what would be right."""
+    return InvalidArgumentsError(f"{kind}: {argument} {rule}", INVALID_ARGUMENTS)
+
+
+def require(holds: object, spec: Spec, argument: str, rule: str) -> None:
+    """Raise unless the rule holds.
+
+    Raises:
+        InvalidArgumentsError: It does not.
+    """
+    if not holds:
+        raise invalid(spec.kind, argument, rule)
+
+
+def draft(
+    kind: str,
+    descs: Mapping[str, Desc | None],
+    *,
+    attr: Attr,
+    n_threads: int | None,
+    algorithm: str = "",
+    prop_kind: str = "",
+    params: Mapping[str, Any] | None = None,
+) -> Spec:
+    """A Spec not yet checked, and perhaps without its destination.
+
+    Absent arguments are dropped; absent threads are the default number.
+
+    Raises:
+        InvalidArgumentsError: An argument is no descriptor, or the algorithm does not exist.
+    """
+    for name, desc in descs.items():
+        if desc is not None and not isinstance(desc, MemoryDesc | AnyDesc):
+            raise invalid(kind, name, f"is a {type(desc).__name__}; give a MemoryDesc or an AnyDesc")
+    if n_threads is None:
+        from blocklayout.dnnl.threads import default_threads
+
+        n_threads = default_threads()
+    return Spec(
+        kind=kind,
+        descs=tuple((name, desc) for name, desc in descs.items() if desc is not None),
+        algorithm=full_algorithm(kind, algorithm) if kind in ALGORITHMS else algorithm,
+        prop_kind=prop_kind,
+        params=tuple((params or {}).items()),
+        attr=attr,
+        n_threads=n_threads,
+    )
+
+
+def finish(spec: Spec, dst: Desc | None, dims: Iterable[int], *, dtype: str = "", name: str = "dst") -> Spec:
+    """The draft with its destination, checked.
+
+    Args:
+        spec: The draft.
+        dst: ``None`` leaves the layout to the primitive.
+        dims: Extents it then has.
+        dtype: Data type it then has; the first argument's if empty.
+        name: The destination's name.
+
+    Raises:
+        InvalidArgumentsError: Against the rules of its kind.
+    """
+    desc = AnyDesc(tuple(dims), dtype or spec.descs[0][1].dtype) if dst is None else dst
+    return spec.replace(descs=(*spec.descs, (name, desc))).validate()
+
+
+def check_descs(spec: Spec, needed: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Refuse missing, unknown, repeated and impossible arguments."""
+    for name in needed:
+        require(spec.has(name), spec, name, f"is missing; it takes {', '.join(needed)}")
+    names = [name for name, _ in spec.descs]
+    require(len(set(names)) == len(names), spec, "descs", f"names an argument twice among {', '.join(names)}")
+    for name, desc in spec.descs:
+        known = name in needed or name in optional or name.startswith(_ATTRIBUTE_ARGUMENTS)
+        require(known, spec, name, f"is no argument of it; there are {', '.join([*needed, *optional])}")
+        require(min(desc.dims, default=0) >= 0, spec, name, f"has extents {desc.dims}; none may be negative")
+        require(desc.dtype in ITEMSIZES, spec, name, f"is {desc.dtype!r}; oneDNN knows {', '.join(ITEMSIZES)}")
+
+
+def check_concrete(spec: Spec, *names: str) -> None:
+    """Refuse arguments without layout where the primitive has no favourite."""
+    for name in names:
+        desc = spec.desc(name)
+        given = f"has no layout and {spec.kind} has no favourite; give MemoryDesc({tuple(desc.dims)}, {desc.dtype!r})"
+        require(isinstance(desc, MemoryDesc), spec, name, given)
+
+
+def check_ndims(spec: Spec, name: str, least: int, most: int) -> int:
+    """The rank of an argument, refused outside of the range."""
+    ndims = len(spec.desc(name).dims)
+    ranks = f"{least}" if least == most else f"{least} to {most}"
+    require(least <= ndims <= most, spec, name, f"has {ndims} dimensions; {spec.kind} takes {ranks}")
+    return ndims
+
+
+def check_dims(spec: Spec, name: str, dims: Iterable[int], why: str) -> None:
+    """Refuse an argument whose extents are not ``dims``."""
+    given, right = tuple(spec.desc(name).dims), tuple(dims)
+    require(given == right, spec, name, f"has extents {given}; {why} makes them {right}")
+
+
+def check_dtype(spec: Spec, name: str, allowed: Sequence[str], why: str) -> None:
+    """Refuse an argument whose data type is not among the allowed."""
+    dtype = spec.desc(name).dtype
+    require(dtype in allowed, spec, name, f"is {dtype}; {why} takes {' or '.join(dict.fromkeys(allowed))}")
+
+
+def check_weights_dtype(spec: Spec, src: str = "src", weights: str = "weights") -> None:
+    """Weights have the data type of the source; s8 where the source is quantised."""
+    dtype = spec.desc(src).dtype
+    right = "s8" if dtype in {"u8", "s8"} else dtype
+    check_dtype(spec, weights, (right,), f"a source of {dtype}")
+
+
+def check_choice(spec: Spec, name: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a name that is not among the choices."""
+    require(value in choices, spec, name, f"{value!r} does not exist here; give one of {', '.join(choices)}")
+
+
+def check_algorithm(spec: Spec) -> None:
+    """Refuse an algorithm of another kind."""
+    check_choice(spec, "algorithm", spec.algorithm, ALGORITHMS[spec.kind])
+
+
+def check_forward(spec: Spec) -> None:
+    """Refuse a propagation that is not forward."""
+    check_choice(spec, "prop_kind", spec.prop_kind, FORWARD)
+
+
+def check_float(spec: Spec, name: str) -> float:
+    """A parameter that is a finite number."""
+    value = spec.param(name)
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    require(number, spec, name, f"is {value!r}; give a finite number")
+    return float(value)
+
+
+def check_integer(spec: Spec, name: str, least: int, below: int | None = None) -> int:
+    """A parameter that is an integer of a range."""
+    value = spec.param(name)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    fits = whole and value >= least and (below is None or value < below)
+    where = f"at least {least}" if below is None else f"from {least} to {below - 1}"
+    require(fits, spec, name, f"is {value!r}; give an integer {where}")
+    return int(value)
+
+
+def broadcast(kind: str, name: str, first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
+    """Extents of an operation over both: equal, or one of them 1.
+
+    Raises:
+        InvalidArgumentsError: They cannot be broadcast.
+
+    Example:
+        >>> broadcast("binary", "src_1", (2, 17, 1), (1, 17, 5))
+        (2, 17, 5)
+    """
+    if len(first) != len(second):
+        rule = f"has {len(second)} dimensions; as many as the other operand's {len(first)} would be right"
+        raise invalid(kind, name, f"{rule} (put extents of 1 in front)")
+    for one, other in zip(first, second, strict=True):
+        if one != other and 1 not in (one, other):
+            rule = f"has extents {tuple(second)}; against {tuple(first)} each must be equal, or one of the two 1"
+            raise invalid(kind, name, rule)
+    return tuple(other if one == 1 else one for one, other in zip(first, second, strict=True))
+
+
+def normal_axis(kind: str, axis: int, ndims: int) -> int:
+    """The axis counted from the front.
+
+    Raises:
+        InvalidArgumentsError: There is no such axis.
+
+    Example:
+        >>> normal_axis("softmax", -1, 4)
+        3
+    """
+    if not -ndims <= axis < ndims:
+        raise invalid(kind, "axis", f"is {axis!r}; {ndims} dimensions make it {-ndims} to {ndims - 1}")
+    return axis % ndims

@@ -1,0 +1,134 @@
+"""What convolution and deconvolution share: weights, groups, bias, data types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.specs._rules import (
+    FORWARD,
+    check_algorithm,
+    check_choice,
+    check_descs,
+    check_dims,
+    check_dtype,
+    check_ndims,
+    check_weights_dtype,
+    draft,
+    invalid,
+    require,
+)
+from blocklayout.dnnl.specs._windows import Ints, both_pads, check_window, per_dim, window_extents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.attr import Attr
+    from blocklayout.dnnl.spec import Spec
+
+ARGUMENTS = ("src", "weights", "bias", "dst", "diff_src", "diff_weights", "diff_bias", "diff_dst")
+PROP_KINDS = (*FORWARD, "backward_data", "backward_weights")
+
+
+def side(prop_kind: str, name: str) -> str:
+    """The argument's name, which is its gradient's in the passes that compute or read that.
+
+    Example:
+        >>> side("backward_data", "src"), side("forward_inference", "src")
+        ('diff_src', 'src')
+    """
+    gradients = {"backward_data": ("src", "dst"), "backward_weights": ("weights", "bias", "dst")}
+    return f"diff_{name}" if name in gradients.get(prop_kind, ()) else name
+
+
+def weighted_draft(  # noqa: PLR0913 - the primitive's own parameters
+    kind: str,
+    descs: Mapping[str, Desc | None],
+    strides: Ints,
+    pads: Ints,
+    dilations: Ints,
+    *,
+    algorithm: str,
+    prop_kind: str,
+    attr: Attr,
+    n_threads: int | None,
+) -> Spec:
+    """A Spec not yet checked, its strides, dilations and pads spelled out."""
+    first = next(iter(descs.values()))
+    n_spatial = max(len(getattr(first, "dims", ())) - 2, 0)
+    params = {
+        "strides": per_dim(kind, "strides", strides, n_spatial),
+        "dilations": per_dim(kind, "dilations", dilations, n_spatial),
+        "pads": both_pads(kind, pads, n_spatial),
+    }
+    return draft(kind, descs, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind, params=params)
+
+
+def check_operands(spec: Spec, weights: str, image: str) -> int:
+    """Refuse an image, weights and windows that do not fit one another.
+
+    Args:
+        spec: Perhaps without destination.
+        weights: Name of the weights or their gradient.
+        image: Name of the source or destination that is known.
+
+    Returns:
+        The number of spatial dimensions.
+    """
+    ndims = check_ndims(spec, image, 3, 5)
+    given = len(spec.desc(weights).dims)
+    rule = f"has {given} dimensions; {image} of {ndims} makes it {ndims}, or {ndims + 1} with groups in front"
+    require(given in {ndims, ndims + 1}, spec, weights, rule)
+    check_window(spec, ndims - 2)
+    kernel = spec.desc(weights).dims[given - ndims + 2 :]
+    require(min(kernel) >= 1, spec, weights, f"has a kernel of {tuple(kernel)}; each extent must be at least 1")
+    return ndims - 2
+
+
+def channels(weights: Desc, n_spatial: int) -> tuple[int, int]:
+    """``(source, destination)`` channels that weights connect, all groups together.
+
+    Example:
+        >>> from blocklayout.dnnl import AnyDesc
+        >>> channels(AnyDesc((32, 1, 4, 3, 3), "f32"), 2)
+        (128, 32)
+    """
+    dims = weights.dims
+    groups = dims[0] if len(dims) == n_spatial + 3 else 1
+    dst, src = dims[len(dims) - n_spatial - 2 : len(dims) - n_spatial]
+    return groups * src, groups * dst
+
+
+def window(spec: Spec, weights: Desc) -> tuple[int, ...]:
+    """What the kernel spans, dilation included."""
+    dilations = spec.param("dilations")
+    return window_extents(weights.dims[len(weights.dims) - len(dilations) :], dilations)
+
+
+def check_weighted(spec: Spec, dst_extents: Callable[[Spec], tuple[int, ...]]) -> None:
+    """Check a whole convolution or deconvolution, ``dst_extents`` being its rule."""
+    check_choice(spec, "prop_kind", spec.prop_kind, PROP_KINDS)
+    src, weights, dst, bias = (side(spec.prop_kind, name) for name in ("src", "weights", "dst", "bias"))
+    check_descs(spec, (src, weights, dst), (bias,))
+    check_algorithm(spec)
+    n_spatial = check_operands(spec, weights, src)
+    n_src, n_dst = channels(spec.desc(weights), n_spatial)
+    given = spec.desc(src).dims[1]
+    require(given == n_src, spec, weights, f"{spec.desc(weights).dims} take {n_src} channels; {src} has {given}")
+    extents = dst_extents(spec)
+    require(min(extents) >= 1, spec, dst, f"would have extents {extents}; the kernel spans more than the padded {src}")
+    check_dims(spec, dst, (spec.desc(src).dims[0], n_dst, *extents), f"{src}, {weights}, strides and pads")
+    _check_dtypes(spec, src, weights, dst)
+    if spec.has(bias):
+        check_dims(spec, bias, (n_dst,), "one for each channel of the destination")
+        check_dtype(spec, bias, ("f32", spec.desc(dst).dtype, "s32", "s8", "u8"), spec.kind)
+
+
+def _check_dtypes(spec: Spec, src: str, weights: str, dst: str) -> None:
+    if spec.prop_kind in FORWARD:
+        check_weights_dtype(spec, src, weights)
+    if not spec.attr.depthwise:
+        return
+    if spec.desc(dst).dtype != spec.attr.depthwise.dst_dtype:
+        rule = f"is {spec.desc(dst).dtype}; the depthwise post-op's dst_dtype makes it {spec.attr.depthwise.dst_dtype}"
+        raise invalid(spec.kind, dst, rule)

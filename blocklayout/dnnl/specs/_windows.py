@@ -1,0 +1,113 @@
+"""Kernels that slide over an image: how strides, pads and dilations are given, and the extents that follow."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.specs._rules import invalid, require
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from blocklayout.dnnl.spec import Spec
+
+Ints = int | tuple[int, ...] | list[int]
+"""One integer for every spatial dimension, or one each."""
+
+
+def per_dim(kind: str, name: str, value: Ints, n_spatial: int) -> tuple[int, ...]:
+    """One integer for each spatial dimension.
+
+    Raises:
+        InvalidArgumentsError: Of another length.
+
+    Example:
+        >>> per_dim("pooling", "strides", 2, 3)
+        (2, 2, 2)
+    """
+    values = _integers(kind, name, value)
+    if values is None:
+        return (operator.index(value),) * n_spatial  # type: ignore[arg-type]
+    if len(values) != n_spatial:
+        rule = f"has {len(values)} entries; {n_spatial} spatial dimensions take one integer or {n_spatial}"
+        raise invalid(kind, name, rule)
+    return values
+
+
+def both_pads(kind: str, value: Ints, n_spatial: int) -> tuple[int, ...]:
+    """Pads as ``(begin..., end...)``.
+
+    Raises:
+        InvalidArgumentsError: Of another length.
+
+    Example:
+        >>> both_pads("convolution", 1, 2), both_pads("convolution", (0, 0, 1, 1), 2)
+        ((1, 1, 1, 1), (0, 0, 1, 1))
+    """
+    values = _integers(kind, "pads", value)
+    if values is None:
+        return (operator.index(value),) * (2 * n_spatial)  # type: ignore[arg-type]
+    if len(values) != 2 * n_spatial:
+        rule = f"has {len(values)} entries; {n_spatial} spatial dimensions take one integer or {2 * n_spatial}"
+        raise invalid(kind, "pads", f"{rule} (all begins, then all ends)")
+    return values
+
+
+def _integers(kind: str, name: str, value: Ints) -> tuple[int, ...] | None:
+    """The entries, or ``None`` for a single integer."""
+    try:
+        return None if hasattr(value, "__index__") else tuple(operator.index(entry) for entry in value)
+    except TypeError as error:
+        raise invalid(kind, name, f"is {value!r}; give an integer or a tuple of integers") from error
+
+
+def window_extents(kernel: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
+    """What a kernel spans; a dilation of 0 is dense.
+
+    Example:
+        >>> window_extents((3, 3), (0, 1))
+        (3, 5)
+    """
+    return tuple((k - 1) * (d + 1) + 1 for k, d in zip(kernel, dilations, strict=True))
+
+
+def strided_extents(
+    extents: Sequence[int], window: Sequence[int], strides: Sequence[int], pads: Sequence[int]
+) -> tuple[int, ...]:
+    """Positions of a window over an image: extents after a convolution or pooling.
+
+    Example:
+        >>> strided_extents((224, 224), (7, 7), (2, 2), (3, 3, 3, 3))
+        (112, 112)
+    """
+    n_spatial = len(extents)
+    totals = (pads[i] + pads[n_spatial + i] for i in range(n_spatial))
+    return tuple((i - w + pad) // s + 1 for i, w, s, pad in zip(extents, window, strides, totals, strict=True))
+
+
+def transposed_extents(
+    extents: Sequence[int], window: Sequence[int], strides: Sequence[int], pads: Sequence[int]
+) -> tuple[int, ...]:
+    """Extents after a deconvolution.
+
+    Example:
+        >>> transposed_extents((4, 4), (2, 2), (2, 2), (0, 0, 0, 0))
+        (8, 8)
+    """
+    n_spatial = len(extents)
+    totals = (pads[i] + pads[n_spatial + i] for i in range(n_spatial))
+    return tuple((i - 1) * s + w - pad for i, w, s, pad in zip(extents, window, strides, totals, strict=True))
+
+
+def check_window(spec: Spec, n_spatial: int) -> None:
+    """Refuse strides, pads and dilations that mean nothing."""
+    for name, length, least in (("strides", n_spatial, 1), ("dilations", n_spatial, 0), ("pads", 2 * n_spatial, None)):
+        values = spec.param(name)
+        whole = isinstance(values, tuple) and all(type(value) is int for value in values)
+        require(whole and len(values) == length, spec, name, f"is {values!r}; give {length} integers")
+        require(least is None or min(values) >= least, spec, name, f"is {values!r}; each must be at least {least}")
+    strides, pads = spec.param("strides"), spec.param("pads")
+    require(min(pads[:n_spatial]) >= 0, spec, "pads", f"is {pads}; those in front must be at least 0")
+    behind = all(pad + stride > 0 for pad, stride in zip(pads[n_spatial:], strides, strict=True))
+    require(behind, spec, "pads", f"is {pads}; those behind must be above minus the strides {strides}")
