@@ -1,0 +1,101 @@
+"""How many CPUs this process may use: affinity mask, cgroup quota, and what its user said."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Reader = Callable[[Path], float | None]
+
+_V1_FOLDERS = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
+
+
+def default_threads() -> int:
+    """Threads to compute with unless told: the affinity mask, capped by cgroup quota and ``OMP_NUM_THREADS``.
+
+    A quota of two and a half CPUs gives 2: threads that spin beyond the quota get the whole process suspended.
+    """
+    caps = [_affinity(), _quota(), _user_limit()]
+    return max(1, min(cap for cap in caps if cap is not None))
+
+
+def _affinity() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _user_limit() -> int | None:
+    """The first level of ``OMP_NUM_THREADS``, which may list one count for each level of nesting."""
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else None
+
+
+@cache
+def _quota() -> int | None:
+    return quota(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+
+
+def quota(membership: Path, root: Path) -> int | None:
+    """Whole CPUs that the cgroups of this process may use; None without a limit.
+
+    Args:
+        membership: The file that lists the process's cgroups, as ``/proc/self/cgroup`` does.
+        root: Where cgroups are mounted, of either version.
+
+    Source: "Control Group v2" and "CPU bandwidth control", the Linux kernel's documentation.
+    """
+    try:
+        lines = membership.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    limits = [limit for line in lines for limit in _limits(line, root)]
+    return max(1, int(min(limits))) if limits else None
+
+
+def _limits(line: str, root: Path) -> list[float]:
+    """CPUs allowed by the cgroup a line of the membership file names, and by each one above it."""
+    _, _, rest = line.partition(":")
+    controllers, _, path = rest.partition(":")
+    if not controllers:
+        return _up_the_tree(root, path, _v2_limit) + _up_the_tree(root / "unified", path, _v2_limit)
+    if "cpu" not in controllers.split(","):
+        return []
+    return [limit for folder in _V1_FOLDERS for limit in _up_the_tree(root / folder, path, _v1_limit)]
+
+
+def _up_the_tree(mount: Path, path: str, read_limit: _Reader) -> list[float]:
+    """Limits from a cgroup up to the mount; inside a container the path may lie outside of what is mounted."""
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    folders = [mount.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
+    found = (read_limit(folder) for folder in folders)
+    return [limit for limit in found if limit is not None]
+
+
+def _v2_limit(folder: Path) -> float | None:
+    words = _words(folder / "cpu.max")
+    return _ratio(words[0], words[1]) if len(words) == 2 else None
+
+
+def _v1_limit(folder: Path) -> float | None:
+    words = _words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")
+    return _ratio(words[0], words[1]) if len(words) == 2 else None
+
+
+def _ratio(used: str, period: str) -> float | None:
+    """None for ``max`` and -1, which mean no limit."""
+    if not used.isdecimal() or not period.isdecimal() or int(period) == 0:
+        return None
+    return int(used) / int(period)
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="ascii").split()
+    except OSError:
+        return []
