@@ -124,12 +124,12 @@ def _normal_digits(steps: Digits, extent: int) -> Digits:
         if covered >= extent:
             break
         left = -(-extent // covered)
-        size = min(size or left, left)
+        n_steps = min(size or left, left)
         if normal and normal[-1][0] * normal[-1][1] == step:
-            normal[-1] = (normal[-1][0] * size, normal[-1][1])
+            normal[-1] = (normal[-1][0] * n_steps, normal[-1][1])
         else:
-            normal.append((size, step))
-        covered *= size
+            normal.append((n_steps, step))
+        covered *= n_steps
     if normal:  # the outermost step is bounded by the extent, not by its own size
         inner = covered // normal[-1][0]
         normal[-1] = (-(-extent // inner), normal[-1][1])

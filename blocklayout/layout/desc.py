@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod
-from operator import index as as_integer
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, final
 
 from blocklayout import dtypes
 from blocklayout.errors import LayoutError
 from blocklayout.layout import addresses, ordering, packing, serial, views
-from blocklayout.layout.geometry import MAX_NBYTES, Layout, Placement, check_dims, place_dense, place_strided
+from blocklayout.layout.fields import DescFields, integers
+from blocklayout.layout.geometry import (
+    MAX_COUNT,
+    Layout,
+    Placement,
+    check_dims,
+    place_dense,
+    place_strided,
+)
 from blocklayout.layout.names import LETTERS, role_word
 from blocklayout.layout.tag import FormatTag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    import numpy as np
     from numpy.typing import NDArray
 
+_MAX_CACHED = 8192
 
-class MemoryDesc:
+
+@final
+class MemoryDesc(DescFields):
     """How a tensor lies in memory: its extents, data type, layout and offset.
 
     Extents, indices and strides are in logical order (N, C, H, W) whatever the physical order,
@@ -40,9 +48,11 @@ class MemoryDesc:
         dtype: Name of the data type.
         layout: Strides between outermost blocks, and the blocks inside.
         offset0: Elements before the first one.
-        padded_dims: Extents rounded up to whole blocks.
-        nbytes: Bytes from the start of a buffer that hold it, padding included, as oneDNN counts them.
+        padded_dims: Extents rounded up to whole blocks; only a sub-memory's may end inside a block.
+        nbytes: Bytes that a buffer must have, from its start. Padding included, as oneDNN counts them;
+            with an offset, for which oneDNN counts nothing, up to the last element or its padding.
         itemsize: Bytes of one element.
+        placement: All of it but the data type.
 
     Raises:
         LayoutError: No such descriptor can exist; the message says what would be right.
@@ -55,31 +65,7 @@ class MemoryDesc:
         ((2, 24, 5, 4), (480, 160, 32, 8), 3840, 952)
     """
 
-    __slots__ = (
-        "_hash",
-        "_tag",
-        "_word",
-        "dims",
-        "dtype",
-        "itemsize",
-        "layout",
-        "nbytes",
-        "offset0",
-        "padded_dims",
-        "placement",
-    )
-
-    dims: tuple[int, ...]
-    dtype: str
-    layout: Layout
-    offset0: int
-    padded_dims: tuple[int, ...]
-    nbytes: int
-    itemsize: int
-    placement: Placement
-    _tag: FormatTag | None
-    _word: str
-    _hash: int
+    __slots__ = ()
 
     def __new__(
         cls,
@@ -91,13 +77,12 @@ class MemoryDesc:
         offset: int = 0,
     ) -> MemoryDesc:
         """Look the descriptor up, or make it."""
-        extents = _integers("dims", dims)
         if strides is not None:
             if layout is not None:
                 raise LayoutError("give a layout or strides, not both")
-            layout = Layout(_integers("strides", strides))
+            layout = Layout(integers("strides", strides))
         text = layout.text if isinstance(layout, FormatTag) else ""
-        return _make(extents, dtype, layout, text, _integers("offset", (offset,))[0])
+        return _make(integers("dims", dims), dtype, layout, text, integers("offset", (offset,))[0])
 
     @classmethod
     def from_array(cls, array: NDArray[Any]) -> MemoryDesc:
@@ -112,102 +97,18 @@ class MemoryDesc:
             >>> MemoryDesc.from_array(np.zeros((2, 5, 4, 3), "float32").transpose(0, 3, 1, 2)).canonical_tag
             'acdb'
         """
-        return _make(*_array_layout(array), "", 0)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The logical extents, by numpy's name."""
-        return self.dims
-
-    @property
-    def ndims(self) -> int:
-        """Number of dimensions."""
-        return len(self.dims)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """Elements between neighbouring outermost blocks, in logical order."""
-        return self.layout.strides
-
-    @property
-    def inner_blks(self) -> tuple[int, ...]:
-        """Sizes of the inner blocks, from the outermost to the innermost."""
-        return self.layout.inner_blks
-
-    @property
-    def inner_idxs(self) -> tuple[int, ...]:
-        """The dimension that each inner block was cut out of."""
-        return self.layout.inner_idxs
-
-    @property
-    def n_elements(self) -> int:
-        """Logical elements."""
-        return prod(self.dims)
-
-    @property
-    def n_padding(self) -> int:
-        """Elements of padding: those that rounding up to blocks added."""
-        return prod(self.padded_dims) - prod(self.dims)
-
-    @property
-    def tag(self) -> str:
-        """The layout's name: as it was given, else by role, else in letters, else its strides."""
-        if self._tag is not None and self._tag.given:
-            return self._tag.given
-        found = self._tag or ordering.dense_tag(self.placement)
-        if found is None:
-            return _strided_text(self.layout)
-        return found.spelled(self._word) if self._word else found.canonical
-
-    @property
-    def canonical_tag(self) -> str | None:
-        """The tag in letters that gives these extents the same addresses and size; ``None`` if there is none.
-
-        Example:
-            >>> MemoryDesc((2, 3, 4, 5), "f32", "nhwc").canonical_tag
-            'acdb'
-            >>> MemoryDesc((2, 3), strides=(7, 1)).canonical_tag is None
-            True
-        """
-        found = self._tag or ordering.dense_tag(self.placement)
-        return None if found is None else found.canonical
-
-    def named(self, role: str) -> str:
-        """The layout's name for an argument: ``src``, ``dst``, ``weights``, ``grouped_weights`` ...
-
-        Example:
-            >>> MemoryDesc((64, 64, 3, 3), "f32", "ABcd16b16a").named("weights")
-            'OIhw16i16o'
-        """
-        found = self._tag or ordering.dense_tag(self.placement)
-        return _strided_text(self.layout) if found is None else found.named(role)
+        dtype = dtypes.from_numpy(array.dtype)
+        return _make(array.shape, dtype, Layout(_array_strides(array)), "", 0)
 
     def in_role(self, role: str) -> MemoryDesc:
-        """The same descriptor, which now prints by its role: what a query returned has no spelling of its own."""
-        word = role_word(role, self.ndims)
-        tag = None if self._tag is None else FormatTag(self._tag.order, self._tag.inner_blks, self._tag.inner_idxs)
-        return _build(self.placement, self.dtype, tag, word)
-
-    @property
-    def dim_order(self) -> tuple[int, ...]:
-        """Dimensions from the outermost to the innermost, blocks left aside.
+        """The same descriptor, which now prints by its role: what a query returned has no spelling of its own.
 
         Example:
-            >>> MemoryDesc((2, 3, 4, 5), "f32", "nhwc").dim_order
-            (0, 2, 3, 1)
+            >>> print(MemoryDesc((64, 64, 3, 3), "f32", "ABcd16b16a").in_role("weights"))
+            f32 64x64x3x3 OIhw16i16o
         """
-        return self._tag.order if self._tag is not None else ordering.dim_order(self.placement)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether no dimension has blocks."""
-        return not self.layout.inner_blks
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether every byte belongs to an element or to its padding; extents of 1 have no say."""
-        span = self.nbytes // self.itemsize - (self.offset0 if self.n_elements else 0)
-        return span == prod(self.padded_dims)
+        tag = self._tag and FormatTag(self._tag.order, self._tag.inner_blks, self._tag.inner_idxs)
+        return build(self.placement, self.dtype, tag, role_word(role, self.ndims))
 
     def is_contiguous(self, memory_format: str = "channels_first") -> bool:
         """Whether elements follow each other in this order without holes; extents of 1 have no say.
@@ -224,50 +125,9 @@ class MemoryDesc:
             (True, True)
         """
         other = MemoryDesc(self.dims, self.dtype, memory_format)
-        if self.n_elements == 0:
+        if 0 in self.dims:
             return True
         return self._addressing() == other._addressing() and self.padded_dims == other.padded_dims
-
-    def offset(self, *index: int) -> int:
-        """Elements from the start of the buffer to the element at ``index``.
-
-        Raises:
-            LayoutError: The index lies outside of the tensor.
-
-        Example:
-            >>> [MemoryDesc((2, 3, 4, 4), "f32", tag).offset(1, 1, 2, 3) for tag in ("nchw", "nhwc", "chwn")]
-            [75, 82, 55]
-        """
-        position = tuple(map(as_integer, index))
-        addresses.check_index(position, self.dims)
-        return addresses.address(self.placement, position)
-
-    def index(self, offset: int) -> tuple[int, ...] | None:
-        """The element at ``offset``; ``None`` where padding or a hole lies.
-
-        Raises:
-            LayoutError: The offset lies outside of the buffer.
-
-        Example:
-            >>> md = MemoryDesc((1, 3, 1, 2), "f32", "nChw4c")
-            >>> md.index(5), md.index(7)
-            ((0, 1, 0, 1), None)
-        """
-        n_stored = self.nbytes // self.itemsize
-        if not 0 <= offset < n_stored:
-            raise LayoutError(
-                f"offset {offset} lies outside of {self}, which holds {n_stored} elements, padding included"
-            )
-        return addresses.locate(self.placement, as_integer(offset))
-
-    def offsets(self) -> NDArray[np.int64]:
-        """The offset of every element. Shape ``dims``.
-
-        Example:
-            >>> MemoryDesc((2, 3), "f32", "ba").offsets().tolist()
-            [[0, 2, 4], [1, 3, 5]]
-        """
-        return addresses.all_offsets(self.placement)
 
     def permuted(self, perm: Iterable[int]) -> MemoryDesc:
         """The same bytes with axes exchanged: new axis ``i`` is old axis ``perm[i]``, as in numpy.transpose.
@@ -279,10 +139,12 @@ class MemoryDesc:
             >>> MemoryDesc((2, 3, 4, 5), "f32", "nhwc").permuted((0, 2, 3, 1))
             MemoryDesc((2, 4, 5, 3), 'f32', 'abcd')
         """
-        return _build(views.permuted(self.placement, _integers("perm", perm)), self.dtype)
+        return _permuted(self, integers("perm", perm))
 
     def reshaped(self, dims: Iterable[int]) -> MemoryDesc:
         """The same bytes under other extents, elements in row-major order of both.
+
+        Extents of 1 come and go, blocked dimensions stay as they are.
 
         Raises:
             LayoutError: Another number of elements, or bytes would have to move.
@@ -291,8 +153,8 @@ class MemoryDesc:
             >>> MemoryDesc((2, 32, 4, 4), "f32", "nChw16c").reshaped((2, 32, 16))
             MemoryDesc((2, 32, 16), 'f32', 'aBc16b')
         """
-        extents = _integers("dims", dims)
-        return self if extents == self.dims else _build(views.reshaped(self.placement, extents), self.dtype)
+        extents = integers("dims", dims)
+        return self if extents == self.dims else _reshaped(self, extents)
 
     def submemory(self, dims: Iterable[int], offsets: Iterable[int]) -> MemoryDesc:
         """The box of ``dims`` elements at ``offsets``, inside the same bytes.
@@ -305,8 +167,8 @@ class MemoryDesc:
             >>> part.offset0, part.strides, part.is_dense
             (256, (512, 256, 64, 16), False)
         """
-        placement = views.submemory(self.placement, _integers("dims", dims), _integers("offsets", offsets))
-        return self if placement == self.placement else _build(placement, self.dtype)
+        placement = views.submemory(self.placement, integers("dims", dims), integers("offsets", offsets))
+        return self if placement == self.placement else build(placement, self.dtype)
 
     def resized(self, dims: Iterable[int], dtype: str | None = None) -> MemoryDesc:
         """A dense descriptor of other extents in the same order of dimensions and blocks.
@@ -322,9 +184,8 @@ class MemoryDesc:
             >>> md.resized((1, 17, 4, 4)), md.resized((1, 1, 8, 8))
             (MemoryDesc((1, 17, 4, 4), 'f32', 'nChw16c'), MemoryDesc((1, 1, 8, 8), 'f32', 'nchw'))
         """
-        extents = _integers("dims", dims)
         tag = self._tag or FormatTag(self.dim_order, self.inner_blks, self.inner_idxs)
-        return _resized(self.dims, tag, tag.given, extents, dtype or self.dtype, self._word)
+        return _resized(self.dims, tag, tag.given, integers("dims", dims), dtype or self.dtype, self._word)
 
     def with_dtype(self, dtype: str) -> MemoryDesc:
         """The same layout for another data type.
@@ -332,31 +193,38 @@ class MemoryDesc:
         Raises:
             LayoutError: No such data type.
         """
-        return _build(self.placement, dtype, self._tag, self._word)
+        if dtype == self.dtype:
+            return self
+        return _placed_with(self.placement, self._tag, self._tag.given if self._tag else "", self._word, dtype)
 
     def physically_equal(self, other: MemoryDesc) -> bool:
         """Whether every element has the same address and both hold the same number of bytes.
+
+        Whether bytes may be *read* as the other, padding and all, is :meth:`readable_as`.
 
         Example:
             >>> plain, blocked = (MemoryDesc((1, 17, 1, 1), "f32", tag) for tag in ("nchw", "nChw16c"))
             >>> plain.nbytes, blocked.nbytes, plain.physically_equal(blocked), blocked.readable_as(plain)
             (68, 128, False, True)
         """
-        if self is other:
-            return True
-        return self.nbytes == other.nbytes and self._addresses_alike(other)
+        return self is other or (self.nbytes == other.nbytes and self._addresses_alike(other))
 
     def readable_as(self, other: MemoryDesc) -> bool:
         """Whether bytes written in this layout may be read as ``other``.
 
         One way only: every element has the same address, and where ``other`` has padding, which
         its reader takes for zeros, this one has padding too.
+
+        Example:
+            >>> plain, blocked = (MemoryDesc((1, 17, 1, 1), "f32", tag) for tag in ("nchw", "nChw16c"))
+            >>> blocked.readable_as(plain), plain.readable_as(blocked)
+            (True, False)
         """
         if self is other:
             return True
         if other.nbytes > self.nbytes or not self._addresses_alike(other):
             return False
-        return self.is_dense or other.n_padding == 0 or self._pads(other)
+        return other.padded_dims == other.dims or self.is_dense or self._pads(other)
 
     def pack(self, array: NDArray[Any]) -> NDArray[Any]:
         """The bytes of ``array`` in this layout, padding zero: one-dimensional, ``nbytes`` long.
@@ -409,27 +277,8 @@ class MemoryDesc:
             return False
         return addresses.addressing(self.layout, extents) == addresses.addressing(other.layout, extents)
 
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, MemoryDesc):
-            return NotImplemented
-        return self._hash == other._hash and self.dtype == other.dtype and self.placement == other.placement
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a MemoryDesc cannot be changed ({name}); make a new one")
-
-    __delattr__ = __setattr__  # type: ignore[assignment]
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return _build, (self.placement, self.dtype, self._tag, self._word)
-
-    def __str__(self) -> str:
-        shift = f" +{self.offset0}" if self.offset0 else ""
-        return f"{self.dtype} {'x'.join(map(str, self.dims))} {self.tag}{shift}"
+        return build, (self.placement, self.dtype, self._tag, self._word)
 
     def __repr__(self) -> str:
         return serial.as_source(self)
@@ -438,74 +287,21 @@ class MemoryDesc:
         return serial.as_html(self)
 
 
-def _integers(name: str, values: Iterable[int]) -> tuple[int, ...]:
-    try:
-        return tuple(map(as_integer, values))
-    except TypeError as error:
-        raise LayoutError(f"{name} must be integers, got {values!r}") from error
+def build(placement: Placement, dtype: str, tag: FormatTag | None = None, word: str = "") -> MemoryDesc:
+    """The one place that makes a descriptor: fills its fields and refuses what 64 bits cannot count.
 
+    Args:
+        placement: Extents and layout, checked already.
+        dtype: Name of the data type.
+        tag: The tag that the placement was made from.
+        word: Logical order to name the layout in where the tag has no spelling.
 
-@lru_cache(maxsize=16384)
-def _make(
-    dims: tuple[int, ...], dtype: str, layout: str | FormatTag | Layout | None, text: str, offset: int
-) -> MemoryDesc:
-    # text: the spelling of a FormatTag, which its equality (and so this cache's key) leaves out
-    del text
-    check_dims(dims)
-    if isinstance(layout, Layout):
-        return _build(place_strided(dims, layout, offset), dtype)
-    tag = _as_tag(layout, len(dims))
-    placement = place_dense(dims, tag)
-    if offset:
-        placement = place_strided(dims, placement.layout, offset)
-    return _build(placement, dtype, tag)
-
-
-def _as_tag(layout: str | FormatTag | None, ndims: int) -> FormatTag:
-    if layout is None:
-        return FormatTag.parse(LETTERS[:ndims])
-    if isinstance(layout, FormatTag):
-        return layout
-    if not isinstance(layout, str):
-        raise LayoutError(f"a layout is a format tag, a FormatTag or a Layout, not {layout!r}")
-    return ordering.named_format(layout, ndims) or FormatTag.parse(layout)
-
-
-@lru_cache(maxsize=16384)
-def _resized(
-    old_dims: tuple[int, ...], tag: FormatTag, text: str, dims: tuple[int, ...], dtype: str, word: str
-) -> MemoryDesc:
-    del text
-    placement, new_tag = views.resized(tag, old_dims, dims)
-    if not tag.given:
-        new_tag = FormatTag(new_tag.order, new_tag.inner_blks, new_tag.inner_idxs)
-    return _build(placement, dtype, new_tag, word)
-
-
-def _array_layout(array: NDArray[Any]) -> tuple[tuple[int, ...], str, Layout]:
-    dtype = dtypes.from_numpy(array.dtype)
-    if not array.dtype.isnative:
-        raise LayoutError(
-            "the array's bytes are in the other order; convert with array.astype(array.dtype.newbyteorder('='))"
-        )
-    size = array.dtype.itemsize
-    for extent, step in zip(array.shape, array.strides, strict=True):
-        if extent > 1 and step % size:
-            raise LayoutError(
-                f"strides {array.strides} are no multiples of {size} bytes; copy with numpy.ascontiguousarray"
-            )
-    strides = tuple(
-        step // size if extent > 1 else max(step // size, 0)
-        for extent, step in zip(array.shape, array.strides, strict=True)
-    )
-    return array.shape, dtype, Layout(strides)
-
-
-def _build(placement: Placement, dtype: str, tag: FormatTag | None = None, word: str = "") -> MemoryDesc:
-    """The one place that makes a descriptor: fills its fields and refuses what 64 bits cannot count."""
+    Raises:
+        LayoutError: No such data type, or a size past 2^63.
+    """
     itemsize = dtypes.itemsize(dtype)
     nbytes = placement.n_stored() * itemsize
-    if max(nbytes, placement.offset * itemsize, (placement.last_address() + 1) * itemsize) > MAX_NBYTES:
+    if nbytes > MAX_COUNT or placement.largest_number() > MAX_COUNT:
         raise LayoutError(f"dims {placement.dims} in {dtype} need {nbytes} bytes; oneDNN counts up to 2^63 - 1")
     desc = object.__new__(MemoryDesc)
     fill = object.__setattr__
@@ -523,9 +319,63 @@ def _build(placement: Placement, dtype: str, tag: FormatTag | None = None, word:
     return desc
 
 
-def _strided_text(layout: Layout) -> str:
-    text = f"strided({','.join(map(str, layout.strides))})"
-    if not layout.inner_blks:
-        return text
-    blocks = "".join(f"{blk}{LETTERS[idx]}" for blk, idx in zip(layout.inner_blks, layout.inner_idxs, strict=True))
-    return f"{text}{blocks}"
+@lru_cache(maxsize=_MAX_CACHED)
+def _make(
+    dims: tuple[int, ...], dtype: str, layout: str | FormatTag | Layout | None, spelling: str, offset: int
+) -> MemoryDesc:
+    # The equality of FormatTags leaves their spelling out, and this cache must not.
+    del spelling
+    check_dims(dims)
+    if isinstance(layout, Layout):
+        return build(place_strided(dims, layout, offset), dtype)
+    tag = _as_tag(layout, len(dims))
+    placement = place_dense(dims, tag)
+    if offset:
+        placement = place_strided(dims, placement.layout, offset)
+    return build(placement, dtype, tag)
+
+
+def _as_tag(layout: str | FormatTag | None, ndims: int) -> FormatTag:
+    if layout is None:
+        return FormatTag.parse(LETTERS[:ndims])
+    if isinstance(layout, FormatTag):
+        return layout
+    if not isinstance(layout, str):
+        raise LayoutError(f"a layout is a format tag, a FormatTag or a Layout, not {layout!r}")
+    return ordering.named_format(layout, ndims) or FormatTag.parse(layout)
+
+
+def _array_strides(array: NDArray[Any]) -> tuple[int, ...]:
+    if not array.dtype.isnative:
+        raise LayoutError("the array's bytes are in the other order; convert with array.astype of a native dtype")
+    size = array.dtype.itemsize
+    steps = tuple(zip(array.shape, array.strides, strict=True))
+    if any(extent > 1 and step % size for extent, step in steps):
+        raise LayoutError(f"strides of {array.strides} bytes are no multiples of {size}; use numpy.ascontiguousarray")
+    return tuple(step // size if extent > 1 else max(step // size, 0) for extent, step in steps)
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _permuted(desc: MemoryDesc, perm: tuple[int, ...]) -> MemoryDesc:
+    return build(views.permuted(desc.placement, perm), desc.dtype)
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _reshaped(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc:
+    return build(views.reshaped(desc.placement, dims), desc.dtype)
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _placed_with(placement: Placement, tag: FormatTag | None, spelling: str, word: str, dtype: str) -> MemoryDesc:
+    del spelling
+    return build(placement, dtype, tag, word)
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _resized(
+    old_dims: tuple[int, ...], tag: FormatTag, spelling: str, dims: tuple[int, ...], dtype: str, word: str
+) -> MemoryDesc:
+    placement, new_tag = views.resized(tag, old_dims, dims)
+    if not spelling:
+        new_tag = FormatTag(new_tag.order, new_tag.inner_blks, new_tag.inner_idxs)
+    return build(placement, dtype, new_tag, word)

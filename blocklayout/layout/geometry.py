@@ -13,7 +13,7 @@ from blocklayout.errors import LayoutError
 from blocklayout.layout.names import MAX_NDIMS
 from blocklayout.layout.tag import FormatTag, block_sizes, check_blocks
 
-MAX_NBYTES = 2**63 - 1
+MAX_COUNT = 2**63 - 1
 """Sizes and offsets are signed 64-bit numbers in oneDNN."""
 
 
@@ -57,8 +57,13 @@ class Placement:
     @property
     def outer_dims(self) -> tuple[int, ...]:
         """Outermost blocks of each dimension."""
-        blocks = self.layout.blocks
-        return tuple(-(-extent // block) for extent, block in zip(self.padded_dims, blocks, strict=True))
+        if not self.layout.inner_blks:
+            return self.padded_dims
+        return tuple(map(ceil_div, self.padded_dims, self.layout.blocks))
+
+    def largest_number(self) -> int:
+        """The largest of its extents, strides and offset."""
+        return max(self.offset, *self.padded_dims, *self.layout.strides)
 
     def last_address(self) -> int:
         """The largest offset that an element or its padding has; -1 without elements."""
@@ -79,6 +84,11 @@ class Placement:
         if span == 1:
             return prod(self.layout.inner_blks)
         return span
+
+
+def ceil_div(extent: int, block: int) -> int:
+    """Blocks that an extent takes, the last one begun."""
+    return -(-extent // block)
 
 
 def check_dims(dims: tuple[int, ...]) -> None:
@@ -102,7 +112,7 @@ def padded(dims: tuple[int, ...], blocks: tuple[int, ...]) -> tuple[int, ...]:
         >>> padded((2, 17, 5, 4), (1, 8, 1, 1))
         (2, 24, 5, 4)
     """
-    return tuple(-(-extent // block) * block for extent, block in zip(dims, blocks, strict=True))
+    return tuple([-(-extent // block) * block for extent, block in zip(dims, blocks, strict=True)])
 
 
 def place_dense(dims: tuple[int, ...], tag: FormatTag) -> Placement:
@@ -113,8 +123,8 @@ def place_dense(dims: tuple[int, ...], tag: FormatTag) -> Placement:
     """
     if len(dims) != tag.ndims:
         raise LayoutError(f"tag {tag} lays out {tag.ndims} dimensions, dims {dims} has {len(dims)}")
-    blocks = block_sizes(tag.inner_blks, tag.inner_idxs, tag.ndims)
-    padded_dims = padded(dims, blocks)
+    blocks = _block_sizes(tag.inner_blks, tag.inner_idxs, tag.ndims)
+    padded_dims = padded(dims, blocks) if tag.inner_blks else dims
     strides = [0] * tag.ndims
     step = prod(tag.inner_blks)
     for dim in reversed(tag.order):
@@ -144,7 +154,7 @@ def place_strided(dims: tuple[int, ...], layout: Layout, offset: int) -> Placeme
 
 
 def _check_overlap(placement: Placement) -> None:
-    """oneDNN's rule: sorted by stride, each step clears all that lies inside it; stride 0 repeats."""
+    """The library's rule: sorted by stride, each step clears all that lies inside it; stride 0 repeats."""
     if 0 in placement.dims:
         return
     least = prod(placement.layout.inner_blks)

@@ -42,7 +42,8 @@ def pack(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
         raise LayoutError(f"an array of shape {array.shape} does not fill {desc}; its dims are {desc.dims}")
     if from_numpy(array.dtype) != desc.dtype:
         raise LayoutError(f"an array of {array.dtype.name} does not fill {desc}; convert with .astype first")
-    _check_single(desc)
+    if desc.repeats:
+        raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not filled")
     buffer = np.zeros(desc.nbytes // desc.itemsize, dtype=to_numpy(desc.dtype))
     if array.size == 0:
         return buffer
@@ -70,8 +71,9 @@ def unpack(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
         return np.empty(desc.dims, dtype=elements.dtype)
     if _ends_inside_a_block(desc):
         return elements[all_offsets(desc.placement)]
-    values = _joined(blocked_view(elements, desc), desc)
-    return np.array(values[tuple(slice(extent) for extent in desc.dims)], order="C")
+    room = np.empty(desc.padded_dims, dtype=elements.dtype)
+    _split(room, desc)[...] = blocked_view(elements, desc)
+    return np.ascontiguousarray(room[tuple(slice(extent) for extent in desc.dims)])
 
 
 def as_elements(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
@@ -109,12 +111,6 @@ def blocked_view(elements: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     )
 
 
-def _check_single(desc: MemoryDesc) -> None:
-    for stride, extent in zip(desc.strides, desc.placement.outer_dims, strict=True):
-        if stride == 0 and extent > 1:
-            raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not filled")
-
-
 def _ends_inside_a_block(desc: MemoryDesc) -> bool:
     return any(extent % block for extent, block in zip(desc.padded_dims, desc.layout.blocks, strict=True))
 
@@ -146,8 +142,3 @@ def _axes(desc: MemoryDesc) -> tuple[list[int], list[int]]:
 def _split(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     shape, axes = _axes(desc)
     return array.reshape(shape).transpose(axes)
-
-
-def _joined(view: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
-    _, axes = _axes(desc)
-    return view.transpose(np.argsort(axes)).reshape(desc.padded_dims)

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.errors import LayoutError
+from blocklayout.layout.fields import integers
 from blocklayout.layout.geometry import Layout, Placement
 
 if TYPE_CHECKING:
@@ -47,22 +48,22 @@ def from_dict(data: Mapping[str, Any]) -> MemoryDesc:
     Raises:
         LayoutError: A key is missing or unknown, or no such descriptor can exist.
     """
-    from blocklayout.layout.desc import MemoryDesc, _build, _integers
+    from blocklayout.layout.desc import MemoryDesc, build
 
     unknown = sorted(set(data) - _KEYS)
     if unknown or not {"dims", "dtype"} <= set(data) or ("tag" in data) == ("strides" in data):
         raise LayoutError(f"a descriptor has dims, dtype, and either tag or strides; got {sorted(data)}")
     if "tag" in data:
         return MemoryDesc(data["dims"], data["dtype"], data["tag"], offset=data.get("offset", 0))
-    blks = _integers("inner_blks", data.get("inner_blks", ()))
-    idxs = _integers("inner_idxs", data.get("inner_idxs", ()))
-    layout = Layout(_integers("strides", data["strides"]), blks, idxs)
+    blks = integers("inner_blks", data.get("inner_blks", ()))
+    idxs = integers("inner_idxs", data.get("inner_idxs", ()))
+    layout = Layout(integers("strides", data["strides"]), blks, idxs)
     desc = MemoryDesc(data["dims"], data["dtype"], layout, offset=data.get("offset", 0))
     if "padded_dims" not in data:
         return desc
-    padded_dims = _integers("padded_dims", data["padded_dims"])
+    padded_dims = integers("padded_dims", data["padded_dims"])
     _check_padding(desc, padded_dims)
-    return _build(Placement(desc.dims, padded_dims, layout, desc.offset0), desc.dtype)
+    return build(Placement(desc.dims, padded_dims, layout, desc.offset0), desc.dtype)
 
 
 def _check_padding(desc: MemoryDesc, padded_dims: tuple[int, ...]) -> None:

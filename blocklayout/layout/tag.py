@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import prod
 
 from blocklayout.errors import LayoutError
 from blocklayout.layout.names import (
@@ -49,7 +48,7 @@ class FormatTag:
     def __post_init__(self) -> None:
         if not 1 <= len(self.order) <= MAX_NDIMS or sorted(self.order) != list(range(len(self.order))):
             raise LayoutError(
-                f"order {self.order} must name each dimension once: a permutation of 0..n-1 with n from 1 to {MAX_NDIMS}"
+                f"order {self.order} must name each dimension once, as a permutation of 0..n-1; n is 1 to {MAX_NDIMS}"
             )
         check_blocks(self.inner_blks, self.inner_idxs, len(self.order))
 
@@ -147,6 +146,7 @@ def block_sizes(inner_blks: tuple[int, ...], inner_idxs: tuple[int, ...], ndims:
     return tuple(sizes)
 
 
+@lru_cache(maxsize=4096)
 def _spell(order: tuple[int, ...], blks: tuple[int, ...], idxs: tuple[int, ...], word: str) -> str:
     blocked = set(idxs)
     head = "".join(word[dim].upper() if dim in blocked else word[dim] for dim in order)
@@ -202,8 +202,3 @@ def _unknown(text: str, why: str = "") -> LayoutError:
     return LayoutError(
         f"no format tag {text!r}{reason}; tags look like nchw, nhwc, nChw16c, OIhw16i16o, or aBcd16b in letters"
     )
-
-
-def blk_volume(inner_blks: tuple[int, ...]) -> int:
-    """Elements of one innermost block."""
-    return prod(inner_blks)

@@ -5,6 +5,7 @@ Source: ``memory_desc_permute_axes``, ``memory_desc_reshape`` and ``memory_desc_
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -50,13 +51,11 @@ def submemory(placement: Placement, dims: tuple[int, ...], offsets: tuple[int, .
     if not len(dims) == len(offsets) == len(placement.dims):
         raise LayoutError(f"dims {dims} and offsets {offsets} must have the rank of {placement.dims}")
     blocks = placement.layout.blocks
-    padded_dims = []
-    for dim in range(len(dims)):
-        padded_dims.append(_cut(placement, dim, dims[dim], offsets[dim]))
+    padded_dims = tuple(_cut(placement, dim, dims[dim], offsets[dim]) for dim in range(len(dims)))
     skipped = sum(
         start // block * stride for start, block, stride in zip(offsets, blocks, placement.layout.strides, strict=True)
     )
-    return Placement(dims, tuple(padded_dims), placement.layout, placement.offset + skipped)
+    return Placement(dims, padded_dims, placement.layout, placement.offset + skipped)
 
 
 def _cut(placement: Placement, dim: int, extent: int, start: int) -> int:
@@ -75,7 +74,8 @@ def _cut(placement: Placement, dim: int, extent: int, start: int) -> int:
         return placement.padded_dims[dim] - start
     if extent % block and extent > block:
         raise LayoutError(
-            f"slice {start}:{start + extent} of dimension {dim} ends inside a block; end at a multiple of {block} or at {whole}"
+            f"slice {start}:{start + extent} of dimension {dim} ends inside a block; "
+            f"end at a multiple of {block} or at {whole}"
         )
     return extent
 
@@ -174,7 +174,7 @@ class _Reshape:
             if self.source.layout.blocks[dim] != 1:
                 raise self._moves(f"dimension {dim} is blocked")
         steps = [dim for dim in group if self.source.dims[dim] != 1]
-        for left, right in zip(steps, steps[1:], strict=False):
+        for left, right in pairwise(steps):
             if strides[left] != strides[right] * self.source.dims[right]:
                 raise self._moves(f"dimension {left} does not step through dimension {right}")
         stride = strides[steps[-1]]
