@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.specs.shuffle import shuffle as shuffle
     from blocklayout.dnnl.specs.softmax import softmax as softmax
     from blocklayout.dnnl.specs.sum import sum as sum  # noqa: A004 - oneDNN's name
+    from blocklayout.dnnl.threads import default_threads as default_threads
+    from blocklayout.dnnl.threads import release_pool as release_pool
+    from blocklayout.dnnl.threads import run_parallel as run_parallel
 
 _NAMES_BY_HOME = {
     "any_desc": ("AnyDesc", "Desc"),
@@ -73,6 +76,7 @@ _NAMES_BY_HOME = {
     "specs.shuffle": ("shuffle",),
     "specs.softmax": ("softmax",),
     "specs.sum": ("sum",),
+    "threads": ("default_threads", "release_pool", "run_parallel"),
 }
 _HOMES = {name: f"blocklayout.dnnl.{home}" for home, names in _NAMES_BY_HOME.items() for name in names}
 

@@ -120,6 +120,7 @@ def version_hash() -> str:
     return str(ffi.string(load().dnnl_version().hash), "ascii")
 
 
+@cache
 def is_sequential() -> bool:
     """Whether the loaded library was built without threads."""
     return bool(load().dnnl_version().cpu_runtime == ffi.integer_const("DNNL_RUNTIME_SEQ"))

@@ -55,6 +55,8 @@ class _Pools:
     def note_run(self, caller: _Identity) -> bool:
         """Whether ``caller``, which has just run, may keep its pool."""
         is_same = self.last is not None and self.last() is caller
+        if is_same and not self.is_shared and caller in self.holders:
+            return True
         if not is_same:
             self.last = weakref.ref(caller)
         self.n_in_a_row = self.n_in_a_row + 1 if is_same else 1
