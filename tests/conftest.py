@@ -6,12 +6,25 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files with what comes out now")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("needs_bf16") is None:
+        return
+    from blocklayout import dnnl
+
+    if not dnnl.has_bf16():
+        pytest.skip(f"needs a CPU that computes in bf16; this one has {dnnl.isa()}")
 
 
 @pytest.fixture(scope="session")
