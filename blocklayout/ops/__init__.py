@@ -1,0 +1,58 @@
+"""The operators: one file per family, found by walking this package's modules.
+
+A class here that derives from :class:`blocklayout.kernels.BaseOperator` and names its
+``op_types`` is an operator; nothing else has to know of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from blocklayout.kernels import BaseOperator
+
+__all__ = ["find", "op_types"]
+
+
+def find(op_type: str) -> type[BaseOperator] | None:
+    """The operator that implements an ONNX op type of the default domain; ``None`` if there is none.
+
+    Example:
+        >>> find("Conv").__name__
+        'Conv'
+        >>> find("NoSuchOperator") is None
+        True
+    """
+    return _operators().get(op_type)
+
+
+def op_types() -> tuple[str, ...]:
+    """Every ONNX op type that has an operator, sorted.
+
+    Example:
+        >>> "Conv" in op_types()
+        True
+    """
+    return tuple(sorted(_operators()))
+
+
+@cache
+def _operators() -> Mapping[str, type[BaseOperator]]:
+    found: dict[str, type[BaseOperator]] = {}
+    for module_info in pkgutil.iter_modules(__path__, f"{__name__}."):
+        module = importlib.import_module(module_info.name)
+        for operator in _operators_of(module.__name__, vars(module)):
+            for op_type in operator.op_types:
+                if op_type in found:
+                    raise RuntimeError(f"{op_type} is implemented by {found[op_type].__module__} and {module.__name__}")
+                found[op_type] = operator
+    return MappingProxyType(found)
+
+
+def _operators_of(module_name: str, names: Mapping[str, object]) -> list[type[BaseOperator]]:
+    """Classes defined in the module itself; imported ones belong to the module they come from."""
+    classes = [value for value in names.values() if isinstance(value, type) and issubclass(value, BaseOperator)]
+    return [operator for operator in classes if operator.__module__ == module_name]

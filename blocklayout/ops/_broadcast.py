@@ -1,0 +1,57 @@
+"""Binding the inputs of operators that broadcast as numpy does."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Value
+from blocklayout.ops._reading import bound, int_attr, require_float, require_ndims, required, result, unsupported, wrong
+
+_FIRST_OPSET_OF_NUMPY_RULES = 7
+"""Before it, the second operand was aligned at the attribute ``axis``, if ``broadcast`` was set."""
+
+
+def bind_broadcast(operator: BaseOperator, node: NodeInfo) -> Lowered:
+    """``operator`` with its inputs as ``src_0`` and so on; constants get the result's rank.
+
+    Raises:
+        ModelError: The inputs do not broadcast to the output.
+        UnsupportedError: A value computed at run time has another rank than the result.
+    """
+    srcs = [require_float(node, required(node, index, f"input {index}")) for index in range(len(node.inputs))]
+    dst = require_ndims(node, result(node), 1, 12)
+    shapes = [_full_shape(node, src, dst, is_second=index == 1) for index, src in enumerate(srcs)]
+    _check(node, shapes, dst)
+    arguments = {f"src_{index}": src for index, src in enumerate(srcs)}
+    arrays = {
+        name: src.data.reshape(shape)
+        for (name, src), shape in zip(arguments.items(), shapes, strict=True)
+        if src.data is not None
+    }
+    return bound(operator, arguments, arrays)
+
+
+def _full_shape(node: NodeInfo, src: Value, dst: Value, *, is_second: bool) -> tuple[int, ...]:
+    """The input's shape with extents of 1 up to the result's rank."""
+    n_missing = len(dst.shape) - len(src.shape)
+    if n_missing < 0:
+        raise wrong(node, f"{src.name} has rank {len(src.shape)}", f"the output has rank {len(dst.shape)}")
+    if n_missing and src.data is None:
+        what = f"{src.name} is computed at run time and has rank {len(src.shape)}"
+        raise unsupported(node, what, f"unsqueeze it to the output's rank {len(dst.shape)}")
+    n_behind = 0
+    if is_second and node.opset < _FIRST_OPSET_OF_NUMPY_RULES and "axis" in node.attrs:
+        n_behind = n_missing - int_attr(node, "axis", 0) % max(len(dst.shape), 1)
+        if n_behind < 0:
+            raise wrong(node, f"attribute axis is {node.attrs['axis']}", f"at most {n_missing} fits {src.name}")
+    return (1,) * (n_missing - n_behind) + src.shape + (1,) * n_behind
+
+
+def _check(node: NodeInfo, shapes: list[tuple[int, ...]], dst: Value) -> None:
+    try:
+        extents = np.broadcast_shapes(*shapes)
+    except ValueError:
+        extents = ()
+    if extents != dst.shape:
+        given = ", ".join(str(list(shape)) for shape in shapes)
+        raise wrong(node, f"inputs of extents {given}", f"they must broadcast to the output's {list(dst.shape)}")

@@ -1,0 +1,185 @@
+"""Reading a node: attributes with their defaults, inputs with their meaning, one way of complaining."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Value
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FLOAT_DTYPES = ("f32", "bf16", "f16")
+
+
+def wrong(node: NodeInfo, what: str, rule: str) -> ModelError:
+    """The error for a node that contradicts its specification: what it has, and what would be right."""
+    return ModelError(f"{node.op_type} {node.name!r}: {what}; {rule}")
+
+
+def unsupported(node: NodeInfo, what: str, remedy: str) -> UnsupportedError:
+    """The error for a valid node that no primitive computes: the reason, and what would run."""
+    return UnsupportedError(f"{node.op_type} {node.name!r}: {what}; {remedy}")
+
+
+def int_attr(node: NodeInfo, name: str, default: int) -> int:
+    """An integer attribute.
+
+    Raises:
+        ModelError: It has another type.
+    """
+    value = node.attrs.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong(node, f"attribute {name} is {value!r}", "it must be an integer")
+    return value
+
+
+def flag_attr(node: NodeInfo, name: str) -> bool:
+    """An integer attribute that means yes or no; anything but 0 is yes, absent is no."""
+    return int_attr(node, name, 0) != 0
+
+
+def float_attr(node: NodeInfo, name: str, default: float) -> float:
+    """A floating-point attribute.
+
+    Raises:
+        ModelError: It has another type.
+    """
+    value = node.attrs.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise wrong(node, f"attribute {name} is {value!r}", "it must be a number")
+    return float(value)
+
+
+def string_attr(node: NodeInfo, name: str, choices: Sequence[str]) -> str:
+    """A string attribute out of ``choices``, the first of which is the default.
+
+    Raises:
+        ModelError: It is none of them.
+    """
+    value = node.attrs.get(name, choices[0])
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    if text not in choices:
+        raise wrong(node, f"attribute {name} is {text!r}", f"it must be one of {', '.join(choices)}")
+    return str(text)
+
+
+def ints_attr(node: NodeInfo, name: str, length: int, default: int, at_least: int) -> tuple[int, ...]:
+    """A list attribute of ``length`` integers, ``default`` repeated where it is absent.
+
+    Raises:
+        ModelError: Its length, its type or a value is wrong.
+    """
+    value = node.attrs.get(name)
+    if value is None or len(value) == 0:
+        return (default,) * length
+    numbers = tuple(int(number) for number in value)
+    if len(numbers) != length:
+        raise wrong(node, f"attribute {name} has {len(numbers)} values", f"this rank needs {length}")
+    if min(numbers) < at_least:
+        raise wrong(node, f"attribute {name} is {list(numbers)}", f"every value must be at least {at_least}")
+    return numbers
+
+
+def axis_attr(node: NodeInfo, name: str, ndims: int, default: int | None) -> int:
+    """A dimension's index, counted from the end where negative; ``None`` as default makes it required.
+
+    Raises:
+        ModelError: It is absent or outside the rank.
+    """
+    if default is None and name not in node.attrs:
+        raise wrong(node, f"attribute {name} is missing", "it is required")
+    axis = int_attr(node, name, default or 0)
+    if not -ndims <= axis < ndims:
+        raise wrong(node, f"attribute {name} is {axis}", f"rank {ndims} allows {-ndims} to {ndims - 1}")
+    return axis % ndims
+
+
+def required(node: NodeInfo, index: int, name: str) -> Value:
+    """An input that must be there; ``name`` is what the ONNX specification calls it.
+
+    Raises:
+        ModelError: It is absent.
+    """
+    value = optional(node, index)
+    if value is None:
+        raise wrong(node, f"input {index} ({name}) is missing", "it is required")
+    return value
+
+
+def optional(node: NodeInfo, index: int) -> Value | None:
+    """An input that may be absent."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def result(node: NodeInfo) -> Value:
+    """The node's first output.
+
+    Raises:
+        ModelError: Nobody reads it.
+    """
+    if not node.outputs or node.outputs[0] is None:
+        raise wrong(node, "its first output is unused", "a node that computes nothing must be removed from the graph")
+    return node.outputs[0]
+
+
+def refuse_further_outputs(node: NodeInfo, meaning: str) -> None:
+    """Complain where anything but the first output is read.
+
+    Raises:
+        UnsupportedError: It is.
+    """
+    extra = [value.name for value in node.outputs[1:] if value is not None]
+    if extra:
+        raise unsupported(node, f"output {', '.join(extra)} ({meaning}) is read", "only the first output is computed")
+
+
+def require_float(node: NodeInfo, value: Value, allowed: Collection[str] = FLOAT_DTYPES) -> Value:
+    """``value``, if primitives compute in its data type.
+
+    Raises:
+        UnsupportedError: They do not.
+    """
+    if value.dtype not in allowed:
+        raise unsupported(node, f"{value.name} is {value.dtype}", f"primitives compute it in {', '.join(allowed)}")
+    return value
+
+
+def require_ndims(node: NodeInfo, value: Value, lowest: int, highest: int) -> Value:
+    """``value``, if its rank is within bounds.
+
+    Raises:
+        UnsupportedError: It is not.
+    """
+    ndims = len(value.shape)
+    if not lowest <= ndims <= highest:
+        raise unsupported(node, f"{value.name} has rank {ndims}", f"its primitive takes ranks {lowest} to {highest}")
+    return value
+
+
+def constant(node: NodeInfo, value: Value, name: str) -> np.ndarray:
+    """The contents of an input that has to be known before the network runs.
+
+    Raises:
+        UnsupportedError: It is computed at run time.
+    """
+    if value.data is None:
+        raise unsupported(node, f"{name} ({value.name}) is computed at run time", "it must be a constant")
+    return value.data
+
+
+def bound(
+    operator: BaseOperator, arguments: Mapping[str, Value | None], arrays: Mapping[str, np.ndarray] | None = None
+) -> Lowered:
+    """An operator with its arguments, the constants among them told apart.
+
+    Args:
+        operator: Its attributes.
+        arguments: By oneDNN argument name; absent ones are ``None``.
+        arrays: Constants that are not an input as it stands: reshaped, folded or computed.
+    """
+    sources = {name: value for name, value in arguments.items() if value is not None and not value.is_constant}
+    constants = {name: value.data for name, value in arguments.items() if value is not None and value.data is not None}
+    return operator.bind(sources, constants | dict(arrays or {}))

@@ -1,0 +1,69 @@
+"""Batch normalisation with known statistics, where it was not folded into a convolution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from blocklayout import dnnl
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._reading import (
+    bound,
+    float_attr,
+    int_attr,
+    refuse_further_outputs,
+    require_float,
+    require_ndims,
+    required,
+    unsupported,
+    wrong,
+)
+
+_FLAGS = ("use_global_stats", "use_scale", "use_shift")
+_VECTORS = {"scale": "scale", "shift": "B", "mean": "input_mean", "variance": "input_var"}
+
+
+@dataclass(frozen=True)
+class BatchNormalization(BaseOperator):
+    """Scales and shifts every channel by its statistics.
+
+    Attributes:
+        epsilon: Added to the variance.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    epsilon: float
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "X")), 2, 5)
+        _refuse_training(node)
+        arguments = {"src": src}
+        for index, (argument_name, onnx_name) in enumerate(_VECTORS.items(), start=1):
+            vector = required(node, index, onnx_name)
+            if vector.shape != (src.shape[1],):
+                rule = f"{src.name} has {src.shape[1]} channels"
+                raise wrong(node, f"{onnx_name} has extents {list(vector.shape)}", rule)
+            arguments[argument_name] = vector
+        return bound(cls(float_attr(node, "epsilon", 1e-5)), arguments)
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None:
+            return None
+        spec = dnnl.batch_normalization(
+            *descs, epsilon=self.epsilon, flags=_FLAGS, attr=attr, n_threads=problem.n_threads
+        )
+        # The library lists the vectors among its arguments only once the primitive exists.
+        return Recipe.single(spec, {name: name for name in _VECTORS})
+
+
+def _refuse_training(node: NodeInfo) -> None:
+    refuse_further_outputs(node, "running statistics")
+    if int_attr(node, "training_mode", 0) != 0:
+        raise unsupported(node, "attribute training_mode is 1", "only inference is computed: 0")
+    if int_attr(node, "spatial", 1) != 1:
+        raise unsupported(node, "attribute spatial is 0", "statistics must be per channel: 1")

@@ -1,0 +1,91 @@
+"""Functions of two elements, with numpy's broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from blocklayout import dnnl
+from blocklayout.kernels import (
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    PostOpUse,
+    Problem,
+    Recipe,
+    Role,
+    TensorInfo,
+    Wish,
+)
+from blocklayout.ops._broadcast import bind_broadcast
+from blocklayout.ops._descs import argument, followed, like
+from blocklayout.ops._reading import wrong
+
+_ALGORITHMS: Mapping[str, str] = {
+    "Add": "binary_add",
+    "Sub": "binary_sub",
+    "Mul": "binary_mul",
+    "Div": "binary_div",
+}
+_COMMUTATIVE = frozenset({"binary_add", "binary_mul", "binary_min", "binary_max"})
+_SUMMABLE_DTYPES = frozenset({"f32", "bf16"})
+_OTHER = {"src_0": "src_1", "src_1": "src_0"}
+
+
+@dataclass(frozen=True)
+class Binary(BaseOperator):
+    """One function of each pair of elements.
+
+    Attributes:
+        algorithm: oneDNN's name for it.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = tuple(_ALGORITHMS)
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    algorithm: str
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        if len(node.inputs) != 2:
+            raise wrong(node, f"it has {len(node.inputs)} inputs", "it needs 2")
+        return bind_broadcast(cls(_ALGORITHMS[node.op_type]), node)
+
+    @property
+    def is_commutative(self) -> bool:
+        """Whether the sources may change places."""
+        return self.algorithm in _COMMUTATIVE
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        # The library is fast where only its second source is broadcast.
+        lead = "src_0"
+        if self.is_commutative and argument(problem, "src_0").dims != problem.dst.dims:
+            lead = "src_1"
+        first, second = argument(problem, lead), argument(problem, _OTHER[lead])
+        descs = followed(problem, wish, first)
+        if descs is None:
+            return None
+        src, dst = descs
+        spec = dnnl.binary(src, like(src, second), dst, self.algorithm, attr=attr, n_threads=problem.n_threads)
+        return Recipe.single(spec, {} if lead == "src_0" else _OTHER)
+
+    def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
+        if arg not in problem.sources or not (arg == "src_0" or self.is_commutative):
+            return None
+        chain, operand = argument(problem, arg), argument(problem, _OTHER[arg])
+        if chain.dims != problem.dst.dims or not _is_post_op_operand(operand, problem.dst):
+            return None
+        is_sum = self.algorithm == "binary_add" and operand == problem.dst and operand.dtype in _SUMMABLE_DTYPES
+        return PostOpUse(dnnl.Binary(self.algorithm), _OTHER[arg], is_sum)
+
+
+def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:
+    """Any other broadcast makes the primitive fall to a reference kernel."""
+    if operand.dims == dst.dims:
+        return True
+    if len(operand.dims) != len(dst.dims):
+        return False
+    channels = operand.dims[1:2]
+    others = operand.dims[:1] + operand.dims[2:]
+    return all(extent == 1 for extent in others) and channels in ((1,), dst.dims[1:2], ())

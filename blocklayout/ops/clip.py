@@ -1,0 +1,60 @@
+"""Clip: bounds as attributes before opset 11, as inputs since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from blocklayout.kernels import Lowered, NodeInfo
+from blocklayout.ops._reading import (
+    bound,
+    constant,
+    float_attr,
+    optional,
+    require_float,
+    require_ndims,
+    required,
+    wrong,
+)
+from blocklayout.ops.eltwise import Eltwise
+
+_FIRST_OPSET_OF_INPUTS = 11
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Clip(Eltwise):
+    """Limits every element to an interval; a ReLU where that is from 0 upwards."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Clip",)
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "input")), 1, 12)
+        if node.opset >= _FIRST_OPSET_OF_INPUTS:
+            low, high = _bound_input(node, 1, "min"), _bound_input(node, 2, "max")
+        else:
+            low, high = float_attr(node, "min", -_LARGEST), float_attr(node, "max", _LARGEST)
+        return bound(_clip(node, -_LARGEST if low is None else low, _LARGEST if high is None else high), {"src": src})
+
+
+def _clip(node: NodeInfo, low: float, high: float) -> Eltwise:
+    if np.isnan(low) or np.isnan(high):
+        raise wrong(node, f"the bounds are {low} and {high}", "they must be numbers")
+    if low == 0 and high >= _LARGEST:
+        return Eltwise("eltwise_relu")
+    # Parameters must be finite numbers, and ordered: ONNX gives the upper bound where they are crossed.
+    low, high = (min(max(number, -_LARGEST), _LARGEST) for number in (low, high))
+    return Eltwise("eltwise_clip", min(low, high), high)
+
+
+def _bound_input(node: NodeInfo, index: int, name: str) -> float | None:
+    value = optional(node, index)
+    if value is None:
+        return None
+    array = constant(node, value, name)
+    if array.size != 1:
+        raise wrong(node, f"{name} ({value.name}) has extents {list(array.shape)}", "it must be a scalar")
+    return float(array.reshape(()))

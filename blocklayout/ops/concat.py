@@ -1,0 +1,62 @@
+"""Concatenation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from blocklayout import dnnl
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._descs import argument, like
+from blocklayout.ops._reading import axis_attr, bound, require_float, required, result, wrong
+
+
+@dataclass(frozen=True)
+class Concat(BaseOperator):
+    """Tensors side by side along one dimension.
+
+    Attributes:
+        axis: The dimension, not negative.
+        n_srcs: How many; the arguments are ``src_0`` and so on.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("Concat",)
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    axis: int
+    n_srcs: int
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        if not node.inputs:
+            raise wrong(node, "it has no inputs", "it needs at least one")
+        srcs = [require_float(node, required(node, index, "inputs")) for index in range(len(node.inputs))]
+        axis = axis_attr(node, "axis", len(srcs[0].shape), 1 if node.opset < 4 else None)
+        _check_shapes(node, srcs, axis)
+        return bound(cls(axis, len(srcs)), {f"src_{index}": src for index, src in enumerate(srcs)})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        first = wish.src_desc(argument(problem, "src_0"))
+        if not isinstance(first, MemoryDesc) or attr.post_ops:
+            return None
+        srcs = [like(first, argument(problem, f"src_{index}")) for index in range(self.n_srcs)]
+        wished = wish.dst_desc(problem.dst)
+        dst = wished if isinstance(wished, MemoryDesc) else like(first, problem.dst)
+        return Recipe.single(dnnl.concat(srcs, dst, axis=self.axis, attr=attr, n_threads=problem.n_threads))
+
+
+def _check_shapes(node: NodeInfo, srcs: list[Value], axis: int) -> None:
+    expected = list(srcs[0].shape)
+    for src in srcs[1:]:
+        if len(src.shape) != len(expected):
+            raise wrong(node, f"{src.name} has rank {len(src.shape)}", f"the others have rank {len(expected)}")
+        others = [(a, b) for d, (a, b) in enumerate(zip(src.shape, srcs[0].shape, strict=True)) if d != axis]
+        if any(a != b for a, b in others):
+            rule = f"outside of dimension {axis} they must be those of {srcs[0].name}: {list(srcs[0].shape)}"
+            raise wrong(node, f"{src.name} has extents {list(src.shape)}", rule)
+        expected[axis] += src.shape[axis]
+    if list(result(node).shape) != expected:
+        raise wrong(
+            node, f"output {result(node).name} has extents {list(result(node).shape)}", f"inputs give {expected}"
+        )

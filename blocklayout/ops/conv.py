@@ -1,0 +1,109 @@
+"""Convolution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from blocklayout import dnnl
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
+from blocklayout.ops._descs import argument, plain_if_any
+from blocklayout.ops._reading import (
+    bound,
+    constant,
+    int_attr,
+    ints_attr,
+    optional,
+    require_float,
+    require_ndims,
+    required,
+    wrong,
+)
+from blocklayout.ops._window import Window, check_extents, read_window
+
+
+@dataclass(frozen=True)
+class Conv(BaseOperator):
+    """Convolution of one to three spatial dimensions, in groups.
+
+    Attributes:
+        window: The kernel's extents and how it slides.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("Conv",)
+    role: ClassVar[Role] = Role.CHOOSER
+
+    window: Window
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "X")), 3, 5)
+        weights, bias = required(node, 1, "W"), optional(node, 2)
+        n_groups = int_attr(node, "group", 1)
+        check_weights(node, src, weights, n_groups, channels_axis=1)
+        check_bias(node, bias, weights.shape[0])
+        if weights.shape[0] % n_groups:
+            raise wrong(node, f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} output channels")
+        window = read_window(node, weights.shape[2:], src.shape[2:])
+        check_extents(node, window.extents(src.shape[2:]))
+        operator, arguments = cls(window), {"src": src, "weights": weights, "bias": bias}
+        if n_groups == 1:
+            return bound(operator, arguments)
+        array = constant(node, weights, "the weights of a grouped convolution")
+        grouped = array.reshape(n_groups, weights.shape[0] // n_groups, *weights.shape[1:])
+        return bound(operator, arguments, {"weights": grouped})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        weights = argument(problem, "weights")
+        spec = dnnl.convolution(
+            wish.src_desc(argument(problem, "src")),
+            dnnl.AnyDesc(weights.dims, weights.dtype),
+            wish.dst_desc(problem.dst),
+            plain_if_any(problem, "bias"),
+            strides=self.window.strides,
+            pads=self.window.pads,
+            dilations=self.window.dnnl_dilations,
+            prop_kind=wish.prop_kind,
+            attr=attr,
+            n_threads=problem.n_threads,
+        )
+        return Recipe.single(spec)
+
+
+def check_weights(node: NodeInfo, src: Value, weights: Value, n_groups: int, channels_axis: int) -> None:
+    """Compare the extents of weights with the source and the attributes ``group`` and ``kernel_shape``.
+
+    Args:
+        node: For its attributes and name.
+        src: The source.
+        weights: In ONNX order.
+        n_groups: The attribute ``group``.
+        channels_axis: Where the weights hold the source's channels: 1 holds those of one group, 0 all.
+
+    Raises:
+        ModelError: They disagree.
+    """
+    if n_groups < 1:
+        raise wrong(node, f"attribute group is {n_groups}", "it must be at least 1")
+    if len(weights.shape) != len(src.shape):
+        raise wrong(node, f"the weights have rank {len(weights.shape)}", f"the source's rank is {len(src.shape)}")
+    n_channels = weights.shape[channels_axis] * (n_groups if channels_axis == 1 else 1)
+    if n_channels != src.shape[1]:
+        rule = f"{weights.name} {list(weights.shape)} with group {n_groups} needs {n_channels}"
+        raise wrong(node, f"{src.name} has {src.shape[1]} channels", rule)
+    if min(weights.shape, default=0) < 1:
+        raise wrong(node, f"the weights have extents {list(weights.shape)}", "every extent must be at least 1")
+    kernel = weights.shape[2:]
+    said = ints_attr(node, "kernel_shape", len(kernel), 1, at_least=1)
+    if node.attrs.get("kernel_shape") and said != kernel:
+        raise wrong(node, f"attribute kernel_shape is {list(said)}", f"the weights have {list(kernel)}")
+
+
+def check_bias(node: NodeInfo, bias: Value | None, n_channels: int) -> None:
+    """Compare a bias with the destination's channels.
+
+    Raises:
+        ModelError: They differ.
+    """
+    if bias is not None and bias.shape != (n_channels,):
+        raise wrong(node, f"the bias has extents {list(bias.shape)}", f"there are {n_channels} output channels")

@@ -1,0 +1,124 @@
+"""Transposed convolution, which oneDNN calls deconvolution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from blocklayout import dnnl
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.ops._descs import argument, plain_if_any
+from blocklayout.ops._reading import (
+    bound,
+    constant,
+    int_attr,
+    ints_attr,
+    optional,
+    require_float,
+    require_ndims,
+    required,
+    result,
+    string_attr,
+    unsupported,
+    wrong,
+)
+from blocklayout.ops._window import AUTO_PADS, Window
+from blocklayout.ops.conv import check_bias, check_weights
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class ConvTranspose(BaseOperator):
+    """Transposed convolution of one to three spatial dimensions, in groups.
+
+    Attributes:
+        window: Of the convolution that it transposes; its end pads give the destination its extents.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
+    role: ClassVar[Role] = Role.CHOOSER
+
+    window: Window
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "X")), 3, 5)
+        weights, bias = required(node, 1, "W"), optional(node, 2)
+        n_groups = int_attr(node, "group", 1)
+        check_weights(node, src, weights, n_groups, channels_axis=0)
+        check_bias(node, bias, weights.shape[1] * n_groups)
+        if weights.shape[0] % n_groups:
+            raise wrong(node, f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} input channels")
+        array = by_output_channel(constant(node, weights, "the weights"), n_groups)
+        window = _read_transposed(node, weights.shape[2:], src.shape[2:])
+        return bound(cls(window), {"src": src, "weights": weights, "bias": bias}, {"weights": array})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        weights = argument(problem, "weights")
+        spec = dnnl.deconvolution(
+            wish.src_desc(argument(problem, "src")),
+            dnnl.AnyDesc(weights.dims, weights.dtype),
+            wish.dst_desc(problem.dst),
+            plain_if_any(problem, "bias"),
+            strides=self.window.strides,
+            pads=self.window.pads,
+            dilations=self.window.dnnl_dilations,
+            prop_kind=wish.prop_kind,
+            attr=attr,
+            n_threads=problem.n_threads,
+        )
+        return Recipe.single(spec)
+
+
+def by_output_channel(weights: np.ndarray, n_groups: int) -> np.ndarray:
+    """A view of ONNX's (channels in, channels out of a group, ...) in oneDNN's order of dimensions.
+
+    Example:
+        >>> import numpy as np
+        >>> by_output_channel(np.zeros((6, 4, 3, 3)), n_groups=2).shape
+        (2, 4, 3, 3, 3)
+    """
+    if n_groups == 1:
+        return weights.swapaxes(0, 1)
+    return weights.reshape(n_groups, weights.shape[0] // n_groups, *weights.shape[1:]).swapaxes(1, 2)
+
+
+def _read_transposed(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...]) -> Window:
+    ndims = len(kernel)
+    strides = ints_attr(node, "strides", ndims, 1, at_least=1)
+    dilations = ints_attr(node, "dilations", ndims, 1, at_least=1)
+    extra = ints_attr(node, "output_padding", ndims, 0, at_least=0)
+    window = Window(kernel, strides, (0,) * ndims, (0,) * ndims, dilations)
+    full = tuple((n - 1) * s + r + e for n, s, r, e in zip(spatial, strides, window.reach, extra, strict=True))
+    begin, dst = _begin_and_extents(node, full, spatial, strides)
+    if result(node).shape[2:] != dst:
+        said = list(result(node).shape[2:])
+        raise wrong(node, f"output {result(node).name} has extents {said}", f"the window gives {list(dst)}")
+    # The library derives the destination from the pads, so output_padding becomes a smaller end pad.
+    end = tuple(f - e - b - n for f, e, b, n in zip(full, extra, begin, dst, strict=True))
+    if min(dst) < 1 or min(begin) < 0 or any(e + s < 0 for e, s in zip(end, strides, strict=True)):
+        raise unsupported(node, f"pads {list(begin + end)} are negative", "the output must not exceed the windows")
+    return Window(kernel, strides, begin, end, dilations)
+
+
+def _begin_and_extents(
+    node: NodeInfo, full: tuple[int, ...], spatial: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Pads before the destination, and its extents; ``full`` are those without any pads."""
+    ndims = len(full)
+    auto_pad = string_attr(node, "auto_pad", AUTO_PADS)
+    if node.attrs.get("output_shape"):
+        # ONNX files hold the spatial extents here; batch and channels may precede them.
+        dst = tuple(int(extent) for extent in node.attrs["output_shape"])[-ndims:]
+    elif auto_pad.startswith("SAME"):
+        dst = tuple(extent * stride for extent, stride in zip(spatial, strides, strict=True))
+    else:
+        pads = ints_attr(node, "pads", 2 * ndims, 0, at_least=0) if auto_pad == "NOTSET" else (0,) * (2 * ndims)
+        dst = tuple(f - b - e for f, b, e in zip(full, pads[:ndims], pads[ndims:], strict=True))
+        return pads[:ndims], dst
+    totals = [max(f - n, 0) for f, n in zip(full, dst, strict=True)]
+    if auto_pad == "SAME_UPPER":
+        return tuple(total // 2 for total in totals), dst
+    return tuple(total - total // 2 for total in totals), dst

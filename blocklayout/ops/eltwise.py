@@ -1,0 +1,109 @@
+"""Functions of one element, where oneDNN's and ONNX's agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from blocklayout import dnnl
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, PostOpUse, Problem, Recipe, Role, Wish
+from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._reading import (
+    bound,
+    constant,
+    float_attr,
+    require_float,
+    require_ndims,
+    required,
+    string_attr,
+    unsupported,
+)
+
+Parameters = tuple[str, float, float]
+
+
+def _plain(algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> Callable[[NodeInfo], Parameters]:
+    return lambda _: (algorithm, alpha, beta)
+
+
+def _with_alpha(algorithm: str, default: float) -> Callable[[NodeInfo], Parameters]:
+    return lambda node: (algorithm, float_attr(node, "alpha", default), 0.0)
+
+
+def _hard_sigmoid(node: NodeInfo) -> Parameters:
+    return "eltwise_hardsigmoid", float_attr(node, "alpha", 0.2), float_attr(node, "beta", 0.5)
+
+
+def _gelu(node: NodeInfo) -> Parameters:
+    exact = string_attr(node, "approximate", ("none", "tanh")) == "none"
+    return ("eltwise_gelu_erf" if exact else "eltwise_gelu_tanh"), 0.0, 0.0
+
+
+def _pow(node: NodeInfo) -> Parameters:
+    exponent = constant(node, required(node, 1, "Y"), "the exponent")
+    base = required(node, 0, "X")
+    if exponent.size != 1 or exponent.ndim > len(base.shape):
+        what = f"the exponent has extents {list(exponent.shape)}"
+        raise unsupported(node, what, "its primitive takes one exponent for all elements")
+    number = float(exponent.reshape(()))
+    return ("eltwise_square", 0.0, 0.0) if number == 2 else ("eltwise_pow", 1.0, number)
+
+
+_PARAMETERS: Mapping[str, Callable[[NodeInfo], Parameters]] = {
+    "Abs": _plain("eltwise_abs"),
+    "Elu": _with_alpha("eltwise_elu", 1.0),
+    "Exp": _plain("eltwise_exp"),
+    "Gelu": _gelu,
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _plain("eltwise_hardswish", 1 / 6, 0.5),
+    "LeakyRelu": _with_alpha("eltwise_relu", 0.01),
+    "Log": _plain("eltwise_log"),
+    "Mish": _plain("eltwise_mish"),
+    "Neg": _plain("eltwise_linear", -1.0),
+    "Pow": _pow,
+    "Reciprocal": _plain("eltwise_pow", 1.0, -1.0),
+    "Relu": _plain("eltwise_relu"),
+    "Round": _plain("eltwise_round"),
+    "Sigmoid": _plain("eltwise_logistic"),
+    "Softplus": _plain("eltwise_soft_relu", 1.0),
+    "Sqrt": _plain("eltwise_sqrt"),
+    "Swish": _with_alpha("eltwise_swish", 1.0),
+    "Tanh": _plain("eltwise_tanh"),
+}
+
+
+@dataclass(frozen=True)
+class Eltwise(BaseOperator):
+    """One function of every element.
+
+    Attributes:
+        algorithm: oneDNN's name for it.
+        alpha: Its first parameter, whatever that means to the algorithm.
+        beta: Its second.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = tuple(_PARAMETERS)
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    algorithm: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "X")), 1, 12)
+        return bound(Eltwise(*_PARAMETERS[node.op_type](node)), {"src": src})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None:
+            return None
+        spec = dnnl.eltwise(
+            *descs, self.algorithm, alpha=self.alpha, beta=self.beta, attr=attr, n_threads=problem.n_threads
+        )
+        return Recipe.single(spec)
+
+    def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
+        del arg, problem
+        return PostOpUse(dnnl.Eltwise(self.algorithm, self.alpha, self.beta))

@@ -1,0 +1,70 @@
+"""Matrix products of any rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from blocklayout import dnnl
+from blocklayout.kernels import LAYOUT_NAMES, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
+from blocklayout.ops._descs import argument, plain, plain_if_any
+from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, unsupported, wrong
+
+
+@dataclass(frozen=True)
+class MatMul(BaseOperator):
+    """A product of matrices, in batches that broadcast."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("MatMul",)
+    role: ClassVar[Role] = Role.CHOOSER
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src, weights = (require_float(node, required(node, index, name)) for index, name in enumerate("AB"))
+        dst = require_ndims(node, result(node), 2, 12)
+        _check(node, src, weights, dst)
+        arrays = {
+            name: value.data.reshape((1,) * (len(dst.shape) - value.data.ndim) + value.data.shape)
+            for name, value in (("src", src), ("weights", weights))
+            if value.data is not None
+        }
+        return bound(cls(), {"src": src, "weights": weights}, arrays)
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        weights = argument(problem, "weights")
+        wish = _of_matrices(wish)
+        spec = dnnl.matmul(
+            wish.src_desc(argument(problem, "src")),
+            # Packing pays off only for what never changes.
+            dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else plain(weights),
+            wish.dst_desc(problem.dst),
+            plain_if_any(problem, "bias"),
+            attr=attr,
+            n_threads=problem.n_threads,
+        )
+        return Recipe.single(spec)
+
+
+def _of_matrices(wish: Wish) -> Wish:
+    """Formats named after an image's channels mean nothing to a matrix: plain."""
+    images = [name for name in LAYOUT_NAMES if name != "any"]
+    src = "plain" if wish.src in images else wish.src
+    dst = "plain" if wish.dst in images else wish.dst
+    return replace(wish, src=src, dst=dst)
+
+
+def _check(node: NodeInfo, src: Value, weights: Value, dst: Value) -> None:
+    for value in (src, weights):
+        if len(value.shape) < 2 or (value.data is None and len(value.shape) != len(dst.shape)):
+            what = f"{value.name} has rank {len(value.shape)} and the output {len(dst.shape)}"
+            raise unsupported(node, what, "its primitive takes operands of the output's rank: unsqueeze it")
+    try:
+        batch = np.broadcast_shapes(src.shape[:-2], weights.shape[:-2])
+    except ValueError:
+        batch = None
+    fits = batch is not None and src.shape[-1] == weights.shape[-2]
+    if not fits or dst.shape != (*(batch or ()), src.shape[-2], weights.shape[-1]):
+        rule = f"they must multiply to the output's {list(dst.shape)}"
+        raise wrong(node, f"A has extents {list(src.shape)} and B {list(weights.shape)}", rule)

@@ -1,0 +1,113 @@
+"""Pooling, windowed and global."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from blocklayout import dnnl
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
+from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._reading import (
+    bound,
+    flag_attr,
+    refuse_further_outputs,
+    require_float,
+    require_ndims,
+    required,
+    result,
+    unsupported,
+    wrong,
+)
+from blocklayout.ops._window import Window, check_extents, read_kernel_shape, read_window
+
+_GLOBAL = {"GlobalAveragePool": "pooling_avg_exclude_padding", "GlobalMaxPool": "pooling_max"}
+
+
+@dataclass(frozen=True)
+class Pooling(BaseOperator):
+    """The maximum or the mean of every window.
+
+    Attributes:
+        algorithm: oneDNN's name for it.
+        window: Its extents and how it slides.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool", *_GLOBAL)
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    algorithm: str
+    window: Window
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "X")), 3, 5)
+        refuse_further_outputs(node, "indices of the maxima")
+        if node.op_type in _GLOBAL:
+            return bound(cls(_GLOBAL[node.op_type], _global_window(node, src)), {"src": src})
+        spatial = src.shape[2:]
+        window = read_window(node, read_kernel_shape(node, len(spatial)), spatial)
+        covering = _covering(node, window, spatial) if flag_attr(node, "ceil_mode") else window
+        check_extents(node, covering.extents(spatial))
+        _refuse_empty_windows(node, covering, spatial)
+        return bound(cls(_algorithm(node, window, covering), covering), {"src": src})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None:
+            return None
+        spec = dnnl.pooling(
+            *descs,
+            self.algorithm,
+            kernel=self.window.kernel,
+            strides=self.window.strides,
+            pads=self.window.pads,
+            dilations=self.window.dnnl_dilations,
+            attr=attr,
+            n_threads=problem.n_threads,
+        )
+        return Recipe.single(spec)
+
+
+def _global_window(node: NodeInfo, src: Value) -> Window:
+    spatial = src.shape[2:]
+    ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
+    window = Window(spatial, ones, zeros, zeros, ones)
+    check_extents(node, window.extents(spatial))
+    return window
+
+
+def _covering(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> Window:
+    """The window with end pads that make room for the last, incomplete one of ``ceil_mode``."""
+    n_windows = result(node).shape[2:]
+    if len(n_windows) != len(spatial):
+        raise wrong(node, f"output {result(node).name} has rank {2 + len(n_windows)}", f"{2 + len(spatial)} is right")
+    end = []
+    for d, n in enumerate(n_windows):
+        step, extent = window.strides[d], spatial[d] + window.pads_begin[d]
+        needed = (n - 1) * step + window.reach[d] - extent
+        # At most one incomplete window; a model that says more is told so by the comparison of extents.
+        end.append(max(window.pads_end[d], min(needed, window.pads_end[d] + step - 1)))
+    return Window(window.kernel, window.strides, window.pads_begin, tuple(end), window.dilations)
+
+
+def _refuse_empty_windows(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> None:
+    """Complain about windows that may see nothing but padding: oneDNN and ONNX fill them differently."""
+    reach = zip(window.reach, window.pads_begin, window.pads_end, strict=True)
+    if any(begin >= extent or end >= extent for extent, begin, end in reach):
+        what = f"pads {list(window.pads)} reach past windows of {list(window.reach)}"
+        raise unsupported(node, what, "a window must see at least one element of the source")
+    if any(dilation > extent for dilation, extent in zip(window.dilations, spatial, strict=True)):
+        what = f"dilations {list(window.dilations)} exceed the source's {list(spatial)}"
+        raise unsupported(node, what, "a window must see at least one element of the source")
+
+
+def _algorithm(node: NodeInfo, window: Window, covering: Window) -> str:
+    if node.op_type == "MaxPool":
+        return "pooling_max"
+    if not flag_attr(node, "count_include_pad") or not any(covering.pads):
+        return "pooling_avg_exclude_padding"
+    if covering != window:
+        what = "ceil_mode with count_include_pad averages an incomplete window over its part inside the pads"
+        raise unsupported(node, what, "oneDNN divides by the whole window: unset one of the two")
+    return "pooling_avg_include_padding"

@@ -1,0 +1,113 @@
+"""Views: operators that give other extents or another order to the same bytes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from blocklayout.errors import LayoutError
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Role
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._reading import (
+    bound,
+    ints_attr,
+    optional,
+    refuse_further_outputs,
+    required,
+    result,
+    unsupported,
+    wrong,
+)
+
+
+@dataclass(frozen=True)
+class Reshape(BaseOperator):
+    """The same elements in the same logical order, with other extents.
+
+    Attributes:
+        shape: The result's extents.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+    role: ClassVar[Role] = Role.VIEW
+
+    shape: tuple[int, ...]
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src, dst = required(node, 0, "data"), result(node)
+        if math.prod(src.shape) != math.prod(dst.shape):
+            rule = f"output {dst.name} has {list(dst.shape)}, another number of elements"
+            raise wrong(node, f"{src.name} has extents {list(src.shape)}", rule)
+        return bound(cls(dst.shape), {"src": src})
+
+    def through(self, desc: MemoryDesc) -> MemoryDesc | None:
+        try:
+            return desc.reshaped(self.shape)
+        except LayoutError:
+            return None
+
+
+@dataclass(frozen=True)
+class Transpose(BaseOperator):
+    """The dimensions in another logical order.
+
+    Attributes:
+        perm: For each dimension of the result, the source's that it is.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("Transpose",)
+    role: ClassVar[Role] = Role.VIEW
+
+    perm: tuple[int, ...]
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = required(node, 0, "data")
+        ndims = len(src.shape)
+        perm = tuple(range(ndims))[::-1]
+        if node.attrs.get("perm"):
+            perm = ints_attr(node, "perm", ndims, 0, at_least=0)
+        if sorted(perm) != list(range(ndims)):
+            raise wrong(node, f"attribute perm is {list(perm)}", f"it must order the dimensions 0 to {ndims - 1}")
+        if result(node).shape != tuple(src.shape[axis] for axis in perm):
+            rule = f"perm {list(perm)} of {list(src.shape)} gives other extents"
+            raise wrong(node, f"output {result(node).name} has extents {list(result(node).shape)}", rule)
+        return bound(cls(perm), {"src": src})
+
+    def through(self, desc: MemoryDesc) -> MemoryDesc | None:
+        return desc.permuted(self.perm)
+
+
+@dataclass(frozen=True)
+class Identity(BaseOperator):
+    """The same tensor; Dropout is one once training is over."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Identity", "Dropout")
+    role: ClassVar[Role] = Role.VIEW
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = required(node, 0, "input")
+        if node.op_type == "Dropout":
+            _refuse_training(node)
+        if result(node).shape != src.shape:
+            rule = f"{src.name} has {list(src.shape)}"
+            raise wrong(node, f"output {result(node).name} has extents {list(result(node).shape)}", rule)
+        return bound(cls(), {"src": src})
+
+    def through(self, desc: MemoryDesc) -> MemoryDesc | None:
+        return desc
+
+
+_FIRST_OPSET_OF_TRAINING_INPUT = 12
+
+
+def _refuse_training(node: NodeInfo) -> None:
+    refuse_further_outputs(node, "the mask")
+    training = optional(node, 2)
+    if node.opset < _FIRST_OPSET_OF_TRAINING_INPUT or training is None:
+        return
+    if training.data is None or bool(training.data.any()):
+        raise unsupported(node, "training_mode is true or computed at run time", "only inference is computed: false")

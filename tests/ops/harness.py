@@ -1,0 +1,124 @@
+"""Runs a case in every layout and compares it with ONNX's reference."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocklayout import dnnl, dtypes
+from blocklayout.errors import UnimplementedError
+from blocklayout.kernels import LAYOUT_NAMES, Lowered, Recipe, RecipeStep, Role, Wish
+from blocklayout.layout import MemoryDesc
+from tests.ops.cases import OpCase, problem_of
+
+TOLERANCES = {"f32": 1e-5, "bf16": 2e-2}
+"""Largest error, relative to the largest output."""
+
+
+def check_case(case: OpCase, dtype: str = "f32", layouts: tuple[str, ...] = LAYOUT_NAMES) -> dict[str, str]:
+    """Compute a case in each layout that has an implementation, and check values and padding.
+
+    Returns:
+        The last implementation's name, by layout.
+    """
+    lowered = case.lowered()
+    if lowered.operator.role is Role.VIEW:
+        check_view(case, lowered)
+        return {}
+    problem = problem_of(lowered, case.expected.shape, dtype)
+    ran: dict[str, str] = {}
+    for layout in layouts:
+        recipe = lowered.operator.lower(problem, Wish(layout, layout), dnnl.Attr())
+        if recipe is None:
+            continue
+        try:
+            steps = [resolved(step) for step in recipe.steps]
+        except UnimplementedError:
+            continue
+        actual = run_recipe(case, lowered, steps, recipe)
+        assert_close(actual, case.expected, TOLERANCES[dtype], f"{case} as {layout}")
+        ran[layout] = steps[-1].spec.impl
+    assert ran, f"{case}: no layout has an implementation"
+    return ran
+
+
+def resolved(step: RecipeStep) -> RecipeStep:
+    """The step with the layouts and the implementation that the library chose."""
+    return RecipeStep(dnnl.resolve(step.spec).spec, step.operands)
+
+
+def run_recipe(case: OpCase, lowered: Lowered, steps: list[RecipeStep], recipe: Recipe) -> np.ndarray:
+    """The result of a resolved recipe, computed into buffers full of NaN."""
+    buffers: dict[str, tuple[MemoryDesc, np.ndarray]] = {}
+    for name, desc in recipe.temporaries:
+        buffers[name] = desc, poisoned(desc)
+    arrays = {arg: case.feeds[value.name] for arg, value in lowered.sources.items()} | dict(lowered.constants)
+    for step in steps:
+        run_step(step, arrays, buffers)
+    desc, buffer = buffers["dst"]
+    assert_padding_is_zero(desc, buffer)
+    return desc.unpack(buffer).astype(np.float32)
+
+
+def run_step(
+    step: RecipeStep, arrays: dict[str, np.ndarray], buffers: dict[str, tuple[MemoryDesc, np.ndarray]]
+) -> None:
+    """One primitive: reads what is packed or was computed before, and leaves its result in ``buffers``."""
+    operands = dict(step.operands)
+    memories = {}
+    for arg, desc in step.spec.descs:
+        operand = operands.get(arg, arg)
+        if operand in arrays:
+            packed = desc.pack(np.asarray(arrays[operand]).astype(dtypes.to_numpy(desc.dtype)))
+            memories[arg] = dnnl.Memory(desc, packed)
+            continue
+        if operand not in buffers:
+            buffers[operand] = desc, poisoned(desc)
+        made, buffer = buffers[operand]
+        assert made.physically_equal(desc), f"{operand} is {made}, and {arg} reads {desc}"
+        memories[arg] = dnnl.Memory(desc, buffer)
+    primitive = dnnl.Primitive(step.spec)
+    if primitive.scratchpad_nbytes:
+        scratchpad = MemoryDesc((primitive.scratchpad_nbytes,), "u8")
+        memories["scratchpad"] = dnnl.Memory(scratchpad, dnnl.aligned_empty(scratchpad.nbytes))
+    execution = primitive.bind(memories)
+    dnnl.run_parallel(execution.run, step.spec.n_threads)
+
+
+def poisoned(desc: MemoryDesc) -> np.ndarray:
+    """A buffer of a descriptor's size in which every element is NaN."""
+    buffer = dnnl.aligned_empty(desc.nbytes)
+    buffer[:] = 0xFF
+    return buffer.view(dtypes.to_numpy(desc.dtype))
+
+
+def assert_padding_is_zero(desc: MemoryDesc, buffer: np.ndarray) -> None:
+    """Every lane that no logical element occupies holds zero."""
+    is_padding = np.ones(buffer.size, bool)
+    is_padding[desc.offsets().ravel()] = False
+    lanes = buffer[is_padding].astype(np.float32)
+    assert not lanes.any(), f"{desc}: padded lanes hold {lanes[lanes != 0][:4]}"
+
+
+def assert_close(actual: np.ndarray, expected: np.ndarray, tolerance: float, what: str) -> None:
+    """The largest error is within ``tolerance`` of the largest output."""
+    assert actual.shape == expected.shape, f"{what}: {actual.shape} instead of {expected.shape}"
+    assert np.isfinite(actual).all() == np.isfinite(expected).all(), what
+    scale = max(float(np.abs(expected).max(initial=0.0)), 1e-30)
+    error = float(np.abs(actual - expected).max(initial=0.0)) / scale
+    assert error <= tolerance, f"{what}: error {error:.2g} of the largest output"
+
+
+def check_view(case: OpCase, lowered: Lowered) -> None:
+    """A view of the packed source holds the expected values wherever it exists, and exists for a plain one."""
+    array = case.feeds["in_0"]
+    seen = 0
+    for layout in ("plain", "channels_last", "blocked8", "blocked16"):
+        src = Wish(layout, layout).src_desc(problem_of(lowered, case.expected.shape).sources["src"])
+        assert isinstance(src, MemoryDesc)
+        dst = lowered.operator.through(src)
+        if dst is None:
+            assert layout != "plain"
+            continue
+        seen += 1
+        np.testing.assert_array_equal(dst.unpack(src.pack(array)), case.expected)
+    assert seen

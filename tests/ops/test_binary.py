@@ -1,0 +1,117 @@
+"""Binary and n-ary functions against ONNX's reference, in every layout."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blocklayout import dnnl
+from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.kernels import PostOpUse
+from tests.ops.cases import Input, OpCase, Weights, problem_of
+from tests.ops.harness import check_case
+
+IMAGE = (2, 17, 3, 5)
+CASES = [
+    *(OpCase(op_type, (IMAGE, IMAGE), low=0.5) for op_type in ("Add", "Sub", "Mul", "Div", "Min", "Max", "Sum")),
+    *(OpCase(op_type, (IMAGE, Weights((17, 1, 1), 0.5))) for op_type in ("Add", "Sub", "Mul", "Div", "Min", "Max")),
+    *(OpCase(op_type, (Weights((17, 1, 1), 0.5), IMAGE), low=0.5) for op_type in ("Add", "Sub", "Mul", "Div")),
+    OpCase("Add", (IMAGE, Weights(()))),
+    OpCase("Sub", (Weights((1,)), IMAGE)),
+    OpCase("Div", (Weights((1,)), IMAGE), low=0.5),
+    OpCase("Mul", (IMAGE, (2, 17, 1, 1))),
+    OpCase("Mul", ((2, 17, 1, 1), IMAGE)),
+    OpCase("Add", (IMAGE, (1, 1, 3, 5))),
+    OpCase("Add", ((2, 17, 1, 1), (1, 1, 3, 5))),
+    OpCase("Add", ((4, 10), Weights((10,)))),
+    OpCase("Add", ((1, 1, 3, 5), Weights((1, 17, 1, 1)))),
+    OpCase("Sum", (IMAGE, IMAGE, IMAGE)),
+    OpCase("Sum", (IMAGE, (1, 17, 1, 1), Weights((3, 5)))),
+    OpCase("Max", ((2, 17, 1, 1), IMAGE, IMAGE, (1, 1, 3, 5))),
+    OpCase("Min", (IMAGE, IMAGE, IMAGE)),
+    OpCase("Sum", (IMAGE,)),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_agrees_with_the_reference(case: OpCase) -> None:
+    check_case(case)
+
+
+@st.composite
+def additions(draw: st.DrawFn) -> OpCase:
+    shape = [
+        draw(st.integers(1, 3)),
+        draw(st.sampled_from([1, 3, 8, 17])),
+        *(draw(st.integers(1, 4)) for _ in range(2)),
+    ]
+    other = tuple(draw(st.sampled_from([1, extent])) for extent in shape)
+    inputs: list[Input] = [tuple(shape), Weights(other[draw(st.integers(0, 3)) :], 0.5)]
+    if draw(st.booleans()):
+        inputs[1] = other
+    if draw(st.booleans()):
+        inputs.reverse()
+    return OpCase(draw(st.sampled_from(["Add", "Sub", "Mul", "Div", "Min", "Max", "Sum"])), tuple(inputs), low=0.5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(additions())
+def test_any_broadcast_agrees_with_the_reference(case: OpCase) -> None:
+    check_case(case)
+
+
+def post_op(case: OpCase, arg: str) -> PostOpUse | None:
+    lowered = case.lowered()
+    return lowered.operator.as_post_op(arg, problem_of(lowered, case.expected.shape))
+
+
+def test_an_addition_of_equal_extents_is_a_sum_through_either_source() -> None:
+    case = OpCase("Add", (IMAGE, IMAGE))
+    assert post_op(case, "src_0") == PostOpUse(dnnl.Binary("binary_add"), "src_1", is_sum=True)
+    assert post_op(case, "src_1") == PostOpUse(dnnl.Binary("binary_add"), "src_0", is_sum=True)
+
+
+def test_a_subtraction_flows_through_its_first_source_only() -> None:
+    case = OpCase("Sub", (IMAGE, IMAGE))
+    assert post_op(case, "src_0") == PostOpUse(dnnl.Binary("binary_sub"), "src_1")
+    assert post_op(case, "src_1") is None
+
+
+@pytest.mark.parametrize("operand", [(1, 17, 1, 1), (1, 1, 1, 1), IMAGE])
+def test_operands_of_the_destination_the_channels_or_one_element_are_post_ops(operand: tuple[int, ...]) -> None:
+    assert post_op(OpCase("Mul", (IMAGE, operand)), "src_0") == PostOpUse(dnnl.Binary("binary_mul"), "src_1")
+
+
+@pytest.mark.parametrize("operand", [(2, 17, 1, 1), (1, 1, 3, 5), (1, 1, 1, 5), (2, 1, 1, 1)])
+def test_other_broadcasts_are_no_post_ops(operand: tuple[int, ...]) -> None:
+    assert post_op(OpCase("Mul", (IMAGE, operand)), "src_0") is None
+
+
+def test_a_source_that_is_broadcast_itself_is_no_post_op() -> None:
+    assert post_op(OpCase("Mul", ((1, 17, 1, 1), IMAGE)), "src_0") is None
+
+
+def test_a_constant_operand_is_a_post_op() -> None:
+    use = post_op(OpCase("Add", (Weights((17, 1, 1)), IMAGE)), "src_1")
+    assert use == PostOpUse(dnnl.Binary("binary_add"), "src_0")
+
+
+def test_constants_get_the_rank_of_the_result() -> None:
+    lowered = OpCase("Add", (IMAGE, Weights((17, 1, 1)))).lowered()
+    assert lowered.constants["src_1"].shape == (1, 17, 1, 1)
+
+
+def test_a_run_time_value_of_another_rank_is_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match="rank"):
+        OpCase("Add", (IMAGE, (17, 1, 1))).lowered()
+
+
+def test_extents_that_do_not_broadcast_are_refused() -> None:
+    with pytest.raises(ModelError, match="broadcast"):
+        OpCase("Add", (IMAGE, Weights((4,)))).uninferred(IMAGE)
+
+
+def test_old_broadcasts_align_at_their_axis() -> None:
+    case = OpCase("Add", (IMAGE, Weights((17,))), {"broadcast": 1, "axis": 1}, opset=6)
+    assert case.uninferred(IMAGE).constants["src_1"].shape == (1, 17, 1, 1)

@@ -1,0 +1,141 @@
+"""Convolution and transposed convolution against ONNX's reference, in every layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blocklayout import dnnl
+from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.kernels import Wish
+from tests.ops.cases import OpCase, Weights, problem_of
+from tests.ops.harness import check_case
+
+CONVOLUTIONS = [
+    OpCase("Conv", ((2, 3, 8, 7), Weights((16, 3, 3, 3)), Weights((16,))), {"pads": [1, 1, 1, 1]}),
+    OpCase("Conv", ((1, 17, 5, 5), Weights((9, 17, 1, 1)))),
+    OpCase("Conv", ((1, 8, 9, 9), Weights((8, 1, 3, 3)), Weights((8,))), {"group": 8, "strides": [2, 2]}),
+    OpCase("Conv", ((1, 16, 6, 6), Weights((32, 8, 3, 3))), {"group": 2, "kernel_shape": [3, 3]}),
+    OpCase("Conv", ((1, 4, 9, 8), Weights((8, 4, 3, 3))), {"dilations": [2, 3], "pads": [2, 3, 1, 0]}),
+    OpCase("Conv", ((1, 4, 8, 8), Weights((8, 4, 3, 3))), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    OpCase("Conv", ((1, 4, 8, 8), Weights((8, 4, 3, 3))), {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    OpCase("Conv", ((1, 4, 8, 8), Weights((8, 4, 3, 3))), {"auto_pad": "VALID", "strides": [2, 3]}),
+    OpCase("Conv", ((2, 5, 11), Weights((6, 5, 3)), Weights((6,))), {"pads": [0, 2]}),
+    OpCase("Conv", ((1, 3, 4, 5, 6), Weights((8, 3, 2, 3, 3)), Weights((8,))), {"pads": [0, 1, 1, 1, 1, 1]}),
+    OpCase("Conv", ((1, 2, 3, 3), Weights((4, 2, 3, 3))), {"pads": [3, 3, 3, 3]}),
+    OpCase("Conv", ((1, 2, 5, 5), (4, 2, 3, 3), (4,))),
+]
+TRANSPOSED = [
+    OpCase("ConvTranspose", ((1, 3, 4, 5), Weights((3, 8, 3, 3)), Weights((8,)))),
+    OpCase("ConvTranspose", ((1, 8, 4, 4), Weights((8, 5, 2, 2))), {"strides": [2, 2]}),
+    OpCase("ConvTranspose", ((1, 4, 4, 4), Weights((4, 3, 3, 3))), {"group": 2, "pads": [1, 0, 1, 1]}),
+    OpCase(
+        "ConvTranspose",
+        ((1, 4, 4, 4), Weights((4, 3, 3, 3))),
+        {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
+    ),
+    OpCase("ConvTranspose", ((1, 2, 5), Weights((2, 3, 3))), {"dilations": [2]}),
+    OpCase("ConvTranspose", ((1, 2, 4, 4), Weights((2, 3, 3, 3))), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    OpCase("ConvTranspose", ((1, 2, 4, 4), Weights((2, 3, 3, 3))), {"strides": [2, 2], "output_shape": [8, 8]}),
+]
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS + TRANSPOSED, ids=str)
+def test_agrees_with_the_reference(case: OpCase) -> None:
+    check_case(case)
+
+
+@pytest.mark.needs_bf16
+@pytest.mark.parametrize("case", CONVOLUTIONS[:4], ids=str)
+def test_agrees_with_the_reference_in_bf16(case: OpCase) -> None:
+    if not dnnl.has_bf16():
+        pytest.skip(f"{dnnl.isa()} has no bf16 convolution")
+    check_case(case, "bf16")
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> OpCase:
+    n_spatial = draw(st.integers(1, 2))
+    n_groups = draw(st.sampled_from([1, 1, 2, 8]))
+    channels = n_groups * draw(st.integers(1, 9 if n_groups == 1 else 2))
+    kernel = tuple(draw(st.integers(1, 3)) for _ in range(n_spatial))
+    dilations = [draw(st.integers(1, 2)) for _ in range(n_spatial)]
+    least = max((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    spatial = tuple(draw(st.integers(least, least + 3)) for _ in range(n_spatial))
+    weights = (n_groups * draw(st.integers(1, 9 if n_groups == 1 else 2)), channels // n_groups, *kernel)
+    attrs = {
+        "group": n_groups,
+        "dilations": dilations,
+        "strides": [draw(st.integers(1, 3)) for _ in range(n_spatial)],
+        "pads": [draw(st.integers(0, 2)) for _ in range(2 * n_spatial)],
+    }
+    bias = Weights(weights[:1]) if draw(st.booleans()) else None
+    return OpCase("Conv", ((draw(st.integers(1, 2)), channels, *spatial), Weights(weights), bias), attrs)
+
+
+@settings(max_examples=25, deadline=None)
+@given(convolutions())
+def test_any_convolution_agrees_with_the_reference(case: OpCase) -> None:
+    check_case(case)
+
+
+def test_grouped_weights_are_a_view_with_the_groups_in_front() -> None:
+    case = OpCase("Conv", ((1, 16, 6, 6), Weights((32, 8, 3, 3))), {"group": 2})
+    weights = case.lowered().constants["weights"]
+    assert weights.shape == (2, 16, 8, 3, 3)
+    assert np.shares_memory(weights, case.arrays[1])
+
+
+def test_absent_bias_is_no_argument() -> None:
+    lowered = OpCase("Conv", ((1, 2, 5, 5), Weights((4, 2, 3, 3)))).lowered()
+    assert set(lowered.sources) == {"src"}
+    assert set(lowered.constants) == {"weights"}
+
+
+def test_any_leaves_all_layouts_but_the_bias_to_the_primitive() -> None:
+    case = OpCase("Conv", ((1, 2, 5, 5), Weights((4, 2, 3, 3)), Weights((4,))))
+    lowered = case.lowered()
+    recipe = lowered.operator.lower(problem_of(lowered, case.expected.shape), Wish("any", "any"), dnnl.Attr())
+    assert recipe is not None
+    spec = recipe.steps[0].spec
+    assert {name for name, desc in spec.descs if isinstance(desc, dnnl.AnyDesc)} == {"src", "weights", "dst"}
+
+
+def test_prop_kind_is_passed_on() -> None:
+    case = OpCase("Conv", ((1, 2, 5, 5), Weights((4, 2, 3, 3))))
+    lowered = case.lowered()
+    wish = Wish("any", "any", "forward_training")
+    recipe = lowered.operator.lower(problem_of(lowered, case.expected.shape), wish, dnnl.Attr())
+    assert recipe is not None
+    assert recipe.steps[0].spec.prop_kind == "forward_training"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attrs", "message"),
+    [
+        (((1, 2, 5, 5), Weights((4, 3, 3, 3))), {}, "channels"),
+        (((1, 3, 5, 5), Weights((4, 3, 3, 3)), Weights((3,))), {}, "bias"),
+        (((1, 3, 5, 5), Weights((4, 3, 3, 3))), {"group": 0}, "group"),
+        (((1, 4, 5, 5), Weights((3, 2, 3, 3))), {"group": 2}, "group"),
+        (((1, 3, 5, 5), Weights((4, 3, 3, 3))), {"kernel_shape": [2, 2]}, "kernel_shape"),
+        (((1, 3, 5, 5), Weights((4, 3, 3, 3))), {"strides": [0, 1]}, "strides"),
+        (((1, 3, 5, 5), Weights((4, 3, 3, 3))), {"strides": [1, 1, 1]}, "strides"),
+        (((1, 3, 5, 5), Weights((4, 3, 3, 3))), {"pads": [0, 0, 0, -1]}, "pads"),
+        (((1, 3, 5, 5), Weights((4, 3, 3, 3))), {"auto_pad": "ALL"}, "auto_pad"),
+        (((1, 3, 2, 2), Weights((4, 3, 3, 3))), {}, "extents"),
+        (((1, 3, 5, 5), Weights((4, 3, 3))), {}, "rank"),
+    ],
+)
+def test_contradictions_name_node_and_attribute(
+    inputs: tuple[tuple[int, ...] | Weights, ...], attrs: dict[str, object], message: str
+) -> None:
+    case = OpCase("Conv", inputs, attrs)
+    with pytest.raises(ModelError, match=f"'tested'.*{message}"):
+        case.uninferred((1, 4, 3, 3))
+
+
+def test_grouped_weights_computed_at_run_time_are_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match="run time"):
+        OpCase("Conv", ((1, 4, 5, 5), (4, 2, 3, 3)), {"group": 2}).lowered()

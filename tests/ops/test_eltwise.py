@@ -1,0 +1,104 @@
+"""Element-wise functions against ONNX's reference, in every layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from blocklayout import dnnl
+from blocklayout.errors import ModelError, UnsupportedError
+from tests.ops.cases import OpCase, problem_of
+from tests.ops.harness import check_case
+
+IMAGE = ((2, 17, 3, 5),)
+LOW, HIGH = np.array(-0.5, np.float32), np.array(0.25, np.float32)
+CASES = [
+    *(OpCase(op_type, IMAGE, low=-4, high=4) for op_type in ("Abs", "Elu", "Exp", "HardSigmoid", "HardSwish")),
+    *(OpCase(op_type, IMAGE, low=-4, high=4) for op_type in ("LeakyRelu", "Neg", "Relu", "Round", "Sigmoid")),
+    *(OpCase(op_type, IMAGE, low=-4, high=4) for op_type in ("Softplus", "Tanh")),
+    *(OpCase(op_type, IMAGE, low=0.1, high=4) for op_type in ("Log", "Reciprocal", "Sqrt")),
+    OpCase("Mish", IMAGE, opset=18, low=-4, high=4),
+    OpCase("Gelu", IMAGE, opset=20, low=-4, high=4),
+    OpCase("Gelu", IMAGE, {"approximate": "tanh"}, opset=20, low=-4, high=4),
+    OpCase("LeakyRelu", IMAGE, {"alpha": 0.3}),
+    OpCase("Elu", IMAGE, {"alpha": 2.0}),
+    OpCase("HardSigmoid", IMAGE, {"alpha": 0.5, "beta": 0.25}, low=-4, high=4),
+    OpCase("Pow", (*IMAGE, np.array(2, np.float32))),
+    OpCase("Pow", (*IMAGE, np.array([0.5], np.float32)), low=0.1),
+    OpCase("Pow", (*IMAGE, np.array(3, np.int64))),
+    OpCase("Round", ((1, 6),), low=-2.5, high=2.5),
+    OpCase("Relu", ((7,),)),
+    OpCase("Relu", ((2, 3, 4, 5, 2, 2),)),
+    OpCase("Clip", (*IMAGE, LOW, HIGH)),
+    OpCase("Clip", (*IMAGE, LOW)),
+    OpCase("Clip", (*IMAGE, None, HIGH)),
+    OpCase("Clip", (*IMAGE, np.array(0, np.float32))),
+    OpCase("Clip", (*IMAGE, HIGH, LOW)),
+    OpCase("Clip", IMAGE),
+    OpCase("Clip", IMAGE, {"min": -0.5, "max": 0.25}, opset=6),
+    OpCase("Clip", IMAGE, {"max": 0.25}, opset=6),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_agrees_with_the_reference(case: OpCase) -> None:
+    check_case(case)
+
+
+@pytest.mark.needs_bf16
+@pytest.mark.parametrize("case", CASES[:12], ids=str)
+def test_agrees_with_the_reference_in_bf16(case: OpCase) -> None:
+    if not dnnl.has_bf16():
+        pytest.skip(f"{dnnl.isa()} has no bf16")
+    check_case(case, "bf16")
+
+
+def test_round_takes_halves_to_the_even_neighbour() -> None:
+    case = OpCase("Round", ((1, 6),))
+    case.feeds["in_0"][:] = [-2.5, -1.5, -0.5, 0.5, 1.5, 2.5]
+    check_case(case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_function_is_a_post_op(case: OpCase) -> None:
+    lowered = case.lowered()
+    use = lowered.operator.as_post_op("src", problem_of(lowered, case.expected.shape))
+    assert use is not None
+    assert isinstance(use.post_op, dnnl.Eltwise)
+    assert use.operand is None
+    assert not use.is_sum
+
+
+def test_clip_from_zero_upwards_is_a_relu() -> None:
+    use = OpCase("Clip", (*IMAGE, np.array(0, np.float32))).lowered().operator
+    assert use == OpCase("Relu", IMAGE).lowered().operator
+
+
+def test_bounds_computed_at_run_time_are_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match=r"'tested'.*min"):
+        OpCase("Clip", (*IMAGE, ())).lowered()
+
+
+def test_bounds_that_are_no_scalars_are_refused() -> None:
+    with pytest.raises(ModelError, match="scalar"):
+        OpCase("Clip", (*IMAGE, np.zeros(2, np.float32))).uninferred(IMAGE[0])
+
+
+def test_bounds_that_are_no_numbers_are_refused() -> None:
+    with pytest.raises(ModelError, match="nan"):
+        OpCase("Clip", (*IMAGE, np.array(np.nan, np.float32))).lowered()
+
+
+def test_a_tensor_of_exponents_is_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match="exponent"):
+        OpCase("Pow", (*IMAGE, np.ones((5,), np.float32))).lowered()
+
+
+def test_an_attribute_of_another_type_is_named() -> None:
+    with pytest.raises(ModelError, match=r"'tested'.*alpha is 'x'"):
+        OpCase("Elu", IMAGE, {"alpha": "x"}).uninferred(IMAGE[0])
+
+
+def test_integers_are_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match="s64"):
+        OpCase("Neg", (np.ones(3, np.int64),)).uninferred((3,))

@@ -1,0 +1,32 @@
+"""Operators are found by walking the package."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx.defs
+import pytest
+
+from blocklayout import ops
+from blocklayout.kernels import BaseOperator
+
+
+def test_every_op_type_finds_an_operator_that_names_it() -> None:
+    for op_type in ops.op_types():
+        operator = ops.find(op_type)
+        assert operator is not None
+        assert op_type in operator.op_types
+
+
+def test_an_unknown_op_type_finds_nothing() -> None:
+    assert ops.find("NoSuchOperator") is None
+
+
+@pytest.mark.parametrize("op_type", ops.op_types())
+def test_operators_are_frozen_values_of_operators_that_onnx_knows(op_type: str) -> None:
+    operator = ops.find(op_type)
+    assert operator is not None
+    assert issubclass(operator, BaseOperator)
+    assert dataclasses.is_dataclass(operator)
+    assert operator.__dataclass_params__.frozen
+    assert onnx.defs.has(op_type)

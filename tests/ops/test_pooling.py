@@ -1,0 +1,109 @@
+"""Pooling against ONNX's reference, in every layout; what the library does differently is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from blocklayout import dnnl
+from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.kernels import Wish
+from blocklayout.layout import MemoryDesc
+from tests.ops.cases import OpCase, problem_of
+from tests.ops.harness import check_case
+
+CASES = [
+    OpCase("MaxPool", ((1, 17, 8, 8),), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    OpCase("MaxPool", ((2, 3, 7, 6),), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+    OpCase("MaxPool", ((1, 8, 8, 8),), {"kernel_shape": [3, 3], "dilations": [2, 2]}),
+    OpCase("MaxPool", ((1, 8, 9, 9),), {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+    OpCase("MaxPool", ((1, 8, 8, 8),), {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "SAME_LOWER"}),
+    OpCase("MaxPool", ((1, 8, 8, 8),), {"kernel_shape": [3, 3], "strides": [2, 2], "auto_pad": "VALID"}),
+    OpCase("MaxPool", ((1, 8, 9),), {"kernel_shape": [2], "storage_order": 1}),
+    OpCase("MaxPool", ((1, 3, 4, 5, 6),), {"kernel_shape": [2, 2, 2], "pads": [0, 1, 0, 1, 0, 1]}, low=-2, high=-1),
+    OpCase("AveragePool", ((1, 17, 8, 8),), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    OpCase("AveragePool", ((1, 9, 8, 8),), {"kernel_shape": [3, 3], "pads": [1, 0, 1, 2], "count_include_pad": 1}),
+    OpCase("AveragePool", ((1, 8, 7, 7),), {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}),
+    OpCase(
+        "AveragePool",
+        ((1, 8, 8, 8),),
+        {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1, "count_include_pad": 1},
+    ),
+    OpCase("AveragePool", ((1, 4, 7, 7),), {"kernel_shape": [2, 2], "dilations": [2, 2]}, opset=19),
+    OpCase("AveragePool", ((1, 4, 8),), {"kernel_shape": [3], "auto_pad": "SAME_UPPER", "strides": [2]}),
+    OpCase("GlobalAveragePool", ((2, 17, 7, 5),)),
+    OpCase("GlobalAveragePool", ((1, 5, 4, 3, 2),)),
+    OpCase("GlobalMaxPool", ((2, 17, 7, 5),), low=-2, high=-1),
+    OpCase("GlobalMaxPool", ((1, 8, 9),)),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_agrees_with_the_reference(case: OpCase) -> None:
+    check_case(case)
+
+
+@st.composite
+def poolings(draw: st.DrawFn) -> OpCase:
+    op_type = draw(st.sampled_from(["MaxPool", "AveragePool"]))
+    kernel = [draw(st.integers(1, 3)) for _ in range(2)]
+    attrs = {
+        "kernel_shape": kernel,
+        "strides": [draw(st.integers(1, 3)) for _ in range(2)],
+        "pads": [draw(st.integers(0, k - 1)) for k in kernel * 2],
+        "ceil_mode": draw(st.integers(0, 1)),
+    }
+    if op_type == "AveragePool":
+        attrs["count_include_pad"] = draw(st.integers(0, 1))
+    shape = (draw(st.integers(1, 2)), draw(st.integers(1, 17)), draw(st.integers(3, 8)), draw(st.integers(3, 8)))
+    return OpCase(op_type, (shape,), attrs)
+
+
+@settings(max_examples=30, deadline=None)
+@given(poolings())
+def test_any_pooling_agrees_with_the_reference_or_is_refused(case: OpCase) -> None:
+    try:
+        case.lowered()
+    except UnsupportedError:
+        assume(False)
+    check_case(case)
+
+
+def test_an_incomplete_window_averaged_with_its_pads_is_refused() -> None:
+    attrs = {"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1, "count_include_pad": 1}
+    with pytest.raises(UnsupportedError, match="count_include_pad"):
+        OpCase("AveragePool", ((1, 8, 7, 7),), {**attrs, "pads": [1, 1, 1, 1]}).lowered()
+
+
+def test_pads_as_large_as_the_window_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="pads"):
+        OpCase("MaxPool", ((1, 8, 7, 7),), {"kernel_shape": [2, 2], "pads": [2, 2, 2, 2]}).lowered()
+
+
+def test_indices_that_somebody_reads_are_refused() -> None:
+    case = OpCase("MaxPool", ((1, 8, 7, 7),), {"kernel_shape": [2, 2]})
+    with pytest.raises(UnsupportedError, match="indices"):
+        case.uninferred((1, 8, 6, 6), (1, 8, 6, 6))
+
+
+def test_a_missing_kernel_shape_is_named() -> None:
+    with pytest.raises(ModelError, match="kernel_shape is missing"):
+        OpCase("MaxPool", ((1, 8, 7, 7),)).uninferred((1, 8, 6, 6))
+
+
+def test_extents_that_the_window_does_not_give_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"\[6, 6\]"):
+        OpCase("MaxPool", ((1, 8, 7, 7),), {"kernel_shape": [2, 2]}).uninferred((1, 8, 7, 7))
+
+
+def test_the_destination_follows_a_descriptor() -> None:
+    case = OpCase("MaxPool", ((1, 17, 8, 8),), {"kernel_shape": [2, 2], "strides": [2, 2]})
+    lowered = case.lowered()
+    problem = problem_of(lowered, case.expected.shape)
+    src = MemoryDesc((1, 17, 8, 8), "f32", "nChw8c")
+    recipe = lowered.operator.lower(problem, Wish(src, "any"), dnnl.Attr())
+    assert recipe is not None
+    assert recipe.steps[0].spec.desc("dst") == MemoryDesc((1, 17, 4, 4), "f32", "nChw8c")
+    assert lowered.operator.lower(problem, Wish(src, "plain"), dnnl.Attr()) is None
+    assert lowered.operator.lower(problem, Wish("any", "any"), dnnl.Attr()) is None

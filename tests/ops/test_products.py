@@ -1,0 +1,86 @@
+"""Gemm and MatMul against ONNX's reference, in every layout."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from blocklayout import dnnl
+from blocklayout.errors import ModelError, UnsupportedError
+from tests.ops.cases import Input, OpCase, Weights
+from tests.ops.harness import check_case
+
+CASES = [
+    OpCase("Gemm", ((4, 10), Weights((10, 7)), Weights((7,)))),
+    OpCase("Gemm", ((4, 10), Weights((7, 10)), Weights((1, 7))), {"transB": 1, "alpha": 0.5, "beta": 2.0}),
+    OpCase("Gemm", ((4, 10), Weights((10, 7)), Weights(()))),
+    OpCase("Gemm", ((4, 10), Weights((10, 7)), Weights((4, 7))), {"alpha": 0.5, "beta": 2.0}),
+    OpCase("Gemm", ((4, 10), Weights((10, 7)), Weights((4, 1)))),
+    OpCase("Gemm", ((4, 10), Weights((10, 7)), Weights((7,))), {"beta": 0.0}),
+    OpCase("Gemm", ((1, 10), Weights((10, 7)))),
+    OpCase("Gemm", (Weights((10, 4)), (10, 7)), {"transA": 1, "alpha": 0.5}),
+    OpCase("Gemm", ((4, 10), (10, 7), (4, 7))),
+    OpCase("Gemm", ((4, 10), Weights((10, 7)), (1, 7)), {"alpha": 0.5}),
+    OpCase("MatMul", ((4, 10), Weights((10, 7)))),
+    OpCase("MatMul", ((4, 10), (10, 7))),
+    OpCase("MatMul", ((2, 4, 10), Weights((10, 7)))),
+    OpCase("MatMul", ((2, 3, 4, 10), (2, 3, 10, 5))),
+    OpCase("MatMul", ((2, 3, 4, 10), (1, 3, 10, 5))),
+    OpCase("MatMul", (Weights((4, 10)), (2, 10, 7))),
+    OpCase("MatMul", ((2, 1, 2, 1, 4, 3), Weights((2, 3, 2)))),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_agrees_with_the_reference(case: OpCase) -> None:
+    check_case(case)
+
+
+@pytest.mark.needs_bf16
+@pytest.mark.parametrize("case", CASES[:8], ids=str)
+def test_agrees_with_the_reference_in_bf16(case: OpCase) -> None:
+    if not dnnl.has_bf16():
+        pytest.skip(f"{dnnl.isa()} has no bf16 matrix product")
+    check_case(case, "bf16")
+
+
+def test_weights_of_a_gemm_are_a_view_with_the_output_in_front() -> None:
+    case = OpCase("Gemm", ((4, 10), Weights((10, 7)), Weights((1,))))
+    constants = case.lowered().constants
+    assert constants["weights"].shape == (7, 10)
+    assert np.shares_memory(constants["weights"], case.arrays[1])
+    assert constants["bias"].shape == (7,)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attrs", "reason"),
+    [
+        (((10, 4), Weights((10, 7))), {"transA": 1}, "transposed"),
+        (((4, 10), (7, 10)), {"transB": 1}, "transposed"),
+        (((4, 10), (10, 7)), {"alpha": 2.0}, "alpha"),
+        (((4, 10), (10, 7), (4, 7)), {"beta": 2.0}, "beta"),
+        (((4, 10), (10, 7), (7,)), {}, "rank"),
+    ],
+)
+def test_what_no_primitive_takes_is_unsupported(
+    inputs: tuple[Input, ...], attrs: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(UnsupportedError, match=f"'tested'.*{reason}"):
+        OpCase("Gemm", inputs, attrs).lowered()
+
+
+def test_matrices_that_do_not_multiply_are_refused() -> None:
+    with pytest.raises(ModelError, match="multiply"):
+        OpCase("Gemm", ((4, 10), Weights((9, 7)))).uninferred((4, 7))
+    with pytest.raises(ModelError, match="multiply"):
+        OpCase("MatMul", ((4, 10), Weights((9, 7)))).uninferred((4, 7))
+
+
+def test_a_bias_that_does_not_broadcast_is_refused() -> None:
+    with pytest.raises(ModelError, match="broadcast"):
+        OpCase("Gemm", ((4, 10), Weights((10, 7)), Weights((6,)))).uninferred((4, 7))
+
+
+def test_operands_of_different_ranks_at_run_time_are_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match="rank"):
+        OpCase("MatMul", ((2, 4, 10), (10, 7))).lowered()
