@@ -1,0 +1,67 @@
+"""Models: the graph form, ONNX in and out, simplification, lowering to kernels, and the builder.
+
+The only package that sees protobuf; ``onnx`` is loaded when a model is.
+
+Example:
+    >>> import numpy as np
+    >>> b = Builder()
+    >>> x = b.input("x", (1, 3, 8, 8))
+    >>> b.output("y", x.conv(np.ones((4, 3, 1, 1), np.float32)).relu())
+    >>> [node.op_type for node in simplify(read(b.to_onnx())).nodes]
+    ['Conv', 'Relu']
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from blocklayout.model.build_value import BuildValue
+    from blocklayout.model.builder import Builder
+    from blocklayout.model.graph import Graph, Node
+    from blocklayout.model.lowering import lower
+    from blocklayout.model.onnx_read import InputInfo, OnnxModel
+    from blocklayout.model.onnx_write import to_model, write
+    from blocklayout.model.reading import free_extents, open_model, read
+    from blocklayout.model.passes import simplify
+
+__all__ = [
+    "BuildValue",
+    "Builder",
+    "Graph",
+    "InputInfo",
+    "Node",
+    "OnnxModel",
+    "free_extents",
+    "lower",
+    "open_model",
+    "read",
+    "simplify",
+    "to_model",
+    "write",
+]
+
+_HOMES = {
+    "BuildValue": "build_value",
+    "Builder": "builder",
+    "Graph": "graph",
+    "InputInfo": "onnx_read",
+    "Node": "graph",
+    "OnnxModel": "onnx_read",
+    "free_extents": "reading",
+    "lower": "lowering",
+    "open_model": "reading",
+    "read": "reading",
+    "simplify": "passes",
+    "to_model": "onnx_write",
+    "write": "onnx_write",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

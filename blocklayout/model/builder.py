@@ -1,0 +1,228 @@
+"""Networks written in Python: one call an operator."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout.errors import ModelError
+from blocklayout.kernels.value import Value
+from blocklayout.model.arguments import attributes_as_specified, literal_as_array
+from blocklayout.model.build_value import BuildValue
+from blocklayout.model.graph import Graph, Node, fresh_name
+from blocklayout.model.infer import evaluate, schema_or_none
+from blocklayout.model.passes.rewrite import bypass
+from blocklayout.model.types import DTYPES, from_numpy
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+    from onnx import ModelProto
+    from onnx.defs import OpSchema
+
+DEFAULT_OPSET = 20
+"""Old enough for the runtimes in use, new enough for Gelu and LayerNormalization."""
+
+
+class Builder:
+    """A network that is being written, in ONNX words.
+
+    Each call checks its operator at once and gives a value whose extents and type are known. Arrays may
+    stand wherever a value may; they become constants, without a copy.
+
+    Args:
+        name: The model's.
+        opset: Version of ONNX's operator set to write in.
+
+    Example:
+        >>> b = Builder()
+        >>> x = b.input("x", (1, 3, 8, 8))
+        >>> y = x.conv(np.ones((3, 3, 3, 3), np.float32), pads=1, name="stem").relu()
+        >>> b.output("y", b.op("HardSwish", y) + x)
+        >>> print(b.to_graph())
+        model, opset 20
+        x: f32 (1, 3, 8, 8) input
+        stem = Conv(x, stem.W; pads=(1, 1, 1, 1))  # stem
+        relu_1 = Relu(stem)  # relu_1
+        hardswish_2 = HardSwish(relu_1)  # hardswish_2
+        y = Add(hardswish_2, x)  # add_3
+        y: f32 (1, 3, 8, 8) output
+    """
+
+    def __init__(self, name: str = "model", opset: int = DEFAULT_OPSET) -> None:
+        self.name = name
+        self.opset = opset
+        self._values: dict[str, Value] = {}
+        self._nodes: list[Node] = []
+        self._inputs: list[str] = []
+        self._outputs: list[str] = []
+        self._output_sources: dict[str, str] = {}
+
+    def input(self, name: str, shape: Sequence[int], dtype: str = "f32") -> BuildValue:
+        """Something the caller will feed.
+
+        Args:
+            name: Unused so far.
+            shape: Every extent, in logical order such as NCHW.
+            dtype: ``f32``, ``bf16``, ``s64``, ...
+
+        Raises:
+            ModelError: The name is taken, or an extent or the data type is impossible.
+        """
+        if dtype not in DTYPES:
+            raise ModelError(f"input {name!r}: no data type {dtype!r}; there are {', '.join(DTYPES)}")
+        self._check_free(name, "input")
+        self._inputs.append(name)
+        return self._add(Value(name, _extents(name, shape), dtype))
+
+    def constant(self, array: ArrayLike, name: str | None = None) -> BuildValue:
+        """An array that is known now.
+
+        Raises:
+            ModelError: The name is taken.
+            UnsupportedError: ONNX has no tensor of this type.
+        """
+        if name is not None:
+            self._check_free(name, "constant")
+        return self._constant(np.asarray(array), name or fresh_name("constant", self._values))
+
+    def op(self, op_type: str, *args: Any, name: str | None = None, n_outputs: int = 1, **attrs: Any) -> Any:
+        """Any operator of ONNX's own operator set.
+
+        Args:
+            op_type: As ONNX writes it, ``HardSwish``.
+            args: Its inputs in ONNX order: values, arrays, numbers; ``None`` where an optional one is absent.
+            name: Of the node and its first output; by default made of op type and index, ``conv_3``.
+            n_outputs: How many outputs to make.
+            attrs: Its attributes as ONNX names them; ``None`` leaves one out.
+
+        Returns:
+            The output, or a tuple of them where ``n_outputs`` is not 1.
+
+        Raises:
+            ModelError: No such operator or attribute, or arguments against its specification.
+            UnsupportedError: The extents of an output depend on data.
+        """
+        schema = self._schema(op_type)
+        if name is not None:
+            self._check_free(name, "node")
+        node_name = name or fresh_name(f"{op_type.lower()}_{len(self._nodes)}", self._values)
+        converted = attributes_as_specified(op_type, attrs, schema)
+        inputs = self._arguments(node_name, schema, args)
+        outputs = (node_name, *(fresh_name(f"{node_name}.{index}", self._values) for index in range(1, n_outputs)))
+        input_names = tuple(value.name if value is not None else "" for value in inputs)
+        node = Node(node_name, op_type, input_names, outputs[:n_outputs], converted)
+        results = [value for value in evaluate(node, inputs, self.opset) if value is not None]
+        if not all(value.is_constant for value in results):
+            self._nodes.append(node)
+        handles = tuple(self._add(value) for value in results)
+        return handles[0] if n_outputs == 1 else handles
+
+    def concat(self, values: Sequence[BuildValue | np.ndarray], axis: int = 1, name: str | None = None) -> BuildValue:
+        """Tensors side by side along ``axis``."""
+        result: BuildValue = self.op("Concat", *values, axis=axis, name=name)
+        return result
+
+    def output(self, name: str, value: BuildValue) -> None:
+        """Return ``value`` to the caller under ``name``.
+
+        Raises:
+            ModelError: The name is taken, or ``value`` is not this builder's.
+        """
+        source = self._own(value, f"output {name!r}").name
+        if name in self._outputs:
+            raise ModelError(f"there is an output {name!r} already; give another name")
+        if name != source:
+            self._check_free(name, "output")
+            self._add(Value(name, value.shape, value.dtype))
+            self._nodes.append(Node(name, "Identity", (source,), (name,)))
+            self._output_sources[name] = source
+        self._outputs.append(name)
+
+    def to_graph(self) -> Graph:
+        """The network so far, in the graph form.
+
+        Raises:
+            ModelError: It has no output.
+        """
+        if not self._outputs:
+            raise ModelError(f"the model {self.name!r} has no output; call output(name, value)")
+        graph = Graph(
+            self.name, self.opset, tuple(self._nodes), dict(self._values), tuple(self._inputs), tuple(self._outputs)
+        )
+        return bypass(graph, self._output_sources).validate()
+
+    def to_onnx(self) -> ModelProto:
+        """The network so far as a checked ONNX model, which other runtimes can load.
+
+        Raises:
+            ModelError: It has no output, or its weights exceed what protobuf can hold.
+        """
+        from blocklayout.model.onnx_write import to_model
+
+        return to_model(self.to_graph())
+
+    def _add(self, value: Value) -> BuildValue:
+        self._values[value.name] = value
+        return BuildValue(self, value)
+
+    def _constant(self, array: np.ndarray, name: str) -> BuildValue:
+        return self._add(Value(name, array.shape, from_numpy(array.dtype, f"constant {name!r}"), array))
+
+    def _check_free(self, name: str, what: str) -> None:
+        if not isinstance(name, str) or not name:
+            raise ModelError(f"the name of an {what} must be a string that is not empty, not {name!r}")
+        if name in self._values:
+            raise ModelError(f"{what} {name!r}: there is a value of this name; give another name")
+
+    def _own(self, value: Any, what: str) -> Value:
+        if not isinstance(value, BuildValue):
+            raise ModelError(f"{what} must be a value of this builder, not {type(value).__name__}")
+        if value.builder is not self:
+            raise ModelError(f"{what} is {value.name!r} of another builder; build the whole network with one")
+        return value.value
+
+    def _schema(self, op_type: str) -> OpSchema:
+        schema = schema_or_none(op_type, self.opset)
+        if schema is not None and not schema.deprecated:
+            return schema
+        from onnx import defs
+
+        if defs.has(op_type):
+            since = defs.get_schema(op_type).since_version
+            raise ModelError(f"{op_type} is not in operator set {self.opset}; use Builder(opset={since})")
+        known = [each.name for each in defs.get_all_schemas() if not each.domain]
+        close = difflib.get_close_matches(op_type, known, 3)
+        hint = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise ModelError(f"ONNX has no operator {op_type!r}{hint}")
+
+    def _arguments(self, node_name: str, schema: OpSchema, args: Sequence[Any]) -> list[Value | None]:
+        known = [arg.value.dtype if isinstance(arg, BuildValue) else None for arg in args]
+        values: list[Value | None] = []
+        for index, arg in enumerate(args):
+            formal = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
+            what = f"node {node_name!r}: {schema.name}'s input {formal.name if formal else index!r}"
+            if arg is None:
+                values.append(None)
+            elif isinstance(arg, BuildValue):
+                values.append(self._own(arg, what))
+            else:
+                array = literal_as_array(arg, what, schema, index, known)
+                wanted = f"{node_name}.{formal.name if formal else index}"
+                values.append(self._constant(array, fresh_name(wanted, self._values)).value)
+        return values
+
+
+def _extents(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+    try:
+        extents = tuple(operator.index(extent) for extent in shape)
+    except TypeError as error:
+        raise ModelError(
+            f"input {name!r}: the shape must be integers such as (1, 3, 224, 224), not {shape!r}"
+        ) from error
+    if any(extent < 0 for extent in extents):
+        raise ModelError(f"input {name!r}: the shape is {extents}; no extent can be negative")
+    return extents

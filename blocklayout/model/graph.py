@@ -1,0 +1,186 @@
+"""The graph form: a network in ONNX words, as plain frozen data."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.errors import ModelError
+from blocklayout.kernels.value import Value
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operator of the network.
+
+    Attributes:
+        name: Unique in its graph; a nameless node gets ``conv_3`` when it is read.
+        op_type: ``Conv``, ``Relu``, ...
+        inputs: Names of values, in ONNX order; ``""`` where an optional one is absent.
+        outputs: Likewise.
+        attrs: Integers, floats, strings, tuples of them, and arrays.
+        domain: Empty is ONNX's own.
+        absorbed: Names of nodes that a pass folded into this one.
+    """
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    domain: str = ""
+    absorbed: tuple[str, ...] = ()
+
+    def attr(self, name: str, default: Any) -> Any:
+        """An attribute, or ``default`` where the node does not set it."""
+        return self.attrs.get(name, default)
+
+    def replace(self, **changes: Any) -> Node:
+        """A node that differs in ``changes``."""
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        attrs = ", ".join(f"{key}={value!r}" for key, value in self.attrs.items())
+        inputs = ", ".join(name or "-" for name in self.inputs)
+        outputs = ", ".join(name or "-" for name in self.outputs)
+        return f"{outputs} = {self.op_type}({inputs}{'; ' if attrs else ''}{attrs})  # {self.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network: nodes in topological order over values whose extents are all known.
+
+    Attributes:
+        name: The model's name.
+        opset: Version of ONNX's operator set that the nodes are written in.
+        nodes: Each reads only inputs, constants and outputs of earlier nodes.
+        values: By name, each value that is read, written, fed or returned.
+        inputs: Names of what the caller feeds.
+        outputs: Names of what the caller gets.
+
+    Example:
+        >>> x, y = Value("x", (2, 3), "f32"), Value("y", (2, 3), "f32")
+        >>> graph = Graph("net", 20, (Node("relu_0", "Relu", ("x",), ("y",)),), {"x": x, "y": y}, ("x",), ("y",))
+        >>> print(graph)
+        net, opset 20
+        x: f32 (2, 3) input
+        y = Relu(x)  # relu_0
+        y: f32 (2, 3) output
+    """
+
+    name: str
+    opset: int
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Value]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def replace(self, **changes: Any) -> Graph:
+        """A graph that differs in ``changes``, without the values that nothing names any more."""
+        graph = replace(self, **changes)
+        named = set(graph._named())
+        return replace(graph, values={name: value for name, value in graph.values.items() if name in named})
+
+    def readers(self) -> dict[str, list[Node]]:
+        """The nodes that read each value, once for each time they do."""
+        found: dict[str, list[Node]] = {name: [] for name in self.values}
+        for node in self.nodes:
+            for name in node.inputs:
+                if name:
+                    found[name].append(node)
+        return found
+
+    def producers(self) -> dict[str, Node]:
+        """The node that writes each value; inputs and constants have none."""
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """The contents of a constant; ``None`` for an absent or computed value."""
+        return self.values[name].data if name else None
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The extents of a value."""
+        return self.values[name].shape
+
+    def validate(self) -> Graph:
+        """This graph, if it is well-formed.
+
+        Raises:
+            ModelError: A value is written twice or read before it is written, a name dangles, or two
+                nodes share a name.
+        """
+        self._check_names()
+        ready = set(self.inputs) | {name for name, value in self.values.items() if value.is_constant}
+        for node in self.nodes:
+            for name in node.inputs:
+                if name and name not in ready:
+                    raise ModelError(f"node {node.name!r} reads {name!r} before any node writes it; order the nodes")
+            for name in filter(None, node.outputs):
+                if name in ready:
+                    raise ModelError(f"node {node.name!r} writes {name!r}, which already exists; use another name")
+                ready.add(name)
+        for name in self.outputs:
+            if name not in ready:
+                raise ModelError(f"no node writes the output {name!r}")
+        return self
+
+    def _check_names(self) -> None:
+        for name in self._named():
+            if name not in self.values:
+                raise ModelError(f"graph {self.name!r} names {name!r} but has no such value")
+            if self.values[name].name != name:
+                raise ModelError(f"the value under {name!r} calls itself {self.values[name].name!r}")
+        _check_unique((node.name for node in self.nodes), "node")
+        _check_unique(self.inputs, "input")
+
+    def _named(self) -> Iterator[str]:
+        yield from self.inputs
+        yield from self.outputs
+        for node in self.nodes:
+            yield from filter(None, (*node.inputs, *node.outputs))
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}, opset {self.opset}"]
+        lines += [f"{name}: {self.values[name].dtype} {self.values[name].shape} input" for name in self.inputs]
+        lines += [str(node) for node in self.nodes]
+        lines += [f"{name}: {self.values[name].dtype} {self.values[name].shape} output" for name in self.outputs]
+        return "\n".join(lines)
+
+
+def live_nodes(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...]:
+    """The nodes that ``outputs`` depend on; their outputs that nobody reads become ``""``."""
+    wanted = set(outputs)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        read = tuple(name if name in wanted else "" for name in node.outputs)
+        if any(read):
+            kept.append(node if read == node.outputs else node.replace(outputs=read))
+            wanted.update(name for name in node.inputs if name)
+    return tuple(reversed(kept))
+
+
+def fresh_name(wanted: str, taken: Container[str]) -> str:
+    """``wanted``, with a number behind it if the name is taken.
+
+    Example:
+        >>> fresh_name("w", {"w", "w_1"})
+        'w_2'
+    """
+    if wanted not in taken:
+        return wanted
+    n = 1
+    while f"{wanted}_{n}" in taken:
+        n += 1
+    return f"{wanted}_{n}"
+
+
+def _check_unique(names: Iterable[str], what: str) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ModelError(f"two {what}s are named {name!r}; names must be unique")
+        seen.add(name)

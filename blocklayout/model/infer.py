@@ -1,0 +1,252 @@
+"""One node at a time: what its outputs are, from what its inputs are.
+
+Every extent is known before the walk begins, so one walk in topological order reaches the fixed point
+of shape inference and constant folding: whatever a node's shape may depend on is a constant by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.kernels.value import Value
+from blocklayout.model.types import from_elem_type, onnx_type_name, to_numpy, type_proto
+
+if TYPE_CHECKING:
+    from onnx import NodeProto, TypeProto
+    from onnx.defs import OpSchema
+
+    from blocklayout.model.graph import Node
+
+_RANDOM = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
+_OF_SHAPES = frozenset(("Shape", "Size"))
+_MAX_INFERENCE_ELEMENTS = 512
+"""Constants that shapes depend on (pads, axes, scales) are small; weights stay out of protobuf."""
+_MAX_FOLDED_NBYTES = 4 << 30
+
+
+def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:
+    """The outputs of ``node``: computed if its inputs are constants, else their extents and types.
+
+    Args:
+        node: Of ONNX's own domain.
+        inputs: One for each of the node's inputs.
+        opset: Version of ONNX's operator set.
+
+    Raises:
+        ModelError: The node contradicts the operator's specification.
+        UnsupportedError: The extents of an output depend on data, or it is no tensor.
+    """
+    proto = to_proto(node)
+    schema = find_schema(node, opset)
+    _check_types(node, schema, inputs)
+    types = _infer_types(node, proto, schema, inputs, opset)
+    folded = _fold(node, proto, inputs, types, opset)
+    if folded is not None:
+        return folded
+    return tuple(_value(node, name, types.get(name)) if name else None for name in node.outputs)
+
+
+def to_proto(node: Node) -> NodeProto:
+    """A node as protobuf."""
+    from onnx import helper, numpy_helper
+
+    def as_attribute(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return numpy_helper.from_array(value)
+        return list(value) if isinstance(value, tuple) else value
+
+    proto = helper.make_node(node.op_type, node.inputs, node.outputs, name=node.name, domain=node.domain)
+    for name, value in node.attrs.items():
+        # an empty list has no type of its own
+        empty = {"attr_type": _attribute_type(node.op_type, name)} if isinstance(value, tuple) and not value else {}
+        proto.attribute.append(helper.make_attribute(name, as_attribute(value), **empty))
+    return proto
+
+
+def find_schema(node: Node, opset: int) -> OpSchema:
+    """The operator's specification at ``opset``.
+
+    Raises:
+        ModelError: There is no such operator in this version of the operator set.
+    """
+    schema = schema_or_none(node.op_type, opset)
+    if schema is None or schema.deprecated:
+        raise ModelError(f"node {node.name!r}: ONNX's operator set {opset} has no operator {node.op_type!r}")
+    return schema
+
+
+@lru_cache(maxsize=4096)
+def schema_or_none(op_type: str, opset: int) -> OpSchema | None:
+    """The newest specification of an operator up to ``opset``, if there is one."""
+    from onnx import defs
+
+    try:
+        return defs.get_schema(op_type, opset, "")
+    except defs.SchemaError:
+        return None
+
+
+def _attribute_type(op_type: str, name: str) -> int:
+    from onnx import AttributeProto, defs
+
+    attribute = defs.get_schema(op_type).attributes.get(name) if defs.has(op_type) else None
+    return int(attribute.type) if attribute else int(AttributeProto.INTS)  # type: ignore[call-overload]
+
+
+def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -> None:
+    """Inference alone would let Relu of integers or a sum of f32 and f64 pass."""
+    bound: dict[str, str] = {}
+    for formal, value in zip(_formals(schema, len(inputs)), inputs, strict=False):
+        if value is None:
+            continue
+        onnx_type = onnx_type_name(value.dtype)
+        if onnx_type not in formal.types:
+            takes = ", ".join(sorted(formal.types))
+            raise ModelError(
+                f"node {node.name!r}: {node.op_type}'s input {formal.name!r} is {value.name!r} of {onnx_type}; it takes {takes}"
+            )
+        if formal.is_homogeneous and bound.setdefault(formal.type_str, onnx_type) != onnx_type:
+            raise ModelError(
+                f"node {node.name!r}: {node.op_type}'s input {formal.name!r} is {value.name!r} of {onnx_type}, "
+                f"but an earlier input of the same type parameter is {bound[formal.type_str]}; cast one of them"
+            )
+
+
+def _formals(schema: OpSchema, n_inputs: int) -> list[Any]:
+    formals = _formal_inputs(schema)
+    return formals + formals[-1:] * max(0, n_inputs - len(formals))
+
+
+@lru_cache(maxsize=1024)
+def _formal_inputs(schema: OpSchema) -> list[Any]:
+    return list(schema.inputs)
+
+
+def _infer_types(
+    node: Node, proto: NodeProto, schema: OpSchema, inputs: Sequence[Value | None], opset: int
+) -> dict[str, TypeProto]:
+    from onnx import checker, helper, numpy_helper, shape_inference
+
+    present = [value for value in inputs if value is not None]
+    data = {
+        value.name: numpy_helper.from_array(value.data, value.name)
+        for value in present
+        if value.data is not None and value.data.size <= _MAX_INFERENCE_ELEMENTS
+    }
+    known = {value.name: type_proto(value.dtype, value.shape) for value in present}
+    opsets = [helper.make_opsetid("", opset)]
+    try:
+        types = shape_inference.infer_node_outputs(schema, proto, known, data, opset_imports=opsets)
+        if not all(_is_complete(types.get(name)) for name in node.outputs if name):
+            types |= _infer_through_model(proto, known, data, opset)
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
+        given = ", ".join(f"{value.name!r} {value.shape}" for value in present)
+        reason = str(error).strip().splitlines()[0]
+        raise ModelError(f"node {node.name!r}: {node.op_type} of {given}: {reason}") from error
+    return dict(types)
+
+
+def _infer_through_model(
+    proto: NodeProto, known: dict[str, TypeProto], data: dict[str, Any], opset: int
+) -> dict[str, TypeProto]:
+    """Shapes of operators that are specified only by a function body, which a single node does not get."""
+    from onnx import TypeProto, helper, shape_inference
+
+    inputs = [helper.make_value_info(name, type_) for name, type_ in known.items() if name not in data]
+    outputs = [helper.make_value_info(name, TypeProto()) for name in proto.output if name]
+    graph = helper.make_graph([proto], "node", inputs, outputs, list(data.values()))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    return {output.name: output.type for output in inferred.graph.output if _is_complete(output.type)}
+
+
+def _is_complete(type_: TypeProto | None) -> bool:
+    if type_ is None or not type_.HasField("tensor_type") or not type_.tensor_type.HasField("shape"):
+        return False
+    return all(extent.HasField("dim_value") for extent in type_.tensor_type.shape.dim)
+
+
+def _value(node: Node, name: str, type_: TypeProto | None) -> Value:
+    if type_ is not None and type_.WhichOneof("value") not in (None, "tensor_type"):
+        kind = str(type_.WhichOneof("value")).removesuffix("_type")
+        raise UnsupportedError(
+            f"node {node.name!r}: {node.op_type}'s output {name!r} is a {kind}; only tensors can be run"
+        )
+    if type_ is None or not _is_complete(type_):
+        raise UnsupportedError(
+            f"node {node.name!r}: the extents of {node.op_type}'s output {name!r} depend on data computed at run time; "
+            "every extent must follow from the extents of the inputs"
+        )
+    shape = tuple(extent.dim_value for extent in type_.tensor_type.shape.dim)
+    if any(extent < 0 for extent in shape):
+        raise ModelError(f"node {node.name!r}: {node.op_type}'s output {name!r} would have the extents {shape}")
+    dtype = from_elem_type(type_.tensor_type.elem_type, f"node {node.name!r}: {node.op_type}'s output {name!r}")
+    return Value(name, shape, dtype)
+
+
+def _fold(
+    node: Node, proto: NodeProto, inputs: Sequence[Value | None], types: dict[str, TypeProto], opset: int
+) -> tuple[Value | None, ...] | None:
+    feeds = _feeds(node, inputs)
+    if feeds is None or node.op_type in _RANDOM or _inferred_nbytes(types) > _MAX_FOLDED_NBYTES:
+        return None
+    from onnx import GraphProto, ValueInfoProto
+    from onnx.reference import ReferenceEvaluator
+
+    # as a node on its own it would be evaluated by the newest operator set
+    inputs_info = [ValueInfoProto(name=name) for name in feeds]
+    outputs_info = [ValueInfoProto(name=name) for name in node.outputs if name]
+    try:
+        evaluator = ReferenceEvaluator(
+            GraphProto(name="node", node=[proto], input=inputs_info, output=outputs_info), opsets={"": opset}
+        )
+        results = evaluator.run(None, feeds)
+    except Exception:  # noqa: BLE001  # the reference lacks operators and raises anything; the node then stays
+        return None
+    outputs = [name for name in node.outputs if name]
+    folded = {name: _as_constant(name, result, types.get(name)) for name, result in zip(outputs, results, strict=False)}
+    if any(folded.get(name) is None for name in outputs):
+        return None
+    return tuple(folded[name] if name else None for name in node.outputs)
+
+
+def _feeds(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray] | None:
+    """What the reference is fed; ``None`` where something is only known at run time."""
+    feeds: dict[str, np.ndarray] = {}
+    for value in inputs:
+        if value is None:
+            continue
+        if value.data is not None:
+            feeds[value.name] = value.data
+        elif node.op_type in _OF_SHAPES:
+            feeds[value.name] = np.broadcast_to(np.zeros((), np.int8), value.shape)
+        else:
+            return None
+    return feeds
+
+
+def _inferred_nbytes(types: dict[str, TypeProto]) -> int:
+    total = 0
+    for type_ in types.values():
+        if _is_complete(type_):
+            total += 8 * int(np.prod([extent.dim_value for extent in type_.tensor_type.shape.dim], dtype=object))
+    return total
+
+
+def _as_constant(name: str, result: Any, type_: TypeProto | None) -> Value | None:
+    if type_ is None or not type_.HasField("tensor_type") or not isinstance(result, (np.ndarray, np.generic)):
+        return None
+    try:
+        dtype = from_elem_type(type_.tensor_type.elem_type, name)
+    except UnsupportedError:
+        return None
+    # the reference computes some operators in a wider type than it should return
+    array = np.asarray(result).astype(to_numpy(dtype), copy=False)
+    return Value(name, array.shape, dtype, array)

@@ -1,0 +1,107 @@
+"""A graph in ONNX words as kernels: what the planner takes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+import numpy as np
+
+from blocklayout.errors import UnsupportedError
+from blocklayout.kernels import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Program, Value
+from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes.align_ranks import AlignRanks
+from blocklayout.model.passes.remove_dead import RemoveDead
+from blocklayout.model.passes.split_to_slices import SplitToSlices
+
+FindOperator = Callable[[str], type[BaseOperator] | None]
+
+
+def lower(graph: Graph, find: FindOperator | None = None) -> Program:
+    """Every node as a kernel: an operator bound to its sources and constants.
+
+    What kernels cannot say is first rewritten: operands of different ranks get views that make their
+    ranks agree, and a Split becomes Slices.
+
+    Args:
+        graph: Simplified or not.
+        find: Gives the operator for an op type; by default those in ``blocklayout.ops``.
+
+    Raises:
+        ModelError: A node contradicts its operator's specification.
+        UnsupportedError: No operator or primitive computes a node.
+    """
+    find = find or _find_operator
+    for prepare in (RemoveDead(), SplitToSlices(), AlignRanks()):
+        graph = prepare(graph).validate()
+    kernels = tuple(_kernel(graph, node, find) for node in graph.nodes)
+    return Program(
+        name=graph.name,
+        kernels=kernels,
+        inputs=tuple(graph.values[name] for name in graph.inputs),
+        outputs=tuple(graph.values[name] for name in graph.outputs),
+    )
+
+
+def _find_operator(op_type: str) -> type[BaseOperator] | None:
+    from blocklayout import ops
+
+    return ops.find(op_type)
+
+
+def _kernel(graph: Graph, node: Node, find: FindOperator) -> Kernel:
+    operator = find(node.op_type)
+    if operator is None:
+        raise UnsupportedError(_no_operator(node))
+    info = _node_info(graph, node)
+    lowered = operator.from_onnx(info)
+    return Kernel(
+        name=node.name,
+        operator=lowered.operator,
+        sources=tuple((arg, value) for arg, value in lowered.sources.items() if value.data is None),
+        constants=_constants(node, info, lowered),
+        dst=_only_output(node, info),
+        nodes=(node.name, *node.absorbed),
+    )
+
+
+def _no_operator(node: Node) -> str:
+    from blocklayout import ops
+
+    message = f"node {node.name!r}: nothing here computes {node.op_type!r}"
+    close = difflib.get_close_matches(node.op_type, ops.op_types(), 3)
+    return f"{message}; the closest that run are {', '.join(close)}" if close else message
+
+
+def _node_info(graph: Graph, node: Node) -> NodeInfo:
+    return NodeInfo(
+        name=node.name,
+        op_type=node.op_type,
+        attrs=node.attrs,
+        inputs=tuple(graph.values[name] if name else None for name in node.inputs),
+        outputs=tuple(graph.values[name] if name else None for name in node.outputs),
+        opset=graph.opset,
+    )
+
+
+def _only_output(node: Node, info: NodeInfo) -> Value:
+    read = [value for value in info.outputs if value is not None]
+    if len(read) != 1:
+        names = ", ".join(repr(value.name) for value in read)
+        raise UnsupportedError(f"node {node.name!r}: {node.op_type}'s outputs {names} are read; a kernel computes one")
+    return read[0]
+
+
+def _constants(node: Node, info: NodeInfo, lowered: Lowered) -> tuple[tuple[str, Constant], ...]:
+    arrays = {arg: value.data for arg, value in lowered.sources.items() if value.data is not None}
+    arrays |= lowered.constants
+    given = [value for value in info.inputs if value is not None and value.data is not None]
+    return tuple((arg, Constant(_name_of(array, given, f"{node.name}.{arg}"), array)) for arg, array in arrays.items())
+
+
+def _name_of(array: np.ndarray, given: list[Value], otherwise: str) -> str:
+    """The initializer that ``array`` is, or is a view of."""
+    for value in given:
+        if value.data is array or (value.data is not None and np.may_share_memory(value.data, array)):
+            return value.name
+    return otherwise

@@ -1,0 +1,281 @@
+"""ONNX files, checked and taken out of protobuf; extents may still be free."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.model.graph import Node
+from blocklayout.model.tensors import to_array
+from blocklayout.model.types import from_elem_type
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, ModelProto, NodeProto, ValueInfoProto
+
+OLDEST_OPSET = 7
+_OWN_DOMAINS = ("", "ai.onnx")
+_MAX_PROTO_NBYTES = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class InputInfo:
+    """What a model declares about one input.
+
+    Attributes:
+        dtype: By our names.
+        extents: A number, the name of a free extent, or ``None`` for a nameless free one;
+            ``None`` altogether where not even the rank is declared.
+    """
+
+    name: str
+    dtype: str
+    extents: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class OnnxModel:
+    """A checked model whose inputs may have free extents; holds no protobuf.
+
+    Attributes:
+        opset: Version of ONNX's own operator set.
+        nodes: In topological order, without ``Constant`` nodes.
+        constants: Initializers and ``Constant`` nodes, by name.
+        inputs: What must be fed; an input with an initializer is a constant.
+        outputs: Names and declared data types.
+    """
+
+    name: str
+    opset: int
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, np.ndarray]
+    inputs: tuple[InputInfo, ...]
+    outputs: tuple[tuple[str, str], ...]
+
+
+def open_onnx(source: Any) -> OnnxModel:
+    """Read and check a model.
+
+    Args:
+        source: A path, the bytes of a file, or a ``ModelProto`` (which is not changed).
+
+    Raises:
+        ModelError: No such file, damaged, not ONNX, or against ONNX's specification.
+        UnsupportedError: Foreign operators, too old or too new an operator set, subgraphs, unusual types.
+    """
+    proto, directory, origin = _parse(source)
+    try:
+        return _convert(proto, directory, origin)
+    except UnicodeDecodeError as error:
+        raise ModelError(f"not an ONNX model: {origin} has a name that is not UTF-8; the file is damaged") from error
+
+
+def _parse(source: Any) -> tuple[ModelProto, Path | None, str]:
+    from onnx import ModelProto
+
+    if isinstance(source, ModelProto):
+        return source, None, "the ModelProto"
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return _from_bytes(bytes(source), "the given bytes"), None, "the given bytes"
+    if not isinstance(source, (str, os.PathLike)):
+        raise ModelError(f"cannot read a model from {type(source).__name__}; give a path, bytes or an onnx.ModelProto")
+    path = Path(source)
+    return _from_bytes(_file_contents(path), f"{path}"), path.parent, f"{path}"
+
+
+def _file_contents(path: Path) -> bytes:
+    if path.is_dir():
+        raise ModelError(f"{path} is a directory; give the path of an .onnx file")
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise ModelError(f"no such file: {path}") from error
+    except (OSError, ValueError) as error:
+        raise ModelError(f"cannot read {path}: {error}") from error
+
+
+def _from_bytes(contents: bytes, origin: str) -> ModelProto:
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto
+
+    if not contents:
+        raise ModelError(f"not an ONNX model: {origin} is empty")
+    if len(contents) > _MAX_PROTO_NBYTES:
+        raise ModelError(f"{origin} is over protobuf's 2 GiB; save it with external data")
+    try:
+        return ModelProto.FromString(contents)
+    except DecodeError as error:
+        raise ModelError(f"not an ONNX model: {origin} is damaged, cut short or of another format") from error
+
+
+def _convert(proto: ModelProto, directory: Path | None, origin: str) -> OnnxModel:
+    _check_header(proto, origin)
+    if proto.graph.sparse_initializer:
+        raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
+    constants = {tensor.name: to_array(tensor, directory) for tensor in proto.graph.initializer}
+    skeleton = _inlined(_without_weights(proto, constants), origin)
+    _check_domains(skeleton)
+    opset = _opset(skeleton, origin)
+    _check_specification(skeleton, origin)
+    nodes = tuple(_node(node) for node in skeleton.graph.node if node.op_type != "Constant")
+    constants |= dict(_constant_node(node, directory) for node in skeleton.graph.node if node.op_type == "Constant")
+    inputs = tuple(_input_info(info) for info in proto.graph.input if info.name not in constants)
+    outputs = tuple((info.name, _dtype_of(info, "output")) for info in proto.graph.output)
+    return OnnxModel(proto.graph.name or "model", opset, nodes, constants, inputs, outputs)
+
+
+def _check_header(proto: ModelProto, origin: str) -> None:
+    if not proto.HasField("graph") or not proto.graph.output:
+        raise ModelError(f"not an ONNX model: {origin} has no graph with outputs")
+    if not proto.opset_import:
+        raise ModelError(
+            f"not an ONNX model: {origin} names no operator set; it is damaged, cut short or of another format"
+        )
+
+
+def _without_weights(proto: ModelProto, constants: Mapping[str, np.ndarray]) -> ModelProto:
+    """A copy in which initializers are inputs, so that checking does not copy weights around."""
+    from onnx import ModelProto, helper
+
+    skeleton = ModelProto()
+    for field, value in proto.ListFields():
+        if field.name != "graph":
+            _copy_field(skeleton, field.name, value)
+    for field, value in proto.graph.ListFields():
+        if field.name != "initializer":
+            _copy_field(skeleton.graph, field.name, value)
+    declared = {info.name for info in proto.graph.input}
+    for tensor in proto.graph.initializer:
+        if tensor.name not in declared:
+            shape = constants[tensor.name].shape
+            skeleton.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, shape))
+    return skeleton
+
+
+def _copy_field(message: Any, name: str, value: Any) -> None:
+    if hasattr(value, "CopyFrom"):
+        getattr(message, name).CopyFrom(value)
+    elif hasattr(value, "MergeFrom"):
+        getattr(message, name).MergeFrom(value)
+    else:
+        setattr(message, name, value)
+
+
+def _inlined(skeleton: ModelProto, origin: str) -> ModelProto:
+    if not skeleton.functions:
+        return skeleton
+    from onnx import inliner
+
+    try:
+        return inliner.inline_local_functions(skeleton)
+    except Exception as error:  # the C++ inliner raises several types
+        raise ModelError(f"the model functions of {origin} cannot be inlined: {error}") from error
+
+
+def _opset(skeleton: ModelProto, origin: str) -> int:
+    from onnx import defs
+
+    versions = [opset.version for opset in skeleton.opset_import if opset.domain in _OWN_DOMAINS]
+    if not versions:
+        raise ModelError(f"{origin} does not import ONNX's own operator set")
+    newest = defs.onnx_opset_version()
+    if not OLDEST_OPSET <= versions[0] <= newest:
+        raise UnsupportedError(
+            f"{origin} is written in operator set {versions[0]}; {OLDEST_OPSET} to {newest} can be read with the "
+            "installed onnx package; convert it with onnx.version_converter, or upgrade onnx"
+        )
+    return versions[0]
+
+
+def _check_domains(skeleton: ModelProto) -> None:
+    for index, node in enumerate(skeleton.graph.node):
+        if node.domain not in _OWN_DOMAINS:
+            raise UnsupportedError(
+                f"{_label(node, index)} is of the operator set {node.domain!r}; only ONNX's own operators can run"
+            )
+
+
+def _check_specification(skeleton: ModelProto, origin: str) -> None:
+    from onnx import checker
+
+    try:
+        checker.check_model(skeleton)
+    except checker.ValidationError as error:
+        reason = str(error).strip().splitlines()[0]
+        if "ir_version" in reason and "higher" in reason:
+            raise UnsupportedError(f"{origin} is newer than the installed onnx package: {reason}") from error
+        raise ModelError(f"{origin} is against ONNX's specification: {reason}") from error
+
+
+def _node(proto: NodeProto) -> Node:
+    attrs = {attribute.name: _attribute(attribute, proto) for attribute in proto.attribute}
+    return Node(proto.name, proto.op_type, tuple(proto.input), tuple(proto.output), attrs)
+
+
+def _attribute(attribute: AttributeProto, node: NodeProto) -> Any:
+    from onnx import AttributeProto, helper
+
+    if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+        raise UnsupportedError(
+            f"{_label(node)} holds a subgraph, which cannot run here; export the model without control flow"
+        )
+    if attribute.type == AttributeProto.TENSOR:
+        return to_array(attribute.t, None)
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    if isinstance(value, (int, float)):
+        return value
+    if attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS):
+        return tuple(value)
+    if attribute.type == AttributeProto.STRINGS:
+        return tuple(item.decode("utf-8") for item in value)
+    kind = AttributeProto.AttributeType.Name(attribute.type)
+    raise UnsupportedError(f"{_label(node)}: the attribute {attribute.name!r} is of the unusual type {kind}")
+
+
+def _constant_node(node: NodeProto, directory: Path | None) -> tuple[str, np.ndarray]:
+    attribute = node.attribute[0]
+    if attribute.name == "value":
+        return node.output[0], to_array(attribute.t, directory, default_name=node.output[0])
+    value = _attribute(attribute, node)
+    kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
+    if attribute.name not in kinds:
+        raise UnsupportedError(f"{_label(node)}: a constant given as {attribute.name!r} is no dense numeric tensor")
+    return node.output[0], np.asarray(value, kinds[attribute.name])
+
+
+def _input_info(info: ValueInfoProto) -> InputInfo:
+    dtype = _dtype_of(info, "input")
+    if not info.type.tensor_type.HasField("shape"):
+        return InputInfo(info.name, dtype, None)
+    return InputInfo(info.name, dtype, tuple(_extents(info)))
+
+
+def _extents(info: ValueInfoProto) -> Iterator[int | str | None]:
+    for extent in info.type.tensor_type.shape.dim:
+        # some exporters write -1 where they mean a free extent
+        if extent.HasField("dim_value") and extent.dim_value >= 0:
+            yield extent.dim_value
+        else:
+            yield extent.dim_param or None
+
+
+def _dtype_of(info: ValueInfoProto, what: str) -> str:
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        described = str(kind).removesuffix("_type") if kind else "value of no declared type"
+        raise UnsupportedError(f"the {what} {info.name!r} is a {described}; only tensors can be fed and returned")
+    return from_elem_type(info.type.tensor_type.elem_type, f"the {what} {info.name!r}")
+
+
+def _label(node: NodeProto, index: int | None = None) -> str:
+    if node.name:
+        return f"node {node.name!r} ({node.op_type})"
+    where = f"node {index}" if index is not None else "the nameless node"
+    return f"{where} ({node.op_type}, which writes {', '.join(node.output)})"

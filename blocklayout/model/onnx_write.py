@@ -1,0 +1,174 @@
+"""Graphs as ONNX models and files that other runtimes can load."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout.errors import ModelError
+from blocklayout.kernels.value import Value
+from blocklayout.model.graph import Graph
+from blocklayout.model.infer import to_proto
+from blocklayout.model.types import to_elem_type, type_proto
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, TensorProto
+
+MAX_INLINE_NBYTES = 1 << 30
+"""Weights beyond this go to a file beside the model; protobuf itself ends at 2 GiB."""
+
+_ALIGNMENT = 4096
+
+
+def to_model(graph: Graph) -> ModelProto:
+    """A graph as a checked ``ModelProto`` with its weights inside.
+
+    Raises:
+        ModelError: The weights exceed what protobuf can hold, or the graph is against ONNX's specification.
+    """
+    if _weights_nbytes(graph) > MAX_INLINE_NBYTES:
+        raise ModelError(
+            f"the weights are {_weights_nbytes(graph)} bytes, too much for one ModelProto; write the model to a path"
+        )
+    model = _model(graph, [_inline(value) for value in _constants(graph)])
+    _check(model)
+    return model
+
+
+def write(graph: Graph | Any, path: str | os.PathLike[str], *, external_nbytes: int = MAX_INLINE_NBYTES) -> None:
+    """Write a model, as a whole or not at all: it appears under its name when it is complete.
+
+    Args:
+        graph: A graph, or a :class:`blocklayout.model.Builder`.
+        path: Of the ``.onnx`` file; large weights go to ``<path>.data``.
+        external_nbytes: Weights of more bytes than this altogether go to that second file.
+
+    Raises:
+        ModelError: The graph is against ONNX's specification, or the file cannot be written.
+    """
+    graph = graph if isinstance(graph, Graph) else graph.to_graph()
+    target = Path(path)
+    try:
+        if _weights_nbytes(graph) <= external_nbytes:
+            _replace(target, [to_model(graph).SerializeToString()])
+        else:
+            _write_external(graph, target)
+    except OSError as error:
+        raise ModelError(f"cannot write {target}: {error}") from error
+
+
+def _write_external(graph: Graph, target: Path) -> None:
+    data_path = target.with_name(f"{target.name}.data")
+    tensors: list[TensorProto] = []
+    offset = 0
+    for value in _constants(graph):
+        tensors.append(_external(value, data_path.name, offset))
+        offset += _padded(_array(value).nbytes)
+    model = _model(graph, tensors)
+    _replace(data_path, (_padded_bytes(_array(value)) for value in _constants(graph)))
+    _replace(target, [model.SerializeToString()])
+
+
+def _model(graph: Graph, tensors: list[TensorProto]) -> ModelProto:
+    from onnx import helper
+
+    protos = [to_proto(node) for node in graph.nodes]
+    inputs = [_value_info(graph.values[name]) for name in graph.inputs]
+    outputs = [_value_info(graph.values[name]) for name in graph.outputs]
+    written = {name for node in graph.nodes for name in node.outputs if name} - set(graph.outputs)
+    between = [_value_info(graph.values[name]) for name in sorted(written)]
+    proto = helper.make_graph(protos, graph.name, inputs, outputs, tensors, value_info=between)
+    opsets = [helper.make_opsetid("", graph.opset)]
+    # the oldest format that has this operator set: the more runtimes can read it
+    version = max(helper.find_min_ir_version_for(opsets), 4)
+    return helper.make_model(proto, opset_imports=opsets, ir_version=version, producer_name="blocklayout")
+
+
+def _check(model: ModelProto) -> None:
+    from onnx import checker
+
+    try:
+        checker.check_model(model)
+    except checker.ValidationError as error:
+        raise ModelError(f"the graph is against ONNX's specification: {error}") from error
+
+
+def _constants(graph: Graph) -> Iterator[Value]:
+    return (value for value in graph.values.values() if value.is_constant)
+
+
+def _weights_nbytes(graph: Graph) -> int:
+    return sum(_array(value).nbytes for value in _constants(graph))
+
+
+def _array(value: Value) -> np.ndarray:
+    assert value.data is not None
+    return value.data
+
+
+def _value_info(value: Value) -> Any:
+    from onnx import helper
+
+    return helper.make_value_info(value.name, type_proto(value.dtype, value.shape))
+
+
+def _little_endian(array: np.ndarray) -> np.ndarray:
+    plain = np.ascontiguousarray(array).reshape(array.shape)
+    return plain.astype(plain.dtype.newbyteorder("<"), copy=False) if plain.dtype.byteorder == ">" else plain
+
+
+def _inline(value: Value) -> TensorProto:
+    from onnx import TensorProto
+
+    contents = _little_endian(_array(value)).tobytes()
+    return TensorProto(name=value.name, data_type=to_elem_type(value.dtype), dims=value.shape, raw_data=contents)
+
+
+def _external(value: Value, location: str, offset: int) -> TensorProto:
+    from onnx import StringStringEntryProto, TensorProto
+
+    entries = {"location": location, "offset": str(offset), "length": str(_array(value).nbytes)}
+    return TensorProto(
+        name=value.name,
+        data_type=to_elem_type(value.dtype),
+        dims=value.shape,
+        data_location=TensorProto.EXTERNAL,
+        external_data=[StringStringEntryProto(key=key, value=text) for key, text in entries.items()],
+    )
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _padded_bytes(array: np.ndarray) -> bytes:
+    contents = _little_endian(array).tobytes()
+    return contents + bytes(_padded(len(contents)) - len(contents))
+
+
+def _replace(target: Path, chunks: Any) -> None:
+    """Write beside ``target``, then rename: nobody sees half a file."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise
+
+
+def _umask() -> int:
+    """The process's umask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

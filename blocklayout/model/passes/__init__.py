@@ -1,0 +1,68 @@
+"""Graph to graph: each pass keeps what the network computes and makes it smaller.
+
+A pass is a frozen dataclass in a file of its own; its fields are its options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from blocklayout.model.graph import Graph
+from blocklayout.model.passes.cancel_transposes import CancelTransposes
+from blocklayout.model.passes.drop_no_ops import DropNoOps
+from blocklayout.model.passes.fold_affine import FoldAffine
+from blocklayout.model.passes.fold_constants import FoldConstants
+from blocklayout.model.passes.merge_clips import MergeClips
+from blocklayout.model.passes.remove_dead import RemoveDead
+
+__all__ = [
+    "DEFAULT",
+    "CancelTransposes",
+    "DropNoOps",
+    "FoldAffine",
+    "FoldConstants",
+    "MergeClips",
+    "Pass",
+    "RemoveDead",
+    "simplify",
+]
+
+
+class Pass(Protocol):
+    """A step of simplification."""
+
+    def __call__(self, graph: Graph) -> Graph:
+        """A graph that computes the same outputs."""
+        ...
+
+
+DEFAULT: tuple[Pass, ...] = (
+    FoldConstants(),
+    DropNoOps(),
+    MergeClips(),
+    CancelTransposes(),
+    FoldAffine(),
+    RemoveDead(),
+)
+"""In an order in which one round is enough."""
+
+
+def simplify(
+    graph: Graph, passes: Sequence[Pass] = DEFAULT, on_pass: Callable[[Pass, Graph], None] | None = None
+) -> Graph:
+    """The graph after ``passes``, one round of each.
+
+    Args:
+        graph: Left as it is.
+        passes: In the order they run.
+        on_pass: Called after each pass with what it gave, so that intermediate forms can be shown.
+
+    Raises:
+        ModelError: A pass left a graph that is not well-formed.
+    """
+    for each in passes:
+        graph = each(graph).validate()
+        if on_pass is not None:
+            on_pass(each, graph)
+    return graph

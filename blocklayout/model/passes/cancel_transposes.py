@@ -1,0 +1,45 @@
+"""Transposes in a row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes.rewrite import bypass
+
+
+@dataclass(frozen=True)
+class CancelTransposes:
+    """Makes one Transpose of several in a row, and none of those that undo each other."""
+
+    def __call__(self, graph: Graph) -> Graph:
+        producers: dict[str, Node] = {}
+        nodes: list[Node] = []
+        undone: dict[str, str] = {}
+        for node in graph.nodes:
+            merged = _merged(graph, node, producers) if node.op_type == "Transpose" else node
+            nodes.append(merged)
+            producers.update({name: merged for name in merged.outputs if name})
+            if merged.op_type == "Transpose" and _is_identity(_perm(graph, merged)):
+                undone[merged.outputs[0]] = merged.inputs[0]
+        return bypass(graph.replace(nodes=tuple(nodes)), undone)
+
+
+def _merged(graph: Graph, node: Node, producers: dict[str, Node]) -> Node:
+    first = producers.get(node.inputs[0])
+    if first is None or first.op_type != "Transpose":
+        return node
+    inner = _perm(graph, first)
+    perm = tuple(inner[axis] for axis in _perm(graph, node))
+    return node.replace(
+        inputs=first.inputs, attrs={"perm": perm}, absorbed=(first.name, *first.absorbed, *node.absorbed)
+    )
+
+
+def _perm(graph: Graph, node: Node) -> tuple[int, ...]:
+    ndims = len(graph.shape(node.inputs[0]))
+    return tuple(node.attr("perm", tuple(reversed(range(ndims)))))
+
+
+def _is_identity(perm: tuple[int, ...]) -> bool:
+    return perm == tuple(range(len(perm)))

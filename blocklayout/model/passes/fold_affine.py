@@ -1,0 +1,96 @@
+"""Batch normalisation, and other scaling and shifting of channels, into what computes the channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes.affine import Affine, read_affine
+from blocklayout.model.passes.rewrite import Draft
+
+
+@dataclass(frozen=True)
+class FoldAffine:
+    """Folds BatchNormalization, and Mul, Div, Add and Sub by constants per channel, into the node before.
+
+    That node must have constant weights and no other reader. Whatever follows one node is composed in
+    float64, and its new weights are rounded once.
+
+    Attributes:
+        into: Op types that take a scale and shift in, out of BatchNormalization, Conv, ConvTranspose and Gemm.
+    """
+
+    into: frozenset[str] = frozenset(("BatchNormalization", "Conv", "ConvTranspose", "Gemm"))
+
+    def __call__(self, graph: Graph) -> Graph:
+        readers = graph.readers()
+        chains: dict[str, list[tuple[Node, Affine]]] = {}  # what follows a node, by its name
+        bases: dict[str, Node] = {}  # whose chain writes a value
+        gone: set[str] = set()
+        for node in graph.nodes:
+            affine = read_affine(graph, node)
+            base = bases.get(affine.source) if affine is not None and affine.is_finite else None
+            if affine is None or base is None or len(readers[affine.source]) != 1 or affine.source in graph.outputs:
+                base = node if self._takes_affine(graph, node) else None
+            else:
+                chains.setdefault(base.name, []).append((node, affine))
+                gone.add(node.name)
+            if base is not None:
+                bases[node.outputs[0]] = base
+        draft = Draft(graph)
+        nodes = [_folded(draft, node, chains.get(node.name, [])) for node in graph.nodes if node.name not in gone]
+        return graph.replace(nodes=tuple(nodes), values=draft.values)
+
+    def _takes_affine(self, graph: Graph, node: Node) -> bool:
+        if node.op_type not in self.into or any(node.outputs[1:]) or not node.outputs[0]:
+            return False
+        if any(graph.constant(name) is None for name in node.inputs[1:3] if name):
+            return False
+        return node.op_type != "BatchNormalization" or read_affine(graph, node) is not None
+
+
+def _folded(draft: Draft, node: Node, chain: list[tuple[Node, Affine]]) -> Node:
+    """A node that also computes what followed it, writing what the last of the chain wrote."""
+    if not chain:
+        return node
+    scale, shift = np.ones(()), np.zeros(())
+    for _, affine in chain:
+        scale, shift = scale * affine.scale, shift * affine.scale + affine.shift
+    weights = _weights(draft, node)
+    bias = _weights(draft, node, 2) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(())
+    scaled = _stored(draft, node, 1, weights * _aligned(node, weights, scale))
+    shifted = _stored(draft, node, 2, bias.astype(np.float64) * node.attr("beta", 1.0) * scale + shift)
+    return node.replace(
+        inputs=(node.inputs[0], scaled, shifted, *node.inputs[3:]),
+        outputs=chain[-1][0].outputs[:1],
+        attrs={name: value for name, value in node.attrs.items() if name != "beta"},
+        absorbed=(*node.absorbed, *(name for each, _ in chain for name in (each.name, *each.absorbed))),
+    )
+
+
+def _aligned(node: Node, weights: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """``scale`` in a shape that meets the output channels of ``weights``."""
+    if node.op_type == "Conv" or node.attr("transB", 0):
+        return scale.reshape(-1, *(1,) * (weights.ndim - 1))
+    if node.op_type != "ConvTranspose":
+        return scale
+    # input channels come first, group by group; each group computes its own slice of the output channels
+    n_inputs, n_outputs = weights.shape[:2]
+    group = node.attr("group", 1)
+    of_input = np.repeat(scale.reshape(group, n_outputs), n_inputs // group, axis=0)
+    return of_input.reshape(n_inputs, n_outputs, *(1,) * (weights.ndim - 2))
+
+
+def _weights(draft: Draft, node: Node, index: int = 1) -> np.ndarray:
+    data = draft.values[node.inputs[index]].data
+    assert data is not None
+    return data
+
+
+def _stored(draft: Draft, node: Node, index: int, array: np.ndarray) -> str:
+    """The name of a new constant that takes the place of the node's input ``index``."""
+    old = node.inputs[index] if index < len(node.inputs) else ""
+    dtype = _weights(draft, node, index if old else 1).dtype
+    return draft.constant(f"{old}.folded" if old else f"{node.name}.bias", array.astype(dtype))

@@ -1,0 +1,106 @@
+"""Clips in all their spellings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes.rewrite import Draft
+from blocklayout.model.types import FLOATS, to_numpy
+
+_Bounds = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class MergeClips:
+    """Makes one Clip, or Relu, of a run of Relu, Clip, and Min and Max with a constant scalar.
+
+    Such runs are how exporters spell Relu6. Nodes that stand alone are rewritten too where that makes
+    a Relu or Clip of them. Equal for finite data.
+    """
+
+    def __call__(self, graph: Graph) -> Graph:
+        draft = Draft(graph)
+        readers = graph.readers()
+        found: dict[str, tuple[Node, _Bounds]] = {}
+        gone: set[str] = set()
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            merged = node
+            bounds = _bounds(graph, node)
+            if bounds is not None:
+                source = _source(graph, node)
+                before = found.get(source)
+                if before is not None and len(readers[source]) == 1 and source not in graph.outputs:
+                    gone.add(before[0].name)
+                    bounds = _composed(before[1], bounds)
+                    source = before[0].inputs[0]
+                    merged = merged.replace(absorbed=(*before[0].absorbed, before[0].name, *merged.absorbed))
+                merged = _spelled(graph, draft, merged, source, bounds)
+                found[node.outputs[0]] = (merged, bounds)
+            nodes.append(merged)
+        kept = tuple(node for node in nodes if node.name not in gone)
+        return graph.replace(nodes=kept, values=draft.values)
+
+
+def _bounds(graph: Graph, node: Node) -> _Bounds | None:
+    """What the node limits its source to; ``None`` if it is no clip or its limits are not constants."""
+    if not node.inputs or graph.values[node.outputs[0]].dtype not in FLOATS:
+        return None
+    if node.op_type == "Relu":
+        return 0.0, math.inf
+    if node.op_type == "Clip":
+        return _clip_bounds(graph, node)
+    if node.op_type not in ("Min", "Max") or len(node.inputs) != 2:
+        return None
+    limits = [graph.constant(name) for name in node.inputs]
+    if (limits[0] is None) == (limits[1] is None) or graph.shape(_source(graph, node)) != graph.shape(node.outputs[0]):
+        return None
+    limit = next(limit for limit in limits if limit is not None)
+    if limit.size != 1:
+        return None
+    return (float(limit.item()), math.inf) if node.op_type == "Max" else (-math.inf, float(limit.item()))
+
+
+def _clip_bounds(graph: Graph, node: Node) -> _Bounds | None:
+    if graph.opset < 11:
+        return float(node.attr("min", -math.inf)), float(node.attr("max", math.inf))
+    bounds: list[float] = []
+    for index, default in ((1, -math.inf), (2, math.inf)):
+        name = node.inputs[index] if index < len(node.inputs) else ""
+        limit = graph.constant(name)
+        if name and (limit is None or limit.size != 1):
+            return None
+        bounds.append(default if limit is None else float(limit.item()))
+    return bounds[0], bounds[1]
+
+
+def _source(graph: Graph, node: Node) -> str:
+    if node.op_type in ("Min", "Max") and graph.constant(node.inputs[0]) is not None:
+        return node.inputs[1]
+    return node.inputs[0]
+
+
+def _composed(first: _Bounds, then: _Bounds) -> _Bounds:
+    low, high = (min(max(limit, then[0]), then[1]) for limit in first)
+    return low, high
+
+
+def _spelled(graph: Graph, draft: Draft, node: Node, source: str, bounds: _Bounds) -> Node:
+    if bounds == (0.0, math.inf):
+        return node.replace(op_type="Relu", inputs=(source,), attrs={})
+    if node.op_type == "Clip" and node.inputs[0] == source and _clip_bounds(graph, node) == bounds:
+        return node
+    if graph.opset < 11:
+        limits = {name: value for name, value in zip(("min", "max"), bounds, strict=True) if math.isfinite(value)}
+        return node.replace(op_type="Clip", inputs=(source,), attrs=limits)
+    dtype = to_numpy(graph.values[source].dtype)
+    names = [
+        draft.constant(f"{node.name}.{name}", np.asarray(value, dtype)) if math.isfinite(value) else ""
+        for name, value in zip(("min", "max"), bounds, strict=True)
+    ]
+    inputs = (source, *names)
+    return node.replace(op_type="Clip", inputs=inputs if names[1] else inputs[:2], attrs={})

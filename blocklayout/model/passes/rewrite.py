@@ -1,0 +1,80 @@
+"""Taking nodes out of a graph: their readers read something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from blocklayout.kernels.value import Value
+from blocklayout.model.graph import Graph, Node, fresh_name
+from blocklayout.model.types import from_numpy
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
+    """A graph without the nodes that write ``sources``' keys; whoever read a key reads its source.
+
+    An output of the graph keeps its name: the node that computes the source then writes that name. Where
+    none can (the source is an input, or an output itself), the node that was to go stays.
+
+    Args:
+        graph: Nodes named in ``sources`` have this one output.
+        sources: By output of a node to take out, the value that is equal to it.
+    """
+    names: dict[str, str] = {}
+    values = dict(graph.values)
+    producers = graph.producers()
+    kept_names = {*graph.inputs, *graph.outputs}
+    kept: set[str] = set()
+    for node in graph.nodes:
+        for old in node.outputs:
+            if old not in sources:
+                continue
+            new = _resolve(names, sources[old])
+            if old not in graph.outputs:
+                names[old] = new
+            elif values[new].is_constant and new not in kept_names:
+                values[old] = replace(values[new], name=old)
+                names[new] = old
+                kept_names.add(old)
+            elif new in producers and new not in kept_names:
+                names[new] = old
+            else:
+                kept.add(old)
+    gone = {old for old in sources if old not in kept}
+    nodes = [node for node in graph.nodes if not gone.intersection(node.outputs)]
+    return graph.replace(nodes=tuple(_renamed(node, names) for node in nodes), values=values)
+
+
+def _resolve(names: Mapping[str, str], name: str) -> str:
+    while name in names:
+        name = names[name]
+    return name
+
+
+def _renamed(node: Node, names: Mapping[str, str]) -> Node:
+    inputs = tuple(_resolve(names, name) for name in node.inputs)
+    outputs = tuple(_resolve(names, name) for name in node.outputs)
+    if inputs == node.inputs and outputs == node.outputs:
+        return node
+    return node.replace(inputs=inputs, outputs=outputs)
+
+
+class Draft:
+    """A graph being rewritten: its values by name, and new names that clash with none of them.
+
+    Attributes:
+        values: Grows by :meth:`constant`; replace entries to change extents or contents.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.values = dict(graph.values)
+
+    def constant(self, wanted_name: str, array: np.ndarray) -> str:
+        """Add a constant; gives its name."""
+        name = fresh_name(wanted_name, self.values)
+        self.values[name] = Value(name, array.shape, from_numpy(array.dtype, f"the constant {name!r}"), array)
+        return name

@@ -1,0 +1,62 @@
+"""Models from wherever they come, as graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.model.onnx_read import InputInfo, OnnxModel, open_onnx
+from blocklayout.model.shapes import Shapes, concrete_extents, extents_left_free, set_shapes
+
+if TYPE_CHECKING:
+    from blocklayout.model.graph import Graph
+
+
+def open_model(source: Any) -> OnnxModel | Graph:
+    """Read and check a model once; :func:`read` then gives a graph for each set of input extents.
+
+    Args:
+        source: A path, the bytes of a file, a ``ModelProto``, a Builder, a Graph, or what this function gave.
+
+    Raises:
+        ModelError: No such file, damaged, not ONNX, or against ONNX's specification.
+        UnsupportedError: Valid ONNX that cannot run here.
+    """
+    from blocklayout.model.builder import Builder
+    from blocklayout.model.graph import Graph
+
+    if isinstance(source, (OnnxModel, Graph)):
+        return source
+    return source.to_graph() if isinstance(source, Builder) else open_onnx(source)
+
+
+def free_extents(source: Any) -> dict[str, tuple[int | None, ...] | None]:
+    """The inputs whose extents must be chosen, with ``None`` for each free extent.
+
+    Args:
+        source: Whatever :func:`open_model` takes.
+
+    Returns:
+        Declared shapes by input; one of undeclared rank has ``None`` in place of a shape.
+    """
+    model = open_model(source)
+    return extents_left_free(model) if isinstance(model, OnnxModel) else {}
+
+
+def read(source: Any, shapes: Shapes | None = None) -> Graph:
+    """The graph of a model for concrete input extents, shape arithmetic and constants folded.
+
+    Args:
+        source: Whatever :func:`open_model` takes.
+        shapes: Extents of inputs, by name; needed for those in :func:`free_extents`. A batch of 0 is legal.
+
+    Raises:
+        InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
+        ModelError: The model is damaged or against ONNX's specification.
+        UnsupportedError: Valid ONNX that cannot run here.
+    """
+    model = open_model(source)
+    if isinstance(model, OnnxModel):
+        return set_shapes(model, shapes)
+    inputs = [InputInfo(name, model.values[name].dtype, model.values[name].shape) for name in model.inputs]
+    concrete_extents(inputs, shapes or {})
+    return model

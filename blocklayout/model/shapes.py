@@ -1,0 +1,161 @@
+"""Concrete extents: what the caller gave, what the model declares, and all that follows."""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from blocklayout.errors import InputError, ModelError
+from blocklayout.kernels.value import Value
+from blocklayout.model.graph import Graph, Node, fresh_name, live_nodes
+from blocklayout.model.infer import evaluate
+from blocklayout.model.types import from_numpy
+
+if TYPE_CHECKING:
+    from blocklayout.model.onnx_read import InputInfo, OnnxModel
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+def extents_left_free(model: OnnxModel) -> dict[str, tuple[int | None, ...] | None]:
+    """The declared shape of every input that is not wholly fixed; ``None`` stands for a free extent.
+
+    An input of undeclared rank has ``None`` in place of a shape.
+    """
+    free: dict[str, tuple[int | None, ...] | None] = {}
+    for info in model.inputs:
+        if info.extents is None:
+            free[info.name] = None
+        elif any(not isinstance(extent, int) for extent in info.extents):
+            free[info.name] = tuple(extent if isinstance(extent, int) else None for extent in info.extents)
+    return free
+
+
+def set_shapes(model: OnnxModel, shapes: Shapes | None = None) -> Graph:
+    """The graph for these input extents, with everything folded that depends on constants only.
+
+    Args:
+        model: Its inputs may have free extents.
+        shapes: Extents of inputs, by name. An extent whose name the model uses twice follows from either.
+
+    Raises:
+        InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
+        ModelError: A node contradicts the operator's specification.
+        UnsupportedError: An extent depends on data computed at run time.
+    """
+    extents = concrete_extents(model.inputs, shapes or {})
+    values = {info.name: Value(info.name, extents[info.name], info.dtype) for info in model.inputs}
+    for name, array in model.constants.items():
+        values[name] = Value(name, array.shape, from_numpy(array.dtype, f"the constant {name!r}"), array)
+    outputs = tuple(name for name, _ in model.outputs)
+    nodes = walk(live_nodes(model.nodes, outputs), values, model.opset)
+    for name, dtype in model.outputs:
+        if values[name].dtype != dtype:
+            raise ModelError(f"the output {name!r} is declared {dtype}, but its node computes {values[name].dtype}")
+    inputs = tuple(info.name for info in model.inputs)
+    graph = Graph(model.name, model.opset, nodes, values, inputs, outputs)
+    return graph.replace().validate()
+
+
+def walk(nodes: Iterable[Node], values: dict[str, Value], opset: int) -> tuple[Node, ...]:
+    """Evaluate ``nodes`` in order into ``values``; gives those that must run, each with a name of its own."""
+    nodes = tuple(nodes)
+    taken = {node.name for node in nodes if node.name}
+    kept: list[Node] = []
+    seen: set[str] = set()
+    for node in nodes:
+        named = _with_name(node, len(kept), taken, seen)
+        outputs = evaluate(named, [values[name] if name else None for name in node.inputs], opset)
+        values.update({value.name: value for value in outputs if value is not None})
+        if any(value is not None and not value.is_constant for value in outputs):
+            kept.append(named)
+    return tuple(kept)
+
+
+def _with_name(node: Node, index: int, taken: set[str], seen: set[str]) -> Node:
+    if not node.name:
+        node = node.replace(name=fresh_name(f"{node.op_type.lower()}_{index}", taken))
+    elif node.name in seen:
+        node = node.replace(name=fresh_name(node.name, taken))
+    taken.add(node.name)
+    seen.add(node.name)
+    return node
+
+
+def concrete_extents(inputs: Sequence[InputInfo], shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """The extents of every input, from what the caller gives and what the model declares."""
+    _check_known(shapes, [info.name for info in inputs])
+    given = {name: _as_shape(name, shape) for name, shape in shapes.items()}
+    by_symbol: dict[str, tuple[int, str]] = {}
+    for info in inputs:
+        if info.name in given:
+            _check_against(info, given[info.name], by_symbol)
+    return {info.name: given[info.name] if info.name in given else _declared(info, by_symbol) for info in inputs}
+
+
+def _check_known(shapes: Shapes, known: Sequence[str]) -> None:
+    for name in shapes:
+        if name in known:
+            continue
+        close = difflib.get_close_matches(str(name), known, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise InputError(f"the model has no input {name!r}; its inputs are {', '.join(map(repr, known))}{hint}")
+
+
+def _as_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+    try:
+        extents = tuple(operator.index(extent) for extent in shape)
+    except TypeError as error:
+        raise InputError(
+            f"the shape of input {name!r} must be integers such as (1, 3, 224, 224), not {shape!r}"
+        ) from error
+    if any(extent < 0 for extent in extents):
+        raise InputError(f"the shape of input {name!r} is {extents}; no extent can be negative")
+    return extents
+
+
+def _check_against(info: InputInfo, shape: tuple[int, ...], by_symbol: dict[str, tuple[int, str]]) -> None:
+    if info.extents is None:
+        return
+    if len(shape) != len(info.extents):
+        raise InputError(
+            f"input {info.name!r} has {len(info.extents)} dimensions, {_show(info.extents)}; "
+            f"the given shape {shape} has {len(shape)}"
+        )
+    for axis, (extent, declared) in enumerate(zip(shape, info.extents, strict=True)):
+        if isinstance(declared, int) and extent != declared:
+            raise InputError(
+                f"input {info.name!r} is declared {_show(info.extents)}: extent {axis} is fixed to {declared}, "
+                f"not {extent}"
+            )
+        if isinstance(declared, str):
+            first, owner = by_symbol.setdefault(declared, (extent, info.name))
+            if first != extent:
+                raise InputError(
+                    f"input {info.name!r}: extent {axis} is {declared!r}, which is {first} in {owner!r}, not {extent}"
+                )
+
+
+def _declared(info: InputInfo, by_symbol: dict[str, tuple[int, str]]) -> tuple[int, ...]:
+    if info.extents is None:
+        raise InputError(
+            f"the model does not declare the shape of input {info.name!r}; give it with shapes={{{info.name!r}: (1, ...)}} "
+            f"or --shape {info.name}=1x..."
+        )
+    extents: list[int] = []
+    for declared in info.extents:
+        known = by_symbol[declared][0] if isinstance(declared, str) and declared in by_symbol else declared
+        if not isinstance(known, int):
+            example = tuple(extent if isinstance(extent, int) else 1 for extent in info.extents)
+            raise InputError(
+                f"input {info.name!r} has free extents, {_show(info.extents)}; set them with "
+                f"shapes={{{info.name!r}: {example}}} or --shape {info.name}={'x'.join(map(str, example))}"
+            )
+        extents.append(known)
+    return tuple(extents)
+
+
+def _show(extents: Sequence[int | str | None]) -> str:
+    return "(" + ", ".join("?" if extent is None else str(extent) for extent in extents) + ")"

@@ -1,0 +1,82 @@
+"""Tensors stored in ONNX files, inside of them or beside them, as arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from blocklayout.errors import ModelError
+from blocklayout.model.types import from_elem_type, to_numpy
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
+
+
+def to_array(tensor: TensorProto, directory: Path | None, default_name: str = "") -> np.ndarray:
+    """The contents of a stored tensor.
+
+    Args:
+        tensor: Its data may lie in another file.
+        directory: Where the model's file is; ``None`` if the model came from memory.
+        default_name: What error messages call a nameless tensor.
+
+    Raises:
+        ModelError: The data are missing, too short, or somewhere they must not be.
+        UnsupportedError: Strings, complex numbers and types below one byte.
+    """
+    from onnx import TensorProto, numpy_helper
+
+    name = tensor.name or default_name
+    dtype = from_elem_type(tensor.data_type, f"the constant {name!r}")
+    if any(extent < 0 for extent in tensor.dims):
+        raise ModelError(f"the constant {name!r} has the extents {tuple(tensor.dims)}; the file is damaged")
+    if tensor.data_location == TensorProto.EXTERNAL:
+        return _read_external(tensor, name, to_numpy(dtype), directory)
+    try:
+        return np.asarray(numpy_helper.to_array(tensor)).astype(to_numpy(dtype), copy=False)
+    except (ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise ModelError(f"the constant {name!r} has not the data its extents ask for: {error}") from error
+
+
+def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, directory: Path | None) -> np.ndarray:
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if directory is None:
+        raise ModelError(
+            f"the constant {name!r} lies in another file, {location!r}; give the model's path instead of its contents"
+        )
+    path = _inside(directory, location, name)
+    shape = tuple(tensor.dims)
+    count = int(np.prod(shape, dtype=object))
+    try:
+        offset = int(entries.get("offset", 0))
+        length = int(entries.get("length", count * dtype.itemsize))
+    except ValueError as error:
+        raise ModelError(
+            f"the constant {name!r} has an offset or length that is no number; the file is damaged"
+        ) from error
+    if offset < 0 or length != count * dtype.itemsize:
+        raise ModelError(f"the constant {name!r} needs {count * dtype.itemsize} bytes, but {length} are declared")
+    return _read_file(path, dtype, count, offset, name).reshape(shape)
+
+
+def _inside(directory: Path, location: str, name: str) -> Path:
+    """The file of an external tensor, which a foreign model must not place outside of its own directory."""
+    relative = PurePosixPath(location)
+    if not location or relative.is_absolute() or ".." in relative.parts or "\0" in location:
+        raise ModelError(f"the constant {name!r} lies in {location!r}; it must be a file beside the model")
+    return directory / relative
+
+
+def _read_file(path: Path, dtype: np.dtype, count: int, offset: int, name: str) -> np.ndarray:
+    try:
+        n_available = path.stat().st_size - offset
+        if not path.is_file() or n_available < count * dtype.itemsize:
+            raise ModelError(f"the constant {name!r} needs {count * dtype.itemsize} bytes of {path}, which ends before")
+        return np.fromfile(path, dtype, count, offset=offset)
+    except FileNotFoundError as error:
+        raise ModelError(f"the constant {name!r} lies in {path}, and there is no such file") from error
+    except OSError as error:
+        raise ModelError(f"the constant {name!r} cannot be read from {path}: {error}") from error

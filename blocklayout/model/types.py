@@ -1,0 +1,119 @@
+"""ONNX element types by our names, and back."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from blocklayout.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+    from onnx import TypeProto
+
+_ONNX_NAMES = {
+    "f32": "FLOAT",
+    "f64": "DOUBLE",
+    "f16": "FLOAT16",
+    "bf16": "BFLOAT16",
+    "s8": "INT8",
+    "u8": "UINT8",
+    "s16": "INT16",
+    "u16": "UINT16",
+    "s32": "INT32",
+    "u32": "UINT32",
+    "s64": "INT64",
+    "u64": "UINT64",
+    "bool": "BOOL",
+}
+_NUMPY_NAMES = {
+    "f32": "float32",
+    "f64": "float64",
+    "f16": "float16",
+    "s8": "int8",
+    "u8": "uint8",
+    "s16": "int16",
+    "u16": "uint16",
+    "s32": "int32",
+    "u32": "uint32",
+    "s64": "int64",
+    "u64": "uint64",
+    "bool": "bool",
+}
+_FROM_NUMPY = {numpy_name: name for name, numpy_name in _NUMPY_NAMES.items()} | {"bfloat16": "bf16"}
+
+DTYPES = tuple(_ONNX_NAMES)
+"""The element types a graph may hold; operators take fewer."""
+
+FLOATS = ("f32", "f64", "f16", "bf16")
+
+
+def from_elem_type(elem_type: int, what: str) -> str:
+    """Our name of an ONNX element type.
+
+    Args:
+        elem_type: A value of ``TensorProto.DataType``.
+        what: Who has this type, for the error message.
+
+    Raises:
+        UnsupportedError: Strings, complex numbers and types below one byte.
+    """
+    from onnx import TensorProto
+
+    onnx_name = TensorProto.DataType.Name(elem_type) if elem_type in TensorProto.DataType.values() else str(elem_type)
+    for name, known in _ONNX_NAMES.items():
+        if known == onnx_name:
+            return name
+    raise UnsupportedError(
+        f"{what} has ONNX's element type {onnx_name}; supported are {', '.join(_ONNX_NAMES.values())}"
+    )
+
+
+def to_elem_type(dtype: str) -> int:
+    """The value of ``TensorProto.DataType`` that ``dtype`` is."""
+    from onnx import TensorProto
+
+    return int(TensorProto.DataType.Value(_ONNX_NAMES[dtype]))
+
+
+def from_numpy(dtype: DTypeLike, what: str) -> str:
+    """Our name of a numpy dtype, in either byte order.
+
+    Raises:
+        UnsupportedError: ONNX has no such tensor, or this library does not take it.
+
+    Example:
+        >>> from_numpy("int64", "x")
+        's64'
+    """
+    name = np.dtype(dtype).name
+    if name not in _FROM_NUMPY:
+        raise UnsupportedError(f"{what} has numpy's type {name}; supported are {', '.join(_FROM_NUMPY)}")
+    return _FROM_NUMPY[name]
+
+
+def to_numpy(dtype: str) -> np.dtype:
+    """The numpy dtype that holds ``dtype``; bf16 is ``ml_dtypes.bfloat16``."""
+    if dtype == "bf16":
+        import ml_dtypes  # 10 ms, and only bf16 needs it
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(_NUMPY_NAMES[dtype])
+
+
+@lru_cache(maxsize=4096)
+def type_proto(dtype: str, shape: tuple[int, ...]) -> TypeProto:
+    """A tensor type as protobuf; shared, so never write to it."""
+    from onnx import helper
+
+    return helper.make_tensor_type_proto(to_elem_type(dtype), shape)
+
+
+@lru_cache(maxsize=64)
+def onnx_type_name(dtype: str) -> str:
+    """How ONNX's specification writes a tensor of this type: ``tensor(float)``."""
+    from onnx import TensorProto
+
+    return f"tensor({TensorProto.DataType.Name(to_elem_type(dtype)).lower()})"
