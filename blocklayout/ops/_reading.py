@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
+from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import ModelError, UnsupportedError
@@ -31,9 +33,9 @@ def int_attr(node: NodeInfo, name: str, default: int) -> int:
         ModelError: It has another type.
     """
     value = node.attrs.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise wrong(node, f"attribute {name} is {value!r}", "it must be an integer")
-    return value
+    return int(value)
 
 
 def flag_attr(node: NodeInfo, name: str) -> bool:
@@ -42,14 +44,14 @@ def flag_attr(node: NodeInfo, name: str) -> bool:
 
 
 def float_attr(node: NodeInfo, name: str, default: float) -> float:
-    """A floating-point attribute.
+    """A finite floating-point attribute.
 
     Raises:
-        ModelError: It has another type.
+        ModelError: It is something else.
     """
     value = node.attrs.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise wrong(node, f"attribute {name} is {value!r}", "it must be a number")
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise wrong(node, f"attribute {name} is {value!r}", "it must be a finite number")
     return float(value)
 
 
@@ -72,10 +74,10 @@ def ints_attr(node: NodeInfo, name: str, length: int, default: int, at_least: in
     Raises:
         ModelError: Its length, its type or a value is wrong.
     """
-    value = node.attrs.get(name)
-    if value is None or len(value) == 0:
-        return (default,) * length
-    numbers = tuple(int(number) for number in value)
+    value = node.attrs.get(name, ())
+    if not isinstance(value, (list, tuple)) or not all(isinstance(number, Integral) for number in value):
+        raise wrong(node, f"attribute {name} is {value!r}", "it must be a list of integers")
+    numbers = tuple(int(number) for number in value) or (default,) * length
     if len(numbers) != length:
         raise wrong(node, f"attribute {name} has {len(numbers)} values", f"this rank needs {length}")
     if min(numbers) < at_least:

@@ -11,7 +11,6 @@ from blocklayout.kernels import Lowered, NodeInfo
 from blocklayout.ops._reading import (
     bound,
     constant,
-    float_attr,
     optional,
     require_float,
     require_ndims,
@@ -36,7 +35,7 @@ class Clip(Eltwise):
         if node.opset >= _FIRST_OPSET_OF_INPUTS:
             low, high = _bound_input(node, 1, "min"), _bound_input(node, 2, "max")
         else:
-            low, high = float_attr(node, "min", -_LARGEST), float_attr(node, "max", _LARGEST)
+            low, high = node.attrs.get("min"), node.attrs.get("max")
         return bound(_clip(node, -_LARGEST if low is None else low, _LARGEST if high is None else high), {"src": src})
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, PostOpUse, Problem, Recipe, Role, Wish
 from blocklayout.ops._descs import argument, followed
@@ -47,6 +49,8 @@ def _pow(node: NodeInfo) -> Parameters:
         what = f"the exponent has extents {list(exponent.shape)}"
         raise unsupported(node, what, "its primitive takes one exponent for all elements")
     number = float(exponent.reshape(()))
+    if not np.isfinite(number):
+        raise unsupported(node, f"the exponent is {number}", "its primitive takes finite ones")
     return ("eltwise_square", 0.0, 0.0) if number == 2 else ("eltwise_pow", 1.0, number)
 
 

@@ -41,7 +41,7 @@ class LRN(BaseOperator):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 3, 5)
+        src = require_ndims(node, require_float(node, required(node, 0, "X")), 2, 5)
         if "size" not in node.attrs:
             raise wrong(node, "attribute size is missing", "it is required")
         size = int_attr(node, "size", 1)

@@ -71,6 +71,8 @@ class Pooling(BaseOperator):
 
 def _global_window(node: NodeInfo, src: Value) -> Window:
     spatial = src.shape[2:]
+    if 0 in spatial:
+        raise unsupported(node, f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")
     ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
     window = Window(spatial, ones, zeros, zeros, ones)
     check_extents(node, window.extents(spatial))

@@ -55,10 +55,8 @@ class OpCase:
     seed: int = 0
 
     def __str__(self) -> str:
-        shapes = [
-            value if isinstance(value, tuple) or value is None else f"const{value.shape}" for value in self.inputs
-        ]
-        return f"{self.op_type}-{self.opset}{shapes}{dict(self.attrs)}"
+        shapes = [f"const{v.shape}" if isinstance(v, (Weights, np.ndarray)) else str(v) for v in self.inputs]
+        return f"{self.op_type}-{self.opset}({', '.join(shapes)}) {dict(self.attrs) or ''}"
 
     @cached_property
     def arrays(self) -> tuple[np.ndarray | None, ...]:
@@ -77,7 +75,7 @@ class OpCase:
     @cached_property
     def model(self) -> onnx.ModelProto:
         """A model of this node alone, its shapes inferred."""
-        names = [f"in_{i}" if array is not None else "" for i, array in enumerate(self.arrays)]
+        names: list[str] = [f"in_{i}" if array is not None else "" for i, array in enumerate(self.arrays)]
         outputs = [f"out_{i}" for i in range(self.n_outputs)]
         node = helper.make_node(self.op_type, names, outputs, name="tested", **self.attrs)
         fed, constants = [], []
@@ -106,7 +104,8 @@ class OpCase:
     @cached_property
     def expected(self) -> np.ndarray:
         """The first output, by ONNX's reference."""
-        return np.asarray(ReferenceEvaluator(self.model).run(None, self.feeds)[0])
+        results: Any = ReferenceEvaluator(self.model).run(None, self.feeds)
+        return np.asarray(results[0])
 
     @cached_property
     def node(self) -> NodeInfo:

@@ -65,7 +65,8 @@ def run_step(
     """One primitive: reads what is packed or was computed before, and leaves its result in ``buffers``."""
     operands = dict(step.operands)
     memories = {}
-    for arg, desc in step.spec.descs:
+    for arg, _ in step.spec.descs:
+        desc = step.spec.memory_desc(arg)
         operand = operands.get(arg, arg)
         if operand in arrays:
             packed = desc.pack(np.asarray(arrays[operand]).astype(dtypes.to_numpy(desc.dtype)))

@@ -55,7 +55,7 @@ def additions(draw: st.DrawFn) -> OpCase:
     return OpCase(draw(st.sampled_from(["Add", "Sub", "Mul", "Div", "Min", "Max", "Sum"])), tuple(inputs), low=0.5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(additions())
 def test_any_broadcast_agrees_with_the_reference(case: OpCase) -> None:
     check_case(case)

@@ -43,7 +43,7 @@ def concats(draw: st.DrawFn) -> OpCase:
     return OpCase("Concat", tuple(inputs), {"axis": axis})
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(concats())
 def test_any_concat_agrees_with_the_reference(case: OpCase) -> None:
     check_case(case)
