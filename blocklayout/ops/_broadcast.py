@@ -40,7 +40,7 @@ def _full_shape(node: NodeInfo, src: Value, dst: Value, *, is_second: bool) -> t
         what = f"{src.name} is computed at run time and has rank {len(src.shape)}"
         raise unsupported(node, what, f"unsqueeze it to the output's rank {len(dst.shape)}")
     n_behind = 0
-    if is_second and node.opset < _FIRST_OPSET_OF_NUMPY_RULES and "axis" in node.attrs:
+    if n_missing and is_second and node.opset < _FIRST_OPSET_OF_NUMPY_RULES and "axis" in node.attrs:
         n_behind = n_missing - int_attr(node, "axis", 0) % max(len(dst.shape), 1)
         if n_behind < 0:
             raise wrong(node, f"attribute axis is {node.attrs['axis']}", f"at most {n_missing} fits {src.name}")
