@@ -4,6 +4,7 @@ The only package that sees protobuf; ``onnx`` is loaded when a model is.
 
 Example:
     >>> import numpy as np
+    >>> from blocklayout.model import Builder, read, simplify
     >>> b = Builder()
     >>> x = b.input("x", (1, 3, 8, 8))
     >>> b.output("y", x.conv(np.ones((4, 3, 1, 1), np.float32)).relu())
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from blocklayout.model.lowering import lower
     from blocklayout.model.onnx_read import InputInfo, OnnxModel
     from blocklayout.model.onnx_write import to_model, write
-    from blocklayout.model.reading import free_extents, open_model, read
     from blocklayout.model.passes import simplify
+    from blocklayout.model.reading import free_extents, open_model, read
 
 __all__ = [
     "BuildValue",

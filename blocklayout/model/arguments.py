@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.errors import ModelError
+from blocklayout.model.infer import attribute_kind
 from blocklayout.model.types import DTYPES, onnx_type_name, to_numpy
 
 if TYPE_CHECKING:
@@ -22,15 +23,13 @@ def attributes_as_specified(op_type: str, attrs: Mapping[str, Any], schema: OpSc
     Raises:
         ModelError: The operator has no such attribute, or it is of another type.
     """
-    from onnx import AttributeProto
-
     converted: dict[str, Any] = {}
     for name, value in attrs.items():
         if value is None:
             continue
         if name not in schema.attributes:
             raise ModelError(_unknown(op_type, name, list(schema.attributes)))
-        kind = AttributeProto.AttributeType.Name(schema.attributes[name].type.value)
+        kind = attribute_kind(schema, name)
         converted[name] = _converted(op_type, name, value, kind)
     return converted
 
@@ -42,7 +41,10 @@ def literal_as_array(literal: Any, what: str, schema: OpSchema, index: int, dtyp
     allows it, else the one the operator asks for.
 
     Args:
-        what: The argument, for the error message.
+        literal: What the caller gave.
+        what: Which argument it is, for the error message.
+        schema: The operator's specification.
+        index: Of the input.
         dtypes: Of the operator's arguments; ``None`` for those that are literals too.
 
     Raises:

@@ -179,7 +179,7 @@ class BuildValue:
         trans_b: bool = False,
         name: str | None = None,
     ) -> BuildValue:
-        """alpha * self @ b + beta * c of matrices."""
+        """The matrix alpha * self @ b + beta * c."""
         transposed = {"transA": 1 if trans_a else None, "transB": 1 if trans_b else None}
         return self._op("Gemm", b, c, name=name, alpha=alpha, beta=beta, **transposed)
 

@@ -170,9 +170,11 @@ class Builder:
         return BuildValue(self, value)
 
     def _constant(self, array: np.ndarray, name: str) -> BuildValue:
-        return self._add(Value(name, array.shape, from_numpy(array.dtype, f"constant {name!r}"), array))
+        dtype = from_numpy(array.dtype, f"constant {name!r}")
+        native = array.astype(array.dtype.newbyteorder("="), copy=False)
+        return self._add(Value(name, array.shape, dtype, native))
 
-    def _check_free(self, name: str, what: str) -> None:
+    def _check_free(self, name: Any, what: str) -> None:
         if not isinstance(name, str) or not name:
             raise ModelError(f"the name of an {what} must be a string that is not empty, not {name!r}")
         if name in self._values:

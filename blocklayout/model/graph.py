@@ -82,7 +82,7 @@ class Graph:
     def replace(self, **changes: Any) -> Graph:
         """A graph that differs in ``changes``, without the values that nothing names any more."""
         graph = replace(self, **changes)
-        named = set(graph._named())
+        named = set(_named(graph))
         return replace(graph, values={name: value for name, value in graph.values.items() if name in named})
 
     def readers(self) -> dict[str, list[Node]]:
@@ -129,19 +129,13 @@ class Graph:
         return self
 
     def _check_names(self) -> None:
-        for name in self._named():
+        for name in _named(self):
             if name not in self.values:
                 raise ModelError(f"graph {self.name!r} names {name!r} but has no such value")
             if self.values[name].name != name:
                 raise ModelError(f"the value under {name!r} calls itself {self.values[name].name!r}")
         _check_unique((node.name for node in self.nodes), "node")
         _check_unique(self.inputs, "input")
-
-    def _named(self) -> Iterator[str]:
-        yield from self.inputs
-        yield from self.outputs
-        for node in self.nodes:
-            yield from filter(None, (*node.inputs, *node.outputs))
 
     def __str__(self) -> str:
         lines = [f"{self.name}, opset {self.opset}"]
@@ -176,6 +170,13 @@ def fresh_name(wanted: str, taken: Container[str]) -> str:
     while f"{wanted}_{n}" in taken:
         n += 1
     return f"{wanted}_{n}"
+
+
+def _named(graph: Graph) -> Iterator[str]:
+    yield from graph.inputs
+    yield from graph.outputs
+    for node in graph.nodes:
+        yield from filter(None, (*node.inputs, *node.outputs))
 
 
 def _check_unique(names: Iterable[str], what: str) -> None:

@@ -65,8 +65,8 @@ def to_proto(node: Node) -> NodeProto:
     proto = helper.make_node(node.op_type, node.inputs, node.outputs, name=node.name, domain=node.domain)
     for name, value in node.attrs.items():
         # an empty list has no type of its own
-        empty = {"attr_type": _attribute_type(node.op_type, name)} if isinstance(value, tuple) and not value else {}
-        proto.attribute.append(helper.make_attribute(name, as_attribute(value), **empty))
+        kind = _attribute_type(node.op_type, name) if isinstance(value, tuple) and not value else None
+        proto.attribute.append(helper.make_attribute(name, as_attribute(value), attr_type=kind))
     return proto
 
 
@@ -93,11 +93,17 @@ def schema_or_none(op_type: str, opset: int) -> OpSchema | None:
         return None
 
 
+def attribute_kind(schema: OpSchema, name: str) -> str:
+    """ONNX's name for the type of an attribute: ``INTS``."""
+    return str(schema.attributes[name].type).rpartition(".")[2]
+
+
 def _attribute_type(op_type: str, name: str) -> int:
     from onnx import AttributeProto, defs
 
-    attribute = defs.get_schema(op_type).attributes.get(name) if defs.has(op_type) else None
-    return int(attribute.type) if attribute else int(AttributeProto.INTS)  # type: ignore[call-overload]
+    schema = defs.get_schema(op_type) if defs.has(op_type) else None
+    kind = attribute_kind(schema, name) if schema is not None and name in schema.attributes else "INTS"
+    return int(AttributeProto.AttributeType.Value(kind))
 
 
 def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -> None:
@@ -110,7 +116,8 @@ def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -
         if onnx_type not in formal.types:
             takes = ", ".join(sorted(formal.types))
             raise ModelError(
-                f"node {node.name!r}: {node.op_type}'s input {formal.name!r} is {value.name!r} of {onnx_type}; it takes {takes}"
+                f"node {node.name!r}: {node.op_type}'s input {formal.name!r} is {value.name!r} of {onnx_type}; "
+                f"it takes {takes}"
             )
         if formal.is_homogeneous and bound.setdefault(formal.type_str, onnx_type) != onnx_type:
             raise ModelError(

@@ -100,7 +100,7 @@ def _file_contents(path: Path) -> bytes:
 
 
 def _from_bytes(contents: bytes, origin: str) -> ModelProto:
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import ModelProto
 
     if not contents:
@@ -108,9 +108,10 @@ def _from_bytes(contents: bytes, origin: str) -> ModelProto:
     if len(contents) > _MAX_PROTO_NBYTES:
         raise ModelError(f"{origin} is over protobuf's 2 GiB; save it with external data")
     try:
-        return ModelProto.FromString(contents)
+        model: ModelProto = ModelProto.FromString(contents)
     except DecodeError as error:
         raise ModelError(f"not an ONNX model: {origin} is damaged, cut short or of another format") from error
+    return model
 
 
 def _convert(proto: ModelProto, directory: Path | None, origin: str) -> OnnxModel:
@@ -189,7 +190,7 @@ def _opset(skeleton: ModelProto, origin: str) -> int:
             f"{origin} is written in operator set {versions[0]}; {OLDEST_OPSET} to {newest} can be read with the "
             "installed onnx package; convert it with onnx.version_converter, or upgrade onnx"
         )
-    return versions[0]
+    return int(versions[0])
 
 
 def _check_domains(skeleton: ModelProto) -> None:

@@ -36,7 +36,7 @@ def to_model(graph: Graph) -> ModelProto:
         raise ModelError(
             f"the weights are {_weights_nbytes(graph)} bytes, too much for one ModelProto; write the model to a path"
         )
-    model = _model(graph, [_inline(value) for value in _constants(graph)])
+    model = _model(graph, [_inline(value, array) for value, array in _constants(graph)])
     _check(model)
     return model
 
@@ -67,11 +67,11 @@ def _write_external(graph: Graph, target: Path) -> None:
     data_path = target.with_name(f"{target.name}.data")
     tensors: list[TensorProto] = []
     offset = 0
-    for value in _constants(graph):
-        tensors.append(_external(value, data_path.name, offset))
-        offset += _padded(_array(value).nbytes)
+    for value, array in _constants(graph):
+        tensors.append(_external(value, array.nbytes, data_path.name, offset))
+        offset += _padded(array.nbytes)
     model = _model(graph, tensors)
-    _replace(data_path, (_padded_bytes(_array(value)) for value in _constants(graph)))
+    _replace(data_path, (_padded_bytes(array) for _, array in _constants(graph)))
     _replace(target, [model.SerializeToString()])
 
 
@@ -99,17 +99,12 @@ def _check(model: ModelProto) -> None:
         raise ModelError(f"the graph is against ONNX's specification: {error}") from error
 
 
-def _constants(graph: Graph) -> Iterator[Value]:
-    return (value for value in graph.values.values() if value.is_constant)
+def _constants(graph: Graph) -> Iterator[tuple[Value, np.ndarray]]:
+    return ((value, value.data) for value in graph.values.values() if value.data is not None)
 
 
 def _weights_nbytes(graph: Graph) -> int:
-    return sum(_array(value).nbytes for value in _constants(graph))
-
-
-def _array(value: Value) -> np.ndarray:
-    assert value.data is not None
-    return value.data
+    return sum(array.nbytes for _, array in _constants(graph))
 
 
 def _value_info(value: Value) -> Any:
@@ -118,22 +113,17 @@ def _value_info(value: Value) -> Any:
     return helper.make_value_info(value.name, type_proto(value.dtype, value.shape))
 
 
-def _little_endian(array: np.ndarray) -> np.ndarray:
-    plain = np.ascontiguousarray(array).reshape(array.shape)
-    return plain.astype(plain.dtype.newbyteorder("<"), copy=False) if plain.dtype.byteorder == ">" else plain
-
-
-def _inline(value: Value) -> TensorProto:
+def _inline(value: Value, array: np.ndarray) -> TensorProto:
     from onnx import TensorProto
 
-    contents = _little_endian(_array(value)).tobytes()
-    return TensorProto(name=value.name, data_type=to_elem_type(value.dtype), dims=value.shape, raw_data=contents)
+    elem_type = to_elem_type(value.dtype)
+    return TensorProto(name=value.name, data_type=elem_type, dims=value.shape, raw_data=array.tobytes())
 
 
-def _external(value: Value, location: str, offset: int) -> TensorProto:
+def _external(value: Value, nbytes: int, location: str, offset: int) -> TensorProto:
     from onnx import StringStringEntryProto, TensorProto
 
-    entries = {"location": location, "offset": str(offset), "length": str(_array(value).nbytes)}
+    entries = {"location": location, "offset": str(offset), "length": str(nbytes)}
     return TensorProto(
         name=value.name,
         data_type=to_elem_type(value.dtype),
@@ -148,7 +138,7 @@ def _padded(nbytes: int) -> int:
 
 
 def _padded_bytes(array: np.ndarray) -> bytes:
-    contents = _little_endian(array).tobytes()
+    contents = array.tobytes()
     return contents + bytes(_padded(len(contents)) - len(contents))
 
 

@@ -141,8 +141,8 @@ def _check_against(info: InputInfo, shape: tuple[int, ...], by_symbol: dict[str,
 def _declared(info: InputInfo, by_symbol: dict[str, tuple[int, str]]) -> tuple[int, ...]:
     if info.extents is None:
         raise InputError(
-            f"the model does not declare the shape of input {info.name!r}; give it with shapes={{{info.name!r}: (1, ...)}} "
-            f"or --shape {info.name}=1x..."
+            f"the model does not declare the shape of input {info.name!r}; give it with "
+            f"shapes={{{info.name!r}: (1, ...)}} or --shape {info.name}=1x..."
         )
     extents: list[int] = []
     for declared in info.extents:

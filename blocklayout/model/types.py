@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from blocklayout import dtypes
 from blocklayout.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -96,10 +97,8 @@ def from_numpy(dtype: DTypeLike, what: str) -> str:
 
 def to_numpy(dtype: str) -> np.dtype:
     """The numpy dtype that holds ``dtype``; bf16 is ``ml_dtypes.bfloat16``."""
-    if dtype == "bf16":
-        import ml_dtypes  # 10 ms, and only bf16 needs it
-
-        return np.dtype(ml_dtypes.bfloat16)
+    if dtype in dtypes.ITEMSIZES:
+        return dtypes.to_numpy(dtype)
     return np.dtype(_NUMPY_NAMES[dtype])
 
 

@@ -10,6 +10,34 @@ from blocklayout.kernels.value import Value
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.passes.rewrite import Draft
 
+_BROADCASTING = frozenset(
+    (
+        "Add",
+        "And",
+        "BitwiseAnd",
+        "BitwiseOr",
+        "BitwiseXor",
+        "Div",
+        "Equal",
+        "Greater",
+        "GreaterOrEqual",
+        "Less",
+        "LessOrEqual",
+        "Max",
+        "Mean",
+        "Min",
+        "Mod",
+        "Mul",
+        "Or",
+        "PRelu",
+        "Pow",
+        "Sub",
+        "Sum",
+        "Where",
+        "Xor",
+    )
+)
+
 
 @dataclass(frozen=True)
 class AlignRanks:
@@ -21,10 +49,7 @@ class AlignRanks:
         op_types: Operators that broadcast their operands against each other.
     """
 
-    op_types: frozenset[str] = frozenset(
-        "Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod "
-        "Mul Or PRelu Pow Sub Sum Where Xor".split()
-    )
+    op_types: frozenset[str] = _BROADCASTING
 
     def __call__(self, graph: Graph) -> Graph:
         draft = Draft(graph)

@@ -84,9 +84,7 @@ def _aligned(node: Node, weights: np.ndarray, scale: np.ndarray) -> np.ndarray:
 
 
 def _weights(draft: Draft, node: Node, index: int = 1) -> np.ndarray:
-    data = draft.values[node.inputs[index]].data
-    assert data is not None
-    return data
+    return draft.contents(node.inputs[index])
 
 
 def _stored(draft: Draft, node: Node, index: int, array: np.ndarray) -> str:

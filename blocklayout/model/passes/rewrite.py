@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from blocklayout.errors import ModelError
 from blocklayout.kernels.value import Value
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.types import from_numpy
@@ -72,6 +73,17 @@ class Draft:
 
     def __init__(self, graph: Graph) -> None:
         self.values = dict(graph.values)
+
+    def contents(self, name: str) -> np.ndarray:
+        """The array of a constant.
+
+        Raises:
+            ModelError: It is no constant.
+        """
+        data = self.values[name].data
+        if data is None:
+            raise ModelError(f"{name!r} is computed at run time; a constant is needed here")
+        return data
 
     def constant(self, wanted_name: str, array: np.ndarray) -> str:
         """Add a constant; gives its name."""
