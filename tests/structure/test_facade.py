@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
+from typing import TYPE_CHECKING
 
 import pytest
 
 import blocklayout
-from tests.structure.tree import PACKAGE, parsed
+from tests.structure.tree import PACKAGE, files, parsed, relative
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LAZY = [path for path in files(PACKAGE, "__init__.py") if "def __getattr__" in path.read_text(encoding="utf-8")]
 
 
-def names_told_to_type_checkers() -> set[str]:
-    tree = parsed(PACKAGE / "__init__.py")
-    block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+def names_told_to_type_checkers(path: Path) -> set[str]:
+    body = parsed(path).body
+    block = next(node for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     told = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     return told | {ast.unparse(node.target) for node in block.body if isinstance(node, ast.AnnAssign)}
 
 
-def test_type_checkers_see_the_same_names() -> None:
-    assert names_told_to_type_checkers() == set(blocklayout.__all__)
+@pytest.mark.parametrize("path", LAZY, ids=relative)
+def test_type_checkers_see_the_same_names(path: Path) -> None:
+    package = importlib.import_module(".".join(path.relative_to(PACKAGE.parent).parent.parts))
+    assert names_told_to_type_checkers(path) == set(package.__all__)
+
+
+@pytest.mark.parametrize("path", LAZY, ids=relative)
+def test_every_name_can_be_fetched(path: Path) -> None:
+    package = importlib.import_module(".".join(path.relative_to(PACKAGE.parent).parent.parts))
+    assert not [name for name in package.__all__ if not hasattr(package, name)]
 
 
 @pytest.mark.parametrize("name", sorted(set(blocklayout.__all__) - {"__version__"}))
