@@ -78,7 +78,7 @@ def test_held_out_images_are_scaled_and_show_every_digit() -> None:
 
 def test_reference_evaluator_reads_a_few_images(model: onnx.ModelProto) -> None:
     images, labels = digits.held_out()
-    probabilities = np.asarray(ReferenceEvaluator(model).run(None, {"image": images[:8]})[0])
+    (probabilities,) = map(np.asarray, ReferenceEvaluator(model).run(None, {"image": images[:8]}))
     np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-5)
     assert n_right(probabilities, labels[:8]) >= 7
 
