@@ -81,8 +81,12 @@ class MemoryDesc(DescFields):
             if layout is not None:
                 raise LayoutError("give a layout or strides, not both")
             layout = Layout(integers("strides", strides))
-        text = layout.text if isinstance(layout, FormatTag) else ""
-        return _make(integers("dims", dims), dtype, layout, text, integers("offset", (offset,))[0])
+        elif not isinstance(layout, str | None):
+            layout = _checked(layout)
+        if not isinstance(dtype, str):
+            raise LayoutError(f"dtype must be a name, such as 'f32', not {dtype!r}")
+        spelling = layout.given if isinstance(layout, FormatTag) else ""
+        return _make(integers("dims", dims), dtype, layout, spelling, integers("offset", (offset,))[0])
 
     @classmethod
     def from_array(cls, array: NDArray[Any]) -> MemoryDesc:
@@ -335,13 +339,23 @@ def _make(
     return build(placement, dtype, tag)
 
 
+def _checked(layout: FormatTag | Layout) -> FormatTag | Layout:
+    if isinstance(layout, FormatTag):
+        return layout
+    if not isinstance(layout, Layout):
+        raise LayoutError(f"a layout is a format tag, a FormatTag or a Layout, not {layout!r}")
+    return Layout(
+        integers("strides", layout.strides),
+        integers("inner_blks", layout.inner_blks),
+        integers("inner_idxs", layout.inner_idxs),
+    )
+
+
 def _as_tag(layout: str | FormatTag | None, ndims: int) -> FormatTag:
     if layout is None:
         return FormatTag.parse(LETTERS[:ndims])
     if isinstance(layout, FormatTag):
         return layout
-    if not isinstance(layout, str):
-        raise LayoutError(f"a layout is a format tag, a FormatTag or a Layout, not {layout!r}")
     return ordering.named_format(layout, ndims) or FormatTag.parse(layout)
 
 

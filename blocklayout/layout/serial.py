@@ -67,11 +67,12 @@ def from_dict(data: Mapping[str, Any]) -> MemoryDesc:
 
 
 def _check_padding(desc: MemoryDesc, padded_dims: tuple[int, ...]) -> None:
+    whole = desc.padded_dims
     fits = len(padded_dims) == desc.ndims and all(
-        low <= extent for low, extent in zip(desc.dims, padded_dims, strict=True)
+        low <= extent <= high for low, extent, high in zip(desc.dims, padded_dims, whole, strict=True)
     )
     if not fits:
-        raise LayoutError(f"padded_dims {padded_dims} must be at least dims {desc.dims}")
+        raise LayoutError(f"padded_dims {padded_dims} must lie between dims {desc.dims} and whole blocks {whole}")
 
 
 def as_source(desc: MemoryDesc) -> str:
