@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.attr import PostOp as PostOp
     from blocklayout.dnnl.attr import Prelu as Prelu
     from blocklayout.dnnl.attr import Sum as Sum
+    from blocklayout.dnnl.execution import Execution as Execution
     from blocklayout.dnnl.handles import live_handles as live_handles
     from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names
     from blocklayout.dnnl.library import has_bf16 as has_bf16
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.library import version as version
     from blocklayout.dnnl.memory import Memory as Memory
     from blocklayout.dnnl.memory import aligned_empty as aligned_empty
+    from blocklayout.dnnl.primitive import Primitive as Primitive
+    from blocklayout.dnnl.primitive_desc import Resolved as Resolved
+    from blocklayout.dnnl.resolution import implementations as implementations
+    from blocklayout.dnnl.resolution import resolve as resolve
     from blocklayout.dnnl.spec import Spec as Spec
     from blocklayout.dnnl.spec import kinds as kinds
     from blocklayout.dnnl.specs.batch_normalization import batch_normalization as batch_normalization
@@ -50,13 +55,18 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.threads import default_threads as default_threads
     from blocklayout.dnnl.threads import release_pool as release_pool
     from blocklayout.dnnl.threads import run_parallel as run_parallel
+    from blocklayout.layout import MemoryDesc as MemoryDesc
 
 _NAMES_BY_HOME = {
-    "any_desc": ("AnyDesc", "Desc"),
+    "any_desc": ("AnyDesc", "Desc", "MemoryDesc"),
     "attr": ("Attr", "Binary", "DepthwiseConv", "Eltwise", "PostOp", "Prelu", "Sum"),
+    "execution": ("Execution",),
     "handles": ("live_handles",),
     "library": ("fmt_tag_names", "has_bf16", "isa", "version"),
     "memory": ("Memory", "aligned_empty"),
+    "primitive": ("Primitive",),
+    "primitive_desc": ("Resolved",),
+    "resolution": ("implementations", "resolve"),
     "spec": ("Spec", "kinds"),
     "specs.batch_normalization": ("batch_normalization",),
     "specs.binary": ("binary",),

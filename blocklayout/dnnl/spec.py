@@ -107,14 +107,14 @@ class Spec:
         return self._descs_by_name[name]
 
     def memory_desc(self, name: str) -> MemoryDesc:
-        """The descriptor of an argument whose layout is settled.
+        """The descriptor of an argument that has a layout.
 
         Raises:
-            InvalidArgumentsError: There is no such argument, or its layout is left to the primitive.
+            InvalidArgumentsError: There is no such argument, or its layout is still left to the primitive.
         """
         desc = self.desc(name)
         if not isinstance(desc, MemoryDesc):
-            message = f"{self.kind}: the layout of {name!r} is left to the primitive; resolve the Spec first"
+            message = f"{self.kind}: {name} has no layout yet; resolve the Spec first"
             raise InvalidArgumentsError(message, INVALID_ARGUMENTS)
         return desc
 
@@ -149,7 +149,10 @@ class Spec:
         Raises:
             InvalidArgumentsError: The message names the argument, the rule and what would be right.
         """
+        from blocklayout.dnnl.specs._attributes import check_attributes
+
         kind_rules(self.kind).validate(self)
+        check_attributes(self)
         return self
 
     def multiply_adds(self, *, padded: bool = False) -> int:

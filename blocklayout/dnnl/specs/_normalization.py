@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from blocklayout.dnnl.spec import Spec
 
-FLAGS = ("use_global_stats", "use_scale", "use_shift", "fuse_norm_relu", "fuse_norm_add_relu")
+FLAGS = ("use_global_stats", "use_scale", "use_shift", "fuse_norm_relu")
 
 
 def flag_names(kind: str, flags: str | Iterable[str]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst", "workspace", "src_1")
+ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst", "workspace")
 
 
 def batch_normalization(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.spec import Spec
 
 ARGUMENTS = ("dst",)
+MANY_SOURCES = True
 
 
 def concat(

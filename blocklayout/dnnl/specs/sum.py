@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.spec import Spec
 
 ARGUMENTS = ("dst",)
+MANY_SOURCES = True
 
 
 def sum(  # noqa: A001 - oneDNN's name for it

@@ -1,0 +1,117 @@
+"""The arguments a primitive executes with: their numbers, which of them it writes, and those of its attributes."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl import enums
+from blocklayout.dnnl.attr import Binary, DepthwiseConv, Prelu
+from blocklayout.dnnl.spec import kind_rules
+from blocklayout.layout import MemoryDesc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.spec import Spec
+
+_POST_OP = re.compile(r"post_op_(\d+)_(src_1|weights|bias)")
+_SOURCE = re.compile(r"src_(\d+)")
+_MANY_SOURCES = "MANY_SOURCES"
+
+
+def number(spec: Spec, name: str) -> int:
+    """The number of an execution argument.
+
+    Raises:
+        InvalidArgumentsError: There is no such argument.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> spec = dnnl.sum([dnnl.MemoryDesc((2, 3))] * 3, n_threads=1)
+        >>> number(spec, "dst"), number(spec, "src_2"), number(spec, "scale_dst")
+        (17, 1026, 4113)
+    """
+    for prefix, base in (("scale_", "attr_scales"), ("zero_point_", "attr_zero_points")):
+        if name.startswith(prefix):
+            return enums.argument(base) | number(spec, name.removeprefix(prefix))
+    if post_op := _POST_OP.fullmatch(name):
+        return _of_post_op(spec, int(post_op[1]), post_op[2])
+    source = _SOURCE.fullmatch(name)
+    if source and hasattr(kind_rules(spec.kind), _MANY_SOURCES):
+        return enums.argument("multiple_src") + int(source[1])
+    return enums.argument(name)
+
+
+def _of_post_op(spec: Spec, index: int, name: str) -> int:
+    if index < len(spec.attr.post_ops) and isinstance(spec.attr.post_ops[index], DepthwiseConv):
+        return enums.argument("attr_post_op_dw") | enums.argument(name)
+    return enums.argument("attr_multiple_post_op_base") * (index + 1) | enums.argument(name)
+
+
+def queried(spec: Spec) -> Iterator[str]:
+    """Names of the arguments whose descriptors a primitive descriptor may be asked for."""
+    rules = kind_rules(spec.kind)
+    if hasattr(rules, _MANY_SOURCES):
+        yield from (name for name, _ in spec.descs if _SOURCE.fullmatch(name))
+    is_backward = spec.prop_kind.startswith("backward")
+    yield from (name for name in rules.ARGUMENTS if is_backward or not name.startswith("diff_"))
+    for index, post_op in enumerate(spec.attr.post_ops):
+        if isinstance(post_op, Binary):
+            yield f"post_op_{index}_src_1"
+        elif isinstance(post_op, DepthwiseConv):
+            yield f"post_op_{index}_weights"
+            yield f"post_op_{index}_bias"
+
+
+def of_attributes(spec: Spec, descs: dict[str, Desc]) -> Iterator[tuple[str, MemoryDesc]]:
+    """Arguments of the attributes that a primitive descriptor is silent about: scales, zero points, slopes.
+
+    Args:
+        spec: Whose attributes.
+        descs: Its other arguments.
+    """
+    for name, mask in spec.attr.scales:
+        yield f"scale_{name}", MemoryDesc((_masked(descs[name], mask),), "f32")
+    for name, mask in spec.attr.zero_points:
+        yield f"zero_point_{name}", MemoryDesc((_masked(descs[name], mask),), "s32")
+    for index, post_op in enumerate(spec.attr.post_ops):
+        if isinstance(post_op, Prelu):
+            yield f"post_op_{index}_weights", _slopes(descs["dst"], post_op.mask)
+
+
+def _masked(desc: Desc, mask: int) -> int:
+    return math.prod(extent for dim, extent in enumerate(desc.dims) if mask >> dim & 1)
+
+
+def _slopes(dst: Desc, mask: int) -> MemoryDesc:
+    """One for each index where the mask has a bit; channels innermost, as the library reads them."""
+    dims = tuple(extent if mask >> dim & 1 else 1 for dim, extent in enumerate(dst.dims))
+    letters = "abcdefghijkl"[: len(dims)]
+    return MemoryDesc(dims, "f32", letters if len(dims) < 3 else f"a{letters[2:]}b")
+
+
+def results(spec: Spec) -> tuple[str, ...]:
+    """Names of the arguments that executing it writes.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> results(dnnl.softmax(dnnl.MemoryDesc((2, 3)), n_threads=1))
+        ('dst',)
+    """
+    if spec.prop_kind == "backward_data":
+        return ("diff_src",)
+    if spec.prop_kind == "backward_weights":
+        return tuple(name for name in ("diff_weights", "diff_bias") if spec.has(name))
+    statistics = ("mean", "variance") if _computes_statistics(spec) else ()
+    return tuple(name for name in ("dst", *statistics, "workspace") if spec.has(name))
+
+
+def _computes_statistics(spec: Spec) -> bool:
+    return spec.prop_kind == "forward_training" and not any("use_global_stats" in flags for flags in _flags(spec))
+
+
+def _flags(spec: Spec) -> Iterator[tuple[str, ...]]:
+    yield from (value for name, value in spec.params if name == "flags")

@@ -1,0 +1,23 @@
+"""Primitive descriptors of layer normalisation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl.create._call import Call
+    from blocklayout.dnnl.handles import Handle
+
+
+def create(call: Call) -> Handle:
+    """The primitive descriptor of a layer normalisation; without statistics it orders them as the source."""
+    return call.create(
+        "dnnl_layer_normalization_forward_primitive_desc_create",
+        call.c_prop_kind,
+        call.c_desc("src"),
+        call.c_desc("dst"),
+        call.c_desc("mean"),
+        call.spec.param("epsilon"),
+        call.c_flags,
+        call.c_attr,
+    )

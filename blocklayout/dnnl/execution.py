@@ -1,0 +1,90 @@
+"""Execution: a primitive with its arguments, ready to run again and again."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.dnnl import arguments, library, status
+from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.engine import cpu_stream
+from blocklayout.dnnl.memory import Memory
+from blocklayout.errors import InvalidArgumentsError
+from blocklayout.layout import MemoryDesc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from blocklayout.dnnl.handles import Handle
+    from blocklayout.dnnl.spec import Spec
+
+
+class Execution:
+    """A primitive bound to its memories, which it keeps alive; they may be put to other buffers between runs.
+
+    Attributes:
+        memories: By argument, the scratchpad included.
+    """
+
+    __slots__ = ("_call", "_primitive", "_spec", "memories")
+
+    def __init__(self, primitive: Handle, spec: Spec, memories: Mapping[str, Memory]) -> None:
+        self._primitive = primitive
+        self._spec = spec
+        self.memories = dict(memories)
+        c_args = ffi.new("dnnl_exec_arg_t[]", len(memories))
+        for c_arg, (name, memory) in zip(c_args, self.memories.items(), strict=True):
+            c_arg.arg = arguments.number(spec, name)
+            c_arg.memory = memory.c
+        execute = library.load().dnnl_primitive_execute
+        self._call: Any = partial(execute, primitive.c, cpu_stream().c, len(memories), c_args)
+
+    def run(self) -> None:
+        """Execute once, and return when the result is there.
+
+        Parallel regions are as wide as the caller made them: call it inside of ``run_parallel``.
+
+        Raises:
+            DnnlError: The library refused.
+        """
+        c_status = self._call()
+        if c_status:
+            raise status.error(c_status, "dnnl_primitive_execute", self._spec)
+
+
+def check_memories(spec: Spec, scratchpad_nbytes: int, memories: Mapping[str, Memory]) -> None:
+    """Refuse missing and unknown arguments, and memories of other descriptors.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument and the descriptor it takes.
+    """
+    wanted = dict(spec.descs)
+    for name, desc in wanted.items():
+        if name not in memories:
+            raise InvalidArgumentsError(f"{spec.kind}: {name} is missing; give a Memory of {desc}")
+    for name, memory in memories.items():
+        if name == "scratchpad":
+            _check_scratchpad(spec, scratchpad_nbytes, memory)
+        elif name not in wanted:
+            raise InvalidArgumentsError(f"{spec.kind}: no argument {name!r}; it takes {', '.join(wanted)}")
+        else:
+            _check_memory(spec, name, memory)
+
+
+def _check_memory(spec: Spec, name: str, memory: Memory) -> None:
+    desc = spec.memory_desc(name)
+    if memory.desc is desc or memory.desc == desc:
+        return
+    if memory.desc.dtype == desc.dtype and memory.desc.dims == desc.dims and memory.desc.physically_equal(desc):
+        return
+    raise InvalidArgumentsError(f"{spec.kind}: {name} is a Memory of {memory.desc}; it takes {desc}: reorder it first")
+
+
+def _check_scratchpad(spec: Spec, nbytes: int, memory: Memory) -> None:
+    if memory.nbytes < nbytes:
+        raise InvalidArgumentsError(f"{spec.kind}: scratchpad has {memory.nbytes} bytes; it takes at least {nbytes}")
+
+
+def scratchpad_desc(nbytes: int) -> MemoryDesc:
+    """Bytes without meaning."""
+    return MemoryDesc((nbytes,), "u8")

@@ -1,0 +1,153 @@
+"""Primitive descriptors: made from Specs, walked from implementation to implementation, and read back."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.dnnl import arguments, c_desc, enums, library, status
+from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.attr import Binary
+from blocklayout.dnnl.create._call import Call
+from blocklayout.errors import DnnlError, UnsupportedError
+from blocklayout.layout import MemoryDesc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.attr import Attr
+    from blocklayout.dnnl.handles import Handle
+    from blocklayout.dnnl.spec import Spec
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A Spec whose implementation and layouts are settled.
+
+    Attributes:
+        spec: Lists every execution argument but the scratchpad.
+        scratchpad_nbytes: Bytes it needs while it runs.
+    """
+
+    spec: Spec
+    scratchpad_nbytes: int
+
+
+@cache
+def _creator(kind: str) -> ModuleType:
+    return importlib.import_module(f"blocklayout.dnnl.create.{kind}")
+
+
+def create_pd(spec: Spec) -> Handle:
+    """The first primitive descriptor for a Spec, whatever implementation it names.
+
+    Raises:
+        UnimplementedError: oneDNN offers none.
+        DnnlError: It refused the call.
+    """
+    pd: Handle = _creator(spec.kind).create(Call(spec))
+    return pd
+
+
+def walk(pd: Handle, spec: Spec, impl: str = "") -> Iterator[Resolved]:
+    """Each implementation from the present one on; ``pd`` is the one that was given last.
+
+    Implementations whose descriptors only the library could read are passed over.
+
+    Args:
+        pd: The first; it moves on.
+        spec: What it was made from.
+        impl: Pass over implementations of other names.
+
+    Raises:
+        DnnlError: An implementation changed a layout it was given.
+    """
+    while True:
+        if not impl or impl == impl_name(pd, spec):
+            with contextlib.suppress(UnsupportedError):
+                yield describe(pd, spec)
+        if not _next_impl(pd, spec):
+            return
+
+
+def _next_impl(pd: Handle, spec: Spec) -> bool:
+    c_status = library.load().dnnl_primitive_desc_next_impl(pd.c)
+    if c_status == status.LAST_IMPL_REACHED:
+        return False
+    status.check(c_status, "dnnl_primitive_desc_next_impl", spec)
+    return True
+
+
+def describe(pd: Handle, spec: Spec) -> Resolved:
+    """What a primitive descriptor settled on.
+
+    Raises:
+        UnsupportedError: A layout that only the library knows.
+        DnnlError: It changed a layout it was given.
+    """
+    descs: dict[str, Desc] = {}
+    for name in arguments.queried(spec):
+        found = _query_desc(pd, spec, name)
+        if found is not None:
+            descs[name] = found
+    descs |= arguments.of_attributes(spec, descs)
+    resolved = spec.replace(descs=tuple(descs.items()), attr=_settled(spec.attr, descs), impl=impl_name(pd, spec))
+    return Resolved(resolved, _scratchpad_nbytes(pd))
+
+
+def _query_desc(pd: Handle, spec: Spec, name: str) -> MemoryDesc | None:
+    c_library: Any = library.load()
+    c_found = c_library.dnnl_primitive_desc_query_md(pd.c, _EXEC_ARG, arguments.number(spec, name))
+    if not c_found:
+        return None
+    given = spec.desc(name) if spec.has(name) else None
+    if isinstance(given, MemoryDesc) and c_library.dnnl_memory_desc_equal(c_found, c_desc.to_c(given).c):
+        return given  # it names the layout as its owner does, and may have an offset
+    found = c_desc.from_c(c_found)  # borrowed from pd, and read at once
+    if not isinstance(found, MemoryDesc):
+        return None
+    if isinstance(given, MemoryDesc) and given.dims == found.dims:
+        return _as_given(spec, name, given, found)
+    return found.in_role("weights" if "weights" in name else "src")
+
+
+def _as_given(spec: Spec, name: str, given: MemoryDesc, found: MemoryDesc) -> MemoryDesc:
+    """The caller's own descriptor, which names the layout as they do, if it is what the library understood."""
+    placed = given if given.offset0 == 0 else MemoryDesc(given.dims, given.dtype, given.layout)
+    if placed == found or placed.physically_equal(found):
+        return given
+    raise DnnlError(f"{spec}: {name} was given as {given} and came back as {found}")
+
+
+def _settled(attr: Attr, descs: dict[str, Desc]) -> Attr:
+    """With the layouts of binary post-ops' operands."""
+    if not any(isinstance(post_op, Binary) for post_op in attr.post_ops):
+        return attr
+    post_ops = tuple(
+        replace(post_op, src1=descs[f"post_op_{index}_src_1"]) if isinstance(post_op, Binary) else post_op
+        for index, post_op in enumerate(attr.post_ops)
+    )
+    return replace(attr, post_ops=post_ops)
+
+
+def impl_name(pd: Handle, spec: Spec) -> str:
+    """Name of the present implementation, such as ``brgconv:avx512_core``."""
+    c_name = ffi.new("const char **")
+    status.call("dnnl_primitive_desc_query", pd.c, _IMPL_INFO, 0, c_name, subject=spec)
+    return str(ffi.string(c_name[0]).decode())
+
+
+def _scratchpad_nbytes(pd: Handle) -> int:
+    c_library: Any = library.load()
+    c_found = c_library.dnnl_primitive_desc_query_md(pd.c, _SCRATCHPAD, 0)
+    return int(c_library.dnnl_memory_desc_get_size(c_found)) if c_found else 0
+
+
+_EXEC_ARG = enums.value("query", "exec_arg_md")
+_SCRATCHPAD = enums.value("query", "scratchpad_md")
+_IMPL_INFO = enums.value("query", "impl_info_str")

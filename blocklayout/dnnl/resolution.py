@@ -1,0 +1,92 @@
+"""Resolving: asking oneDNN which implementation, layouts and scratchpad a Spec gets."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.primitive_desc import Resolved, create_pd, walk
+from blocklayout.dnnl.threads import run_parallel
+from blocklayout.errors import DnnlError, UnimplementedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from blocklayout.dnnl.handles import Handle
+    from blocklayout.dnnl.spec import Spec
+
+_MAX_CACHED = 8192
+_UNIMPLEMENTED = 3
+
+
+def resolve(spec: Spec) -> Resolved:
+    """The Spec with everything settled: implementation, every descriptor, and its scratchpad's size.
+
+    Answers are kept, so asking again is free. A Spec that names an implementation gets that one,
+    and a resolved one exactly what it says.
+
+    Raises:
+        UnimplementedError: oneDNN offers nothing for it on this CPU, or not the implementation it names.
+        DnnlError: The implementation it names now has other descriptors.
+        InvalidArgumentsError: It contradicts the rules of its kind.
+        UnsupportedError: oneDNN cannot express one of its descriptors.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> plain = dnnl.MemoryDesc((2, 17, 4, 4))
+        >>> resolved = resolve(dnnl.eltwise(plain, algorithm="relu", n_threads=1))
+        >>> resolved.spec.is_resolved, resolved.spec.desc("dst") == plain
+        (True, True)
+    """
+    outcome = _ask(spec)
+    if isinstance(outcome, Resolved):
+        return outcome
+    raise UnimplementedError(outcome, _UNIMPLEMENTED)
+
+
+def implementations(spec: Spec) -> Iterator[Resolved]:
+    """Every implementation oneDNN offers, its own favourite first; whatever the Spec names.
+
+    Raises:
+        UnimplementedError: There is none on this CPU.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> spec = dnnl.eltwise(dnnl.MemoryDesc((2, 17)), algorithm="relu", n_threads=1)
+        >>> any(resolved.spec.impl.startswith("ref") for resolved in implementations(spec))
+        True
+    """
+    spec.validate()
+    found = run_parallel(lambda: list(walk(create_pd(spec), spec)), spec.n_threads)
+    yield from found
+
+
+def open_pd(spec: Spec) -> tuple[Handle, Resolved]:
+    """The primitive descriptor of a Spec, at the implementation it names if it names one, and what it settled on.
+
+    To be called where parallel regions are as wide as the Spec says.
+
+    Raises:
+        UnimplementedError: oneDNN offers nothing, or not the implementation it names.
+        DnnlError: That implementation now has other descriptors.
+    """
+    pd = create_pd(spec)
+    other: Resolved | None = None
+    for resolved in walk(pd, spec, spec.impl):
+        if not spec.is_resolved or spec == resolved.spec:
+            return pd, resolved
+        other = resolved
+    if other is not None:
+        raise DnnlError(f"{spec}: this library's {spec.impl} has other descriptors: {other.spec}")
+    offered = ", ".join(resolved.spec.impl for resolved in walk(create_pd(spec), spec))
+    wanted = spec.impl or "with layouts that a descriptor can express"
+    raise UnimplementedError(f"{spec}: no implementation {wanted} here; oneDNN offers {offered}", _UNIMPLEMENTED)
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _ask(spec: Spec) -> Resolved | str:
+    spec.validate()
+    try:
+        return run_parallel(lambda: open_pd(spec)[1], spec.n_threads)
+    except UnimplementedError as error:
+        return str(error)
