@@ -7,16 +7,16 @@ An offset does not travel at all: Memory adds it to the address, because most im
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
-from math import prod
+from functools import lru_cache
 from typing import Any
 
 from blocklayout.dnnl import enums, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.handles import Handle, create
+from blocklayout.dnnl.tag_search import find_corner
 from blocklayout.errors import UnsupportedError
-from blocklayout.layout import FormatTag, Layout, MemoryDesc
+from blocklayout.layout import Layout, MemoryDesc
 
 _MAX_CACHED = 4096
 _TAG_ANY = 1
@@ -31,7 +31,7 @@ def to_c(desc: Desc) -> Handle:
     """
     if isinstance(desc, AnyDesc):
         return _any_to_c(desc)
-    return _layout_to_c(desc.dims, desc.dtype, desc.layout, desc.padded_dims)
+    return _layout_to_c(desc.dims, desc.padded_dims, desc.dtype, desc.layout)
 
 
 def clear_cache() -> None:
@@ -46,20 +46,12 @@ def _any_to_c(desc: AnyDesc) -> Handle:
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _layout_to_c(dims: tuple[int, ...], dtype: str, layout: Layout, padded_dims: tuple[int, ...]) -> Handle:
+def _layout_to_c(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout) -> Handle:
     if not layout.inner_blks:
         return _from_strides(dims, dtype, layout.strides)
-    candidates = _tags_by_blocks().get((len(dims), layout.inner_blks, layout.inner_idxs), ())
-    if not candidates:
-        raise UnsupportedError(
-            f"oneDNN has no format tag of {len(dims)} dimensions with inner blocks of {layout.inner_blks} elements "
-            f"along dimensions {layout.inner_idxs}"
-        )
-    if padded_dims == _padded(dims, layout.blocks):
-        for tag, number in candidates:
-            if _same_steps(dims, layout, MemoryDesc(dims, dtype, tag).strides):
-                return _from_tag(dims, dtype, number)
-    return _from_parent(dims, dtype, layout, candidates)
+    corner = find_corner(dims, padded_dims, layout)
+    parent = _from_tag(corner.dims, dtype, corner.tag)
+    return parent if corner.dims == dims else _from_parent(parent, dims, dtype)
 
 
 def _from_tag(dims: tuple[int, ...], dtype: str, number: int) -> Handle:
@@ -76,70 +68,11 @@ def _from_strides(dims: tuple[int, ...], dtype: str, strides: tuple[int, ...]) -
     return create("memory_desc", function, len(dims), c_dims(dims), c_dtype, c_dims(strides), subject=subject)
 
 
-def _from_parent(
-    dims: tuple[int, ...], dtype: str, layout: Layout, candidates: tuple[tuple[FormatTag, int], ...]
-) -> Handle:
-    for tag, number in candidates:
-        parent_dims = _parent_dims(dims, layout, tag)
-        if parent_dims is None:
-            continue
-        parent = _from_tag(parent_dims, dtype, number)
-        c_offsets = c_dims((0,) * len(dims))
-        subject = f"{dtype} {dims} as a part of {parent_dims} {tag}"
-        function = "dnnl_memory_desc_create_submemory"
-        return create("memory_desc", function, parent.c, c_dims(dims), c_offsets, subject=subject)
-    raise UnsupportedError(
-        f"oneDNN can describe {dtype} {dims} with strides {layout.strides} and inner blocks {layout.inner_blks} "
-        f"neither by a format tag nor as a part of a tensor that has one; copy it into a dense layout first"
-    )
-
-
-def _parent_dims(dims: tuple[int, ...], layout: Layout, tag: FormatTag) -> tuple[int, ...] | None:
-    """Extents of the dense tensor of which ``layout`` is the corner at 0; None if there is none."""
-    blocks = layout.blocks
-    n_outer = [-(-extent // block) for extent, block in zip(dims, blocks, strict=True)]
-    parent = list(dims)
-    step = prod(layout.inner_blks)  # what the dimensions seen so far span, the last one counted as one block
-    last = tag.order[-1]
-    for dim in reversed(tag.order):
-        if n_outer[dim] == 1:
-            continue
-        n_last, rest = divmod(layout.strides[dim], step)
-        least = 1 if dim == last else n_outer[last]
-        if rest or n_last < least:
-            return None
-        if n_last > least:
-            if dim == last or dims[last] % blocks[last]:
-                return None  # nothing steps inside of a block, and a part that ends inside one ends its parent
-            parent[last] = n_last * blocks[last]
-        step = layout.strides[dim]
-        last = dim
-    return tuple(parent)
-
-
-def _same_steps(dims: tuple[int, ...], layout: Layout, strides: tuple[int, ...]) -> bool:
-    """Whether ``strides`` lead everywhere ``layout`` does: where there is one outer block, none is taken."""
-    steps = zip(dims, layout.blocks, layout.strides, strides, strict=True)
-    return 0 in dims or all(extent <= block or mine == other for extent, block, mine, other in steps)
-
-
-def _padded(dims: tuple[int, ...], blocks: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(-(-extent // block) * block for extent, block in zip(dims, blocks, strict=True))
-
-
-_Blocks = tuple[int, tuple[int, ...], tuple[int, ...]]
-
-
-@cache
-def _tags_by_blocks() -> dict[_Blocks, tuple[tuple[FormatTag, int], ...]]:
-    """The library's blocked tags with their values, by rank and inner blocks."""
-    found: dict[_Blocks, list[tuple[FormatTag, int]]] = {}
-    for number, name in enumerate(library.fmt_tag_names()):
-        if number <= _TAG_ANY or name.islower():
-            continue
-        tag = FormatTag.parse(name)
-        found.setdefault((tag.ndims, tag.inner_blks, tag.inner_idxs), []).append((tag, number))
-    return {blocks: tuple(tags) for blocks, tags in found.items()}
+def _from_parent(parent: Handle, dims: tuple[int, ...], dtype: str) -> Handle:
+    c_offsets = c_dims((0,) * len(dims))
+    subject = f"{dtype} {dims} as a part of a larger tensor"
+    function = "dnnl_memory_desc_create_submemory"
+    return create("memory_desc", function, parent.c, c_dims(dims), c_offsets, subject=subject)
 
 
 def c_dims(values: tuple[int, ...]) -> Any:
@@ -176,7 +109,8 @@ def _blocked_from_c(c_desc: Any, dims: tuple[int, ...], dtype: str) -> MemoryDes
         inner_idxs=_query_dims(c_desc, "inner_idxs", n_blks),
     )
     offset = _query_int(c_desc, "submemory_offset_s64", "dnnl_dim_t *")
-    desc = MemoryDesc(dims, dtype, layout, offset=offset)
+    padded_dims = _query_dims(c_desc, "padded_dims", len(dims))
+    desc = _place(dims, padded_dims, dtype, layout, offset)
     c_nbytes = library.load().dnnl_memory_desc_get_size(c_desc)
     if offset == 0 and c_nbytes != desc.nbytes:
         raise UnsupportedError(
@@ -184,6 +118,14 @@ def _blocked_from_c(c_desc: Any, dims: tuple[int, ...], dtype: str) -> MemoryDes
             f"compensation for 8-bit arithmetic there, which a descriptor cannot express"
         )
     return desc
+
+
+def _place(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout, offset: int) -> MemoryDesc:
+    """A part that ends inside a block has no padding there, so it is cut out of whole blocks."""
+    ends = zip(dims, padded_dims, layout.blocks, strict=True)
+    whole_dims = tuple(block if padded % block else extent for extent, padded, block in ends)
+    whole = MemoryDesc(whole_dims, dtype, layout, offset=offset)
+    return whole if whole_dims == dims else whole.submemory(dims, (0,) * len(dims))
 
 
 def _query_int(c_desc: Any, what: str, c_type: str) -> int:

@@ -94,7 +94,7 @@ def _check_version(c_library: Any, path: Path) -> None:
     needed = f"set {VARIABLE} to a oneDNN 3.x whose CPU runtime is OpenMP or sequential, or unset it"
     try:
         c_version = c_library.dnnl_version()
-    except AttributeError:
+    except ffi.error:
         raise UnsupportedError(f"{path} is not oneDNN: it has no dnnl_version; {needed}") from None
     if c_version.major != _MAJOR:
         found = f"{c_version.major}.{c_version.minor}.{c_version.patch}"

@@ -92,16 +92,17 @@ class Memory:
         """Put the descriptor to another buffer; the old one is let go.
 
         Args:
-            buffer: Any array with at least ``nbytes`` bytes from its first element on; its own type and
-                shape do not matter.
+            buffer: Any array whose bytes, from its first element on, reach as far as the descriptor does; its
+                own type and shape do not matter.
 
         Raises:
             InvalidArgumentsError: The buffer is too small.
         """
         available = _reach_nbytes(buffer)
-        if available < self.desc.nbytes:
+        needed = (self.desc.placement.last_address() + 1) * self.desc.itemsize  # nbytes counts a last hole too
+        if available < needed:
             raise InvalidArgumentsError(
-                f"buffer holds {available} bytes from its first element on, and {self.desc} needs {self.desc.nbytes}"
+                f"buffer holds {available} bytes from its first element on, and {self.desc} needs {needed}"
             )
         self.rebind_pointer(buffer.__array_interface__["data"][0], buffer)
 
@@ -109,7 +110,7 @@ class Memory:
         """Put the descriptor to an address: nothing is checked.
 
         Args:
-            address: Where the descriptor's buffer begins, its offset not included; ``nbytes`` bytes must follow.
+            address: Where the descriptor's buffer begins, its offset not included.
             owner: What keeps those bytes alive; kept until the next binding.
         """
         place = address + self.desc.offset0 * self.desc.itemsize

@@ -158,7 +158,7 @@ def _hand_back() -> bool:
 def _pause(openmp: Any) -> bool:
     try:
         return bool(openmp.omp_pause_resource_all(_PAUSE_SOFT) == 0)
-    except AttributeError:  # libgomp before GCC 9
+    except ffi.error:  # libgomp before GCC 9
         return False
 
 

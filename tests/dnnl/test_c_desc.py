@@ -1,0 +1,153 @@
+"""Descriptors survive the way to C and back, and mean there what they mean here."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blocklayout.dnnl import AnyDesc, c_desc, engine, enums, library, live_handles
+from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.handles import create
+from blocklayout.errors import UnsupportedError
+from blocklayout.layout import FormatTag, Layout, MemoryDesc
+
+EXTENTS = st.sampled_from((1, 2, 3, 5, 8, 16, 17, 32))
+
+
+def there_and_back(desc: MemoryDesc) -> MemoryDesc:
+    found = c_desc.from_c(c_desc.to_c(desc).c)
+    assert isinstance(found, MemoryDesc)
+    return found
+
+
+@st.composite
+def tagged(draw: st.DrawFn, *, blocked: bool = False) -> MemoryDesc:
+    names = [name for name in library.fmt_tag_names()[2:] if not (blocked and name.islower())]
+    tag = FormatTag.parse(draw(st.sampled_from(names)))
+    dims = draw(st.tuples(*[EXTENTS if tag.ndims <= 6 else st.sampled_from((1, 2, 3))] * tag.ndims))
+    return MemoryDesc(dims, draw(st.sampled_from(("f32", "bf16", "s8"))), tag)
+
+
+@st.composite
+def parts(draw: st.DrawFn) -> MemoryDesc:
+    """Boxes that start at block borders and end at one, at the far end, or inside their only block."""
+    whole = draw(tagged(blocked=True))
+    dims, offsets = [], []
+    for extent, block in zip(whole.dims, whole.layout.blocks, strict=True):
+        offset = draw(st.integers(0, (extent - 1) // block)) * block
+        n_blocks = draw(st.integers(1, -(-(extent - offset) // block)))
+        inside_one_block = draw(st.integers(1, block))
+        length = draw(st.sampled_from((n_blocks * block, inside_one_block)))
+        dims.append(min(length, extent - offset))
+        offsets.append(offset)
+    return whole.submemory(dims, offsets)
+
+
+@given(tagged())
+@settings(deadline=None, max_examples=200)
+def test_a_tag_means_the_same_on_both_sides(desc: MemoryDesc) -> None:
+    found = there_and_back(desc)
+    assert found.physically_equal(desc)
+    assert found.dtype == desc.dtype
+    assert library.load().dnnl_memory_desc_get_size(c_desc.to_c(desc).c) == desc.nbytes
+
+
+def test_every_tag_of_the_library_has_our_strides() -> None:
+    c_library = library.load()
+    for number, name in enumerate(library.fmt_tag_names()):
+        if number < 2:
+            continue
+        tag = FormatTag.parse(name)
+        dims = tuple(17 + dim if tag.ndims < 7 else 2 for dim in range(tag.ndims))
+        assert there_and_back(MemoryDesc(dims, "f32", tag)) == MemoryDesc(dims, "f32", tag), name
+        c_dims = c_desc.c_dims(dims)
+        handle = create("memory_desc", "dnnl_memory_desc_create_with_tag", len(dims), c_dims, 3, number)
+        assert c_desc.from_c(handle.c) == MemoryDesc(dims, "f32", tag), name
+        same = c_desc.to_c(MemoryDesc(dims, "f32", tag))
+        assert c_library.dnnl_memory_desc_equal(handle.c, same.c), name
+
+
+@given(parts())
+@settings(deadline=None, max_examples=200)
+def test_a_part_of_a_blocked_tensor_keeps_its_strides(desc: MemoryDesc) -> None:
+    try:
+        found = there_and_back(desc)
+    except UnsupportedError:
+        assert any(extent % block for extent, block in zip(desc.dims, desc.layout.blocks, strict=True))
+        return
+    assert (found.dims, found.padded_dims) == (desc.dims, desc.padded_dims)
+    assert (found.inner_blks, found.inner_idxs) == (desc.inner_blks, desc.inner_idxs)
+    for dim in range(desc.ndims):
+        if desc.dims[dim] > desc.layout.blocks[dim]:
+            assert found.strides[dim] == desc.strides[dim]
+
+
+@pytest.mark.parametrize("strides", [(24, 8, 2), (1, 2, 6), (100, 10, 1), (0, 4, 1)])
+def test_plain_strides_are_kept(strides: tuple[int, ...]) -> None:
+    desc = MemoryDesc((2, 3, 4), "f32", strides=strides)
+    assert there_and_back(desc).strides == strides
+
+
+def test_an_offset_is_left_to_the_address() -> None:
+    part = MemoryDesc((2, 32, 4, 4), "f32", "nChw16c").submemory((2, 16, 4, 4), (0, 16, 0, 0))
+    assert part.offset0 == 256
+    assert there_and_back(part).offset0 == 0
+    assert there_and_back(part).strides == part.strides
+
+
+def test_no_elements() -> None:
+    desc = MemoryDesc((0, 16, 4, 4), "f32", "nChw8c")
+    assert there_and_back(desc).dims == (0, 16, 4, 4)
+
+
+def test_blocks_no_tag_has_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="inner blocks of"):
+        c_desc.to_c(MemoryDesc((4, 7, 2, 2), "f32", Layout((28, 28, 14, 7), (7,), (1,))))
+
+
+def test_steps_no_dense_parent_has_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="copy it into a dense layout"):
+        c_desc.to_c(MemoryDesc((4, 8, 2, 2), "f32", Layout((100, 100, 16, 8), (8,), (1,))))
+
+
+def test_any_stays_any() -> None:
+    assert c_desc.from_c(c_desc.to_c(AnyDesc((2, 3), "bf16")).c) == AnyDesc((2, 3), "bf16")
+
+
+def test_nothing_is_none() -> None:
+    assert c_desc.from_c(ffi.NULL) is None
+
+
+def test_hidden_compensation_is_refused() -> None:
+    """Weights of an s8 source may carry sums that a descriptor cannot express; where they do, the size tells."""
+    source, weights, result = AnyDesc((1, 16, 8, 8), "s8"), AnyDesc((16, 16, 3, 3), "s8"), AnyDesc((1, 16, 6, 6), "s32")
+    c_source, c_weights, c_result = (c_desc.to_c(desc).c for desc in (source, weights, result))
+    one, zero = c_desc.c_dims((1, 1)), c_desc.c_dims((0, 0))
+    handle = create(
+        "primitive_desc",
+        "dnnl_convolution_forward_primitive_desc_create",
+        *(engine.cpu_engine().c, enums.value("prop_kind", "forward_inference"), 1),
+        *(c_source, c_weights, ffi.NULL, c_result, one, zero, zero, zero, ffi.NULL),
+    )
+    c_found = library.load().dnnl_primitive_desc_query_md(handle.c, enums.value("query", "weights_md"), 0)
+    nbytes = library.load().dnnl_memory_desc_get_size(c_found)
+    try:
+        found = c_desc.from_c(c_found)
+    except UnsupportedError:
+        found = None
+    assert found is None or (isinstance(found, MemoryDesc) and found.nbytes == nbytes)
+
+
+def test_a_cached_descriptor_is_made_once_and_let_go() -> None:
+    c_desc.clear_cache()
+    gc.collect()
+    before = live_handles()["memory_desc"]
+    desc = MemoryDesc((2, 3, 4, 5), "f32", "nhwc")
+    assert c_desc.to_c(desc) is c_desc.to_c(MemoryDesc((2, 3, 4, 5), "f32", "acdb"))
+    assert live_handles()["memory_desc"] == before + 1
+    c_desc.clear_cache()
+    gc.collect()
+    assert live_handles()["memory_desc"] == before
