@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from blocklayout import dnnl, model
 from blocklayout.errors import InputError
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from blocklayout.kernels import Program
-    from blocklayout.model import Builder, OnnxModel
+    from blocklayout.model import Builder, Graph, OnnxModel
     from blocklayout.runtime.session import Shapes
 
-    Source = str | os.PathLike[str] | bytes | ModelProto | Builder
+Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder"
+"""What a model can be loaded from."""
 
 Progress = Callable[[str], None]
 """Told what is being done, in a few words, before each stage that may take a while."""
@@ -70,14 +71,19 @@ def load(
     tell("reading the model")
     opened = model.open_model(source)
     maker = _PlanMaker(opened, dtype, layout, Machine.of(dnnl.isa(), n_threads), tell)
-    session = Session(_inputs(opened), _outputs(opened), maker)
-    if shapes is not None or not model.extents_left_free(opened):
-        session.prepare(model.concrete_shapes(opened, shapes))
+    inputs, outputs = model.signature(opened)
+    session = Session(
+        [InputInfo(info.name, info.extents, info.dtype) for info in inputs],
+        [OutputInfo(info.name, info.extents, info.dtype) for info in outputs],
+        maker,
+    )
+    if shapes is not None or not model.free_extents(opened):
+        session.prepare(model.input_shapes(opened, shapes))
     return session
 
 
-def save(source: Source, path: str | os.PathLike[str]) -> None:
-    """Save a Builder (or any loadable model) as an ONNX file that other runtimes read.
+def save(source: Builder, path: str | os.PathLike[str]) -> None:
+    """Save what a Builder built as an ONNX file that other runtimes read.
 
     Raises:
         ModelError: The model is incomplete or against its operators' specifications.
@@ -89,7 +95,7 @@ def save(source: Source, path: str | os.PathLike[str]) -> None:
 class _PlanMaker:
     """Makes the plan for one set of input shapes; keeps packed weights for the next."""
 
-    opened: OnnxModel
+    opened: OnnxModel | Graph
     dtype: str
     layout: str
     machine: Machine
@@ -107,21 +113,13 @@ class _PlanMaker:
         return ReadyPlan(plan, packed, known)
 
 
-def lowered(opened: OnnxModel, shapes: Mapping[str, Sequence[int]] | None) -> Program:
+def lowered(opened: OnnxModel | Graph, shapes: Mapping[str, Sequence[int]] | None) -> Program:
     """The kernels of a model for concrete input extents: shapes set, simplified, lowered."""
-    return model.lower(model.simplify(model.set_shapes(opened, shapes)))
+    return model.lower(model.simplify(model.read(opened, shapes)))
 
 
 def _constants(program: Program) -> dict[str, Any]:
     return {constant.name: constant.array for kernel in program.kernels for _, constant in kernel.constants}
-
-
-def _inputs(opened: OnnxModel) -> list[InputInfo]:
-    return [InputInfo(info.name, info.extents, info.dtype) for info in opened.inputs]
-
-
-def _outputs(opened: OnnxModel) -> list[OutputInfo]:
-    return [OutputInfo(name, None, dtype) for name, dtype in opened.outputs]
 
 
 def _checked_threads(threads: int | None) -> int:

@@ -54,7 +54,8 @@ def to_numpy(dtype: str) -> np.dtype:
     if dtype == "bf16":
         import ml_dtypes  # 10 ms, and only bf16 needs it
 
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     return np.dtype(_NUMPY_NAMES[dtype])
 
 

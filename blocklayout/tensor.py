@@ -18,9 +18,10 @@ class Tensor:
 
     Attributes:
         desc: Extents, data type and layout.
+        buffer: The raw bytes, padding included. Shape (``desc.nbytes``,), uint8.
     """
 
-    __slots__ = ("_buffer", "desc")
+    __slots__ = ("buffer", "desc")
 
     def __init__(self, desc: MemoryDesc, buffer: np.ndarray) -> None:
         """Wrap a raw buffer without copying it.
@@ -36,7 +37,7 @@ class Tensor:
         if buffer.nbytes != desc.nbytes or not buffer.flags.c_contiguous:
             raise LayoutError(f"{desc} takes {desc.nbytes} contiguous bytes, the buffer has {buffer.nbytes}")
         self.desc = desc
-        self._buffer = buffer.reshape(-1).view(np.uint8)
+        self.buffer = buffer.reshape(-1).view(np.uint8)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -45,20 +46,20 @@ class Tensor:
 
     @property
     def dtype(self) -> str:
-        """oneDNN's name of the data type."""
+        """Name of the data type, as oneDNN calls it."""
         return self.desc.dtype
 
     def physical(self) -> np.ndarray:
         """The raw buffer in its data type, padding included: a view, shape (elements,)."""
         from blocklayout.dtypes import to_numpy
 
-        return self._buffer.view(to_numpy(self.desc.dtype))
+        return self.buffer.view(to_numpy(self.desc.dtype))
 
     def numpy(self) -> np.ndarray:
         """The elements as a row-major array in logical order."""
         return self.desc.unpack(self.physical())
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:  # noqa: FBT001 - numpy's protocol
         if copy is False:
             raise ValueError(f"{self.desc} cannot become an array without a copy")
         array = self.numpy()
@@ -112,7 +113,7 @@ def as_memory(source: ArrayLike | Tensor) -> tuple[MemoryDesc, np.ndarray]:
         InputError: Not a tensor, or of a data type oneDNN does not have.
     """
     if isinstance(source, Tensor):
-        return source.desc, source._buffer
+        return source.desc, source.buffer
     array = as_array(source)
     try:
         return MemoryDesc.from_array(array), array

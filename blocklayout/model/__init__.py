@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from blocklayout.model.onnx_read import InputInfo, OnnxModel
     from blocklayout.model.onnx_write import to_model, write
     from blocklayout.model.passes import simplify
-    from blocklayout.model.reading import free_extents, open_model, read
+    from blocklayout.model.reading import free_extents, input_shapes, open_model, read, signature
 
 __all__ = [
     "BuildValue",
@@ -35,9 +35,11 @@ __all__ = [
     "Node",
     "OnnxModel",
     "free_extents",
+    "input_shapes",
     "lower",
     "open_model",
     "read",
+    "signature",
     "simplify",
     "to_model",
     "write",
@@ -51,9 +53,11 @@ _HOMES = {
     "Node": "graph",
     "OnnxModel": "onnx_read",
     "free_extents": "reading",
+    "input_shapes": "reading",
     "lower": "lowering",
     "open_model": "reading",
     "read": "reading",
+    "signature": "reading",
     "simplify": "passes",
     "to_model": "onnx_write",
     "write": "onnx_write",

@@ -42,6 +42,35 @@ def free_extents(source: Any) -> dict[str, tuple[int | None, ...] | None]:
     return extents_left_free(model) if isinstance(model, OnnxModel) else {}
 
 
+def signature(source: Any) -> tuple[tuple[InputInfo, ...], tuple[InputInfo, ...]]:
+    """What a model declares of its inputs and of its outputs; extents of an ONNX file's outputs are not declared.
+
+    Args:
+        source: Whatever :func:`open_model` takes.
+    """
+    model = open_model(source)
+    if isinstance(model, OnnxModel):
+        return model.inputs, tuple(InputInfo(name, dtype, None) for name, dtype in model.outputs)
+    return _infos(model, model.inputs), _infos(model, model.outputs)
+
+
+def input_shapes(source: Any, shapes: Shapes | None = None) -> dict[str, tuple[int, ...]]:
+    """The extents of every input, from what the caller gives and what the model declares.
+
+    Args:
+        source: Whatever :func:`open_model` takes.
+        shapes: Extents of inputs, by name; needed for those in :func:`free_extents`.
+
+    Raises:
+        InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
+    """
+    return concrete_extents(signature(source)[0], shapes or {})
+
+
+def _infos(graph: Graph, names: tuple[str, ...]) -> tuple[InputInfo, ...]:
+    return tuple(InputInfo(name, graph.values[name].dtype, graph.values[name].shape) for name in names)
+
+
 def read(source: Any, shapes: Shapes | None = None) -> Graph:
     """The graph of a model for concrete input extents, shape arithmetic and constants folded.
 
@@ -57,6 +86,5 @@ def read(source: Any, shapes: Shapes | None = None) -> Graph:
     model = open_model(source)
     if isinstance(model, OnnxModel):
         return set_shapes(model, shapes)
-    inputs = [InputInfo(name, model.values[name].dtype, model.values[name].shape) for name in model.inputs]
-    concrete_extents(inputs, shapes or {})
+    concrete_extents(_infos(model, model.inputs), shapes or {})
     return model

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from blocklayout import dnnl
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.plan import Buffer, Entry, Operand, PackedConstant, Result, Step
+from blocklayout.plan.plan import Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate, Value
@@ -23,6 +23,7 @@ class Assembly:
     Attributes:
         at_hand: For every value the operands that hold it: as it was produced, then reordered copies.
         writers: The kernel (or ``the caller``) that produced each value.
+        packed: Constants by name and layout.
     """
 
     network: Network
@@ -35,7 +36,7 @@ class Assembly:
     formats: list[tuple[str, MemoryDesc]] = field(default_factory=list)
     at_hand: dict[str, list[Operand]] = field(default_factory=dict)
     writers: dict[str, str] = field(default_factory=dict)
-    _packed: dict[tuple[str, MemoryDesc], Operand] = field(default_factory=dict)
+    packed: dict[tuple[str, MemoryDesc], Operand] = field(default_factory=dict)
 
     @property
     def cost_ns(self) -> float:
@@ -71,12 +72,10 @@ def _add_group(assembly: Assembly, group: Group, candidate: Candidate) -> None:
     assembly.formats.append((value.name, candidate.dst))
     plain = MemoryDesc(candidate.dst.dims, candidate.dst.dtype)
     if assembly.returns_to_plain and not group.is_view and not produced.desc.readable_as(plain):
-        assembly.at_hand[value.name] = [_reorder(assembly, value.name, produced, plain, group.name)]
+        assembly.at_hand[value.name] = [_reorder(assembly, value.name, produced, plain, "per-op")]
 
 
-def _add_steps(
-    assembly: Assembly, group: Group, candidate: Candidate, operands: dict[str, Operand]
-) -> Operand:
+def _add_steps(assembly: Assembly, group: Group, candidate: Candidate, operands: dict[str, Operand]) -> Operand:
     for operand, desc in candidate.constants:
         operands[operand] = _pack(assembly, group, operand, desc)
     for name, desc in candidate.temporaries:
@@ -90,7 +89,9 @@ def _add_steps(
             Step(
                 kernel=group.name,
                 spec=step.spec,
-                operands=tuple((arg, replace(operands[name], desc=step.spec.memory_desc(arg))) for arg, name in step.operands),
+                operands=tuple(
+                    (arg, replace(operands[name], desc=step.spec.memory_desc(arg))) for arg, name in step.operands
+                ),
                 nodes=group.nodes,
                 reason=candidate.origin if candidate.alias is None else f"{candidate.origin}, sum in place",
                 cost_ns=assembly.network.costs.step_ns(step.spec),
@@ -117,7 +118,7 @@ def _enter(assembly: Assembly, value: str, desc: MemoryDesc, reader: str) -> Ope
     source = assembly.network.fixed[value]
     fits = source.readable_as(desc)
     made = _new_operand(assembly, "arena", value, desc)
-    reason = f"{reader} reads {desc}" + ("" if fits else f", the caller gives {source}")
+    reason = f"{reader} reads {_name(desc)}" + ("" if fits else f", the caller gives {_name(source)}")
     cost = 0.0 if fits else assembly.network.costs.reorder_ns(source, desc)
     assembly.entries.append(Entry(value, made.buffer, source, desc, reason, cost))
     return made
@@ -127,16 +128,14 @@ def _reorder(
     assembly: Assembly, value: str, source: Operand, desc: MemoryDesc, reader: str, into: Operand | None = None
 ) -> Operand:
     made = into or _new_operand(assembly, "arena", value, desc)
-    resolved = dnnl.resolve(
-        dnnl.reorder(source.desc, desc, n_threads=assembly.network.costs.machine.n_threads)
-    )
+    resolved = dnnl.resolve(dnnl.reorder(source.desc, desc, n_threads=assembly.network.costs.machine.n_threads))
     assembly.steps.append(
         Step(
             kernel=reader,
             spec=resolved.spec,
             operands=(("dst", made), ("src", source)),
             nodes=(),
-            reason=f"{value}: {assembly.writers[value]} wrote {source.desc}, {reader} wants {desc}",
+            reason=f"{assembly.writers[value]} wrote {_name(source.desc)}, {reader} wants {_name(desc)}",
             cost_ns=assembly.network.costs.reorder_ns(source.desc, desc),
             scratchpad_nbytes=resolved.scratchpad_nbytes,
         )
@@ -144,14 +143,18 @@ def _reorder(
     return made
 
 
+def _name(desc: MemoryDesc) -> str:
+    return desc.named("src") if desc.dtype == "f32" else f"{desc.named('src')} in {desc.dtype}"
+
+
 def _pack(assembly: Assembly, group: Group, operand: str, desc: MemoryDesc) -> Operand:
     constant = group.constants[operand]
     key = (constant.name, desc)
-    if key not in assembly._packed:
+    if key not in assembly.packed:
         made = _new_operand(assembly, "constant", constant.name, desc)
         assembly.constants.append(PackedConstant(constant.name, made.buffer, desc, group.name))
-        assembly._packed[key] = made
-    return assembly._packed[key]
+        assembly.packed[key] = made
+    return assembly.packed[key]
 
 
 def _add_result(assembly: Assembly, value: Value) -> Result:
@@ -180,8 +183,8 @@ def _is_private(assembly: Assembly, value: Value, buffer: int) -> bool:
     return assembly.buffers[buffer].nbytes == MemoryDesc(value.shape, value.dtype).nbytes
 
 
-def _new_operand(assembly: Assembly, kind: str, name: str, desc: MemoryDesc) -> Operand:
-    assembly.buffers.append(Buffer(kind, name, desc.nbytes))  # type: ignore[arg-type]  # callers pass literals
+def _new_operand(assembly: Assembly, kind: BufferKind, name: str, desc: MemoryDesc) -> Operand:
+    assembly.buffers.append(Buffer(kind, name, desc.nbytes))
     return Operand(len(assembly.buffers) - 1, desc)
 
 
@@ -193,5 +196,3 @@ def step_lifetimes(assembly: Assembly) -> dict[int, tuple[int, int]]:
             first, _ = lifetimes.get(operand.buffer, (position, position))
             lifetimes[operand.buffer] = (first, position)
     return {index: span for index, span in lifetimes.items() if assembly.buffers[index].kind == "arena"}
-
-

@@ -47,7 +47,8 @@ def _decode(kind: Any, data: Any) -> Any:
         return kind.from_dict(data)
     if is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        return kind(**{f.name: _decode(hints[f.name], data[f.name]) for f in fields(kind)})
+        decoded = {f.name: _decode(hints[f.name], data[f.name]) for f in fields(kind)}
+        return kind(**decoded)  # type: ignore[operator]  # a dataclass type, as the guard says, yet not callable to mypy
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
         return _decode_tuple(arguments, data)

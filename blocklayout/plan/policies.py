@@ -75,9 +75,7 @@ def choose_by(policy: Policy, network: Network) -> Choice:
     """Walk the network once, giving each group what the policy prefers; ties go to the cheaper."""
     choice: list[int] = []
     for index, group in enumerate(network.groups):
-        incoming = {
-            operand: _arrives(policy, network, value.name, choice) for operand, value in group.sources.items()
-        }
+        incoming = {operand: _arrives(policy, network, value.name, choice) for operand, value in group.sources.items()}
         key = _ranking(policy, network, group.main.operator.role, incoming)
         choice.append(min(range(len(network.candidates[index])), key=lambda i: key(network.candidates[index][i])))
     return tuple(choice)

@@ -122,12 +122,12 @@ class Proposer:
     ) -> Iterator[dnnl.PostOp]:
         for follower in fused:
             use = follower.use
-            if use.operand is None:
+            if use.operand is None or not isinstance(use.post_op, dnnl.Binary):
                 yield use.post_op
             elif follower.operand(use.operand) == alias:
                 yield dnnl.Sum()
             else:
-                yield dnnl.Binary(use.post_op.algorithm, self._src1(group, wish, dst, follower.operand(use.operand)))
+                yield replace(use.post_op, src1=self._src1(group, wish, dst, follower.operand(use.operand)))
 
     def _src1(self, group: Group, wish: Wish, dst: TensorInfo, operand: str) -> dnnl.Desc:
         info = self._operand_info(group, operand)

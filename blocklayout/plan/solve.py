@@ -86,7 +86,7 @@ class PairwiseProblem:
     def solve(self) -> tuple[int, ...]:
         """A choice per node; the optimum if no node of degree above 2 had to be decided."""
         decisions: list[tuple[int, Callable[[list[int]], int]]] = []
-        worklist = {node: None for node in range(len(self.costs))}
+        worklist = dict.fromkeys(range(len(self.costs)))
         alive = set(worklist)
         while alive:
             node = self._next(worklist, alive)
@@ -121,9 +121,7 @@ class PairwiseProblem:
             self.add_edge(neighbours[0], neighbours[1], total.min(axis=0))
         return _best_given(own, neighbours, matrices)
 
-    def _decide_now(
-        self, node: int, neighbours: list[int], matrices: list[np.ndarray]
-    ) -> Callable[[list[int]], int]:
+    def _decide_now(self, node: int, neighbours: list[int], matrices: list[np.ndarray]) -> Callable[[list[int]], int]:
         total = self.costs[node].copy()
         for neighbour, matrix in zip(neighbours, matrices, strict=True):
             total += (matrix + self.costs[neighbour][None, :]).min(axis=1)
@@ -139,9 +137,7 @@ class PairwiseProblem:
         self.edges[node] = {}
 
 
-def _best_given(
-    own: np.ndarray, neighbours: list[int], matrices: list[np.ndarray]
-) -> Callable[[list[int]], int]:
+def _best_given(own: np.ndarray, neighbours: list[int], matrices: list[np.ndarray]) -> Callable[[list[int]], int]:
     def decide(choice: list[int]) -> int:
         total = own.copy()
         for neighbour, matrix in zip(neighbours, matrices, strict=True):
@@ -164,7 +160,9 @@ def _problem_of(network: Network) -> PairwiseProblem:
             problem.add_edge(producer, reader, _reorders(network, produced, demanded))
         if value in network.results and producer is not None:
             produced = [candidate.dst for candidate in network.candidates[producer]]
-            problem.costs[producer] = problem.costs[producer] + _reorders(network, produced, [network.results[value]])[:, 0]
+            problem.costs[producer] = (
+                problem.costs[producer] + _reorders(network, produced, [network.results[value]])[:, 0]
+            )
     return problem
 
 

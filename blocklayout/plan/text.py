@@ -37,11 +37,12 @@ def step_layouts(step: Step) -> str:
 
 def summary(plan: Plan) -> list[str]:
     """Reorders, references, memory and the policies' costs, a line each."""
+    reorders = f"{len(plan.reorders)} reorders ({_kib(plan.reorder_nbytes)} KiB)"
+    arena = f"arena {_kib(plan.arena_nbytes)} KiB (at least {_kib(plan.arena_lower_bound)})"
+    rest = f"scratchpad {_kib(plan.scratchpad_nbytes)} KiB, zero padding {_kib(plan.padding_nbytes)} KiB"
     lines = [
-        f"{len(plan.steps)} steps, {len(plan.reorders)} reorders ({_kib(plan.reorder_nbytes)} KiB), "
-        f"{len(plan.reference_steps)} reference steps",
-        f"arena {_kib(plan.arena_nbytes)} KiB (at least {_kib(plan.arena_lower_bound)}), "
-        f"scratchpad {_kib(plan.scratchpad_nbytes)} KiB, zero padding {_kib(plan.padding_nbytes)} KiB",
+        f"{len(plan.steps)} steps, {reorders}, {len(plan.reference_steps)} reference steps",
+        f"{arena}, {rest}",
         f"{plan.multiply_adds / 1e6:.2f} M multiply-adds, {plan.padding_multiply_adds / 1e6:.2f} M more on padding",
         "estimated: " + ", ".join(f"{name} {cost / 1000:.0f} us" for name, cost in plan.policy_costs),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,7 +32,6 @@ class Context:
     """Arena, scratchpad, memory objects and bound primitives of one plan.
 
     Built once; :meth:`execute` then decides nothing and allocates only what the caller keeps.
-    Not safe to enter from two threads at once.
     """
 
     def __init__(self, plan: Plan, packed: Mapping[int, np.ndarray]) -> None:
@@ -44,6 +44,7 @@ class Context:
         Raises:
             DnnlError: A primitive cannot be rebuilt as the plan describes it.
         """
+        self._lock = threading.Lock()
         self._plan = plan
         self._packed = packed
         self._arena = dnnl.aligned_empty(plan.arena_nbytes)
@@ -64,6 +65,10 @@ class Context:
         Returns:
             Fresh arrays, by output; outputs that no step computes are left out.
         """
+        with self._lock:
+            return self._execute(feeds)
+
+    def _execute(self, feeds: Mapping[str, Feed]) -> dict[str, np.ndarray]:
         try:
             for entry in self._plan.entries:
                 self._enter(entry, feeds[entry.input])
@@ -142,6 +147,6 @@ class Context:
         buffers = [*buffers, *(result.buffer for result in self._plan.results if result.buffer is not None)]
         for buffer in buffers:
             for memory in self._by_buffer.get(buffer, ()):
-                memory.rebind(None)
+                memory.rebind_pointer(0, None)
         for execution in self._entry_reorders.values():
-            execution.memories["src"].rebind(None)
+            execution.memories["src"].rebind_pointer(0, None)

@@ -96,9 +96,7 @@ def _check_shape(info: InputInfo, shape: tuple[int, ...]) -> None:
     declared = "x".join("?" if extent is None else str(extent) for extent in info.shape)
     got = "x".join(map(str, shape))
     if len(shape) != len(info.shape):
-        raise InputError(
-            f"input {info.name!r} has rank {len(info.shape)} ({declared}), got rank {len(shape)} ({got})"
-        )
+        raise InputError(f"input {info.name!r} has rank {len(info.shape)} ({declared}), got rank {len(shape)} ({got})")
     for axis, (wanted, extent) in enumerate(zip(info.shape, shape, strict=True)):
         if isinstance(wanted, int) and wanted != extent:
             raise InputError(f"input {info.name!r} is {declared}, got {got}: axis {axis} must be {wanted}")

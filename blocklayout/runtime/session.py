@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError, PlanError
-from blocklayout.runtime.context import Context, Feed
+from blocklayout.runtime.context import Context
 from blocklayout.runtime.feeding import InputInfo, OutputInfo, check_feeds
 
 if TYPE_CHECKING:

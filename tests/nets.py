@@ -1,0 +1,47 @@
+"""Small networks that several tests run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocklayout import Builder
+
+
+def he(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Convolution or matrix weights that keep activations near unit variance."""
+    fan_in = int(np.prod(shape[1:]))
+    return (rng.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32)
+
+
+def chain(channels: int = 17, size: int = 12, batch: int = 1, convs: int = 3) -> Builder:
+    """conv-relu-conv-relu-...: a run that should stay in one layout. Odd channels, so padding is real."""
+    rng = np.random.default_rng(0)
+    b = Builder()
+    x = b.input("x", (batch, channels, size, size))
+    for index in range(convs):
+        bias = rng.standard_normal(channels).astype(np.float32)
+        x = x.conv(he(rng, channels, channels, 3, 3), bias, pads=1, name=f"conv{index}").relu()
+    b.output("y", x)
+    return b
+
+
+def residual(channels: int = 24, size: int = 14, batch: int = 2) -> Builder:
+    """A stem, a residual block with a projection, one without, pooling and a classifier."""
+    rng = np.random.default_rng(1)
+    b = Builder()
+    x = b.input("image", (batch, 3, size, size))
+    stem = x.conv(he(rng, channels, 3, 3, 3), pads=1, name="stem").relu().max_pool(2, strides=2)
+    wide = 2 * channels
+    main = stem.conv(he(rng, wide, channels, 3, 3), pads=1, name="block1/a").relu()
+    main = main.conv(he(rng, wide, wide, 3, 3), pads=1, name="block1/b")
+    y = (main + stem.conv(he(rng, wide, channels, 1, 1), name="block1/project")).relu()
+    z = y.conv(he(rng, wide, wide, 1, 1), name="block2/a").relu()
+    z = z.conv(he(rng, wide, wide, 3, 3), pads=1, name="block2/b")
+    z = (z + y).relu().global_average_pool().flatten()
+    b.output("scores", z.gemm(he(rng, 10, wide), np.zeros(10, np.float32), trans_b=True).softmax())
+    return b
+
+
+def random_input(shape: tuple[int, ...], seed: int = 7) -> np.ndarray:
+    """Normally distributed f32 data."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

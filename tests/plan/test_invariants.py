@@ -1,0 +1,235 @@
+"""What must hold of every plan, whatever the network and the policy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import blocklayout as bl
+from blocklayout.plan import POLICIES, Plan
+from blocklayout.plan.assemble import Assembly
+from blocklayout.runtime.context import Context
+from tests import nets
+
+NETS: dict[str, Callable[[], bl.Builder]] = {"chain": nets.chain, "residual": nets.residual}
+
+
+def _feed(session: bl.Session) -> dict[str, np.ndarray]:
+    return {info.name: nets.random_input(info.shape) for info in session.get_inputs()}
+
+
+@pytest.fixture(params=NETS)
+def net(request: pytest.FixtureRequest) -> bl.Builder:
+    return NETS[request.param]()
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, "nChw8c", "nhwc"])
+def test_every_policy_computes_the_reference(net: bl.Builder, policy: str) -> None:
+    session = bl.load(net, layout=policy)
+    feed = _feed(session)
+    expected = ReferenceEvaluator(net.to_onnx()).run(None, feed)[0]
+    error = np.abs(session.run(None, feed)[0] - expected).max() / np.abs(expected).max()
+    assert error < 1e-5
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_padding_is_zero_after_every_step(net: bl.Builder, policy: str) -> None:
+    session = bl.load(net, layout=policy)
+    context = next(iter(session._plans.values()))[1]
+    _poison(context)
+    checked = []
+    for index, execution in enumerate(context._executions):
+        step = context._plan.steps[index]
+        context._executions[index] = _Checked(execution, dict(step.operands)["dst"].desc, checked)
+    session.run(None, _feed(session))
+    assert len(checked) == len(context._plan.steps)
+    assert all(checked)
+
+
+class _Checked:
+    """An execution that looks at the padding of what it wrote."""
+
+    def __init__(self, execution: bl.dnnl.Execution, desc: bl.MemoryDesc, log: list[bool]) -> None:
+        self._execution, self._desc, self._log = execution, desc, log
+
+    def run(self) -> None:
+        self._execution.run()
+        raw = self._execution.memories["dst"].buffer.reshape(-1).view(np.uint8)[: self._desc.nbytes]
+        values = raw.view(self._desc_dtype())
+        holds = np.zeros(values.size, bool)
+        holds[self._desc.offsets().reshape(-1)] = True
+        self._log.append(bool((values[~holds] == 0).all() and np.isfinite(values[holds].astype(np.float32)).all()))
+
+    def _desc_dtype(self) -> np.dtype:
+        from blocklayout.dtypes import to_numpy
+
+        return to_numpy(self._desc.dtype)
+
+
+def _poison(context: Context) -> None:
+    context._arena.view(np.float32)[:] = np.nan
+    context._scratchpad[:] = 255
+
+
+def test_auto_is_never_above_another_policy(net: bl.Builder) -> None:
+    plan = bl.load(net).plan
+    costs = dict(plan.policy_costs)
+    assert plan.cost_ns == pytest.approx(min(costs.values()))
+    for name, cost in costs.items():
+        assert cost == pytest.approx(plan.cost_ns if name == "auto" else cost)
+        assert plan.cost_ns <= cost + 1e-6
+        if name in POLICIES:
+            assert bl.load(net, layout=name).plan.cost_ns == pytest.approx(cost)
+
+
+def test_a_run_of_convolutions_has_no_reorder_inside() -> None:
+    plan = bl.load(nets.chain(convs=4)).plan
+    work = [index for index, step in enumerate(plan.steps) if not step.is_reorder]
+    assert [step.is_reorder for step in plan.steps[work[0] : work[-1] + 1]] == [False] * 4
+    assert len(work) == 4
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_no_reorder_is_wasted(net: bl.Builder, policy: str) -> None:
+    plan = bl.load(net, layout=policy).plan
+    made = set()
+    constants = {index for index, buffer in enumerate(plan.buffers) if buffer.kind == "constant"}
+    written_by_reorder = set()
+    for step in plan.steps:
+        if not step.is_reorder:
+            continue
+        operands = dict(step.operands)
+        src, dst = operands["src"], operands["dst"]
+        assert not src.desc.readable_as(dst.desc), "it could have been read as it was"
+        assert src.buffer not in constants, "constants are packed before the run"
+        assert (src.buffer, dst.desc) not in made, "one per value and layout"
+        if policy != "per-op":
+            assert src.buffer not in written_by_reorder, "two in a row"
+        made.add((src.buffer, dst.desc))
+        written_by_reorder.add(dst.buffer)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_buffers_alive_together_do_not_overlap(net: bl.Builder, policy: str) -> None:
+    plan = bl.load(net, layout=policy).plan
+    spans: dict[int, tuple[int, int]] = {entry.buffer: (-1, -1) for entry in plan.entries}
+    for position, step in enumerate(plan.steps):
+        for _, operand in step.operands:
+            spans[operand.buffer] = (spans.get(operand.buffer, (position, 0))[0], position)
+    arena = [index for index in spans if plan.buffers[index].kind == "arena"]
+    for a in arena:
+        for b in arena:
+            if a < b and spans[a][0] <= spans[b][1] and spans[b][0] <= spans[a][1]:
+                first, second = plan.buffers[a], plan.buffers[b]
+                apart = first.offset + first.nbytes <= second.offset or second.offset + second.nbytes <= first.offset
+                assert apart, f"{first} and {second}"
+    assert plan.arena_lower_bound <= plan.arena_nbytes
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_plans_round_trip_through_json(net: bl.Builder, policy: str) -> None:
+    plan = bl.load(net, layout=policy).plan
+    again = Plan.from_json(plan.to_json())
+    assert again == plan
+    assert str(again) == str(plan)
+
+
+def test_a_plan_read_from_json_runs() -> None:
+    session = bl.load(nets.residual())
+    key, (ready, context) = next(iter(session._plans.items()))
+    again = Context(Plan.from_json(ready.plan.to_json()), ready.packed)
+    feed = _feed(session)
+    before = session.run(None, feed)[0]
+    session._plans[key] = ready, again
+    np.testing.assert_array_equal(session.run(None, feed)[0], before)
+    assert context is not again
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 99}'])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(bl.PlanError, match="not a plan"):
+        Plan.from_json(text)
+
+
+def test_the_same_model_gives_the_same_plan_under_any_hash_seed(tree_environ: dict[str, str]) -> None:
+    script = (
+        "import blocklayout as bl; from tests import nets; print(bl.load(nets.residual(), threads=2).plan.to_json())"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env=tree_environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for seed in ("0", "1", "4711")
+    }
+    assert len(texts) == 1
+
+
+def test_no_reference_step_where_another_exists(net: bl.Builder) -> None:
+    for policy in POLICIES:
+        assert bl.load(net, layout=policy).plan.reference_steps == ()
+
+
+def test_the_choice_costs_what_its_steps_cost(net: bl.Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+    from blocklayout.plan import make
+
+    seen: list[tuple[float, float]] = []
+    original = make.assemble
+
+    def spy(network: object, choice: object, *, returns_to_plain: bool = False) -> Assembly:
+        assembly = original(network, choice, returns_to_plain=returns_to_plain)  # type: ignore[arg-type]
+        if not returns_to_plain:
+            seen.append((network.total_ns(choice), assembly.cost_ns))  # type: ignore[attr-defined]
+        return assembly
+
+    monkeypatch.setattr(make, "assemble", spy)
+    bl.load(net)
+    assert seen
+    for total, assembled in seen:
+        assert total == pytest.approx(assembled)
+
+
+def test_policies_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(bl.PlanError, match="auto, any, blocked, nhwc, plain, per-op"):
+        bl.load(nets.chain(), layout="fastest")
+
+
+def test_bf16_is_refused_where_the_cpu_has_none() -> None:
+    if bl.dnnl.has_bf16():
+        pytest.skip("this CPU computes in bf16")
+    with pytest.raises(bl.UnsupportedError, match="avx512_core"):
+        bl.load(nets.chain(), dtype="bf16")
+
+
+def test_bf16_is_close_to_f32() -> None:
+    if not bl.dnnl.has_bf16():
+        pytest.skip(f"this CPU has no bf16 ({bl.dnnl.isa()})")
+    for policy in POLICIES:
+        exact, rounded = (bl.load(nets.chain(), layout=policy, dtype=dtype) for dtype in ("f32", "bf16"))
+        feed = _feed(exact)
+        expected = exact.run(None, feed)[0]
+        error = np.abs(rounded.run(None, feed)[0] - expected).max() / np.abs(expected).max()
+        assert error < 6e-2
+        assert rounded.run(None, feed)[0].dtype == np.float32
+
+
+def test_max_isa_is_part_of_the_plan(tree_environ: dict[str, str]) -> None:
+    script = "import blocklayout as bl; from tests import nets; print(bl.load(nets.chain(), layout='blocked').plan.isa)"
+    result = subprocess.run(
+        [sys.executable, "-c", script],
+        env=tree_environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert result.stdout.strip() == "avx2"

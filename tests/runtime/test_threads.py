@@ -1,0 +1,115 @@
+"""One session among threads, after a fork, and beside torch."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import blocklayout as bl
+from tests import nets
+
+N_CALLERS = 8
+
+
+def _os_threads() -> int:
+    return len(list(Path("/proc/self/task").iterdir()))
+
+
+def _omp_max_threads() -> int:
+    return int(ctypes.CDLL("libgomp.so.1").omp_get_max_threads())
+
+
+def test_eight_threads_on_one_session() -> None:
+    session = bl.load(nets.residual())
+    shape = session.get_inputs()[0].shape
+    feeds = [nets.random_input(shape, seed) for seed in range(N_CALLERS)]
+    expected = [session(feed) for feed in feeds]
+    before = _os_threads()
+    wrong: list[int] = []
+    most: list[int] = []
+
+    def call(index: int) -> None:
+        for _ in range(20):
+            if not np.array_equal(session(feeds[index]), expected[index]):
+                wrong.append(index)
+            most.append(_os_threads())
+
+    callers = [threading.Thread(target=call, args=(index,)) for index in range(N_CALLERS)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert wrong == []
+    assert max(most) <= before + N_CALLERS + session.plan.n_threads
+
+
+def test_the_callers_thread_count_is_as_it_was() -> None:
+    session = bl.load(nets.chain(), threads=1)
+    before = _omp_max_threads()
+    session(nets.random_input((1, 17, 12, 12)))
+    assert _omp_max_threads() == before
+
+
+FORK = """
+import os, sys
+import numpy as np
+import blocklayout as bl
+from tests import nets
+session = bl.load(nets.residual())
+feed = nets.random_input(session.get_inputs()[0].shape)
+expected = session(feed)
+child = os.fork()
+if child == 0:
+    again = [np.array_equal(session(feed), expected) for _ in range(3)]
+    fresh = np.allclose(bl.load(nets.residual())(feed), expected)
+    os._exit(0 if all(again) and fresh else 1)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+assert np.array_equal(session(feed), expected)
+sys.exit(status)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+def test_a_child_forked_after_a_run_computes_the_same(tree_environ: dict[str, str]) -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], env=tree_environ, check=True, timeout=120)
+
+
+TORCH = """
+import numpy as np
+import torch
+import blocklayout as bl
+from tests import nets
+session = bl.load(nets.residual())
+feed = nets.random_input(session.get_inputs()[0].shape)
+expected = session(feed)
+count = torch.get_num_threads()
+product = torch.ones(300, 300) @ torch.ones(300, 300)
+for _ in range(3):
+    assert np.array_equal(session(feed), expected)
+    assert torch.equal(torch.ones(300, 300) @ torch.ones(300, 300), product)
+assert torch.get_num_threads() == count
+"""
+
+
+def test_torch_in_the_same_process(tree_environ: dict[str, str]) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    subprocess.run([sys.executable, "-c", TORCH], env=tree_environ, check=True, timeout=120)
+
+
+def test_nothing_is_left_when_a_session_goes() -> None:
+    session = bl.load(nets.residual())
+    session(nets.random_input(session.get_inputs()[0].shape))
+    del session
+    before = bl.dnnl.live_handles()
+    for _ in range(3):
+        session = bl.load(nets.residual())
+        session(nets.random_input(session.get_inputs()[0].shape))
+        del session
+    assert bl.dnnl.live_handles() == before
