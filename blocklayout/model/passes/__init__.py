@@ -39,11 +39,11 @@ class Pass(Protocol):
 
 DEFAULT: tuple[Pass, ...] = (
     FoldConstants(),
+    RemoveDead(),
     DropNoOps(),
     MergeClips(),
     CancelTransposes(),
     FoldAffine(),
-    RemoveDead(),
 )
 """In an order in which one round is enough."""
 

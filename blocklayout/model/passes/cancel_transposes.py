@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from blocklayout.model.graph import Graph, Node
+from blocklayout.model.graph import Graph, Node, live_nodes
 from blocklayout.model.passes.rewrite import bypass
 
 
@@ -22,7 +22,8 @@ class CancelTransposes:
             producers.update({name: merged for name in merged.outputs if name})
             if merged.op_type == "Transpose" and _is_identity(_perm(graph, merged)):
                 undone[merged.outputs[0]] = merged.inputs[0]
-        return bypass(graph.replace(nodes=tuple(nodes)), undone)
+        short = bypass(graph.replace(nodes=tuple(nodes)), undone)
+        return short.replace(nodes=live_nodes(short.nodes, short.outputs))
 
 
 def _merged(graph: Graph, node: Node, producers: dict[str, Node]) -> Node:

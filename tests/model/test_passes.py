@@ -1,0 +1,383 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from blocklayout.model import Builder, Graph, simplify
+from blocklayout.model.passes import (
+    DEFAULT,
+    CancelTransposes,
+    DropNoOps,
+    FoldAffine,
+    FoldConstants,
+    MergeClips,
+    Pass,
+    RemoveDead,
+)
+from blocklayout.model.passes.align_ranks import AlignRanks
+from blocklayout.model.passes.split_to_slices import SplitToSlices
+
+Same = Callable[[Graph, Graph], None]
+OpTypes = Callable[[Graph], list[str]]
+Rng = np.random.Generator
+
+
+def _array(rng: Rng, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+# --- the runner
+
+
+def test_callback_sees_every_intermediate_form(small_net: Builder) -> None:
+    seen: list[tuple[Pass, int]] = []
+    graph = simplify(small_net.to_graph(), on_pass=lambda each, form: seen.append((each, len(form.nodes))))
+    assert [each for each, _ in seen] == list(DEFAULT)
+    assert seen[-1][1] == len(graph.nodes)
+
+
+def test_default_passes_keep_the_meaning(small_net: Builder, assert_same: Same, op_types: OpTypes) -> None:
+    before = small_net.to_graph()
+    after = simplify(before)
+    assert_same(before, after)
+    assert "BatchNormalization" not in op_types(after)
+    assert after.nodes[0].absorbed == ("norm",)
+
+
+def test_passes_are_idempotent(small_net: Builder) -> None:
+    once = simplify(small_net.to_graph())
+    assert str(simplify(once)) == str(once)
+
+
+def test_a_pass_can_be_left_out(small_net: Builder, op_types: OpTypes) -> None:
+    passes = [each for each in DEFAULT if not isinstance(each, FoldAffine)]
+    assert "BatchNormalization" in op_types(simplify(small_net.to_graph(), passes))
+
+
+# --- constants
+
+
+def test_shape_arithmetic_is_folded(assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    x = b.input("x", (2, 3, 4))
+    extents = b.op("Shape", x)
+    b.output("y", b.op("Reshape", x, b.op("Concat", b.op("Gather", extents, [0]), [-1], axis=0)))
+    graph = b.to_graph()
+    after = simplify(graph)
+    assert_same(graph, after)
+    assert op_types(after) == ["Reshape"]
+    assert after.shape("y") == (2, 12)
+
+
+def test_random_numbers_are_not_constants(op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", b.input("x", (2,)) + b.op("RandomNormal", shape=(2,)))
+    assert op_types(FoldConstants()(b.to_graph())) == ["RandomNormal", "Add"]
+
+
+# --- no-ops
+
+
+@pytest.mark.parametrize(
+    ("op_type", "args", "attrs"),
+    [
+        ("Identity", (), {}),
+        ("Dropout", (), {}),
+        ("Dropout", (0.5, False), {}),
+        ("Reshape", ([2, 3, 4],), {}),
+        ("Reshape", ([0, -1, 4],), {}),
+        ("Transpose", (), {"perm": (0, 1, 2)}),
+        ("Cast", (), {"to": 1}),
+        ("Expand", ([1, 1, 4],), {}),
+        ("Pad", ([0, 0, 0, 0, 0, 0],), {}),
+        ("Slice", ([0], [9], [1]), {}),
+        ("Sum", (), {}),
+        ("Concat", (), {"axis": 0}),
+    ],
+)
+def test_what_changes_nothing_is_dropped(
+    op_type: str, args: tuple[object, ...], attrs: dict[str, object], assert_same: Same, op_types: OpTypes
+) -> None:
+    b = Builder()
+    b.output("y", b.op(op_type, b.input("x", (2, 3, 4)).relu(), *args, **attrs).sigmoid())
+    after = DropNoOps()(b.to_graph())
+    assert op_types(after) == ["Relu", "Sigmoid"]
+    assert_same(b.to_graph(), after)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "args", "attrs"),
+    [
+        ("Dropout", (0.5, True), {}),
+        ("Reshape", ([3, 2, 4],), {}),
+        ("Transpose", (), {"perm": (1, 0, 2)}),
+        ("Cast", (), {"to": 11}),
+        ("Pad", ([1, 0, 0, -1, 0, 0],), {}),
+        ("Slice", ([-1], [-9], [1], [-1]), {}),
+        ("Concat", (np.ones((1, 3, 4), np.float32),), {"axis": 0}),
+    ],
+)
+def test_what_changes_something_stays(
+    op_type: str, args: tuple[object, ...], attrs: dict[str, object], op_types: OpTypes
+) -> None:
+    b = Builder()
+    b.output("y", b.op("Identity", b.op(op_type, b.input("x", (2, 3, 4)), *args, **attrs)))
+    assert op_types(DropNoOps()(b.to_graph())) == [op_type]
+
+
+def test_outputs_keep_their_names(assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    x = b.input("x", (2, 3))
+    y = x.relu()
+    b.output("first", b.op("Identity", y))
+    b.output("second", b.op("Identity", y))
+    b.output("fed", b.op("Identity", x))
+    b.output("known", b.op("Identity", b.constant(np.ones(2, np.float32), "c")))
+    after = DropNoOps()(b.to_graph())
+    assert after.outputs == ("first", "second", "fed", "known")
+    assert op_types(after) == ["Relu", "Identity", "Identity"]
+    assert_same(b.to_graph(), after)
+
+
+def test_a_chain_of_no_ops_goes_as_one(assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    y = b.input("x", (2, 3)).relu()
+    for _ in range(3):
+        y = y.dropout()
+    b.output("y", y)
+    after = DropNoOps()(b.to_graph())
+    assert op_types(after) == ["Relu"]
+    assert_same(b.to_graph(), after)
+
+
+def test_chosen_op_types_can_be_kept(op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", b.input("x", (2, 3)).relu().dropout())
+    assert op_types(DropNoOps(keep=frozenset(("Dropout",)))(b.to_graph())) == ["Relu", "Dropout"]
+
+
+# --- scale and shift
+
+
+def _norm(rng: Rng, n: int) -> tuple[np.ndarray, ...]:
+    return _array(rng, n), _array(rng, n), _array(rng, n), np.abs(_array(rng, n)) + 0.1
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("group", [1, 2])
+def test_batch_norm_goes_into_a_convolution(
+    has_bias: bool, group: int, rng: Rng, assert_same: Same, op_types: OpTypes
+) -> None:
+    b = Builder()
+    bias = _array(rng, 6) if has_bias else None
+    y = b.input("x", (2, 4, 5, 5)).conv(_array(rng, 6, 4 // group, 3, 3), bias, group=group, pads=1, strides=2)
+    b.output("y", y.batch_norm(*_norm(rng, 6)).relu())
+    after = FoldAffine()(b.to_graph())
+    assert op_types(after) == ["Conv", "Relu"]
+    assert_same(b.to_graph(), after)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_batch_norm_goes_into_a_transposed_convolution(
+    group: int, rng: Rng, assert_same_in_onnxruntime: Same, op_types: OpTypes
+) -> None:
+    b = Builder()
+    y = b.input("x", (2, 4, 5, 5)).conv_transpose(_array(rng, 4, 3, 3, 3), strides=2, group=group)
+    b.output("y", y.batch_norm(*_norm(rng, 3 * group)))
+    after = FoldAffine()(b.to_graph())
+    assert op_types(after) == ["ConvTranspose"]
+    # the reference cannot compute groups
+    assert_same_in_onnxruntime(b.to_graph(), after)
+
+
+@pytest.mark.parametrize("trans_b", [False, True])
+@pytest.mark.parametrize("c_shape", [None, (), (3,), (1, 3), (2, 1), (2, 3)])
+def test_batch_norm_goes_into_gemm(
+    trans_b: bool, c_shape: tuple[int, ...] | None, rng: Rng, assert_same: Same, op_types: OpTypes
+) -> None:
+    b = Builder()
+    weights = _array(rng, *((3, 4) if trans_b else (4, 3)))
+    c = None if c_shape is None else _array(rng, *c_shape)
+    y = b.input("x", (2, 4)).gemm(weights, c, alpha=0.5, beta=None if c is None else 2.0, trans_b=trans_b)
+    b.output("y", y.batch_norm(*_norm(rng, 3)))
+    after = FoldAffine()(b.to_graph())
+    assert op_types(after) == ["Gemm"]
+    assert_same(b.to_graph(), after)
+
+
+def test_scale_and_shift_behind_a_batch_norm_go_along(rng: Rng, assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    y = b.input("x", (2, 3, 5, 5)).conv(_array(rng, 4, 3, 1, 1), name="c").batch_norm(*_norm(rng, 4), name="n")
+    y = y * _array(rng, 4, 1, 1) + _array(rng, 1, 4, 1, 1) - 0.5
+    b.output("y", y / np.float32(3))
+    after = FoldAffine()(b.to_graph())
+    assert op_types(after) == ["Conv"]
+    assert after.nodes[0].absorbed == ("n", "mul_2", "add_3", "sub_4", "div_5")
+    assert_same(b.to_graph(), after)
+
+
+def test_a_batch_norm_alone_takes_what_follows(rng: Rng, assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    y = b.input("x", (2, 4, 5, 5)).relu().batch_norm(*_norm(rng, 4))
+    b.output("y", (1 - y * _array(rng, 4, 1, 1) + _array(rng, 4, 1, 1)).relu())
+    after = FoldAffine()(b.to_graph())
+    assert op_types(after) == ["Relu", "BatchNormalization", "Relu"]
+    assert_same(b.to_graph(), after)
+
+
+def test_weights_with_two_readers_are_copied(rng: Rng, assert_same: Same) -> None:
+    b = Builder()
+    x = b.input("x", (1, 3, 4, 4))
+    weights = b.constant(_array(rng, 3, 3, 1, 1), "w")
+    b.output("y", x.conv(weights).batch_norm(*_norm(rng, 3)) + x.conv(weights))
+    after = FoldAffine()(b.to_graph())
+    assert {"w", "w.folded"} <= set(after.values)
+    assert_same(b.to_graph(), after)
+
+
+def test_a_result_that_others_read_is_not_rescaled(rng: Rng, op_types: OpTypes) -> None:
+    b = Builder()
+    y = b.input("x", (1, 3, 4, 4)).conv(_array(rng, 3, 3, 1, 1))
+    b.output("conv", y)
+    b.output("y", y.batch_norm(*_norm(rng, 3)))
+    assert op_types(FoldAffine()(b.to_graph())) == ["Conv", "BatchNormalization"]
+
+
+def test_an_operand_that_is_not_per_channel_stays(rng: Rng, op_types: OpTypes) -> None:
+    for operand in (_array(rng, 3), _array(rng, 3, 3, 1), _array(rng, 2, 1, 1, 1)):
+        b = Builder()
+        y = b.input("x", (1, 2, 3, 3)).conv(_array(rng, 3, 2, 1, 1))
+        b.output("y", y + operand)
+        assert op_types(FoldAffine()(b.to_graph())) == ["Conv", "Add"]
+
+
+def test_a_scale_that_broadcasts_the_result_stays(rng: Rng, op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", b.input("x", (1, 2, 3, 3)).conv(_array(rng, 1, 2, 1, 1)) * _array(rng, 4, 1, 1))
+    assert op_types(FoldAffine()(b.to_graph())) == ["Conv", "Mul"]
+
+
+def test_a_division_by_zero_stays_where_it_is(rng: Rng, op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", b.input("x", (1, 2, 3, 3)).conv(_array(rng, 3, 2, 1, 1)) / 0.0)
+    assert op_types(FoldAffine()(b.to_graph())) == ["Conv", "Div"]
+
+
+def test_folding_rounds_once(rng: Rng) -> None:
+    weights, (scale, shift, mean, variance) = _array(rng, 8, 4, 3, 3), _norm(rng, 8)
+    b = Builder()
+    b.output("y", b.input("x", (1, 4, 3, 3)).conv(weights).batch_norm(scale, shift, mean, variance))
+    node = FoldAffine()(b.to_graph()).nodes[0]
+    folded = FoldAffine()(b.to_graph()).constant(node.inputs[1])
+    factor = scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + np.float64(np.float32(1e-5)))
+    assert folded is not None
+    assert folded.dtype == np.float32
+    np.testing.assert_array_max_ulp(folded, (weights * factor.reshape(-1, 1, 1, 1)).astype(np.float32), 1)
+
+
+# --- clips
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda x: x.clip(0), ["Relu"]),
+        (lambda x: x.clip(0, 6), ["Clip"]),
+        (lambda x: x.relu().clip(hi=6), ["Clip"]),
+        (lambda x: x.relu().relu(), ["Relu"]),
+        (lambda x: x.clip(-1, 1).clip(0.5, 3), ["Clip"]),
+        (lambda x: x.clip(-1, 1).clip(2, 3), ["Clip"]),
+        (lambda x: x.builder.op("Min", x.builder.op("Max", 0.0, x), 0.5), ["Clip"]),
+        (lambda x: x.builder.op("Max", x, 0.0), ["Relu"]),
+        (lambda x: x.builder.op("Max", x, np.zeros((2, 3), np.float32)), ["Max"]),
+        (lambda x: x.builder.op("Clip", x, x.builder.input("lo", ())), ["Clip"]),
+    ],
+)
+def test_every_spelling_of_a_clip_becomes_one(
+    build: Callable[[object], object], expected: list[str], assert_same: Same, op_types: OpTypes
+) -> None:
+    b = Builder()
+    b.output("y", build(b.input("x", (2, 3))))  # type: ignore[arg-type]
+    after = MergeClips()(b.to_graph())
+    assert op_types(after) == expected
+    assert_same(b.to_graph(), after)
+
+
+def test_clips_are_merged_with_attributes_before_opset_11(assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder(opset=9)
+    b.output("y", b.input("x", (2, 3)).relu().clip(-1, 0.5))
+    after = MergeClips()(b.to_graph())
+    assert op_types(after) == ["Clip"]
+    assert after.nodes[0].attrs == {"min": 0.0, "max": 0.5}
+    assert_same(b.to_graph(), after)
+
+
+def test_a_limited_value_that_others_read_stays(assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    y = b.input("x", (2, 3)).relu()
+    b.output("y", y.clip(hi=0.5) + y)
+    after = MergeClips()(b.to_graph())
+    assert op_types(after) == ["Relu", "Clip", "Add"]
+    assert_same(b.to_graph(), after)
+
+
+# --- transposes
+
+
+def test_inverse_transposes_cancel(assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    x = b.input("x", (2, 3, 4, 5))
+    b.output("y", x.transpose((0, 2, 3, 1)).transpose((0, 3, 1, 2)).relu())
+    after = CancelTransposes()(b.to_graph())
+    assert op_types(after) == ["Relu"]
+    assert_same(b.to_graph(), after)
+
+
+def test_transposes_in_a_row_become_one(assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    x = b.input("x", (2, 3, 4, 5))
+    b.output("y", x.transpose((1, 2, 3, 0)).transpose().transpose((0, 2, 1, 3)))
+    after = CancelTransposes()(b.to_graph())
+    assert op_types(after) == ["Transpose"]
+    assert_same(b.to_graph(), after)
+
+
+# --- what kernels need
+
+
+def test_operands_get_equal_ranks(rng: Rng, assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    x = b.input("x", (2, 3, 4, 4))
+    z = b.input("z", (3, 1, 1))
+    y = (x + z) * z + _array(rng, 4)
+    b.output("y", y)
+    after = AlignRanks()(b.to_graph())
+    assert op_types(after) == ["Reshape", "Add", "Mul", "Add"]
+    assert all(len(after.shape(name)) == 4 for node in after.nodes[1:] for name in node.inputs)
+    assert_same(b.to_graph(), after)
+
+
+def test_a_smaller_operand_of_batch_0_is_reshaped_too(assert_same: Same) -> None:
+    b = Builder()
+    b.output("y", b.input("x", (1, 2, 0)) + b.input("z", (2, 0)))
+    assert_same(b.to_graph(), AlignRanks()(b.to_graph()))
+
+
+@pytest.mark.parametrize("opset", [9, 12, 13, 18])
+@pytest.mark.parametrize("sizes", [None, (1, 4, 2)])
+def test_a_split_becomes_slices(
+    opset: int, sizes: tuple[int, ...] | None, assert_same: Same, op_types: OpTypes
+) -> None:
+    b = Builder(opset=opset)
+    x = b.input("x", (2, 7 if sizes or opset >= 18 else 6, 2))
+    args = [np.array(sizes)] if sizes and opset >= 13 else []
+    attrs = {"split": sizes} if sizes and opset < 13 else {"num_outputs": 3} if not sizes and opset >= 18 else {}
+    parts = b.op("Split", x, *args, axis=1, n_outputs=3, **attrs)
+    b.output("first", parts[0])
+    b.output("last", parts[2].relu())
+    graph = b.to_graph()
+    after = simplify(graph, (RemoveDead(), SplitToSlices()))
+    assert op_types(after) == ["Slice", "Slice", "Relu"]
+    assert_same(graph, after)
