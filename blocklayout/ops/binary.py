@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,7 +21,8 @@ from blocklayout.kernels import (
 )
 from blocklayout.ops._broadcast import bind_broadcast
 from blocklayout.ops._descs import argument, followed, like
-from blocklayout.ops._reading import wrong
+from blocklayout.ops._reading import bound, require_float, result, wrong
+from blocklayout.ops.eltwise import Eltwise
 
 _ALGORITHMS: Mapping[str, str] = {
     "Add": "binary_add",
@@ -50,7 +52,7 @@ class Binary(BaseOperator):
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         if len(node.inputs) != 2:
             raise wrong(node, f"it has {len(node.inputs)} inputs", "it needs 2")
-        return bind_broadcast(cls(_ALGORITHMS[node.op_type]), node)
+        return _of_a_number(node) or bind_broadcast(cls(_ALGORITHMS[node.op_type]), node)
 
     @property
     def is_commutative(self) -> bool:
@@ -78,6 +80,18 @@ class Binary(BaseOperator):
             return None
         is_sum = self.algorithm == "binary_add" and operand == problem.dst and operand.dtype in _SUMMABLE_DTYPES
         return PostOpUse(dnnl.Binary(self.algorithm), _OTHER[arg], is_sum)
+
+
+def _of_a_number(node: NodeInfo) -> Lowered | None:
+    """``number - x`` and ``number / x`` as eltwise: the library is slow where a first source is broadcast."""
+    first, second, dst = node.inputs[0], node.inputs[1], result(node)
+    if first is None or second is None or first.data is None or first.data.size != 1 or second.is_constant:
+        return None
+    number = float(first.data.reshape(()))
+    algorithms = {"Sub": Eltwise("eltwise_linear", -1.0, number), "Div": Eltwise("eltwise_pow", number, -1.0)}
+    if node.op_type not in algorithms or second.shape != dst.shape or not math.isfinite(number):
+        return None
+    return bound(algorithms[node.op_type], {"src": require_float(node, second)})
 
 
 def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:

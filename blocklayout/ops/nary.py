@@ -63,7 +63,8 @@ class Nary(BaseOperator):
             return None
         dst = descs[1]
         infos = [argument(problem, f"src_{index}") for index in range(self.n_srcs)]
-        if self.algorithm == "binary_add" and all(info.dims == dst.dims for info in infos):
+        # On padded channels the sum primitive is a reference kernel, and binary is not.
+        if self.algorithm == "binary_add" and not dst.n_padding and all(info.dims == dst.dims for info in infos):
             srcs = [like(dst, info) for info in infos]
             return Recipe.single(dnnl.sum(srcs, dst, attr=attr, n_threads=problem.n_threads))
         return _fold(self.algorithm, infos, dst, problem.n_threads)

@@ -36,10 +36,9 @@ class Slice(BaseOperator):
         if starts is None or ends is None:
             raise wrong(node, "starts or ends are missing", "both are required")
         axes = _bounds(node, "axes") or tuple(range(len(starts)))
-        if any(step != 1 for step in _bounds(node, "steps") or ()):
-            raise unsupported(
-                node, f"steps are {list(_bounds(node, 'steps') or ())}", "only steps of 1 share the bytes"
-            )
+        steps = _bounds(node, "steps") or ()
+        if any(step != 1 for step in steps):
+            raise unsupported(node, f"steps are {list(steps)}", "only neighbouring elements are a view: steps of 1")
         shape, offsets = _box(node, src.shape, axes, starts, ends)
         if dst.shape != shape:
             raise wrong(node, f"output {dst.name} has extents {list(dst.shape)}", f"the bounds give {list(shape)}")
@@ -66,9 +65,7 @@ def _box(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Extents and beginnings along every dimension; bounds count from the end where negative, and are clamped."""
     if not len(axes) == len(starts) == len(ends):
-        raise wrong(
-            node, f"{len(starts)} starts, {len(ends)} ends and {len(axes)} axes", "there must be as many of each"
-        )
+        raise wrong(node, f"{len(starts)} starts, {len(ends)} ends and {len(axes)} axes", "each needs as many")
     if any(not -len(dims) <= axis < len(dims) for axis in axes):
         raise wrong(node, f"axes are {list(axes)}", f"rank {len(dims)} allows {-len(dims)} to {len(dims) - 1}")
     shape, offsets = list(dims), [0] * len(dims)

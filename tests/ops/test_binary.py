@@ -97,6 +97,13 @@ def test_a_constant_operand_is_a_post_op() -> None:
     assert use == PostOpUse(dnnl.Binary("binary_add"), "src_0")
 
 
+@pytest.mark.parametrize("op_type", ["Sub", "Div"])
+def test_a_number_before_a_tensor_is_an_eltwise(op_type: str) -> None:
+    use = post_op(OpCase(op_type, (Weights((1,)), IMAGE)), "src")
+    assert use is not None
+    assert isinstance(use.post_op, dnnl.Eltwise)
+
+
 def test_constants_get_the_rank_of_the_result() -> None:
     lowered = OpCase("Add", (IMAGE, Weights((17, 1, 1)))).lowered()
     assert lowered.constants["src_1"].shape == (1, 17, 1, 1)
