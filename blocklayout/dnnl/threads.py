@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from blocklayout.dnnl import library
@@ -28,6 +29,7 @@ _SETTLING_RUNS = 16
 """Runs in a row after which a thread, having shared with others, keeps its pool again."""
 
 _PAUSE_SOFT = 1
+_OPENMP = "libgomp.so.1"
 
 
 class _Identity:
@@ -166,10 +168,15 @@ def _loaded_openmp() -> Any | None:
     """The OpenMP runtime of this process, whoever loaded it; None if nobody did."""
     if library.is_loaded():
         return None if library.is_sequential() else library.load()
+    # cffi does not survive RTLD_NOLOAD, so look first: the name then finds what is there already.
+    return ffi.dlopen(_OPENMP) if _is_mapped(_OPENMP) else None
+
+
+def _is_mapped(name: str) -> bool:
     try:
-        return ffi.dlopen("libgomp.so.1", ffi.RTLD_NOW | os.RTLD_NOLOAD)
+        return f"/{name}" in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None
+        return False
 
 
 class _Fork:
