@@ -40,7 +40,9 @@ class Candidate:
     @cached_property
     def is_reference(self) -> bool:
         """Whether a step runs an unoptimised reference implementation."""
-        return any(step.spec.impl.startswith("ref") for step in self.steps)
+        # A deconvolution names the convolution behind it: conv:any+ref:any.
+        names = (name for step in self.steps for name in step.spec.impl.split("+"))
+        return any(name.startswith("ref") for name in names)
 
     @cached_property
     def source_descs(self) -> dict[str, MemoryDesc]:
