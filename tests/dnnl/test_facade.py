@@ -1,0 +1,37 @@
+"""The package's names: what type checkers see is what is fetched."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from blocklayout import dnnl
+
+
+def imports_seen_by_type_checkers() -> dict[str, str]:
+    tree = ast.parse(Path(str(dnnl.__file__)).read_text(encoding="utf-8"))
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    return {
+        alias.asname or alias.name: str(statement.module)
+        for block in blocks
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith("blocklayout.")
+        for alias in statement.names
+    }
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    assert imports_seen_by_type_checkers() == dnnl._HOMES
+
+
+@pytest.mark.parametrize("name", dnnl.__all__)
+def test_every_name_can_be_fetched(name: str) -> None:
+    assert getattr(dnnl, name) is not None
+    assert name in dir(dnnl)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = dnnl.nothing
