@@ -166,7 +166,7 @@ def _check_overlap(placement: Placement) -> None:
             continue
         if stride < least:
             raise LayoutError(
-                f"strides {placement.layout.strides} put two elements of dims {placement.dims} at one address: "
+                f"strides {placement.layout.strides} let elements of dims {placement.dims} overlap: "
                 f"dimension {dim} steps by {stride}, which must be at least {least} (or 0, to repeat a source)"
             )
         least = stride * extent
