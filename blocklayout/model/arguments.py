@@ -88,6 +88,12 @@ def _converted(op_type: str, name: str, value: Any, kind: str) -> Any:
         raise ModelError(f"{op_type}'s attribute {name!r} must be {_WORDS[kind]}, not {value!r}") from error
 
 
+def _as_float(value: Any) -> float:
+    if isinstance(value, str):
+        raise TypeError(value)
+    return float(np.float32(value))  # what ONNX stores
+
+
 def _as_string(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
@@ -96,7 +102,7 @@ def _as_string(value: Any) -> str:
 
 _CONVERSIONS: dict[str, Callable[[Any], Any]] = {
     "INT": operator.index,
-    "FLOAT": float,
+    "FLOAT": _as_float,
     "STRING": _as_string,
     "TENSOR": np.asarray,
 }

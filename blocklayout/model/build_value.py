@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from blocklayout.kernels.value import Value
     from blocklayout.model.builder import Builder
 
-    Operand: TypeAlias = "BuildValue | np.ndarray"
+    Operand: TypeAlias = "BuildValue | np.ndarray | np.generic"
     Extents: TypeAlias = int | Sequence[int]
 
 

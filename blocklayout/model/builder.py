@@ -118,6 +118,7 @@ class Builder:
         results = [value for value in evaluate(node, inputs, self.opset) if value is not None]
         if not all(value.is_constant for value in results):
             self._nodes.append(node)
+        self._values |= {value.name: value for value in inputs if value is not None}
         handles = tuple(self._add(value) for value in results)
         return handles[0] if n_outputs == 1 else handles
 
@@ -170,9 +171,7 @@ class Builder:
         return BuildValue(self, value)
 
     def _constant(self, array: np.ndarray, name: str) -> BuildValue:
-        dtype = from_numpy(array.dtype, f"constant {name!r}")
-        native = array.astype(array.dtype.newbyteorder("="), copy=False)
-        return self._add(Value(name, array.shape, dtype, native))
+        return self._add(_constant_value(array, name))
 
     def _check_free(self, name: Any, what: str) -> None:
         if not isinstance(name, str) or not name:
@@ -204,6 +203,7 @@ class Builder:
     def _arguments(self, node_name: str, schema: OpSchema, args: Sequence[Any]) -> list[Value | None]:
         known = [arg.value.dtype if isinstance(arg, BuildValue) else None for arg in args]
         values: list[Value | None] = []
+        taken = {*self._values, node_name}
         for index, arg in enumerate(args):
             formal = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
             what = f"node {node_name!r}: {schema.name}'s input {formal.name if formal else index!r}"
@@ -214,8 +214,15 @@ class Builder:
             else:
                 array = literal_as_array(arg, what, schema, index, known)
                 wanted = f"{node_name}.{formal.name if formal else index}"
-                values.append(self._constant(array, fresh_name(wanted, self._values)).value)
+                values.append(_constant_value(array, fresh_name(wanted, taken)))
+                taken.add(fresh_name(wanted, taken))
         return values
+
+
+def _constant_value(array: np.ndarray, name: str) -> Value:
+    dtype = from_numpy(array.dtype, f"constant {name!r}")
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return Value(name, array.shape, dtype, native)
 
 
 def _extents(name: str, shape: Sequence[int]) -> tuple[int, ...]:

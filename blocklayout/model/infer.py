@@ -14,6 +14,7 @@ import numpy as np
 
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels.value import Value
+from blocklayout.model.reshaping import check_n_elements, target_of_empty
 from blocklayout.model.types import from_elem_type, onnx_type_name, to_numpy, type_proto
 
 if TYPE_CHECKING:
@@ -50,7 +51,10 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
     folded = _fold(node, proto, inputs, types, opset)
     if folded is not None:
         return folded
-    return tuple(_value(node, name, types.get(name)) if name else None for name in node.outputs)
+    outputs = tuple(_value(node, name, types.get(name)) if name else None for name in node.outputs)
+    if node.op_type == "Reshape":
+        check_n_elements(node, inputs[0], outputs[0])
+    return outputs
 
 
 def to_proto(node: Node) -> NodeProto:
@@ -142,22 +146,39 @@ def _infer_types(
     from onnx import checker, helper, numpy_helper, shape_inference
 
     present = [value for value in inputs if value is not None]
+    arrays = {value.name: value.data for value in present if value.data is not None}
+    if node.op_type == "Reshape":
+        arrays |= target_of_empty(node, inputs)
     data = {
-        value.name: numpy_helper.from_array(value.data, value.name)
-        for value in present
-        if value.data is not None and value.data.size <= _MAX_INFERENCE_ELEMENTS
+        name: numpy_helper.from_array(array, name)
+        for name, array in arrays.items()
+        if array.size <= _MAX_INFERENCE_ELEMENTS
     }
     known = {value.name: type_proto(value.dtype, value.shape) for value in present}
     opsets = [helper.make_opsetid("", opset)]
     try:
         types = shape_inference.infer_node_outputs(schema, proto, known, data, opset_imports=opsets)
         if not all(_is_complete(types.get(name)) for name in node.outputs if name):
-            types |= _infer_through_model(proto, known, data, opset)
+            types |= _infer_through_model(_with_defaults(proto, schema), known, data, opset)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
         given = ", ".join(f"{value.name!r} {value.shape}" for value in present)
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"node {node.name!r}: {node.op_type} of {given}: {reason}") from error
     return dict(types)
+
+
+def _with_defaults(proto: NodeProto, schema: OpSchema) -> NodeProto:
+    """A function body refers to attributes that the node leaves to their defaults."""
+    present = {attribute.name for attribute in proto.attribute}
+    defaults = [
+        formal.default_value
+        for name, formal in schema.attributes.items()
+        if name not in present and formal.default_value.name
+    ]
+    whole = type(proto)()
+    whole.CopyFrom(proto)
+    whole.attribute.extend(defaults)
+    return whole
 
 
 def _infer_through_model(

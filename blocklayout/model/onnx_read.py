@@ -151,6 +151,10 @@ def _without_weights(proto: ModelProto, constants: Mapping[str, np.ndarray]) -> 
         if field.name != "initializer":
             _copy_field(skeleton.graph, field.name, value)
     declared = {info.name for info in proto.graph.input}
+    for info in (*skeleton.graph.input, *skeleton.graph.output):
+        if info.type.HasField("tensor_type"):
+            # other runtimes read models that declare no rank; the checker alone does not
+            info.type.tensor_type.shape.SetInParent()
     for tensor in proto.graph.initializer:
         if tensor.name not in declared:
             shape = constants[tensor.name].shape
