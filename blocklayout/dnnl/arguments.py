@@ -56,8 +56,7 @@ def queried(spec: Spec) -> Iterator[str]:
     rules = kind_rules(spec.kind)
     if hasattr(rules, _MANY_SOURCES):
         yield from (name for name, _ in spec.descs if _SOURCE.fullmatch(name))
-    is_backward = spec.prop_kind.startswith("backward")
-    yield from (name for name in rules.ARGUMENTS if is_backward or not name.startswith("diff_"))
+    yield from (name for name in rules.ARGUMENTS if not _is_switched_off(spec, name))
     for index, post_op in enumerate(spec.attr.post_ops):
         if isinstance(post_op, Binary):
             yield f"post_op_{index}_src_1"
@@ -110,8 +109,17 @@ def results(spec: Spec) -> tuple[str, ...]:
 
 
 def _computes_statistics(spec: Spec) -> bool:
-    return spec.prop_kind == "forward_training" and not any("use_global_stats" in flags for flags in _flags(spec))
+    return spec.prop_kind == "forward_training" and "use_global_stats" not in _flags(spec)
 
 
-def _flags(spec: Spec) -> Iterator[tuple[str, ...]]:
-    yield from (value for name, value in spec.params if name == "flags")
+def _flags(spec: Spec) -> tuple[str, ...]:
+    return next((value for name, value in spec.params if name == "flags"), ())
+
+
+def _is_switched_off(spec: Spec, name: str) -> bool:
+    """Whether flags say that a normalisation goes without: its primitive descriptor may list it all the same."""
+    if name in ("scale", "shift"):
+        return f"use_{name}" not in _flags(spec)
+    if name in ("mean", "variance"):
+        return spec.prop_kind != "forward_training" and "use_global_stats" not in _flags(spec)
+    return spec.prop_kind.startswith("forward") and name.startswith("diff_")

@@ -49,9 +49,37 @@ def _any_to_c(desc: AnyDesc) -> Handle:
 def _layout_to_c(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout) -> Handle:
     if not layout.inner_blks:
         return _from_strides(dims, dtype, layout.strides)
+    try:
+        return _blocked_to_c(dims, padded_dims, dtype, layout)
+    except UnsupportedError:
+        swapped = _swapped_to_c(dims, padded_dims, dtype, layout)
+        if swapped is None:
+            raise
+        return swapped
+
+
+def _blocked_to_c(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout) -> Handle:
     corner = find_corner(dims, padded_dims, layout)
     parent = _from_tag(corner.dims, dtype, corner.tag)
     return parent if corner.dims == dims else _from_parent(parent, dims, dtype)
+
+
+def _swapped_to_c(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout) -> Handle | None:
+    """By way of a tag for two neighbours the other way round: a deconvolution's weights are a convolution's, turned."""
+    for dim in range(len(dims) - 1):
+        perm = (*range(dim), dim + 1, dim, *range(dim + 2, len(dims)))
+        turned_dims, turned_padded, strides = (
+            tuple(values[axis] for axis in perm) for values in (dims, padded_dims, layout.strides)
+        )
+        turned = Layout(strides, layout.inner_blks, tuple(perm[axis] for axis in layout.inner_idxs))
+        try:
+            handle = _blocked_to_c(turned_dims, turned_padded, dtype, turned)
+        except UnsupportedError:
+            continue
+        c_perm = ffi.new("int[]", perm)
+        subject = f"{dtype} {dims}"
+        return create("memory_desc", "dnnl_memory_desc_permute_axes", handle.c, c_perm, subject=subject)
+    return None
 
 
 def _from_tag(dims: tuple[int, ...], dtype: str, number: int) -> Handle:

@@ -113,6 +113,7 @@ def _query_desc(pd: Handle, spec: Spec, name: str) -> MemoryDesc | None:
         return None
     if isinstance(given, MemoryDesc) and given.dims == found.dims:
         return _as_given(spec, name, given, found)
+    c_desc.to_c(found)  # whoever makes a Memory of it will need that
     return found.in_role("weights" if "weights" in name else "src")
 
 

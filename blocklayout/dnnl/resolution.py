@@ -80,7 +80,9 @@ def open_pd(spec: Spec) -> tuple[Handle, Resolved]:
         raise DnnlError(f"{spec}: this library's {spec.impl} has other descriptors: {other.spec}")
     offered = ", ".join(resolved.spec.impl for resolved in walk(create_pd(spec), spec))
     wanted = spec.impl or "with layouts that a descriptor can express"
-    raise UnimplementedError(f"{spec}: no implementation {wanted} here; oneDNN offers {offered}", _UNIMPLEMENTED)
+    raise UnimplementedError(
+        f"{spec}: no implementation {wanted} here; oneDNN offers {offered or 'others'}", _UNIMPLEMENTED
+    )
 
 
 @lru_cache(maxsize=_MAX_CACHED)

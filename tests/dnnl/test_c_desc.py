@@ -103,6 +103,13 @@ def test_no_elements() -> None:
     assert there_and_back(desc).dims == (0, 16, 4, 4)
 
 
+@pytest.mark.parametrize(("dims", "axes"), [((17, 19, 3, 3), (1, 0, 2, 3)), ((2, 17, 19, 1, 1), (0, 2, 1, 3, 4))])
+def test_weights_turned_around_are_made_by_way_of_their_tag(dims: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    tag = "ABcd8b8a" if len(dims) == 4 else "aBCde8c8b"
+    turned = MemoryDesc(dims, "f32", tag).permuted(axes)
+    assert c_desc.from_c(c_desc.to_c(turned).c) == turned
+
+
 def test_blocks_no_tag_has_are_refused() -> None:
     with pytest.raises(UnsupportedError, match="inner blocks of"):
         c_desc.to_c(MemoryDesc((4, 7, 2, 2), "f32", Layout((28, 28, 14, 7), (7,), (1,))))

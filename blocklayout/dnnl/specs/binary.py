@@ -33,6 +33,12 @@ def binary(
 ) -> Spec:
     """An operation on two tensors of one rank, element by element.
 
+    Either source may be broadcast along any dimensions, in any layout. Fast are a ``src_1`` of
+    src_0's extents and layout, and, in plain and channels-last layouts or blocked ones without
+    padding, a ``src_1`` of extents (1, C, 1, ...) or all ones. The others, a broadcast ``src_0``
+    among them, run on the reference implementation; give those a ``dst``, for the layout that the
+    library proposes is then none that anybody else uses.
+
     Args:
         src_0: Must have a layout.
         src_1: Each extent equal to the other source's, or one of the two 1.

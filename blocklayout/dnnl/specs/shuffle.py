@@ -34,10 +34,10 @@ def shuffle(
     attr: Attr = NO_ATTR,
     n_threads: int | None = None,
 ) -> Spec:
-    """Takes the axis as ``group_size`` rows and transposes them.
+    """Takes the axis as rows of ``group_size`` elements, and transposes them.
 
-    That is ``src.reshape(group_size, extent // group_size).T.ravel()`` along the axis: what
-    ShuffleNet does with ``group_size`` groups of channels.
+    That is ``src.reshape(-1, group_size).T.ravel()`` along the axis: what ShuffleNet does with
+    groups of ``group_size`` channels.
 
     Args:
         src: Must have a layout.
