@@ -70,7 +70,7 @@ def load(
     tell = progress or _silent
     tell("reading the model")
     opened = model.open_model(source)
-    maker = _PlanMaker(opened, dtype, layout, Machine.of(dnnl.isa(), n_threads), tell)
+    maker = _PlanMaker(opened, dtype, layout, Machine(dnnl.isa(), n_threads), tell)
     inputs, outputs = model.signature(opened)
     session = Session(
         [InputInfo(info.name, info.extents, info.dtype) for info in inputs],
@@ -79,6 +79,7 @@ def load(
     )
     if shapes is not None or not model.free_extents(opened):
         session.prepare(model.input_shapes(opened, shapes))
+        dnnl.release_pool()  # whoever runs the session may be another thread
     return session
 
 

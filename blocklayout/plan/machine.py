@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+_PEAK_FLOPS = {
+    "avx512_core_amx": (160.0, 1400.0),
+    "avx512_core_fp16": (160.0, 320.0),
+    "avx512_core_bf16": (160.0, 320.0),
+    "avx512_core": (160.0, 80.0),
+    "avx512": (160.0, 0.0),
+    "avx2": (100.0, 0.0),
+    "avx": (50.0, 0.0),
+    "sse41": (25.0, 0.0),
+}
+"""Floating-point operations per nanosecond and thread in f32 and in bf16, by instruction set.
+
+Round figures of 2-core cloud machines: an AVX2 server core, and an AVX-512 one with AMX.
+"""
 
 
 @dataclass(frozen=True)
@@ -10,10 +25,8 @@ class Machine:
     """Ceilings of a machine, as far as the cost model asks.
 
     Attributes:
-        isa: oneDNN's name of the instruction set, such as ``avx2``.
+        isa: Name of the instruction set as oneDNN spells it, such as ``avx2``.
         n_threads: Threads a plan runs on.
-        f32_flops: Floating-point operations per nanosecond and thread in f32.
-        bf16_flops: The same in bf16; 0 where the CPU has none.
         bandwidth: Bytes per nanosecond that streaming steps move, all threads together.
         reorder_bandwidth: The same for a reorder that permutes elements.
         step_ns: What starting one primitive costs.
@@ -21,11 +34,9 @@ class Machine:
 
     isa: str
     n_threads: int
-    f32_flops: float
-    bf16_flops: float
-    bandwidth: float
-    reorder_bandwidth: float
-    step_ns: float
+    bandwidth: float = 40.0
+    reorder_bandwidth: float = 20.0
+    step_ns: float = 2500.0
 
     @property
     def has_avx512(self) -> bool:
@@ -37,20 +48,18 @@ class Machine:
         """Blocked layouts with kernels of their own, largest first."""
         return ("blocked16", "blocked8") if self.has_avx512 else ("blocked8",)
 
-    @classmethod
-    def of(cls, isa: str, n_threads: int) -> Machine:
-        """The committed profile of an instruction set."""
-        profile = next((p for prefix, p in _PROFILES if isa.startswith(prefix)), _PROFILES[-1][1])
-        return replace(profile, isa=isa, n_threads=n_threads)
+    def peak_flops(self, impl: str, dtype: str) -> float:
+        """Operations per nanosecond, all threads together, that an implementation cannot exceed.
+
+        Args:
+            impl: Its name; ``jit:avx2`` is bound by AVX2 even where the machine has more.
+            dtype: Data type of its source.
+        """
+        own = impl.rsplit(":", 1)[-1]
+        f32, bf16 = _PEAK_FLOPS.get(own) or _peaks_of(self.isa)
+        return self.n_threads * (bf16 if dtype == "bf16" and bf16 else f32)
 
 
-_AVX512 = Machine("avx512_core", 2, 160.0, 0.0, 40.0, 12.0, 2500.0)
-_PROFILES = (
-    ("avx512_core_amx", replace(_AVX512, bf16_flops=1400.0)),
-    ("avx512_core_bf16", replace(_AVX512, bf16_flops=320.0)),
-    ("avx512_core_fp16", replace(_AVX512, bf16_flops=320.0)),
-    ("avx512", replace(_AVX512, bf16_flops=80.0)),
-    ("avx2", Machine("avx2", 2, 85.0, 0.0, 40.0, 12.0, 2500.0)),
-    ("", Machine("sse41", 2, 20.0, 0.0, 20.0, 8.0, 2500.0)),
-)
-"""Round figures of 2-core cloud machines with these instruction sets, by prefix."""
+def _peaks_of(isa: str) -> tuple[float, float]:
+    prefixes = (name for name in sorted(_PEAK_FLOPS, key=len, reverse=True) if isa.startswith(name))
+    return _PEAK_FLOPS[next(prefixes, "sse41")]
