@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.errors import ModelError
-from blocklayout.model.infer import attribute_kind
+from blocklayout.model.schemas import attribute_kind
 from blocklayout.model.types import DTYPES, onnx_type_name, to_numpy
 
 if TYPE_CHECKING:

@@ -14,8 +14,9 @@ from blocklayout.kernels.value import Value
 from blocklayout.model.arguments import attributes_as_specified, literal_as_array
 from blocklayout.model.build_value import BuildValue
 from blocklayout.model.graph import Graph, Node, fresh_name
-from blocklayout.model.infer import evaluate, schema_or_none
+from blocklayout.model.infer import evaluate
 from blocklayout.model.passes.rewrite import bypass
+from blocklayout.model.schemas import schema_or_none
 from blocklayout.model.types import DTYPES, from_numpy
 
 if TYPE_CHECKING:

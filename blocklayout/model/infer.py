@@ -14,7 +14,9 @@ import numpy as np
 
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels.value import Value
+from blocklayout.model.function_body import function_body
 from blocklayout.model.reshaping import check_n_elements, target_of_empty
+from blocklayout.model.schemas import find_schema, to_proto
 from blocklayout.model.types import from_elem_type, onnx_type_name, to_numpy, type_proto
 
 if TYPE_CHECKING:
@@ -55,59 +57,6 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
     if node.op_type == "Reshape":
         check_n_elements(node, inputs[0], outputs[0])
     return outputs
-
-
-def to_proto(node: Node) -> NodeProto:
-    """A node as protobuf."""
-    from onnx import helper, numpy_helper
-
-    def as_attribute(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return numpy_helper.from_array(value)
-        return list(value) if isinstance(value, tuple) else value
-
-    proto = helper.make_node(node.op_type, node.inputs, node.outputs, name=node.name, domain=node.domain)
-    for name, value in node.attrs.items():
-        # an empty list has no type of its own
-        kind = _attribute_type(node.op_type, name) if isinstance(value, tuple) and not value else None
-        proto.attribute.append(helper.make_attribute(name, as_attribute(value), attr_type=kind))
-    return proto
-
-
-def find_schema(node: Node, opset: int) -> OpSchema:
-    """The operator's specification at ``opset``.
-
-    Raises:
-        ModelError: There is no such operator in this version of the operator set.
-    """
-    schema = schema_or_none(node.op_type, opset)
-    if schema is None or schema.deprecated:
-        raise ModelError(f"node {node.name!r}: ONNX's operator set {opset} has no operator {node.op_type!r}")
-    return schema
-
-
-@lru_cache(maxsize=4096)
-def schema_or_none(op_type: str, opset: int) -> OpSchema | None:
-    """The newest specification of an operator up to ``opset``, if there is one."""
-    from onnx import defs
-
-    try:
-        return defs.get_schema(op_type, opset, "")
-    except defs.SchemaError:
-        return None
-
-
-def attribute_kind(schema: OpSchema, name: str) -> str:
-    """ONNX's name for the type of an attribute: ``INTS``."""
-    return str(schema.attributes[name].type).rpartition(".")[2]
-
-
-def _attribute_type(op_type: str, name: str) -> int:
-    from onnx import AttributeProto, defs
-
-    schema = defs.get_schema(op_type) if defs.has(op_type) else None
-    kind = attribute_kind(schema, name) if schema is not None and name in schema.attributes else "INTS"
-    return int(AttributeProto.AttributeType.Value(kind))
 
 
 def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -> None:
@@ -159,7 +108,7 @@ def _infer_types(
     try:
         types = shape_inference.infer_node_outputs(schema, proto, known, data, opset_imports=opsets)
         if not all(_is_complete(types.get(name)) for name in node.outputs if name):
-            types |= _infer_through_model(_with_defaults(proto, schema), known, data, opset)
+            types |= _infer_through_body(node, inputs, opset)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
         given = ", ".join(f"{value.name!r} {value.shape}" for value in present)
         reason = str(error).strip().splitlines()[0]
@@ -167,32 +116,17 @@ def _infer_types(
     return dict(types)
 
 
-def _with_defaults(proto: NodeProto, schema: OpSchema) -> NodeProto:
-    """A function body refers to attributes that the node leaves to their defaults."""
-    present = {attribute.name for attribute in proto.attribute}
-    defaults = [
-        formal.default_value
-        for name, formal in schema.attributes.items()
-        if name not in present and formal.default_value.name
-    ]
-    whole = type(proto)()
-    whole.CopyFrom(proto)
-    whole.attribute.extend(defaults)
-    return whole
-
-
-def _infer_through_model(
-    proto: NodeProto, known: dict[str, TypeProto], data: dict[str, Any], opset: int
-) -> dict[str, TypeProto]:
-    """Shapes of operators that are specified only by a function body, which a single node does not get."""
-    from onnx import TypeProto, helper, shape_inference
-
-    inputs = [helper.make_value_info(name, type_) for name, type_ in known.items() if name not in data]
-    outputs = [helper.make_value_info(name, TypeProto()) for name in proto.output if name]
-    graph = helper.make_graph([proto], "node", inputs, outputs, list(data.values()))
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    inferred = shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
-    return {output.name: output.type for output in inferred.graph.output if _is_complete(output.type)}
+def _infer_through_body(node: Node, inputs: Sequence[Value | None], opset: int) -> dict[str, TypeProto]:
+    """Of operators that are specified only by a function body of simpler ones."""
+    body = function_body(node, inputs, opset)
+    if body is None:
+        return {}
+    nodes, constants = body
+    values = {value.name: value for value in (*inputs, *constants) if value is not None}
+    for each in nodes:
+        outputs = evaluate(each, [values[name] if name else None for name in each.inputs], opset)
+        values.update({value.name: value for value in outputs if value is not None})
+    return {name: type_proto(values[name].dtype, values[name].shape) for name in node.outputs if name}
 
 
 def _is_complete(type_: TypeProto | None) -> bool:

@@ -10,7 +10,11 @@ import numpy as np
 from blocklayout.errors import UnsupportedError
 from blocklayout.kernels import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Program, Value
 from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes import Pass
 from blocklayout.model.passes.align_ranks import AlignRanks
+from blocklayout.model.passes.drop_no_ops import DropNoOps
+from blocklayout.model.passes.expand_functions import ExpandFunctions
+from blocklayout.model.passes.merge_swish import MergeSwish
 from blocklayout.model.passes.remove_dead import RemoveDead
 from blocklayout.model.passes.split_to_slices import SplitToSlices
 
@@ -21,7 +25,8 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
     """Every node as a kernel: an operator bound to its sources and constants.
 
     What kernels cannot say is first rewritten: operands of different ranks get views that make their
-    ranks agree, and a Split becomes Slices.
+    ranks agree, a Split becomes Slices, and what nothing here computes becomes ONNX's own definition of
+    it in simpler operators, where there is one.
 
     Args:
         graph: Simplified or not.
@@ -32,7 +37,7 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
         UnsupportedError: No operator or primitive computes a node.
     """
     find = find or _find_operator
-    for prepare in (RemoveDead(), SplitToSlices(), AlignRanks()):
+    for prepare in _preparations(find):
         graph = prepare(graph).validate()
     kernels = tuple(_kernel(graph, node, find) for node in graph.nodes)
     return Program(
@@ -41,6 +46,14 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
         inputs=tuple(graph.values[name] for name in graph.inputs),
         outputs=tuple(graph.values[name] for name in graph.outputs),
     )
+
+
+def _preparations(find: FindOperator) -> tuple[Pass, ...]:
+    def is_supported(op_type: str) -> bool:
+        return op_type == "Split" or find(op_type) is not None
+
+    expand = ExpandFunctions(is_supported)
+    return RemoveDead(), MergeSwish(), expand, DropNoOps(), SplitToSlices(), AlignRanks()
 
 
 def _find_operator(op_type: str) -> type[BaseOperator] | None:

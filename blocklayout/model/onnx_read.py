@@ -123,11 +123,23 @@ def _convert(proto: ModelProto, directory: Path | None, origin: str) -> OnnxMode
     _check_domains(skeleton)
     opset = _opset(skeleton, origin)
     _check_specification(skeleton, origin)
-    nodes = tuple(_node(node) for node in skeleton.graph.node if node.op_type != "Constant")
-    constants |= dict(_constant_node(node, directory) for node in skeleton.graph.node if node.op_type == "Constant")
+    nodes, written = convert_nodes(skeleton, directory)
+    constants |= written
     inputs = tuple(_input_info(info) for info in proto.graph.input if info.name not in constants)
     outputs = tuple((info.name, _dtype_of(info, "output")) for info in proto.graph.output)
     return OnnxModel(proto.graph.name or "model", opset, nodes, constants, inputs, outputs)
+
+
+def convert_nodes(model: ModelProto, directory: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:
+    """The nodes of a model, and what its ``Constant`` nodes hold by name.
+
+    Raises:
+        ModelError: A constant is damaged.
+        UnsupportedError: A subgraph or an unusual type.
+    """
+    nodes = tuple(_node(node) for node in model.graph.node if node.op_type != "Constant")
+    constants = dict(_constant_node(node, directory) for node in model.graph.node if node.op_type == "Constant")
+    return nodes, constants
 
 
 def _check_header(proto: ModelProto, origin: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from blocklayout.errors import ModelError
 from blocklayout.kernels.value import Value
 from blocklayout.model.graph import Graph
-from blocklayout.model.infer import to_proto
+from blocklayout.model.schemas import to_proto
 from blocklayout.model.types import to_elem_type, type_proto
 
 if TYPE_CHECKING:

@@ -8,6 +8,10 @@ from blocklayout.model.onnx_read import InputInfo, OnnxModel, open_onnx
 from blocklayout.model.shapes import Shapes, concrete_extents, extents_left_free, set_shapes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
     from blocklayout.model.graph import Graph
 
 
@@ -71,12 +75,14 @@ def _infos(graph: Graph, names: tuple[str, ...]) -> tuple[InputInfo, ...]:
     return tuple(InputInfo(name, graph.values[name].dtype, graph.values[name].shape) for name in names)
 
 
-def read(source: Any, shapes: Shapes | None = None) -> Graph:
+def read(source: Any, shapes: Shapes | None = None, constants: Mapping[str, np.ndarray] | None = None) -> Graph:
     """The graph of a model for concrete input extents, shape arithmetic and constants folded.
 
     Args:
         source: Whatever :func:`open_model` takes.
         shapes: Extents of inputs, by name; needed for those in :func:`free_extents`. A batch of 0 is legal.
+        constants: Contents of inputs that are known now, such as the target of a Reshape that the model
+            takes as an input; of a model only. The graph then has no such inputs.
 
     Raises:
         InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
@@ -85,6 +91,6 @@ def read(source: Any, shapes: Shapes | None = None) -> Graph:
     """
     model = open_model(source)
     if isinstance(model, OnnxModel):
-        return set_shapes(model, shapes)
+        return set_shapes(model, shapes, constants)
     concrete_extents(_infos(model, model.inputs), shapes or {})
     return model

@@ -14,6 +14,8 @@ from blocklayout.model.infer import evaluate
 from blocklayout.model.types import from_numpy
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from blocklayout.model.onnx_read import InputInfo, OnnxModel
 
 Shapes = Mapping[str, Sequence[int]]
@@ -33,20 +35,27 @@ def extents_left_free(model: OnnxModel) -> dict[str, tuple[int | None, ...] | No
     return free
 
 
-def set_shapes(model: OnnxModel, shapes: Shapes | None = None) -> Graph:
+def set_shapes(
+    model: OnnxModel, shapes: Shapes | None = None, constants: Mapping[str, np.ndarray] | None = None
+) -> Graph:
     """The graph for these input extents, with everything folded that depends on constants only.
 
     Args:
         model: Its inputs may have free extents.
         shapes: Extents of inputs, by name. An extent whose name the model uses twice follows from either.
+        constants: Contents of inputs that are known now; the graph has no such inputs any more.
 
     Raises:
         InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
         ModelError: A node contradicts the operator's specification.
         UnsupportedError: An extent depends on data computed at run time.
     """
-    extents = concrete_extents(model.inputs, shapes or {})
-    values = {info.name: Value(info.name, extents[info.name], info.dtype) for info in model.inputs}
+    known = constants or {}
+    extents = concrete_extents(model.inputs, {**(shapes or {}), **{name: array.shape for name, array in known.items()}})
+    values = {
+        info.name: Value(info.name, extents[info.name], info.dtype, _contents(info, known.get(info.name)))
+        for info in model.inputs
+    }
     for name, array in model.constants.items():
         values[name] = Value(name, array.shape, from_numpy(array.dtype, f"the constant {name!r}"), array)
     outputs = tuple(name for name, _ in model.outputs)
@@ -54,9 +63,15 @@ def set_shapes(model: OnnxModel, shapes: Shapes | None = None) -> Graph:
     for name, dtype in model.outputs:
         if values[name].dtype != dtype:
             raise ModelError(f"the output {name!r} is declared {dtype}, but its node computes {values[name].dtype}")
-    inputs = tuple(info.name for info in model.inputs)
+    inputs = tuple(info.name for info in model.inputs if info.name not in known)
     graph = Graph(model.name, model.opset, nodes, values, inputs, outputs)
     return graph.replace().validate()
+
+
+def _contents(info: InputInfo, array: np.ndarray | None) -> np.ndarray | None:
+    if array is not None and from_numpy(array.dtype, f"input {info.name!r}") != info.dtype:
+        raise InputError(f"input {info.name!r} is declared {info.dtype}, not {array.dtype}; convert it with .astype")
+    return array
 
 
 def walk(nodes: Iterable[Node], values: dict[str, Value], opset: int) -> tuple[Node, ...]:

@@ -339,6 +339,22 @@ def test_one_reading_serves_many_extents() -> None:
     assert [read(model, {"x": (n, 3, 8, 8)}).shape("y") for n in (1, 5)] == [(1, 5), (5, 5)]
 
 
+def test_inputs_that_extents_follow_from_can_be_given_as_constants() -> None:
+    b = Builder()
+    b.output("y", b.input("x", (2, 6)).reshape((3, 4)))
+    model = b.to_onnx()
+    target = model.graph.node[0].input[1]
+    model.graph.initializer.pop()
+    model.graph.input.append(helper.make_tensor_value_info(target, TensorProto.INT64, [2]))
+    with pytest.raises(UnsupportedError, match="depend on data"):
+        read(model)
+    graph = read(model, constants={target: np.array([3, 4])})
+    assert graph.inputs == ("x",)
+    assert graph.shape("y") == (3, 4)
+    with pytest.raises(InputError, match="declared s64, not float32"):
+        read(model, constants={target: np.array([3, 4], np.float32)})
+
+
 # --- external data
 
 

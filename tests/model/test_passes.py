@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from blocklayout.model.passes import (
     RemoveDead,
 )
 from blocklayout.model.passes.align_ranks import AlignRanks
+from blocklayout.model.passes.expand_functions import ExpandFunctions
+from blocklayout.model.passes.merge_swish import MergeSwish
 from blocklayout.model.passes.split_to_slices import SplitToSlices
 
 Same = Callable[[Graph, Graph], None]
@@ -98,7 +101,7 @@ def test_random_numbers_are_not_constants(op_types: OpTypes) -> None:
     ],
 )
 def test_what_changes_nothing_is_dropped(
-    op_type: str, args: tuple[object, ...], attrs: dict[str, object], assert_same: Same, op_types: OpTypes
+    op_type: str, args: tuple[Any, ...], attrs: dict[str, Any], assert_same: Same, op_types: OpTypes
 ) -> None:
     b = Builder()
     b.output("y", b.op(op_type, b.input("x", (2, 3, 4)).relu(), *args, **attrs).sigmoid())
@@ -120,7 +123,7 @@ def test_what_changes_nothing_is_dropped(
     ],
 )
 def test_what_changes_something_stays(
-    op_type: str, args: tuple[object, ...], attrs: dict[str, object], op_types: OpTypes
+    op_type: str, args: tuple[Any, ...], attrs: dict[str, Any], op_types: OpTypes
 ) -> None:
     b = Builder()
     b.output("y", b.op("Identity", b.op(op_type, b.input("x", (2, 3, 4)), *args, **attrs)))
@@ -381,3 +384,69 @@ def test_a_split_becomes_slices(
     after = simplify(graph, (RemoveDead(), SplitToSlices()))
     assert op_types(after) == ["Slice", "Slice", "Relu"]
     assert_same(graph, after)
+
+
+def _supports(*op_types: str) -> Callable[[str], bool]:
+    return lambda op_type: op_type in op_types
+
+
+def test_a_function_body_replaces_what_nothing_computes(assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    x = b.input("x", (2, 3))
+    y = b.op("Celu", x.relu(), alpha=0.5, name="celu")
+    b.output("y", b.op("Celu", y, alpha=2.0))
+    after = ExpandFunctions(_supports("Relu", "Div", "Elu", "Mul"))(b.to_graph())
+    assert op_types(after) == ["Relu", *["Div", "Elu", "Mul"] * 2]
+    assert after.nodes[1].absorbed == ("celu",)
+    assert_same(b.to_graph(), after)
+
+
+def test_a_body_that_cannot_be_computed_either_is_not_taken(op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", b.op("Celu", b.input("x", (2, 3))))
+    assert op_types(ExpandFunctions(_supports("Relu", "Div"))(b.to_graph())) == ["Celu"]
+
+
+def test_shape_arithmetic_in_a_body_is_folded(rng: Rng, assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder(opset=21)
+    b.output("y", b.op("GroupNormalization", b.input("x", (2, 4, 3)), _array(rng, 4), _array(rng, 4), num_groups=2))
+    simple = ("Cast", "Reshape", "ReduceMean", "Mul", "Sub", "Add", "Sqrt", "Div")
+    after = DropNoOps()(ExpandFunctions(_supports(*simple))(b.to_graph()))
+    assert "Cast" not in op_types(after)
+    assert_same(b.to_graph(), after)
+
+
+@pytest.mark.parametrize(
+    ("gate", "attrs", "expected"),
+    [
+        ("Sigmoid", {}, "Swish"),
+        ("HardSigmoid", {"alpha": 1 / 6}, "HardSwish"),
+        ("HardSigmoid", {}, "Mul"),
+        ("Tanh", {}, "Mul"),
+    ],
+)
+def test_a_value_times_its_gate_is_one_operator(
+    gate: str, attrs: dict[str, Any], expected: str, assert_same: Same, op_types: OpTypes
+) -> None:
+    b = Builder(opset=24)
+    x = b.input("x", (2, 3))
+    b.output("y", b.op(gate, x, **attrs) * x)
+    after = MergeSwish()(b.to_graph())
+    assert op_types(after)[-1] == expected
+    assert len(after.nodes) == (2 if expected == "Mul" else 1)
+    assert_same(b.to_graph(), after)
+
+
+def test_a_gate_of_another_value_stays(op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", b.input("x", (2, 3)).sigmoid() * b.input("z", (2, 3)))
+    assert op_types(MergeSwish()(b.to_graph())) == ["Sigmoid", "Mul"]
+
+
+def test_recurrent_nodes_with_absent_outputs_pass_through(rng: Rng, op_types: OpTypes) -> None:
+    b = Builder()
+    _, last = b.op(
+        "RNN", b.input("x", (1, 2, 3)), _array(rng, 1, 4, 3), _array(rng, 1, 4, 4), hidden_size=4, n_outputs=2
+    )
+    b.output("y", last)
+    assert op_types(simplify(b.to_graph())) == ["RNN"]

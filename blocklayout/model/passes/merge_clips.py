@@ -12,6 +12,7 @@ from blocklayout.model.passes.rewrite import Draft
 from blocklayout.model.types import FLOATS, to_numpy
 
 _Bounds = tuple[float, float]
+_CLIPS = frozenset(("Clip", "Max", "Min", "Relu"))
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,13 @@ class MergeClips:
 
 def _bounds(graph: Graph, node: Node) -> _Bounds | None:
     """What the node limits its source to; ``None`` if it is no clip or its limits are not constants."""
-    if not node.inputs or graph.values[node.outputs[0]].dtype not in FLOATS:
+    if node.op_type not in _CLIPS or graph.values[node.outputs[0]].dtype not in FLOATS:
         return None
     if node.op_type == "Relu":
         return 0.0, math.inf
     if node.op_type == "Clip":
         return _clip_bounds(graph, node)
-    if node.op_type not in ("Min", "Max") or len(node.inputs) != 2:
+    if len(node.inputs) != 2:
         return None
     limits = [graph.constant(name) for name in node.inputs]
     if (limits[0] is None) == (limits[1] is None) or graph.shape(_source(graph, node)) != graph.shape(node.outputs[0]):
