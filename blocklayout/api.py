@@ -67,7 +67,7 @@ def load(
         (1, 17, 8, 8)
     """
     n_threads = _checked_threads(threads)
-    tell = progress or _silent
+    tell = progress if progress is not None else _silent
     tell("reading the model")
     opened = model.open_model(source)
     maker = _PlanMaker(opened, dtype, layout, Machine(dnnl.isa(), n_threads), tell)
@@ -126,7 +126,7 @@ def _constants(program: Program) -> dict[str, Any]:
 def _checked_threads(threads: int | None) -> int:
     if threads is None:
         return dnnl.default_threads()
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 1:
+    if type(threads) is not int or threads < 1:
         raise InputError(f"threads={threads!r}: give a positive number, or None for all this process may use")
     return threads
 

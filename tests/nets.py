@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklayout import Builder
+from blocklayout import Builder, Session
 
 
 def he(rng: np.random.Generator, *shape: int) -> np.ndarray:
     """Convolution or matrix weights that keep activations near unit variance."""
     fan_in = int(np.prod(shape[1:]))
-    return (rng.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32)
+    weights: np.ndarray = (rng.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32)
+    return weights
 
 
 def chain(channels: int = 17, size: int = 12, batch: int = 1, convs: int = 3) -> Builder:
@@ -45,3 +46,12 @@ def residual(channels: int = 24, size: int = 14, batch: int = 2) -> Builder:
 def random_input(shape: tuple[int, ...], seed: int = 7) -> np.ndarray:
     """Normally distributed f32 data."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def feed_of(session: Session, seed: int = 7) -> dict[str, np.ndarray]:
+    """Random data for every input of a session whose extents are fixed."""
+    feed = {}
+    for info in session.get_inputs():
+        shape = tuple(extent for extent in info.shape or () if isinstance(extent, int))
+        feed[info.name] = random_input(shape, seed)
+    return feed

@@ -5,33 +5,33 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
-from blocklayout.plan import POLICIES, Plan
-from blocklayout.plan.assemble import Assembly
+from blocklayout.dtypes import to_numpy
+from blocklayout.plan import POLICIES, Plan, make
+from blocklayout.plan.assemble import Assembly, assemble
+from blocklayout.plan.network import Choice, Network
 from blocklayout.runtime.context import Context
 from tests import nets
 
 NETS: dict[str, Callable[[], bl.Builder]] = {"chain": nets.chain, "residual": nets.residual}
 
 
-def _feed(session: bl.Session) -> dict[str, np.ndarray]:
-    return {info.name: nets.random_input(info.shape) for info in session.get_inputs()}
-
-
 @pytest.fixture(params=NETS)
 def net(request: pytest.FixtureRequest) -> bl.Builder:
-    return NETS[request.param]()
+    name: str = request.param
+    return NETS[name]()
 
 
 @pytest.mark.parametrize("policy", [*POLICIES, "nChw8c", "nhwc"])
 def test_every_policy_computes_the_reference(net: bl.Builder, policy: str) -> None:
     session = bl.load(net, layout=policy)
-    feed = _feed(session)
+    feed = nets.feed_of(session)
     expected = ReferenceEvaluator(net.to_onnx()).run(None, feed)[0]
     error = np.abs(session.run(None, feed)[0] - expected).max() / np.abs(expected).max()
     assert error < 1e-5
@@ -42,11 +42,11 @@ def test_padding_is_zero_after_every_step(net: bl.Builder, policy: str) -> None:
     session = bl.load(net, layout=policy)
     context = next(iter(session._plans.values()))[1]
     _poison(context)
-    checked = []
-    for index, execution in enumerate(context._executions):
-        step = context._plan.steps[index]
-        context._executions[index] = _Checked(execution, dict(step.operands)["dst"].desc, checked)
-    session.run(None, _feed(session))
+    checked: list[bool] = []
+    pairs = zip(context._executions, context._plan.steps, strict=True)
+    watched: list[Any] = [_Checked(execution, dict(step.operands)["dst"].desc, checked) for execution, step in pairs]
+    context._executions = watched
+    session.run(None, nets.feed_of(session))
     assert len(checked) == len(context._plan.steps)
     assert all(checked)
 
@@ -56,19 +56,16 @@ class _Checked:
 
     def __init__(self, execution: bl.dnnl.Execution, desc: bl.MemoryDesc, log: list[bool]) -> None:
         self._execution, self._desc, self._log = execution, desc, log
+        self.memories = execution.memories
 
     def run(self) -> None:
         self._execution.run()
-        raw = self._execution.memories["dst"].buffer.reshape(-1).view(np.uint8)[: self._desc.nbytes]
-        values = raw.view(self._desc_dtype())
+        buffer = self.memories["dst"].buffer
+        assert isinstance(buffer, np.ndarray)
+        values = buffer.reshape(-1).view(np.uint8)[: self._desc.nbytes].view(to_numpy(self._desc.dtype))
         holds = np.zeros(values.size, bool)
         holds[self._desc.offsets().reshape(-1)] = True
         self._log.append(bool((values[~holds] == 0).all() and np.isfinite(values[holds].astype(np.float32)).all()))
-
-    def _desc_dtype(self) -> np.dtype:
-        from blocklayout.dtypes import to_numpy
-
-        return to_numpy(self._desc.dtype)
 
 
 def _poison(context: Context) -> None:
@@ -143,7 +140,7 @@ def test_a_plan_read_from_json_runs() -> None:
     session = bl.load(nets.residual())
     key, (ready, context) = next(iter(session._plans.items()))
     again = Context(Plan.from_json(ready.plan.to_json()), ready.packed)
-    feed = _feed(session)
+    feed = nets.feed_of(session)
     before = session.run(None, feed)[0]
     session._plans[key] = ready, again
     np.testing.assert_array_equal(session.run(None, feed)[0], before)
@@ -180,15 +177,12 @@ def test_no_reference_step_where_another_exists(net: bl.Builder) -> None:
 
 
 def test_the_choice_costs_what_its_steps_cost(net: bl.Builder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from blocklayout.plan import make
-
     seen: list[tuple[float, float]] = []
-    original = make.assemble
 
-    def spy(network: object, choice: object, *, returns_to_plain: bool = False) -> Assembly:
-        assembly = original(network, choice, returns_to_plain=returns_to_plain)  # type: ignore[arg-type]
+    def spy(network: Network, choice: Choice, *, returns_to_plain: bool = False) -> Assembly:
+        assembly = assemble(network, choice, returns_to_plain=returns_to_plain)
         if not returns_to_plain:
-            seen.append((network.total_ns(choice), assembly.cost_ns))  # type: ignore[attr-defined]
+            seen.append((network.total_ns(choice), assembly.cost_ns))
         return assembly
 
     monkeypatch.setattr(make, "assemble", spy)
@@ -215,7 +209,7 @@ def test_bf16_is_close_to_f32() -> None:
         pytest.skip(f"this CPU has no bf16 ({bl.dnnl.isa()})")
     for policy in POLICIES:
         exact, rounded = (bl.load(nets.chain(), layout=policy, dtype=dtype) for dtype in ("f32", "bf16"))
-        feed = _feed(exact)
+        feed = nets.feed_of(exact)
         expected = exact.run(None, feed)[0]
         error = np.abs(rounded.run(None, feed)[0] - expected).max() / np.abs(expected).max()
         assert error < 6e-2

@@ -10,29 +10,31 @@ from hypothesis import strategies as st
 
 from blocklayout.plan.solve import PairwiseProblem
 
+Matrices = dict[tuple[int, int], np.ndarray]
+
 SIZES = st.lists(st.integers(1, 3), min_size=1, max_size=7)
 
 
-def _random(sizes: list[int], edges: list[tuple[int, int]], seed: int) -> tuple[list[np.ndarray], dict]:
+def _random(sizes: list[int], edges: list[tuple[int, int]], seed: int) -> tuple[list[np.ndarray], Matrices]:
     rng = np.random.default_rng(seed)
     costs = [rng.integers(0, 100, size).astype(float) for size in sizes]
     matrices = {(u, v): rng.integers(0, 100, (sizes[u], sizes[v])).astype(float) for u, v in edges}
     return costs, matrices
 
 
-def _total(choice: tuple[int, ...], costs: list[np.ndarray], matrices: dict) -> float:
+def _total(choice: tuple[int, ...], costs: list[np.ndarray], matrices: Matrices) -> float:
     own = sum(cost[taken] for cost, taken in zip(costs, choice, strict=True))
-    return own + sum(matrix[choice[u], choice[v]] for (u, v), matrix in matrices.items())
+    return float(own) + sum(float(matrix[choice[u], choice[v]]) for (u, v), matrix in matrices.items())
 
 
-def _solved(costs: list[np.ndarray], matrices: dict) -> tuple[int, ...]:
+def _solved(costs: list[np.ndarray], matrices: Matrices) -> tuple[int, ...]:
     problem = PairwiseProblem([cost.copy() for cost in costs])
     for (u, v), matrix in matrices.items():
         problem.add_edge(u, v, matrix)
     return problem.solve()
 
 
-def _best(costs: list[np.ndarray], matrices: dict) -> float:
+def _best(costs: list[np.ndarray], matrices: Matrices) -> float:
     choices = itertools.product(*(range(len(cost)) for cost in costs))
     return min(_total(choice, costs, matrices) for choice in choices)
 

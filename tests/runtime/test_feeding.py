@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ def _sliced(x: np.ndarray) -> np.ndarray:
     return big[..., ::2]
 
 
-ARRAYS = {
+ARRAYS: dict[str, Callable[[np.ndarray], Any]] = {
     "row-major": lambda x: x,
     "channels last": lambda x: np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
     "fortran order": np.asfortranarray,
@@ -56,7 +57,7 @@ ARRAYS = {
     "big-endian": lambda x: x.astype(">f4"),
     "read-only": _read_only,
     "misaligned": _misaligned,
-    "nested lists are not needed, Tensors are": lambda x: bl.reorder(x, "nChw8c"),
+    "a blocked Tensor": lambda x: bl.reorder(x, "nChw8c"),
     "a channels-last Tensor": lambda x: bl.reorder(x, "nhwc"),
     "a plain Tensor": lambda x: bl.reorder(x, "nchw"),
 }

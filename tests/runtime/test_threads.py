@@ -28,8 +28,7 @@ def _omp_max_threads() -> int:
 
 def test_eight_threads_on_one_session() -> None:
     session = bl.load(nets.residual())
-    shape = session.get_inputs()[0].shape
-    feeds = [nets.random_input(shape, seed) for seed in range(N_CALLERS)]
+    feeds = [nets.feed_of(session, seed)["image"] for seed in range(N_CALLERS)]
     expected = [session(feed) for feed in feeds]
     before = _os_threads()
     wrong: list[int] = []
@@ -63,7 +62,7 @@ import numpy as np
 import blocklayout as bl
 from tests import nets
 session = bl.load(nets.residual())
-feed = nets.random_input(session.get_inputs()[0].shape)
+feed = nets.feed_of(session)["image"]
 expected = session(feed)
 child = os.fork()
 if child == 0:
@@ -87,7 +86,7 @@ import torch
 import blocklayout as bl
 from tests import nets
 session = bl.load(nets.residual())
-feed = nets.random_input(session.get_inputs()[0].shape)
+feed = nets.feed_of(session)["image"]
 expected = session(feed)
 count = torch.get_num_threads()
 product = torch.ones(300, 300) @ torch.ones(300, 300)
@@ -105,11 +104,11 @@ def test_torch_in_the_same_process(tree_environ: dict[str, str]) -> None:
 
 def test_nothing_is_left_when_a_session_goes() -> None:
     session = bl.load(nets.residual())
-    session(nets.random_input(session.get_inputs()[0].shape))
+    session.run(None, nets.feed_of(session))
     del session
     before = bl.dnnl.live_handles()
     for _ in range(3):
         session = bl.load(nets.residual())
-        session(nets.random_input(session.get_inputs()[0].shape))
+        session.run(None, nets.feed_of(session))
         del session
     assert bl.dnnl.live_handles() == before
