@@ -220,5 +220,3 @@ class BaseOperator:
     def bind(self, sources: Mapping[str, Value], constants: Mapping[str, np.ndarray] | None = None) -> Lowered:
         """This operator with its arguments."""
         return Lowered(self, dict(sources), dict(constants or {}))
-
-

@@ -32,7 +32,8 @@ def net(request: pytest.FixtureRequest) -> bl.Builder:
 def test_every_policy_computes_the_reference(net: bl.Builder, policy: str) -> None:
     session = bl.load(net, layout=policy)
     feed = nets.feed_of(session)
-    expected = ReferenceEvaluator(net.to_onnx()).run(None, feed)[0]
+    outputs: Any = ReferenceEvaluator(net.to_onnx()).run(None, feed)
+    expected = outputs[0]
     error = np.abs(session.run(None, feed)[0] - expected).max() / np.abs(expected).max()
     assert error < 1e-5
 
