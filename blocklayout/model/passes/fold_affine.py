@@ -60,8 +60,9 @@ def _folded(draft: Draft, node: Node, chain: list[tuple[Node, Affine]]) -> Node:
         scale, shift = scale * affine.scale, shift * affine.scale + affine.shift
     weights = _weights(draft, node)
     bias = _weights(draft, node, 2) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(())
-    scaled = _stored(draft, node, 1, weights * _aligned(node, weights, scale))
-    shifted = _stored(draft, node, 2, bias.astype(np.float64) * node.attr("beta", 1.0) * scale + shift)
+    with np.errstate(all="ignore"):  # weights that are not finite to begin with are their owner's affair
+        scaled = _stored(draft, node, 1, weights * _aligned(node, weights, scale))
+        shifted = _stored(draft, node, 2, bias.astype(np.float64) * node.attr("beta", 1.0) * scale + shift)
     return node.replace(
         inputs=(node.inputs[0], scaled, shifted, *node.inputs[3:]),
         outputs=chain[-1][0].outputs[:1],
