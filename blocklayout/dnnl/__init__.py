@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import AnyDesc as AnyDesc
     from blocklayout.dnnl.any_desc import Desc as Desc
+    from blocklayout.dnnl.c_desc import is_expressible as is_expressible
     from blocklayout.dnnl.attr import Attr as Attr
     from blocklayout.dnnl.attr import Binary as Binary
     from blocklayout.dnnl.attr import DepthwiseConv as DepthwiseConv
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 _NAMES_BY_HOME = {
     "any_desc": ("AnyDesc", "Desc", "MemoryDesc"),
+    "c_desc": ("is_expressible",),
     "attr": ("Attr", "Binary", "DepthwiseConv", "Eltwise", "PostOp", "Prelu", "Sum"),
     "execution": ("Execution",),
     "handles": ("live_handles",),

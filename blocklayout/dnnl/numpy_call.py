@@ -88,7 +88,7 @@ def _to_memory(kind: str, name: str, value: Any, desc: MemoryDesc, n_threads: in
 
 
 def _of_array(kind: str, name: str, value: Any, desc: MemoryDesc) -> Memory:
-    array = value if isinstance(value, np.ndarray) else np.asarray(value, to_numpy(desc.dtype))
+    array = value if isinstance(value, np.ndarray) else _as_array(kind, name, value, desc)
     _check_dtype(kind, name, array, desc)
     if array.shape != desc.dims:
         if not array.size == math.prod(desc.dims) == 1:
@@ -97,6 +97,13 @@ def _of_array(kind: str, name: str, value: Any, desc: MemoryDesc) -> Memory:
     if not array.dtype.isnative or min(array.strides, default=0) < 0 or not _is_whole(array):
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
     return Memory(MemoryDesc.from_array(array), array)
+
+
+def _as_array(kind: str, name: str, value: Any, desc: MemoryDesc) -> np.ndarray:
+    try:
+        return np.asarray(value, to_numpy(desc.dtype))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentsError(f"{kind}: {name} is no array of {desc.dtype} {desc.dims}: {error}") from error
 
 
 def _is_whole(array: np.ndarray) -> bool:

@@ -12,7 +12,7 @@ from blocklayout.dnnl import arguments, c_desc, enums, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.attr import Binary
 from blocklayout.dnnl.create._call import Call
-from blocklayout.errors import DnnlError, UnsupportedError
+from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
@@ -57,15 +57,13 @@ def create_pd(spec: Spec) -> Handle:
 def walk(pd: Handle, spec: Spec, impl: str = "") -> Iterator[Resolved]:
     """Each implementation from the present one on; ``pd`` is the one that was given last.
 
-    Implementations whose descriptors only the library could read are passed over.
+    Passed over are implementations whose descriptors only the library could read, and those that
+    change a layout they were given.
 
     Args:
         pd: The first; it moves on.
         spec: What it was made from.
-        impl: Pass over implementations of other names.
-
-    Raises:
-        DnnlError: An implementation changed a layout it was given.
+        impl: Pass over implementations of other names too.
     """
     while True:
         if not impl or impl == impl_name(pd, spec):
@@ -73,6 +71,15 @@ def walk(pd: Handle, spec: Spec, impl: str = "") -> Iterator[Resolved]:
                 yield describe(pd, spec)
         if not _next_impl(pd, spec):
             return
+
+
+def impl_names(spec: Spec) -> list[str]:
+    """Names of all implementations, those included whose layouts cannot be expressed."""
+    pd = create_pd(spec)
+    names = [impl_name(pd, spec)]
+    while _next_impl(pd, spec):
+        names.append(impl_name(pd, spec))
+    return names
 
 
 def _next_impl(pd: Handle, spec: Spec) -> bool:
@@ -87,8 +94,7 @@ def describe(pd: Handle, spec: Spec) -> Resolved:
     """What a primitive descriptor settled on.
 
     Raises:
-        UnsupportedError: A layout that only the library knows.
-        DnnlError: It changed a layout it was given.
+        UnsupportedError: A layout that only the library knows, or other than the one it was given.
     """
     descs: dict[str, Desc] = {}
     for name in arguments.queried(spec):
@@ -111,18 +117,20 @@ def _query_desc(pd: Handle, spec: Spec, name: str) -> MemoryDesc | None:
     found = c_desc.from_c(c_found)  # borrowed from pd, and read at once
     if not isinstance(found, MemoryDesc):
         return None
-    if isinstance(given, MemoryDesc) and given.dims == found.dims:
+    if isinstance(given, MemoryDesc):
         return _as_given(spec, name, given, found)
     c_desc.to_c(found)  # whoever makes a Memory of it will need that
     return found.in_role("weights" if "weights" in name else "src")
 
 
 def _as_given(spec: Spec, name: str, given: MemoryDesc, found: MemoryDesc) -> MemoryDesc:
-    """The caller's own descriptor, which names the layout as they do, if it is what the library understood."""
+    """The caller's own descriptor if it is what the library understood; that of a depthwise post-op's result."""
+    if given.dims != found.dims:
+        given = given.resized(found.dims)
     placed = given if given.offset0 == 0 else MemoryDesc(given.dims, given.dtype, given.layout)
     if placed == found or placed.physically_equal(found):
         return given
-    raise DnnlError(f"{spec}: {name} was given as {given} and came back as {found}")
+    raise UnsupportedError(f"{spec}: {name} was given as {given} and came back as {found}")
 
 
 def _settled(attr: Attr, descs: dict[str, Desc]) -> Attr:

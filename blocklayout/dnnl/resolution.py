@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.primitive_desc import Resolved, create_pd, walk
+from blocklayout.dnnl.primitive_desc import Resolved, create_pd, impl_names, walk
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.errors import DnnlError, UnimplementedError
 
@@ -58,6 +58,8 @@ def implementations(spec: Spec) -> Iterator[Resolved]:
     """
     spec.validate()
     found = run_parallel(lambda: list(walk(create_pd(spec), spec)), spec.n_threads)
+    if not found:
+        raise _refusal(spec.replace(impl=""))
     yield from found
 
 
@@ -71,18 +73,19 @@ def open_pd(spec: Spec) -> tuple[Handle, Resolved]:
         DnnlError: That implementation now has other descriptors.
     """
     pd = create_pd(spec)
-    other: Resolved | None = None
     for resolved in walk(pd, spec, spec.impl):
         if not spec.is_resolved or spec == resolved.spec:
             return pd, resolved
-        other = resolved
-    if other is not None:
-        raise DnnlError(f"{spec}: this library's {spec.impl} has other descriptors: {other.spec}")
-    offered = ", ".join(resolved.spec.impl for resolved in walk(create_pd(spec), spec))
-    wanted = spec.impl or "with layouts that a descriptor can express"
-    raise UnimplementedError(
-        f"{spec}: no implementation {wanted} here; oneDNN offers {offered or 'others'}", _UNIMPLEMENTED
-    )
+    raise _refusal(spec)
+
+
+def _refusal(spec: Spec) -> DnnlError:
+    names = impl_names(spec)
+    if spec.impl in names:
+        return DnnlError(f"{spec}: this library's {spec.impl} has other descriptors, or changes those given")
+    wanted = f"named {spec.impl}" if spec.impl else "whose layouts are as given, and such as a descriptor can express,"
+    message = f"{spec}: no implementation {wanted} among those oneDNN offers: {', '.join(names)}"
+    return UnimplementedError(message, _UNIMPLEMENTED)
 
 
 @lru_cache(maxsize=_MAX_CACHED)

@@ -20,12 +20,16 @@ def soft_relu(x: Array, alpha: float) -> Array:
     return np.asarray(np.logaddexp(0, alpha * x) / alpha)
 
 
-def gelu_tanh(x: Array) -> Array:
+def gelu_tanh(x: Array, *_: float) -> Array:
     return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
 
-def gelu_erf(x: Array) -> Array:
+def gelu_erf(x: Array, *_: float) -> Array:
     return np.asarray(0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))))
+
+
+def clip(x: Array, low: float, high: float) -> Array:
+    return x.clip(low, high)
 
 
 def logistic(x: Array) -> Array:
@@ -44,13 +48,13 @@ ELTWISE: dict[str, tuple[float, float, Callable[[Array, float, float], Array]]] 
     "hardsigmoid": (0.2, 0.5, lambda x, a, b: np.clip(a * x + b, 0, 1)),
     "logistic": (0, 0, lambda x, _a, _b: logistic(x)),
     "exp": (0, 0, lambda x, _a, _b: np.exp(x)),
-    "gelu_tanh": (0, 0, lambda x, *_: gelu_tanh(x)),
+    "gelu_tanh": (0, 0, gelu_tanh),
     "swish": (1.3, 0, lambda x, a, _: x * logistic(a * x)),
     "log": (0, 0, lambda x, _a, _b: np.log(x)),
-    "clip": (0.6, 1.2, lambda x, a, b: np.clip(x, a, b)),
-    "clip_v2": (0.6, 1.2, lambda x, a, b: np.clip(x, a, b)),
+    "clip": (0.6, 1.2, clip),
+    "clip_v2": (0.6, 1.2, clip),
     "pow": (1.5, 2.0, lambda x, a, b: a * x**b),
-    "gelu_erf": (0, 0, lambda x, *_: gelu_erf(x)),
+    "gelu_erf": (0, 0, gelu_erf),
     "round": (0, 0, lambda x, _a, _b: np.rint(x)),
     "mish": (0, 0, lambda x, _a, _b: x * np.tanh(soft_relu(x, 1))),
     "hardswish": (1 / 6, 0.5, lambda x, a, b: x * np.clip(a * x + b, 0, 1)),

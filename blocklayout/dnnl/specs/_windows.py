@@ -75,7 +75,7 @@ def window_extents(kernel: Sequence[int], dilations: Sequence[int]) -> tuple[int
 def strided_extents(
     extents: Sequence[int], window: Sequence[int], strides: Sequence[int], pads: Sequence[int]
 ) -> tuple[int, ...]:
-    """Positions of a window over an image: extents after a convolution or pooling.
+    """Positions of a window over an image, 0 if it spans more: extents after a convolution or pooling.
 
     Example:
         >>> strided_extents((224, 224), (7, 7), (2, 2), (3, 3, 3, 3))
@@ -83,13 +83,13 @@ def strided_extents(
     """
     n_spatial = len(extents)
     totals = (pads[i] + pads[n_spatial + i] for i in range(n_spatial))
-    return tuple((i - w + pad) // s + 1 for i, w, s, pad in zip(extents, window, strides, totals, strict=True))
+    return tuple(max((i - w + pad) // s + 1, 0) for i, w, s, pad in zip(extents, window, strides, totals, strict=True))
 
 
 def transposed_extents(
     extents: Sequence[int], window: Sequence[int], strides: Sequence[int], pads: Sequence[int]
 ) -> tuple[int, ...]:
-    """Extents after a deconvolution.
+    """Extents after a deconvolution, 0 if pads cut off all of it.
 
     Example:
         >>> transposed_extents((4, 4), (2, 2), (2, 2), (0, 0, 0, 0))
@@ -97,7 +97,7 @@ def transposed_extents(
     """
     n_spatial = len(extents)
     totals = (pads[i] + pads[n_spatial + i] for i in range(n_spatial))
-    return tuple((i - 1) * s + w - pad for i, w, s, pad in zip(extents, window, strides, totals, strict=True))
+    return tuple(max((i - 1) * s + w - pad, 0) for i, w, s, pad in zip(extents, window, strides, totals, strict=True))
 
 
 def check_window(spec: Spec, n_spatial: int) -> None:

@@ -1,0 +1,318 @@
+"""Specs: data that is checked, compared, hashed, pickled and written."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from blocklayout import dnnl
+from blocklayout.dnnl.algorithms import ALGORITHMS
+from blocklayout.dnnl.spec import kind_rules
+from blocklayout.errors import BlockLayoutError, InvalidArgumentsError
+from tests.dnnl.running import LAYOUTS, desc
+
+ANY = dnnl.AnyDesc
+PLAIN = dnnl.MemoryDesc
+
+floats = st.floats(-1e3, 1e3, width=32)
+extents = st.integers(1, 40)
+layouts = st.sampled_from(LAYOUTS)
+dims_4d = st.tuples(extents, extents, extents, extents)
+
+
+@st.composite
+def post_ops(draw: st.DrawFn, dst: tuple[int, ...]) -> dnnl.PostOp:
+    algorithm = draw(st.sampled_from(ALGORITHMS["eltwise"]).filter(lambda name: "clip" not in name))
+    alpha = draw(floats.filter(bool))
+    src1 = draw(st.sampled_from([ANY(dst), PLAIN((1, dst[1], 1, 1)), desc(dst, "blocked8"), None]))
+    made: list[dnnl.PostOp] = [
+        dnnl.Sum(draw(floats)),
+        dnnl.Eltwise(algorithm, alpha, draw(floats)),
+        dnnl.Eltwise("clip", 0, float("inf")),
+        dnnl.Binary(draw(st.sampled_from(ALGORITHMS["binary"])), src1),
+        dnnl.Prelu(draw(st.integers(0, 15))),
+    ]
+    return draw(st.sampled_from(made))
+
+
+@st.composite
+def attrs(draw: st.DrawFn, dst: tuple[int, ...]) -> dnnl.Attr:
+    scales = draw(st.sampled_from([(), (("src", 0),), (("dst", 2),)]))
+    return dnnl.Attr(
+        tuple(draw(st.lists(post_ops(dst), max_size=3))), scales, (), draw(st.sampled_from(["strict", "any"]))
+    )
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> dnnl.Spec:
+    n, ic, oc, extent, kernel = (draw(extents) for _ in range(5))
+    stride, dilation = draw(st.integers(1, 3)), draw(st.integers(0, 2))
+    pad = (kernel - 1) * (dilation + 1)
+    dst = (n, oc, (extent - 1) // stride + 1, (extent - 1) // stride + 1)
+    layout = draw(st.sampled_from([*LAYOUTS, "any"]))
+    make = ANY if layout == "any" else (lambda dims: desc(dims, layout))
+    return dnnl.convolution(
+        make((n, ic, extent, extent)),
+        ANY((oc, ic, kernel, kernel)),
+        make(dst),
+        draw(st.sampled_from([None, ANY((oc,))])),
+        strides=stride,
+        pads=(0, 0, pad, pad),
+        dilations=dilation,
+        prop_kind=draw(st.sampled_from(["forward_inference", "forward_training"])),
+        attr=draw(attrs(dst)),
+        n_threads=draw(st.integers(1, 4)),
+    )
+
+
+@st.composite
+def followers(draw: st.DrawFn) -> dnnl.Spec:
+    dims = draw(dims_4d)
+    src = desc(dims, draw(layouts))
+    return draw(
+        st.sampled_from(
+            [
+                dnnl.eltwise(src, None, "linear", draw(floats), draw(floats), n_threads=1),
+                dnnl.eltwise(src, None, "clip", 0, float("inf"), n_threads=1),
+                dnnl.binary(src, PLAIN((1, dims[1], 1, 1)), None, "mul", n_threads=1),
+                dnnl.sum([src, src], None, [draw(floats), 1], n_threads=1),
+                dnnl.concat([src, src], None, draw(st.integers(-4, 3)), n_threads=2),
+                dnnl.pooling(src, None, "avg_exclude_padding", 3, 2, 2, n_threads=1),
+                dnnl.batch_normalization(src, None, 1e-5, "use_scale|use_global_stats", n_threads=1),
+                dnnl.layer_normalization(src, None, 1e-5, ["use_shift"], n_threads=1),
+                dnnl.resampling(src, None, "linear", (2, 1.5), n_threads=1),
+                dnnl.reduction(src, PLAIN((dims[0], 1, 1, 1)), "sum", n_threads=1)
+                if dims[1:] != (1, 1, 1)
+                else dnnl.reorder(src, PLAIN(dims), n_threads=1),
+                dnnl.lrn(src, None, local_size=3, n_threads=1),
+                dnnl.softmax(src, None, -3, "log", n_threads=1),
+                dnnl.shuffle(src, None, 1, dims[1], n_threads=1),
+                dnnl.prelu(src, ANY((1, dims[1], 1, 1)), n_threads=1),
+            ]
+        )
+    )
+
+
+@given(st.one_of(convolutions(), followers()))
+def test_json_gives_the_same_spec_back(spec: dnnl.Spec) -> None:
+    text = json.dumps(spec.to_dict(), allow_nan=False)
+    again = dnnl.Spec.from_dict(json.loads(text))
+    assert again == spec
+    assert hash(again) == hash(spec)
+    assert str(again) == str(spec)
+
+
+@given(convolutions(), convolutions())
+def test_equality_is_that_of_the_data(one: dnnl.Spec, other: dnnl.Spec) -> None:
+    assert (one == other) == (one.to_dict() == other.to_dict())
+    assert len({one, other}) == (1 if one == other else 2)
+    assert one != "convolution"
+
+
+def conv(**changes: Any) -> dnnl.Spec:
+    arguments: dict[str, Any] = {"src": ANY((1, 3, 8, 8)), "weights": ANY((16, 3, 3, 3)), "n_threads": 1} | changes
+    return dnnl.convolution(**arguments)
+
+
+def test_a_pickle_carries_no_hash_of_this_process() -> None:
+    spec = conv()
+    hash(spec)
+    again = pickle.loads(pickle.dumps(spec))
+    assert again == spec
+    assert set(spec.__getstate__()) == set(dnnl.Spec.__dataclass_fields__)
+
+
+def test_every_kind_has_a_constructor_and_rules() -> None:
+    for kind in dnnl.kinds():
+        assert callable(getattr(dnnl, kind))
+        assert callable(kind_rules(kind).validate)
+    with pytest.raises(InvalidArgumentsError, match="no kind of primitive 'rnn'; there are batch_normalization"):
+        kind_rules("rnn")
+
+
+def test_threads_default_to_what_the_process_may_use() -> None:
+    assert conv(n_threads=None).n_threads == dnnl.default_threads()
+
+
+def test_destinations_are_inferred_in_the_sources_type() -> None:
+    spec = conv(src=ANY((1, 3, 8, 8), "bf16"), weights=ANY((16, 3, 3, 3), "bf16"), strides=2, pads=(0, 1, 1, 0))
+    assert spec.desc("dst") == ANY((1, 16, 4, 4), "bf16")
+
+
+CONVOLUTION_MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"weights": ANY((16, 4, 3, 3))}, r"weights \(16, 4, 3, 3\) take 4 channels; src has 3"),
+    ({"weights": ANY((16, 3, 3))}, "weights has 3 dimensions; src of 4 makes it 4, or 5 with groups"),
+    ({"weights": ANY((16, 3, 12, 9))}, "kernel spans more than the padded src"),
+    ({"weights": ANY((16, 3, 9, 9))}, "kernel spans more than the padded src"),
+    ({"weights": ANY((16, 3, 0, 3))}, "each extent must be at least 1"),
+    ({"src": ANY((1, 3))}, "src has 2 dimensions; convolution takes 3 to 5"),
+    ({"src": None}, "src"),
+    ({"src": (1, 3, 8, 8)}, "src is a tuple; give a MemoryDesc or an AnyDesc"),
+    ({"src": ANY((1, -3, 8, 8))}, "none may be negative"),
+    ({"src": ANY((1, 3, 8, 8), "f31")}, "'f31'"),
+    ({"dst": ANY((1, 16, 8, 8))}, r"dst has extents \(1, 16, 8, 8\); .* makes them \(1, 16, 6, 6\)"),
+    ({"bias": ANY((8,))}, r"bias has extents \(8,\); one for each channel"),
+    ({"bias": ANY((16,), "f16")}, "bias is f16"),
+    ({"weights": ANY((16, 3, 3, 3), "bf16")}, "weights is bf16; a source of f32 takes f32"),
+    ({"strides": 0}, "strides"),
+    ({"strides": (1, 1, 1)}, "strides has 3 entries; 2 spatial dimensions"),
+    ({"pads": (1, 1)}, "pads has 2 entries; 2 spatial .* .all begins, then all ends"),
+    ({"pads": -1}, "pads"),
+    ({"pads": "same"}, "pads"),
+    ({"dilations": -1}, "dilations"),
+    ({"algorithm": "fft"}, "'fft' does not exist; give one of convolution_direct"),
+    ({"prop_kind": "backward"}, "prop_kind 'backward' does not exist here"),
+    ({"n_threads": 0}, "n_threads is 0"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), CONVOLUTION_MISTAKES)
+def test_a_wrong_convolution_names_argument_and_rule(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentsError, match=message):
+        conv(**changes)
+
+
+SRC = PLAIN((2, 17, 5, 4))
+OTHER_MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
+    "any has no favourite": (lambda: dnnl.eltwise(ANY(SRC.dims), None, "relu"), "src has no layout and eltwise has no"),
+    "no algorithm": (lambda: dnnl.eltwise(SRC), "algorithm '' does not exist; give one of eltwise_relu"),
+    "crossed clip": (lambda: dnnl.eltwise(SRC, None, "clip", 2, 1), "alpha 2.* lower bound"),
+    "nan": (lambda: dnnl.eltwise(SRC, None, "linear", float("nan")), "NaN"),
+    "soft_relu": (lambda: dnnl.eltwise(SRC, None, "soft_relu"), "alpha may not be 0"),
+    "other extents": (lambda: dnnl.eltwise(SRC, PLAIN((2, 17)), "relu"), "dst has extents"),
+    "broadcast": (
+        lambda: dnnl.binary(SRC, PLAIN((2, 16, 5, 4)), None, "add"),
+        "each must be equal, or one of the two 1",
+    ),
+    "ranks": (lambda: dnnl.binary(SRC, PLAIN((17, 5, 4)), None, "add"), "put extents of 1 in front"),
+    "no sources": (lambda: dnnl.sum([]), "one descriptor or more"),
+    "scales": (lambda: dnnl.sum([SRC, SRC], None, [1.0]), "scales has 1 entries; there are 2 sources"),
+    "sum extents": (lambda: dnnl.sum([SRC, PLAIN((2, 17))]), "src_1 has extents"),
+    "concat extents": (lambda: dnnl.concat([SRC, PLAIN((2, 3, 5, 5))], None, 1), "src_1 has extents"),
+    "axis": (lambda: dnnl.concat([SRC], None, 4), "axis is 4; 4 dimensions make it -4 to 3"),
+    "softmax axis": (lambda: dnnl.softmax(SRC, None, 7), "axis is 7"),
+    "kernel": (lambda: dnnl.pooling(SRC, None, "max", 0), "kernel is"),
+    "large kernel": (lambda: dnnl.pooling(SRC, None, "max", 8), "spans more than the padded source"),
+    "large pads": (lambda: dnnl.pooling(SRC, None, "max", 2, 1, 2), r"pads is .* below the \(2, 2\)"),
+    "flags": (lambda: dnnl.batch_normalization(SRC, flags="use_bias"), "flags has 'use_bias'; give names among"),
+    "epsilon": (lambda: dnnl.batch_normalization(SRC, epsilon=-1.0), "epsilon is -1"),
+    "relu in layers": (lambda: dnnl.layer_normalization(SRC, flags="fuse_norm_relu"), "layer_normalization takes"),
+    "stat": (lambda: dnnl.layer_normalization(SRC, stat=PLAIN((2, 17))), "mean has extents"),
+    "local size": (lambda: dnnl.lrn(SRC, local_size=0), "local_size is 0"),
+    "slopes": (lambda: dnnl.prelu(SRC, ANY((1, 16, 1, 1))), "weights has extents"),
+    "nothing reduced": (lambda: dnnl.reduction(SRC, SRC, "sum"), "at least one must be 1"),
+    "no axes": (lambda: dnnl.reduction(SRC, None, "sum"), "give one of them"),
+    "norm": (lambda: dnnl.reduction(SRC, None, "norm_lp_sum", 0.5, axes=(1,)), "p is 0.5; a norm takes at least 1"),
+    "factors": (lambda: dnnl.resampling(SRC, PLAIN((2, 17, 9, 9)), "linear", 2), "does not round down"),
+    "no factors": (lambda: dnnl.resampling(SRC), "give one of them"),
+    "group size": (lambda: dnnl.shuffle(SRC, None, 1, 4), "must divide the axis' extent 17"),
+    "columns": (lambda: dnnl.matmul(ANY((2, 3)), ANY((4, 5))), "weights has 4 rows; the source has 3 columns"),
+    "batches": (lambda: dnnl.matmul(ANY((2, 3, 4)), ANY((3, 4, 5))), "each must be equal"),
+    "bias": (lambda: dnnl.matmul(ANY((2, 3)), ANY((3, 5)), None, ANY((5,))), "bias has extents"),
+    "features": (lambda: dnnl.inner_product(ANY((2, 3, 4)), ANY((5, 3, 5))), "weights has extents"),
+    "reorder": (lambda: dnnl.reorder(SRC, PLAIN((2, 17))), "dst has extents"),
+    "reorder to any": (lambda: dnnl.reorder(SRC, ANY(SRC.dims)), "dst has no layout"),
+    "deconvolution": (
+        lambda: dnnl.deconvolution(ANY((1, 4, 4, 4)), ANY((2, 4, 3, 3)), ANY((1, 2, 9, 9)), strides=3),
+        r"makes them \(1, 2, 12, 12\)",
+    ),
+    "scale": (lambda: dnnl.Sum(float("inf")), "finite"),
+    "mask": (lambda: dnnl.Prelu(-1), "negative"),
+    "fpmath": (lambda: dnnl.Attr(fpmath="fast"), "fpmath 'fast' does not exist"),
+    "no post-op": (lambda: dnnl.Attr(("relu",)), r"post_ops\[0\] is 'relu'"),  # type: ignore[arg-type]
+    "twice": (lambda: dnnl.Attr(scales=(("src", 0), ("src", 1))), "twice"),
+    "depthwise": (lambda: dnnl.DepthwiseConv(kernel=0), "at least 1"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_MISTAKES)
+def test_a_wrong_primitive_names_argument_and_rule(name: str) -> None:
+    make, message = OTHER_MISTAKES[name]
+    with pytest.raises(BlockLayoutError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data.pop("kind"),
+        lambda data: data.update(kind="conv"),
+        lambda data: data.update(kind=7),
+        lambda data: data.update(colour="red"),
+        lambda data: data.update(descs=7),
+        lambda data: data["descs"].pop(),
+        lambda data: data["descs"].append(data["descs"][0]),
+        lambda data: data["descs"][0].pop(),
+        lambda data: data["descs"][0][1].update(dims=[1, 3]),
+        lambda data: data["descs"][0][1].update(dims=[1, 3, 8.5, 8]),
+        lambda data: data["descs"][0][1].update(dtype="f31"),
+        lambda data: data["params"].update(strides=[1]),
+        lambda data: data["params"].update(strides=[True, 1]),
+        lambda data: data["params"].update(strides={"h": 1}),
+        lambda data: data["params"].pop("pads"),
+        lambda data: data.update(n_threads=0),
+        lambda data: data.update(n_threads="2"),
+        lambda data: data.update(algorithm="convolution_fft"),
+        lambda data: data.update(attr={"post_ops": [{"kind": "tanh"}]}),
+        lambda data: data.update(attr={"post_ops": [{"kind": "eltwise"}]}),
+        lambda data: data.update(attr={"post_ops": [{"kind": "eltwise", "algorithm": "step"}]}),
+    ],
+)
+def test_damaged_data_is_refused(damage: Any) -> None:
+    data = conv(bias=ANY((16,))).to_dict()
+    damage(data)
+    with pytest.raises(BlockLayoutError):
+        dnnl.Spec.from_dict(data)
+
+
+@pytest.mark.parametrize("data", [None, [], "conv", 7])
+def test_what_is_no_data_is_refused(data: Any) -> None:
+    with pytest.raises(InvalidArgumentsError, match="not a saved Spec"):
+        dnnl.Spec.from_dict(data)
+
+
+def test_unknown_names_are_refused_with_the_known() -> None:
+    spec = conv()
+    with pytest.raises(InvalidArgumentsError, match="there are src, weights, dst"):
+        spec.desc("bias")
+    with pytest.raises(InvalidArgumentsError, match="there are strides, dilations, pads"):
+        spec.param("axis")
+    with pytest.raises(InvalidArgumentsError, match="no layout yet"):
+        spec.memory_desc("src")
+
+
+def test_multiply_adds() -> None:
+    assert conv(pads=1).multiply_adds() == 16 * 8 * 8 * 3 * 3 * 3
+    grouped = dnnl.convolution(ANY((2, 32, 8, 8)), ANY((4, 8, 8, 3, 3)), pads=1, n_threads=1)
+    assert grouped.multiply_adds() == 2 * 32 * 8 * 8 * 8 * 9
+    deconv = dnnl.deconvolution(ANY((1, 8, 4, 4)), ANY((3, 8, 2, 2)), strides=2, n_threads=1)
+    assert deconv.multiply_adds() == 8 * 4 * 4 * 3 * 2 * 2
+    assert dnnl.inner_product(ANY((5, 7, 2)), ANY((3, 7, 2)), n_threads=1).multiply_adds() == 5 * 7 * 2 * 3
+    assert dnnl.matmul(ANY((4, 5, 6)), ANY((1, 6, 7)), n_threads=1).multiply_adds() == 4 * 5 * 6 * 7
+    assert dnnl.eltwise(SRC, None, "relu", n_threads=1).multiply_adds() == 0
+    forward = dnnl.convolution(ANY((2, 3, 8, 8)), ANY((16, 3, 3, 3)), pads=1, n_threads=1)
+    backward = dnnl.convolution_backward_data(
+        ANY((2, 3, 8, 8)), ANY((16, 3, 3, 3)), ANY((2, 16, 8, 8)), pads=1, n_threads=1
+    )
+    assert backward.multiply_adds() == forward.multiply_adds()
+
+
+def test_multiply_adds_on_padding_are_those_of_the_padded_weights() -> None:
+    src, dst = desc((1, 17, 4, 4), "blocked8"), desc((1, 9, 4, 4), "blocked8")
+    spec = dnnl.convolution(src, dnnl.MemoryDesc((9, 17, 3, 3), "f32", "OIhw8i8o"), dst, pads=1, n_threads=1)
+    assert spec.multiply_adds() == 16 * 17 * 9 * 9
+    assert spec.multiply_adds(padded=True) == 16 * 24 * 16 * 9
+    assert conv(pads=1).multiply_adds(padded=True) == conv(pads=1).multiply_adds()
+
+
+def test_bytes_moved_count_padding() -> None:
+    assert dnnl.eltwise(SRC, SRC, "relu", n_threads=1).nbytes_moved == 2 * 2 * 17 * 5 * 4 * 4
+    blocked = desc(SRC.dims, "blocked8")
+    assert dnnl.reorder(SRC, blocked, n_threads=1).nbytes_moved == 2 * (17 + 24) * 5 * 4 * 4
+    assert conv().nbytes_moved == 4 * (3 * 8 * 8 + 16 * 3 * 3 * 3 + 16 * 6 * 6)
