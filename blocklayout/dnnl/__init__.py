@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import AnyDesc as AnyDesc
     from blocklayout.dnnl.any_desc import Desc as Desc
-    from blocklayout.dnnl.c_desc import is_expressible as is_expressible
     from blocklayout.dnnl.attr import Attr as Attr
     from blocklayout.dnnl.attr import Binary as Binary
     from blocklayout.dnnl.attr import DepthwiseConv as DepthwiseConv
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.attr import PostOp as PostOp
     from blocklayout.dnnl.attr import Prelu as Prelu
     from blocklayout.dnnl.attr import Sum as Sum
+    from blocklayout.dnnl.c_desc import is_expressible as is_expressible
     from blocklayout.dnnl.execution import Execution as Execution
     from blocklayout.dnnl.handles import live_handles as live_handles
     from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names

@@ -34,6 +34,20 @@ def to_c(desc: Desc) -> Handle:
     return _layout_to_c(desc.dims, desc.padded_dims, desc.dtype, desc.layout)
 
 
+def is_expressible(desc: Desc) -> bool:
+    """Whether oneDNN can make such a descriptor: inner blocks need a format tag that has them.
+
+    Example:
+        >>> [is_expressible(MemoryDesc((2, 17, 1, 1), "f32", tag)) for tag in ("nChw8c", "aBcd5b")]
+        [True, False]
+    """
+    try:
+        to_c(desc)
+    except UnsupportedError:
+        return False
+    return True
+
+
 def clear_cache() -> None:
     """Lets go of every cached C descriptor; those still in use live on."""
     _any_to_c.cache_clear()
