@@ -64,7 +64,7 @@ class Proposer:
         operator = group.main.operator
         for desc in dict.fromkeys([*incoming, plain]):
             dst = operator.through(desc)
-            if dst is not None:
+            if dst is not None and dnnl.is_expressible(dst):
                 yield Candidate((("src", desc),), (), dst, (), (), None, 0, 0.0, "view")
 
     def _wishes(self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]]) -> Iterator[Wish]:

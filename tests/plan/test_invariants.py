@@ -19,7 +19,11 @@ from blocklayout.plan.network import Choice, Network
 from blocklayout.runtime.context import Context
 from tests import nets
 
-NETS: dict[str, Callable[[], bl.Builder]] = {"chain": nets.chain, "residual": nets.residual}
+NETS: dict[str, Callable[[], bl.Builder]] = {
+    "chain": nets.chain,
+    "residual": nets.residual,
+    "odd": lambda: nets.residual(channels=17, batch=3),
+}
 
 
 @pytest.fixture(params=NETS)

@@ -1,0 +1,115 @@
+"""Random small networks: every policy against the reference, with padding real and values read twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
+
+import blocklayout as bl
+from blocklayout.model import BuildValue
+from blocklayout.plan import POLICIES, Plan
+from tests import nets
+
+CHANNELS = (1, 3, 8, 16, 17, 24, 33)
+
+
+class Sketch:
+    """A network under construction, and the choices that make it."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.data = data
+        self.rng = np.random.default_rng(data.draw(st.integers(0, 99), "seed"))
+        self.builder = bl.Builder()
+        shape = (data.draw(st.sampled_from((1, 2)), "batch"), data.draw(st.sampled_from(CHANNELS), "channels"), 6, 5)
+        self.values = [self.builder.input("x", shape)]
+
+    def pick(self) -> BuildValue:
+        return self.data.draw(st.sampled_from(self.values[-4:]), "source")
+
+    def vector(self, size: int) -> np.ndarray:
+        return self.rng.standard_normal(size).astype(np.float32)
+
+
+def _conv(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    wanted = sketch.data.draw(st.sampled_from(CHANNELS), "output channels")
+    size = sketch.data.draw(st.sampled_from((1, 3)), "kernel")
+    weights = nets.he(sketch.rng, wanted, x.shape[1], size, size)
+    bias = sketch.vector(wanted) if sketch.data.draw(st.booleans(), "bias") else None
+    return x.conv(weights, bias, pads=size // 2)
+
+
+def _depthwise(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    return x.conv(nets.he(sketch.rng, x.shape[1], 1, 3, 3), pads=1, group=x.shape[1])
+
+
+def _add(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    same = [value for value in sketch.values if value.shape == x.shape]
+    return x + sketch.data.draw(st.sampled_from(same), "other")
+
+
+def _scale(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    return x * sketch.vector(x.shape[1]).reshape(-1, 1, 1)
+
+
+def _batch_norm(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    scale, bias, mean = (sketch.vector(x.shape[1]) for _ in range(3))
+    return x.batch_norm(scale, bias, mean, sketch.vector(x.shape[1]) ** 2 + 0.5)
+
+
+def _concat(sketch: Sketch) -> BuildValue:
+    return sketch.builder.concat([sketch.pick(), sketch.pick()], axis=1)
+
+
+STEPS: tuple[Callable[[Sketch], BuildValue], ...] = (
+    _conv,
+    _conv,
+    _depthwise,
+    _add,
+    _scale,
+    _batch_norm,
+    _concat,
+    lambda sketch: sketch.pick().relu(),
+    lambda sketch: sketch.pick().sigmoid(),
+    lambda sketch: sketch.pick().clip(-0.5, 1.0),
+    lambda sketch: sketch.pick().max_pool(3, pads=1),
+    lambda sketch: sketch.pick().average_pool(3, pads=1),
+    lambda sketch: sketch.pick().transpose((0, 1, 3, 2)).relu().transpose((0, 1, 3, 2)),
+)
+
+ENDS: tuple[Callable[[BuildValue], BuildValue], ...] = (
+    lambda value: value,
+    lambda value: value.global_average_pool().flatten(),
+    lambda value: value.flatten().softmax(),
+    lambda value: value.global_average_pool().reshape((value.shape[0], -1)).matmul(np.ones((value.shape[1], 3), "f4")),
+    lambda value: value.transpose((0, 2, 3, 1)),
+)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_random_networks_compute_the_reference(data: st.DataObject) -> None:
+    sketch = Sketch(data)
+    for step in data.draw(st.lists(st.sampled_from(STEPS), min_size=1, max_size=8), "steps"):
+        sketch.values.append(step(sketch))
+    sketch.builder.output("y", data.draw(st.sampled_from(ENDS), "end")(sketch.values[-1]))
+    if len(sketch.values) > 2 and data.draw(st.booleans(), "second output"):
+        sketch.builder.output("z", sketch.values[-2])
+    feed = {"x": nets.random_input(sketch.values[0].shape)}
+    expected: Any = ReferenceEvaluator(sketch.builder.to_onnx()).run(None, feed)
+    for policy in POLICIES:
+        session = bl.load(sketch.builder, layout=policy)
+        for given_, wanted in zip(session.run(None, feed), expected, strict=True):
+            np.testing.assert_allclose(given_, wanted, rtol=1e-4, atol=2e-5 * max(1.0, float(np.abs(wanted).max())))
+        assert Plan.from_json(session.plan.to_json()) == session.plan
+        costs = dict(session.plan.policy_costs)
+        assert costs["auto"] <= min(costs.values()) + 1e-6
