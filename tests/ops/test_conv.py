@@ -1,4 +1,4 @@
-"""Convolution and transposed convolution against ONNX's reference, in every layout."""
+"""Convolution against ONNX's reference, in every layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blocklayout.kernels import Wish
 from tests.ops.cases import OpCase, Weights, problem_of
 from tests.ops.harness import check_case
 
-CONVOLUTIONS = [
+CASES = [
     OpCase("Conv", ((2, 3, 8, 7), Weights((16, 3, 3, 3)), Weights((16,))), {"pads": [1, 1, 1, 1]}),
     OpCase("Conv", ((1, 17, 5, 5), Weights((9, 17, 1, 1)))),
     OpCase("Conv", ((1, 8, 9, 9), Weights((8, 1, 3, 3)), Weights((8,))), {"group": 8, "strides": [2, 2]}),
@@ -27,38 +27,15 @@ CONVOLUTIONS = [
     OpCase("Conv", ((1, 2, 3, 3), Weights((4, 2, 3, 3))), {"pads": [3, 3, 3, 3]}),
     OpCase("Conv", ((1, 2, 5, 5), (4, 2, 3, 3), (4,))),
 ]
-TRANSPOSED = [
-    OpCase("ConvTranspose", ((1, 3, 4, 5), Weights((3, 8, 3, 3)), Weights((8,)))),
-    OpCase("ConvTranspose", ((1, 8, 4, 4), Weights((8, 5, 2, 2))), {"strides": [2, 2]}),
-    OpCase(
-        "ConvTranspose",
-        ((1, 4, 4, 4), Weights((4, 3, 3, 3))),
-        {"group": 2, "pads": [1, 0, 1, 1]},
-        is_reference_wrong=True,
-    ),
-    OpCase(
-        "ConvTranspose",
-        ((1, 4, 4, 4), Weights((4, 3, 3, 3))),
-        {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
-    ),
-    OpCase("ConvTranspose", ((1, 2, 5), Weights((2, 3, 3))), {"dilations": [2]}),
-    OpCase("ConvTranspose", ((1, 2, 4, 4), Weights((2, 3, 3, 3))), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
-    OpCase(
-        "ConvTranspose",
-        ((1, 2, 4, 4), Weights((2, 3, 3, 3))),
-        {"strides": [2, 2], "output_shape": [8, 8]},
-        is_reference_wrong=True,
-    ),
-]
 
 
-@pytest.mark.parametrize("case", CONVOLUTIONS + TRANSPOSED, ids=str)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_agrees_with_the_reference(case: OpCase) -> None:
     check_case(case)
 
 
 @pytest.mark.needs_bf16
-@pytest.mark.parametrize("case", CONVOLUTIONS[:4], ids=str)
+@pytest.mark.parametrize("case", CASES[:4], ids=str)
 def test_agrees_with_the_reference_in_bf16(case: OpCase) -> None:
     check_case(case, "bf16")
 

@@ -11,7 +11,6 @@ from tests.ops.cases import OpCase, problem_of
 from tests.ops.harness import check_case
 
 IMAGE = ((2, 17, 3, 5),)
-LOW, HIGH = np.array(-0.5, np.float32), np.array(0.25, np.float32)
 CASES = [
     *(OpCase(op_type, IMAGE, low=-4, high=4) for op_type in ("Abs", "Elu", "Exp", "HardSigmoid", "HardSwish")),
     *(OpCase(op_type, IMAGE, low=-4, high=4) for op_type in ("LeakyRelu", "Neg", "Relu", "Round", "Sigmoid")),
@@ -29,14 +28,6 @@ CASES = [
     OpCase("Round", ((1, 6),), low=-2.5, high=2.5),
     OpCase("Relu", ((7,),)),
     OpCase("Relu", ((2, 3, 4, 5, 2, 2),)),
-    OpCase("Clip", (*IMAGE, LOW, HIGH)),
-    OpCase("Clip", (*IMAGE, LOW)),
-    OpCase("Clip", (*IMAGE, None, HIGH)),
-    OpCase("Clip", (*IMAGE, np.array(0, np.float32))),
-    OpCase("Clip", (*IMAGE, HIGH, LOW)),
-    OpCase("Clip", IMAGE),
-    OpCase("Clip", IMAGE, {"min": -0.5, "max": 0.25}, opset=6),
-    OpCase("Clip", IMAGE, {"max": 0.25}, opset=6),
 ]
 
 
@@ -65,26 +56,6 @@ def test_every_function_is_a_post_op(case: OpCase) -> None:
     assert isinstance(use.post_op, dnnl.Eltwise)
     assert use.operand is None
     assert not use.is_sum
-
-
-def test_clip_from_zero_upwards_is_a_relu() -> None:
-    use = OpCase("Clip", (*IMAGE, np.array(0, np.float32))).lowered().operator
-    assert use == OpCase("Relu", IMAGE).lowered().operator
-
-
-def test_bounds_computed_at_run_time_are_unsupported() -> None:
-    with pytest.raises(UnsupportedError, match=r"'tested'.*min"):
-        OpCase("Clip", (*IMAGE, ())).lowered()
-
-
-def test_bounds_that_are_no_scalars_are_refused() -> None:
-    with pytest.raises(ModelError, match="scalar"):
-        OpCase("Clip", (*IMAGE, np.zeros(2, np.float32))).uninferred(IMAGE[0])
-
-
-def test_bounds_that_are_no_numbers_are_refused() -> None:
-    with pytest.raises(ModelError, match="nan"):
-        OpCase("Clip", (*IMAGE, np.array(np.nan, np.float32))).lowered()
 
 
 def test_a_tensor_of_exponents_is_unsupported() -> None:

@@ -11,11 +11,10 @@ from blocklayout import dnnl
 from blocklayout.errors import UnimplementedError
 from blocklayout.kernels import LAYOUT_NAMES, PostOpUse, Wish
 from blocklayout.layout import MemoryDesc
+from tests.ops import test_binary, test_clip, test_eltwise, test_nary
+from tests.ops.broadcasts import IMAGE
 from tests.ops.cases import OpCase, Weights, problem_of
 from tests.ops.harness import TOLERANCES, assert_close, assert_padding_is_zero, resolved, run_step
-from tests.ops.test_binary import CASES as BINARIES
-from tests.ops.test_binary import IMAGE
-from tests.ops.test_eltwise import CASES as FUNCTIONS
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -85,7 +84,8 @@ class Fused:
         return dnnl.Binary(self.use.post_op.algorithm, MemoryDesc(self.operand.shape))
 
 
-ALL = [fused for fused in map(Fused.of, [*FUNCTIONS, *BINARIES]) if fused is not None]
+FOLLOWERS = [*test_eltwise.CASES, *test_clip.CASES, *test_binary.CASES, *test_nary.CASES]
+ALL = [fused for fused in map(Fused.of, FOLLOWERS) if fused is not None]
 
 
 @pytest.mark.parametrize("fused", ALL, ids=str)

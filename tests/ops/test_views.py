@@ -21,9 +21,6 @@ CASES = [
     OpCase("Unsqueeze", ((2, 16), np.array([2, 3], np.int64))),
     OpCase("Transpose", (IMAGE,), {"perm": [0, 2, 3, 1]}),
     OpCase("Transpose", (IMAGE,)),
-    OpCase("Slice", (IMAGE, *(np.array([n], np.int64) for n in (8, 16, 1)))),
-    OpCase("Slice", (IMAGE, *(np.array(n, np.int64) for n in ([-2, 1], [99, -1], [-2, -1])))),
-    OpCase("Slice", (IMAGE,), {"starts": [1], "ends": [2]}, opset=9),
     OpCase("Identity", (IMAGE,)),
     OpCase("Dropout", (IMAGE,)),
 ]
@@ -50,19 +47,6 @@ def test_a_transpose_to_channels_last_of_channels_last_is_plain() -> None:
     dst = CASES[6].lowered().operator.through(MemoryDesc(IMAGE, "f32", "nhwc"))
     assert dst is not None
     assert dst.physically_equal(MemoryDesc((2, 3, 5, 16), "f32"))
-
-
-def test_a_slice_that_begins_inside_a_block_moves_bytes() -> None:
-    bounds = (np.array([n], np.int64) for n in (4, 12, 1))
-    operator = OpCase("Slice", (IMAGE, *bounds)).lowered().operator
-    assert operator.through(MemoryDesc(IMAGE, "f32", "nChw8c")) is None
-    assert operator.through(MemoryDesc(IMAGE, "f32", "nhwc")) is not None
-
-
-def test_a_slice_in_steps_is_unsupported() -> None:
-    bounds = (np.array([n], np.int64) for n in (0, 16, 1, 2))
-    with pytest.raises(UnsupportedError, match="steps"):
-        OpCase("Slice", (IMAGE, *bounds)).lowered()
 
 
 def test_views_have_no_primitive_and_are_no_post_op() -> None:

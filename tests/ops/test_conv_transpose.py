@@ -1,0 +1,66 @@
+"""Transposed convolution against ONNX's reference, in every layout."""
+
+from __future__ import annotations
+
+import pytest
+
+from blocklayout.errors import ModelError, UnsupportedError
+from tests.ops.cases import OpCase, Weights
+from tests.ops.harness import check_case
+
+CASES = [
+    OpCase("ConvTranspose", ((1, 3, 4, 5), Weights((3, 8, 3, 3)), Weights((8,)))),
+    OpCase("ConvTranspose", ((1, 8, 4, 4), Weights((8, 5, 2, 2))), {"strides": [2, 2]}),
+    OpCase(
+        "ConvTranspose",
+        ((1, 4, 4, 4), Weights((4, 3, 3, 3))),
+        {"group": 2, "pads": [1, 0, 1, 1]},
+        is_reference_wrong=True,
+    ),
+    OpCase(
+        "ConvTranspose",
+        ((1, 4, 4, 4), Weights((4, 3, 3, 3))),
+        {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]},
+    ),
+    OpCase("ConvTranspose", ((1, 2, 5), Weights((2, 3, 3))), {"dilations": [2]}),
+    OpCase("ConvTranspose", ((1, 2, 4, 4), Weights((2, 3, 3, 3))), {"auto_pad": "SAME_UPPER", "strides": [2, 2]}),
+    OpCase(
+        "ConvTranspose",
+        ((1, 2, 4, 4), Weights((2, 3, 3, 3))),
+        {"strides": [2, 2], "output_shape": [8, 8]},
+        is_reference_wrong=True,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_agrees_with_the_reference(case: OpCase) -> None:
+    check_case(case)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "attrs", "message"),
+    [
+        (((1, 3, 4, 4), Weights((2, 4, 3, 3))), {}, "channels"),
+        (((1, 3, 4, 4), Weights((3, 4, 3, 3)), Weights((3,))), {}, "bias"),
+        (((1, 3, 4, 4), Weights((3, 4, 3, 3))), {"group": 2}, "group"),
+        (((1, 3, 4, 4), Weights((3, 4, 3, 3))), {"strides": [0, 1]}, "strides"),
+        (((1, 3, 4, 4), Weights((3, 4, 3, 3))), {"pads": [1, 1, 1, 1]}, r"the window gives \[4, 4\]"),
+    ],
+)
+def test_contradictions_name_node_and_attribute(
+    inputs: tuple[tuple[int, ...] | Weights, ...], attrs: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ModelError, match=f"'tested'.*{message}"):
+        OpCase("ConvTranspose", inputs, attrs).uninferred((1, 4, 6, 6))
+
+
+def test_weights_computed_at_run_time_are_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match="run time"):
+        OpCase("ConvTranspose", ((1, 3, 4, 4), (3, 4, 3, 3))).lowered()
+
+
+def test_outputs_larger_than_the_windows_are_unsupported() -> None:
+    case = OpCase("ConvTranspose", ((1, 3, 4, 4), Weights((3, 4, 3, 3))), {"output_shape": [9, 9]})
+    with pytest.raises(UnsupportedError, match="negative"):
+        case.uninferred((1, 4, 9, 9))
