@@ -1,0 +1,92 @@
+"""The ``blocklayout`` command: 0 when it has done what was asked, 2 with one line on standard error when it cannot."""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import SUPPRESS, Action
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.commands import bench, candidates, inspect, plan, run
+from blocklayout.commands.options import Parser
+from blocklayout.commands.output import say
+from blocklayout.errors import BlockLayoutError
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
+    from collections.abc import Sequence
+
+COMMANDS = (run, plan, inspect, candidates, bench)
+
+REFUSED = 2
+INTERRUPTED = 130
+"""As a shell reports a command that SIGINT ended."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line.
+
+    Args:
+        argv: Arguments behind the program's name; those of the process by default.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        SystemExit: As argparse does, after ``--help`` (0), or for arguments it cannot read (2).
+    """
+    try:
+        args = make_parser().parse_args(argv)
+        args.run(args)
+        sys.stdout.flush()
+    except BlockLayoutError as error:
+        return _refuse(str(error))
+    except MemoryError as error:
+        return _refuse(f"not enough memory: {error}")
+    except KeyboardInterrupt:
+        sys.stderr.write("blocklayout: interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever read it has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def make_parser() -> Parser:
+    """The parser of all commands."""
+    parser = Parser(
+        prog="blocklayout",
+        description="Runs convolutional networks on CPUs, chooses every tensor's memory layout, and shows why.",
+    )
+    parser.add_argument("--version", action=_Version, help="show versions and the CPU's instruction set, and exit")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
+    for command in COMMANDS:
+        command.add_parser(subparsers)
+    return parser
+
+
+def version_text() -> str:
+    """Our version, oneDNN's, and the instruction set it runs; why, where it does not."""
+    import blocklayout
+    from blocklayout import dnnl
+
+    try:
+        library = f"oneDNN {'.'.join(map(str, dnnl.version()))}, {dnnl.isa()}"
+    except BlockLayoutError as error:
+        library = f"no oneDNN: {error}"
+    return f"blocklayout {blocklayout.__version__}, {library}"
+
+
+def _refuse(message: str) -> int:
+    sys.stderr.write(f"blocklayout: {' '.join(message.split())}\n")
+    return REFUSED
+
+
+class _Version(Action):
+    """Shows versions; they are looked up only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=SUPPRESS, help=kwargs["help"])
+
+    def __call__(self, parser: ArgumentParser, *_: object) -> None:
+        say(version_text())
+        parser.exit()

@@ -1,0 +1,58 @@
+"""``blocklayout bench``: layout policies side by side on one model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocklayout.commands.options import add_command, add_model_options, positive, words
+from blocklayout.commands.output import say, say_json
+
+if TYPE_CHECKING:
+    import argparse
+
+    from blocklayout.commands.options import Subparsers
+
+BASELINE = "auto"
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "bench",
+        run,
+        "Time layout policies on one model, each in turn with auto.",
+        "Times are medians over the rounds; ratios are those of times taken in the same round.",
+    )
+    add_model_options(parser)
+    parser.add_argument(
+        "--policies", "--layout", type=words, metavar="NAME,NAME", help="by default all; or oneDNN tags"
+    )
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="data type of the activations inside")
+    parser.add_argument("--rounds", type=positive, default=7, metavar="N", help="measurements of each (default: 7)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run the command."""
+    from blocklayout.commands.comparing import Contender, Race
+    from blocklayout.commands.environment import describe_environment
+    from blocklayout.commands.feeds import feeds_of, open_model
+    from blocklayout.commands.run_model import print_measurements
+    from blocklayout.inspector.progress import shown_progress
+    from blocklayout.plan import POLICIES
+
+    policies = dict.fromkeys((BASELINE, *(args.policies or POLICIES)))
+    with shown_progress("reading the model", is_quiet=args.json) as tell:
+        opened = open_model(args.model)
+        race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell)
+        measurements = race.run([Contender(policy, args.dtype) for policy in policies])
+    environment = describe_environment(measurements[0].facts.n_threads)
+    if args.json:
+        rows = [measurement.to_dict() for measurement in measurements]
+        say_json({"environment": environment, "n_rounds": args.rounds, "policies": rows})
+        return
+    say(
+        f"{opened.name}: {environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}, "
+        f"{environment['cpu']}; {args.rounds} rounds in turn with {BASELINE}"
+    )
+    print_measurements(measurements)

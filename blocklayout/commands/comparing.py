@@ -1,0 +1,146 @@
+"""Policies side by side on one model: each in turn with the first."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from blocklayout.api import load
+from blocklayout.commands.plan_facts import PlanFacts
+from blocklayout.commands.timing import Spread, time_in_turn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from blocklayout.api import Source
+    from blocklayout.inspector.progress import Tell
+    from blocklayout.model import Graph, OnnxModel
+    from blocklayout.runtime import Session
+
+    Feeds = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy with the data type to compute in."""
+
+    policy: str
+    dtype: str = "f32"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a contender did.
+
+    Attributes:
+        facts: About its plan.
+        time_ms: Milliseconds of one run, over the rounds.
+        ratio: Its time over that of the first contender in the same round.
+        difference: Largest difference from the first contender's outputs, over their largest value.
+        outputs: By name.
+    """
+
+    facts: PlanFacts
+    time_ms: Spread
+    ratio: Spread
+    difference: float
+    outputs: Mapping[str, np.ndarray]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON; without the outputs."""
+        measured = {"time_ms": asdict(self.time_ms), "ratio": asdict(self.ratio), "difference": self.difference}
+        return self.facts.to_dict() | measured
+
+
+@dataclass(frozen=True)
+class Race:
+    """One model, what it is fed, and how it is timed.
+
+    Attributes:
+        opened: The model.
+        feeds: An array for each input.
+        n_threads: Threads of a run; ``None`` for all that this process may use.
+        n_rounds: How often each contender has its turn.
+        tell: Told what is being done.
+    """
+
+    opened: OnnxModel | Graph
+    feeds: Feeds
+    n_threads: int | None
+    n_rounds: int
+    tell: Tell
+
+    def session(self, contender: Contender) -> Session:
+        """A contender, loaded and planned."""
+        shapes = {name: array.shape for name, array in self.feeds.items()}
+        return load(
+            cast("Source", self.opened),  # an opened model can be opened again
+            dtype=contender.dtype,
+            layout=contender.policy,
+            threads=self.n_threads,
+            shapes=shapes,
+            progress=lambda stage: self.tell(f"{contender.policy} {contender.dtype}: {stage}"),
+        )
+
+    def run(self, contenders: Sequence[Contender]) -> list[Measurement]:
+        """Measure them all. At any time the first and one other are in memory.
+
+        Raises:
+            BlockLayoutError: One of them cannot be had.
+        """
+        first = self.session(contenders[0])
+        expected = first.run(None, self.feeds)
+        firsts, others = [], []
+        for contender in contenders[1:]:
+            session = self.session(contender)
+            outputs = session.run(None, self.feeds)
+            own, reference = self._times(contender, [session, first])
+            firsts.append(reference)
+            ratio = Spread.of(a / b for a, b in zip(own, reference, strict=True))
+            others.append(_measurement(session, own, ratio, outputs, expected))
+        if not firsts:
+            firsts = self._times(contenders[0], [first])
+        pooled = [value for values in firsts for value in values]
+        return [_measurement(first, pooled, Spread(1.0, 1.0, 1.0), expected, expected), *others]
+
+    def _times(self, contender: Contender, sessions: Sequence[Session]) -> list[list[float]]:
+        self.tell(f"{contender.policy} {contender.dtype}: measuring, {self.n_rounds} rounds")
+        return time_in_turn([partial(session.run, None, self.feeds) for session in sessions], self.n_rounds)
+
+
+def largest_difference(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+    """The largest difference between two sets of arrays, each over its own largest value.
+
+    Example:
+        >>> largest_difference([np.array([1.0, 4.5])], [np.array([1.0, 5.0])])
+        0.1
+    """
+    return max((_difference(a, b) for a, b in zip(outputs, expected, strict=True)), default=0.0)
+
+
+def _difference(output: np.ndarray, expected: np.ndarray) -> float:
+    if not expected.size:
+        return 0.0
+    wide, reference = output.astype(np.float64), expected.astype(np.float64)
+    largest = float(np.abs(reference).max())
+    return float(np.abs(wide - reference).max()) / (largest or 1.0)
+
+
+def _measurement(
+    session: Session,
+    times: Sequence[float],
+    ratio: Spread,
+    outputs: Sequence[np.ndarray],
+    expected: Sequence[np.ndarray],
+) -> Measurement:
+    names = [info.name for info in session.get_outputs()]
+    return Measurement(
+        facts=PlanFacts.of(session.plan),
+        time_ms=Spread.of(times).scaled(1e-6),
+        ratio=ratio,
+        difference=largest_difference(outputs, expected),
+        outputs=dict(zip(names, outputs, strict=True)),
+    )

@@ -1,0 +1,97 @@
+"""What a model is fed: extents from the command line, arrays from files or from a seeded generator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout import model
+from blocklayout.errors import InputError
+from blocklayout.model.types import FLOATS, to_numpy
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterable, Mapping
+
+    from blocklayout.model import Graph, InputInfo, OnnxModel
+
+SEED = 0
+
+
+def open_model(path: str | None) -> OnnxModel | Graph:
+    """The model at ``path``, or the embedded one.
+
+    Raises:
+        ModelError: No such file, damaged, or not ONNX.
+        UnsupportedError: Valid ONNX that cannot run here.
+    """
+    from blocklayout.zoo import digits
+
+    return model.open_model(path if path is not None else digits.model_bytes())
+
+
+def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace) -> dict[str, np.ndarray]:
+    """An array for each input, by ``--input``, ``--shape``, and at random.
+
+    Raises:
+        InputError: A file that holds no array, or extents that do not fit or are left free.
+    """
+    arrays = {name: load_array(name, path) for name, path in args.input}
+    shapes = chosen_shapes(opened, dict(args.shape) | {name: array.shape for name, array in arrays.items()})
+    generator = np.random.default_rng(SEED)
+    return {
+        info.name: arrays[info.name] if info.name in arrays else random_array(info.dtype, shapes[info.name], generator)
+        for info in model.signature(opened)[0]
+    }
+
+
+def chosen_shapes(opened: OnnxModel | Graph, given: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The extents of every input; a first one that is left free is 1.
+
+    Raises:
+        InputError: An unknown input, extents that contradict the model, or another one left free.
+    """
+    inputs = model.signature(opened)[0]
+    settled = set(_settled_names(inputs, given))
+    singles: dict[str, tuple[int, ...]] = {}
+    for info in inputs:
+        first, *others = info.extents or (0,)
+        rest = tuple(extent for extent in others if isinstance(extent, int))
+        is_single = not isinstance(first, int) and first not in settled and len(rest) == len(others)
+        if is_single and info.name not in given:
+            singles[info.name] = (1, *rest)
+    return model.input_shapes(opened, singles | dict(given))
+
+
+def random_array(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    """Normally distributed numbers; zeros and ones where the type has no fractions."""
+    if dtype in FLOATS:
+        return generator.standard_normal(shape, dtype=np.float32).astype(to_numpy(dtype))
+    return generator.integers(0, 2, shape).astype(to_numpy(dtype))
+
+
+def load_array(name: str, path: str) -> np.ndarray:
+    """The array in a ``.npy`` file.
+
+    Raises:
+        InputError: There is none.
+    """
+    try:
+        array: Any = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise InputError(f"--input {name}={path}: no such file") from None
+    except OSError as error:
+        raise InputError(f"--input {name}={path}: {error.strerror or error}") from None
+    except (ValueError, EOFError):
+        raise InputError(f"--input {name}={path}: not an array as numpy.save writes it") from None
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"--input {name}={path}: an archive of arrays; give one array, as numpy.save writes it")
+    return array
+
+
+def _settled_names(inputs: Iterable[InputInfo], given: Mapping[str, tuple[int, ...]]) -> Iterable[str]:
+    """Names of free extents that the given shapes settle."""
+    for info in inputs:
+        if info.name in given:
+            yield from (extent for extent in info.extents or () if isinstance(extent, str))

@@ -1,0 +1,51 @@
+"""``blocklayout inspect``: a layout explained, element by element if wanted."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from blocklayout.commands.options import add_command, extents, indices, natural
+from blocklayout.commands.output import say, say_json
+
+if TYPE_CHECKING:
+    from blocklayout.commands.options import Subparsers
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Add the command."""
+    parser = add_command(
+        subparsers,
+        "inspect",
+        run,
+        "Explain a layout: padding, strides, the formula of offsets, and where an element lies.",
+        "It needs no library; for people, it also asks oneDNN, where that can be loaded, whether it agrees.",
+    )
+    parser.add_argument("tag", metavar="TAG", help="such as nChw16c, OIhw8i8o, acdb or channels_last")
+    parser.add_argument("dims", metavar="DIMS", type=extents, help="such as 1x17x5x4")
+    parser.add_argument("--dtype", default="f32", metavar="NAME", help="f32 (default), bf16, f16, f64, s32, s8 or u8")
+    parser.add_argument("--index", type=indices, metavar="N,C,H,W", help="say where this element lies")
+    parser.add_argument("--offset", type=natural, metavar="K", help="say what lies so many elements from the start")
+    parser.add_argument("--offsets", action="store_true", help="draw the map of memory")
+    parser.add_argument(
+        "--library",
+        action=argparse.BooleanOptionalAction,
+        help="whether to load oneDNN and ask it too (default: yes, but not with --json)",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run the command."""
+    from blocklayout.inspector.layout_view import describe, library_agreement
+    from blocklayout.layout import MemoryDesc
+
+    desc = MemoryDesc(args.dims, args.dtype, args.tag)
+    report = describe(desc, args.index, args.offset, show_offsets=args.offsets)
+    asks_library = not args.json if args.library is None else args.library
+    if asks_library:
+        report = replace(report, library=library_agreement(desc))
+    if not args.json:
+        say(report.to_text())
+        return
+    say_json(report.to_dict())

@@ -1,0 +1,126 @@
+"""Options that several commands take, and how their values are read."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Subparsers = argparse._SubParsersAction["Parser"]  # noqa: SLF001 - it has no public name
+    Command = Callable[[argparse.Namespace], None]
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and how to see what would be right."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def add_command(subparsers: Subparsers, name: str, run: Command, summary: str, epilog: str = "") -> Parser:
+    """A command's parser, with ``--json``; ``run`` is called with what it parses."""
+    parser = subparsers.add_parser(
+        name,
+        help=summary,
+        description=summary,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for machines")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_model_options(parser: Parser) -> None:
+    """MODEL, and what settles its inputs' extents and its threads."""
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="an ONNX file; by default the embedded one")
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        type=named_extents,
+        metavar="NAME=1x3x224x224",
+        help="extents of an input; a free first one is 1 by default",
+    )
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        type=named_path,
+        metavar="NAME=FILE.npy",
+        help="what to feed an input; by default random numbers, always the same",
+    )
+    add_threads(parser)
+
+
+def add_threads(parser: Parser) -> None:
+    """``--threads``."""
+    parser.add_argument("--threads", type=positive, metavar="N", help="by default all that this process may use")
+
+
+def extents(text: str) -> tuple[int, ...]:
+    """Extents such as ``1x3x224x224``.
+
+    Example:
+        >>> extents("1x3x224x224")
+        (1, 3, 224, 224)
+    """
+    return _integers(text, "x", "extents such as 1x3x224x224")
+
+
+def indices(text: str) -> tuple[int, ...]:
+    """Integers such as ``0,16,4,3``."""
+    return _integers(text, ",", "integers such as 0,16,4,3")
+
+
+def positive(text: str) -> int:
+    """A number of at least 1."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of at least 1")
+    return int(text)
+
+
+def natural(text: str) -> int:
+    """A number of at least 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of at least 0")
+    return int(text)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Words such as ``auto,nhwc``."""
+    found = tuple(word.strip() for word in text.split(",") if word.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r}: give names with commas between them")
+    return found
+
+
+def named_extents(text: str) -> tuple[str, tuple[int, ...]]:
+    """An input and its extents, such as ``x=1x3x224x224``; none are those of a scalar.
+
+    Example:
+        >>> named_extents("x=1x3"), named_extents("x=")
+        (('x', (1, 3)), ('x', ()))
+    """
+    name, separator, rest = text.rpartition("=")
+    if not separator or not name:
+        raise argparse.ArgumentTypeError(f"{text!r}: give an input's name and extents, such as x=1x3x224x224")
+    return name, extents(rest) if rest else ()
+
+
+def named_path(text: str) -> tuple[str, str]:
+    """An input and a file, such as ``x=file.npy``."""
+    name, separator, path = text.partition("=")
+    if not (name and separator and path):
+        raise argparse.ArgumentTypeError(f"{text!r}: give an input's name and a file, such as x=file.npy")
+    return name, path
+
+
+def _integers(text: str, separator: str, wanted: str) -> tuple[int, ...]:
+    parts = text.split(separator)
+    if not all(part.isdecimal() for part in parts):
+        raise argparse.ArgumentTypeError(f"{text!r}: give {wanted}")
+    return tuple(map(int, parts))

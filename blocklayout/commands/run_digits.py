@@ -1,0 +1,126 @@
+"""The embedded digit classifier in every layout policy, on images it never saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout import dnnl
+from blocklayout.commands.comparing import Contender, Measurement, Race
+from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.feeds import open_model
+from blocklayout.commands.output import say, say_json
+from blocklayout.errors import InputError
+from blocklayout.inspector.progress import shown_progress
+from blocklayout.inspector.tables import kib, millions, print_table, small
+from blocklayout.plan import POLICIES
+from blocklayout.zoo import digits
+
+if TYPE_CHECKING:
+    import argparse
+
+HEADER = (
+    "layout",
+    "dtype",
+    "right",
+    "images/s",
+    "time / first",
+    "reorders",
+    "KiB reordered",
+    "KiB padding",
+    "M mult-adds on padding",
+    "difference",
+    "values in each layout",
+)
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a contender did on the images."""
+
+    measurement: Measurement
+    n_right: int
+    n_images: int
+
+    @property
+    def images_per_second(self) -> float:
+        """All images in one run."""
+        return self.n_images / self.measurement.time_ms.median * 1000
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        accuracy = {"n_right": self.n_right, "n_images": self.n_images, "accuracy": self.n_right / self.n_images}
+        return self.measurement.to_dict() | accuracy | {"images_per_second": self.images_per_second}
+
+    def row(self) -> tuple[str, ...]:
+        """For the table."""
+        facts = self.measurement.facts
+        return (
+            facts.policy if facts.chosen == facts.policy else f"{facts.policy} ({facts.chosen})",
+            facts.dtype,
+            f"{self.n_right / self.n_images:.2%}",
+            f"{self.images_per_second:,.0f}",
+            f"{self.measurement.ratio.median:.2f}",
+            str(facts.n_reorders),
+            kib(facts.reorder_nbytes),
+            kib(facts.padding_nbytes),
+            millions(facts.padding_multiply_adds),
+            small(self.measurement.difference),
+            facts.layout_counts,
+        )
+
+
+def run_digits(args: argparse.Namespace) -> None:
+    """Run the embedded model in every policy, and print how each did.
+
+    Raises:
+        InputError: Options that only fit a model of the caller's.
+        BlockLayoutError: No such policy, or nothing can run here.
+    """
+    if args.input or args.shape:
+        raise InputError("--input and --shape belong to a MODEL: the embedded one is fed its own images")
+    images, labels = digits.held_out()
+    contenders = _contenders(args)
+    with shown_progress("reading the embedded model", is_quiet=args.json) as tell:
+        race = Race(open_model(None), {"image": images}, args.threads, args.rounds, tell)
+        scores = [_score(measurement, labels) for measurement in race.run(contenders)]
+    environment = describe_environment(scores[0].measurement.facts.n_threads)
+    missing = [] if args.dtype or dnnl.has_bf16() else [f"bf16: {why_no_bf16()}"]
+    if args.json:
+        rows = [score.to_dict() for score in scores]
+        say_json({"environment": environment, "policies": rows, "not_run": missing})
+        return
+    _print(scores, environment, missing)
+
+
+def why_no_bf16() -> str:
+    """Why there are no rows in bf16."""
+    return f"not on this CPU (needs avx512_core; this one runs {dnnl.isa()})"
+
+
+def _contenders(args: argparse.Namespace) -> list[Contender]:
+    dtypes = (args.dtype,) if args.dtype else ("f32", "bf16") if dnnl.has_bf16() else ("f32",)
+    return [Contender(policy, dtype) for dtype in dtypes for policy in args.layout or POLICIES]
+
+
+def _score(measurement: Measurement, labels: np.ndarray) -> Score:
+    answers = measurement.outputs["probabilities"].argmax(axis=1)
+    return Score(measurement, int(np.count_nonzero(answers == labels)), len(labels))
+
+
+def _print(scores: list[Score], environment: dict[str, Any], missing: list[str]) -> None:
+    first = scores[0].measurement.facts
+    say(
+        f"digit classifier, {scores[0].n_images} held-out images in one batch, {environment['n_threads']} threads, "
+        f"{environment['isa']}, oneDNN {environment['oneDNN']}"
+    )
+    print_table(HEADER, [score.row() for score in scores], text_columns=(0, 1, len(HEADER) - 1))
+    say(
+        f"{first.multiply_adds / 1e6:.2f} M multiply-adds a run. time / first: over the time of "
+        f"{first.policy} {first.dtype} in the same round, median.\n"
+        f"difference: the largest from the outputs of {first.policy} {first.dtype}, relative to their largest."
+    )
+    for line in missing:
+        say(line)
