@@ -1,15 +1,15 @@
-"""Gemm: an inner product where its second matrix is constant, else a matrix product."""
+"""Gemm: an inner product where its weights have the outputs in front, else a matrix product."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
-from blocklayout.ops._descs import argument, plain_if_any
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Value, Wish
+from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._reading import (
     bound,
     flag_attr,
@@ -28,7 +28,7 @@ _REMEDY = "write it as Transpose, MatMul, Mul and Add"
 
 @dataclass(frozen=True)
 class InnerProduct(BaseOperator):
-    """Every row of the source times the constant weights, plus a bias."""
+    """Every row of the source times the weights, whose outputs are in front, plus a bias for each output."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Gemm",)
     role: ClassVar[Role] = Role.CHOOSER
@@ -36,17 +36,14 @@ class InnerProduct(BaseOperator):
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         gemm = _Gemm.read(node)
-        if gemm.is_inner_product:
-            weights = np.transpose(gemm.array(gemm.b, gemm.alpha, is_transposed=gemm.is_b_transposed))
-            arrays = {"weights": weights} | gemm.bias((weights.shape[0],))
-            return bound(cls(), {"src": gemm.a}, arrays)
-        return gemm.as_matmul()
+        return gemm.as_inner_product() if gemm.is_inner_product else gemm.as_matmul()
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")
         spec = dnnl.inner_product(
             wish.src_desc(argument(problem, "src")),
-            dnnl.AnyDesc(weights.dims, weights.dtype),
+            # Packing pays off only for what never changes.
+            dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else plain(weights),
             wish.dst_desc(problem.dst),
             plain_if_any(problem, "bias"),
             prop_kind=wish.prop_kind,
@@ -54,6 +51,36 @@ class InnerProduct(BaseOperator):
             n_threads=problem.n_threads,
         )
         return Recipe.single(spec)
+
+
+@dataclass(frozen=True)
+class SummedProduct(BaseOperator):
+    """A product, and a matrix ``addend`` added to it, times the constant ``scale_addend`` where there is one.
+
+    A primitive's own bias is fast only where it is one row.
+
+    Attributes:
+        product: What computes the product.
+    """
+
+    role: ClassVar[Role] = Role.CHOOSER
+
+    product: InnerProduct | MatMul
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        # Post-ops would have to go to the second of the two primitives.
+        product = None if attr.post_ops else self.product.lower(problem, replace(wish, dst="plain"), attr)
+        if product is None:
+            return None
+        names = {"src_0": "product", "src_1": "addend", "dst": "dst"}
+        if has_argument(problem, "scale_addend"):
+            names["scale_src_1"] = "scale_addend"
+            attr = replace(attr, scales=(("src_1", 0),))
+        dst, addend = plain(problem.dst), plain(argument(problem, "addend"))
+        spec = dnnl.binary(dst, addend, dst, "binary_add", attr=attr, n_threads=problem.n_threads)
+        operands = {arg: "product" if operand == "dst" else operand for arg, operand in product.steps[0].operands}
+        first = RecipeStep(product.steps[0].spec, tuple(operands.items()))
+        return Recipe((first, RecipeStep(spec, tuple(names.items()))), (("product", dst),))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,45 +120,68 @@ class _Gemm:
 
     @property
     def is_inner_product(self) -> bool:
-        if self.a.is_constant or not self.b.is_constant or self.is_a_transposed:
+        """Whether one row of A meets one row of the weights, with no byte of a computed matrix moved."""
+        if not self.b.is_constant:
+            return self.is_b_transposed
+        if self.a.is_constant or self.is_a_transposed:
             return False
-        c = self.c
-        return c is None or (c.is_constant and (len(c.shape) < 2 or c.shape[0] == 1))
+        return self.c is None or self.c.is_constant or self._is_vector_at_run_time
 
-    def array(self, value: Value, scale: float, *, is_transposed: bool) -> np.ndarray:
-        """A constant matrix as it takes part in the product; a view unless it is scaled."""
-        if value.data is None:
-            raise TypeError(f"{value.name} is no constant")
-        array = value.data.T if is_transposed else value.data
-        return array if scale == 1 else (array * scale).astype(array.dtype)
+    @property
+    def _is_vector_at_run_time(self) -> bool:
+        n_outputs = result(self.node).shape[1]
+        return self.c is not None and not self.c.is_constant and self.c.shape == (n_outputs,) and self.beta == 1
 
-    def bias(self, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-        """The constant ``beta * C`` with these extents, if there is a C."""
-        if self.c is None or self.c.data is None:
-            return {}
-        scaled = self.array(self.c, self.beta, is_transposed=False)
-        if len(shape) == 1:
-            return {"bias": np.broadcast_to(scaled.reshape(-1), shape)}
-        return {"bias": scaled.reshape((1,) * (2 - scaled.ndim) + scaled.shape)}
+    def as_inner_product(self) -> Lowered:
+        """B's outputs in front: a view of a constant, or as it was computed."""
+        arrays = self._matrices(needs_b_transposed=True)
+        if "scale_src" in arrays:
+            raise unsupported(self.node, f"alpha is {self.alpha} and B is computed at run time and transposed", _REMEDY)
+        return self._with_c(InnerProduct(), arrays, bias_ndims=1)
 
     def as_matmul(self) -> Lowered:
         """The general case, as far as operands computed at run time can be taken as they are."""
-        arrays = self.bias(result(self.node).shape)
+        return self._with_c(MatMul(), self._matrices(needs_b_transposed=False), bias_ndims=2)
+
+    def _matrices(self, *, needs_b_transposed: bool) -> dict[str, np.ndarray]:
+        """Those of A and B that are constant, with alpha in one of them, else beside them."""
+        arrays: dict[str, np.ndarray] = {}
         alpha = self.alpha
         for name, value, is_transposed in (
+            ("weights", self.b, self.is_b_transposed != needs_b_transposed),
             ("src", self.a, self.is_a_transposed),
-            ("weights", self.b, self.is_b_transposed),
         ):
-            if value.is_constant:
-                arrays[name], alpha = self.array(value, alpha, is_transposed=is_transposed), 1.0
+            if value.data is not None:
+                arrays[name] = _scaled(value.data.T if is_transposed else value.data, alpha)
+                alpha = 1.0
             elif is_transposed:
                 raise unsupported(self.node, f"{value.name} is computed at run time and transposed", _REMEDY)
-        if alpha != 1:
-            raise unsupported(self.node, f"alpha is {alpha} and both matrices are computed at run time", _REMEDY)
-        if self.c is not None and not self.c.is_constant and (self.beta != 1 or len(self.c.shape) != 2):
-            what = f"C is computed at run time, has rank {len(self.c.shape)} and beta is {self.beta}"
-            raise unsupported(self.node, what, _REMEDY)
-        return bound(MatMul(), {"src": self.a, "weights": self.b, "bias": self.c}, arrays)
+        return arrays if alpha == 1 else arrays | {"scale_src": np.array([alpha], np.float32)}
+
+    def _with_c(self, product: InnerProduct | MatMul, arrays: dict[str, np.ndarray], bias_ndims: int) -> Lowered:
+        """The product and what is added to it: as its bias where C is one row, else by a second primitive."""
+        matrices = {"src": self.a, "weights": self.b}
+        c, dst = self.c, result(self.node).shape
+        if c is None:
+            return bound(product, matrices, arrays)
+        is_row = len(c.shape) < len(dst) or c.shape[0] == 1
+        if c.data is not None:
+            array = _scaled(c.data, self.beta).reshape((1,) * (2 - c.data.ndim) + c.data.shape)
+            if not is_row:
+                return bound(SummedProduct(product), matrices | {"addend": c}, arrays | {"addend": array})
+            bias = np.broadcast_to(array[0], dst[1:]) if bias_ndims == 1 else array
+            return bound(product, matrices | {"bias": c}, arrays | {"bias": bias})
+        if self.beta == 1 and is_row and len(c.shape) == bias_ndims and c.shape[-1] == dst[1]:
+            return bound(product, matrices | {"bias": c}, arrays)
+        if len(c.shape) != len(dst):
+            raise unsupported(self.node, f"C is computed at run time and has rank {len(c.shape)}", _REMEDY)
+        scale = {} if self.beta == 1 else {"scale_addend": np.array([self.beta], np.float32)}
+        return bound(SummedProduct(product), matrices | {"addend": c}, arrays | scale)
+
+
+def _scaled(array: np.ndarray, scale: float) -> np.ndarray:
+    """A view, unless there is something to multiply."""
+    return array if scale == 1 else (array * scale).astype(array.dtype)
 
 
 def _broadcasts(shape: tuple[int, ...], dst: tuple[int, ...]) -> bool:

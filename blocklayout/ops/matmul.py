@@ -9,13 +9,16 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.kernels import LAYOUT_NAMES, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
-from blocklayout.ops._descs import argument, plain, plain_if_any
+from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, unsupported, wrong
 
 
 @dataclass(frozen=True)
 class MatMul(BaseOperator):
-    """A product of matrices, in batches that broadcast."""
+    """A product of matrices, in batches that broadcast.
+
+    The product is multiplied by the constant ``scale_src`` where there is one, and ``bias`` is added to that.
+    """
 
     op_types: ClassVar[tuple[str, ...]] = ("MatMul",)
     role: ClassVar[Role] = Role.CHOOSER
@@ -35,6 +38,9 @@ class MatMul(BaseOperator):
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")
         wish = _of_matrices(wish)
+        is_scaled = has_argument(problem, "scale_src")
+        if is_scaled:
+            attr = replace(attr, scales=(("src", 0),))
         spec = dnnl.matmul(
             wish.src_desc(argument(problem, "src")),
             # Packing pays off only for what never changes.
@@ -44,7 +50,7 @@ class MatMul(BaseOperator):
             attr=attr,
             n_threads=problem.n_threads,
         )
-        return Recipe.single(spec)
+        return Recipe.single(spec, {"scale_src": "scale_src"} if is_scaled else None)
 
 
 def _of_matrices(wish: Wish) -> Wish:

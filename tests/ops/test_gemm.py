@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
-from tests.ops.cases import Input, OpCase, Weights
-from tests.ops.harness import check_case
+from blocklayout.kernels import Wish
+from tests.ops.cases import Input, OpCase, Weights, problem_of
+from tests.ops.harness import check_case, resolved
 
 CASES = [
     OpCase("Gemm", ((4, 10), Weights((10, 7)), Weights((7,)))),
@@ -20,6 +22,17 @@ CASES = [
     OpCase("Gemm", (Weights((10, 4)), (10, 7)), {"transA": 1, "alpha": 0.5}),
     OpCase("Gemm", ((4, 10), (10, 7), (4, 7))),
     OpCase("Gemm", ((4, 10), Weights((10, 7)), (1, 7)), {"alpha": 0.5}),
+    OpCase("Gemm", ((4, 10), Weights((10, 7)), (7,))),
+    OpCase("Gemm", ((4, 10), (7, 10)), {"transB": 1}),
+    OpCase("Gemm", ((4, 10), (7, 10), (7,)), {"transB": 1}),
+    OpCase("Gemm", ((4, 10), (7, 10), Weights((7,))), {"transB": 1, "beta": 2.0}),
+    OpCase("Gemm", (Weights((10, 4)), (7, 10), (4, 7)), {"transA": 1, "transB": 1, "alpha": 0.5}),
+    OpCase("Gemm", ((4, 10), (10, 7)), {"alpha": 0.5}),
+    OpCase("Gemm", ((4, 10), (10, 7), Weights((7,))), {"alpha": 0.5}),
+    OpCase("Gemm", ((4, 10), (10, 7), (4, 7)), {"alpha": 0.5, "beta": 2.0}),
+    OpCase("Gemm", ((4, 10), (10, 7), (1, 7)), {"beta": 2.0}),
+    OpCase("Gemm", ((4, 10), Weights((10, 7)), (4, 1)), {"beta": -2.0}),
+    OpCase("Gemm", ((4, 10), Weights((10, 7)), (1, 1))),
 ]
 
 
@@ -46,9 +59,8 @@ def test_weights_of_a_gemm_are_a_view_with_the_output_in_front() -> None:
     ("inputs", "attrs", "reason"),
     [
         (((10, 4), Weights((10, 7))), {"transA": 1}, "transposed"),
-        (((4, 10), (7, 10)), {"transB": 1}, "transposed"),
-        (((4, 10), (10, 7)), {"alpha": 2.0}, "alpha"),
-        (((4, 10), (10, 7), (4, 7)), {"beta": 2.0}, "beta"),
+        (((4, 10), (7, 10)), {"transB": 1, "alpha": 2.0}, "alpha"),
+        (((4, 10), (10, 7), (7,)), {"beta": 2.0}, "rank"),
         (((4, 10), (10, 7), (7,)), {}, "rank"),
     ],
 )
@@ -57,6 +69,21 @@ def test_what_no_primitive_takes_is_unsupported(
 ) -> None:
     with pytest.raises(UnsupportedError, match=f"'tested'.*{reason}"):
         OpCase("Gemm", inputs, attrs).lowered()
+
+
+@pytest.mark.parametrize("c", [(4, 7), (4, 1), Weights((4, 7))], ids=str)
+@pytest.mark.parametrize("b", [(10, 7), Weights((10, 7))], ids=str)
+def test_a_matrix_is_added_by_no_reference_kernel(b: Input, c: Input) -> None:
+    lowered = OpCase("Gemm", ((4, 10), b, c)).lowered()
+    recipe = lowered.operator.lower(problem_of(lowered, (4, 7)), Wish("plain", "plain"), dnnl.Attr())
+    assert recipe is not None
+    assert not [step for step in recipe.steps if resolved(step).spec.impl.startswith("ref")]
+
+
+def test_nothing_fuses_behind_an_added_matrix() -> None:
+    lowered = OpCase("Gemm", ((4, 10), (10, 7), (4, 7))).lowered()
+    attr = dnnl.Attr((dnnl.Eltwise("relu"),))
+    assert lowered.operator.lower(problem_of(lowered, (4, 7)), Wish("plain", "plain"), attr) is None
 
 
 def test_matrices_that_do_not_multiply_are_refused() -> None:
