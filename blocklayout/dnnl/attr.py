@@ -13,6 +13,8 @@ from blocklayout.errors import InvalidArgumentsError
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
 
+_MANY = 1 << 12  # bit sets of 12 dimensions; beyond what kernels and strides are
+
 MAX_POST_OPS = 32
 """oneDNN takes no more post-ops than this."""
 
@@ -34,6 +36,8 @@ class Sum:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", _finite("Sum", "scale", self.scale))
+        if not -(2**31) <= self.zero_point < 2**31:
+            raise _invalid(f"Sum: zero_point is {self.zero_point}; 32 bits must hold it")
         if self.dtype:
             itemsize(self.dtype)
 
@@ -88,8 +92,8 @@ class Prelu:
     mask: int
 
     def __post_init__(self) -> None:
-        if self.mask < 0:
-            raise _invalid(f"Prelu: mask {self.mask} is negative; set bit i for slopes along dimension i")
+        if not 0 <= self.mask < _MANY:
+            raise _invalid(f"Prelu: mask {self.mask} is negative or huge; set bit i for slopes along dimension i")
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ class DepthwiseConv:
     dst_dtype: str = "f32"
 
     def __post_init__(self) -> None:
-        if self.kernel < 1 or self.stride < 1 or self.padding < 0:
+        if not (0 < self.kernel < _MANY and 0 < self.stride < _MANY and 0 <= self.padding < _MANY):
             given = f"kernel {self.kernel}, stride {self.stride}, padding {self.padding}"
             raise _invalid(f"DepthwiseConv: {given}; the kernel and stride are at least 1, the padding at least 0")
         for dtype in (self.weights_dtype, self.bias_dtype or "f32", self.dst_dtype):
@@ -196,8 +200,8 @@ def check_eltwise(algorithm: str, alpha: float, beta: float) -> None:
 def _masks(name: str, pairs: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
     masks = tuple((str(argument), int(mask)) for argument, mask in pairs)
     for argument, mask in masks:
-        if mask < 0:
-            raise _invalid(f"Attr: {name} has mask {mask} for {argument}; masks are bit sets, at least 0")
+        if not 0 <= mask < _MANY:
+            raise _invalid(f"Attr: {name} has mask {mask} for {argument}; masks are bit sets of 12 dimensions")
     if len({argument for argument, _ in masks}) != len(masks):
         raise _invalid(f"Attr: {name} names an argument twice; give each argument one mask")
     return masks

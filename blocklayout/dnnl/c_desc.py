@@ -170,9 +170,18 @@ def _place(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layo
     return whole if whole_dims == dims else whole.submemory(dims, (0,) * len(dims))
 
 
+_QUERIES = enums.values("query")
+
+
+def _query(c_desc: Any, what: str, c_result: Any) -> None:
+    c_status = library.load().dnnl_memory_desc_query(c_desc, _QUERIES[what], c_result)
+    if c_status:
+        status.check(c_status, "dnnl_memory_desc_query")
+
+
 def _query_int(c_desc: Any, what: str, c_type: str) -> int:
     c_result = ffi.new(c_type)
-    status.call("dnnl_memory_desc_query", c_desc, enums.value("query", what), c_result)
+    _query(c_desc, what, c_result)
     return int(ffi.cast("int64_t", c_result[0]))
 
 
@@ -181,5 +190,5 @@ def _query_dims(c_desc: Any, what: str, n: int) -> tuple[int, ...]:
     if n == 0:
         return ()
     c_result = ffi.new("dnnl_dims_t **")
-    status.call("dnnl_memory_desc_query", c_desc, enums.value("query", what), c_result)
+    _query(c_desc, what, c_result)
     return tuple(ffi.unpack(c_result[0][0], n))

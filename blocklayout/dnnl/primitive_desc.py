@@ -102,7 +102,7 @@ def describe(pd: Handle, spec: Spec) -> Resolved:
         if found is not None:
             descs[name] = found
     descs |= arguments.of_attributes(spec, descs)
-    resolved = spec.replace(descs=tuple(descs.items()), attr=_settled(spec.attr, descs), impl=impl_name(pd, spec))
+    resolved = spec.settled(descs=tuple(descs.items()), attr=_settled(spec.attr, descs), impl=impl_name(pd, spec))
     return Resolved(resolved, _scratchpad_nbytes(pd))
 
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from blocklayout.dnnl.any_desc import Desc
 
+MAX_THREADS = 4096
+"""More than any machine has; the library would try to start as many."""
+
 _FIELDS = ("kind", "descs", "algorithm", "prop_kind", "params", "attr", "n_threads", "impl")
 
 
@@ -59,8 +62,8 @@ class Spec:
     impl: str = ""
 
     def __post_init__(self) -> None:
-        if self.n_threads < 1:
-            message = f"{self.kind}: n_threads is {self.n_threads}; give at least 1"
+        if not 1 <= self.n_threads <= MAX_THREADS:
+            message = f"{self.kind}: n_threads is {self.n_threads}; give 1 to {MAX_THREADS}"
             raise InvalidArgumentsError(message, INVALID_ARGUMENTS)
 
     @cached_property
@@ -143,16 +146,24 @@ class Spec:
         """A copy with other fields."""
         return dataclasses.replace(self, **changes)
 
+    def settled(self, **changes: Any) -> Spec:
+        """A copy with what the library made of this checked Spec, which needs no check."""
+        spec = self.replace(**changes)
+        spec.__dict__["_is_valid"] = True
+        return spec
+
     def validate(self) -> Spec:
         """Check it against the rules of its kind, and return it.
 
         Raises:
             InvalidArgumentsError: The message names the argument, the rule and what would be right.
         """
-        from blocklayout.dnnl.specs._attributes import check_attributes
+        if "_is_valid" not in self.__dict__:
+            from blocklayout.dnnl.specs._attributes import check_attributes
 
-        kind_rules(self.kind).validate(self)
-        check_attributes(self)
+            kind_rules(self.kind).validate(self)
+            check_attributes(self)
+            self.__dict__["_is_valid"] = True  # it is frozen, so it stays so
         return self
 
     def multiply_adds(self, *, padded: bool = False) -> int:

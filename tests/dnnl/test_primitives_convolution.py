@@ -131,6 +131,17 @@ def test_backward_weights(layout: str) -> None:
     assert_close(found["diff_bias"], diff_dst.sum(axis=(0, 2, 3), dtype=np.float64))
 
 
+def test_backward_implementations_can_be_walked_and_had_again() -> None:
+    weights = dnnl.AnyDesc((19, 17, 3, 3))
+    src, dst = desc((2, 17, 7, 6), "plain"), desc((2, 19, 7, 6), "plain")
+    for spec in (
+        dnnl.convolution_backward_data(src, weights, dst, pads=1),
+        dnnl.convolution_backward_weights(src, weights, dst, pads=1),
+    ):
+        for resolved in dnnl.implementations(spec):
+            assert dnnl.resolve(resolved.spec) == resolved
+
+
 def test_winograd_is_not_there() -> None:
     spec = dnnl.convolution(dnnl.AnyDesc((1, 16, 8, 8)), dnnl.AnyDesc((16, 16, 3, 3)), algorithm="winograd")
     with pytest.raises(UnimplementedError, match="convolution_winograd"):

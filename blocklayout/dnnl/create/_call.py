@@ -87,18 +87,23 @@ class Call:
         names = [self.c_dims(self.spec.param(name)) for name in first]
         return (*names, self.c_dims(pads[:n_spatial]), self.c_dims(pads[n_spatial:]))
 
-    def create(self, function: str, *c_args: Any) -> Handle:
+    def create(self, function: str, *c_args: Any, keep: object = None) -> Handle:
         """The primitive descriptor that a function creates on the CPU engine.
+
+        Args:
+            function: The C function.
+            c_args: What it takes behind the engine.
+            keep: Whatever must live as long as the primitive descriptor.
 
         Raises:
             UnimplementedError: oneDNN has no implementation.
             DnnlError: It refused the call.
         """
-        return self.create_anywhere(function, self.c_engine, *c_args)
+        return self.create_anywhere(function, self.c_engine, *c_args, keep=keep)
 
-    def create_anywhere(self, function: str, *c_args: Any) -> Handle:
+    def create_anywhere(self, function: str, *c_args: Any, keep: object = None) -> Handle:
         """Likewise, for a function that does not take an engine first."""
-        return handles.create("primitive_desc", function, *c_args, subject=self.spec)
+        return handles.create("primitive_desc", function, *c_args, subject=self.spec, keep=keep)
 
     def _kept(self, handle: Handle) -> Any:
         self._keep.append(handle)

@@ -45,6 +45,7 @@ def _create_backward(call: Call, names: tuple[str, ...]) -> Handle:
         *call.c_windows(*_WINDOWS),
         hint.c,
         call.c_attr,
+        keep=hint,  # asked again when the next implementation is
     )
 
 

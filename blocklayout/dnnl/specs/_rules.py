@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 
 FORWARD = ("forward_inference", "forward_training")
 
+MAX_NDIMS = 12
+MAX_ELEMENTS = 2**59
+"""Beyond, addresses in bytes overflow."""
+
+MAX_INTEGER = 2**31 - 1
+"""Of parameters; the library holds some in 32 bits."""
+
 _ATTRIBUTE_ARGUMENTS = ("scale_", "zero_point_", "post_op_")
 
 
@@ -59,7 +66,7 @@ def draft(
         if desc is not None and not isinstance(desc, MemoryDesc | AnyDesc):
             raise invalid(kind, name, f"is a {type(desc).__name__}; give a MemoryDesc or an AnyDesc")
     if n_threads is None:
-        from blocklayout.dnnl.threads import default_threads
+        from blocklayout.dnnl.cpus import default_threads
 
         n_threads = default_threads()
     return Spec(
@@ -92,43 +99,59 @@ def finish(spec: Spec, dst: Desc | None, dims: Iterable[int], *, dtype: str = ""
 
 def check_descs(spec: Spec, needed: Sequence[str], optional: Sequence[str] = ()) -> None:
     """Refuse missing, unknown, repeated and impossible arguments."""
-    for name in needed:
-        require(spec.has(name), spec, name, f"is missing; it takes {', '.join(needed)}")
     names = [name for name, _ in spec.descs]
-    require(len(set(names)) == len(names), spec, "descs", f"names an argument twice among {', '.join(names)}")
+    for name in needed:
+        if name not in names:
+            raise invalid(spec.kind, name, f"is missing; it takes {', '.join(needed)}")
     for name, desc in spec.descs:
-        known = name in needed or name in optional or name.startswith(_ATTRIBUTE_ARGUMENTS)
-        require(known, spec, name, f"is no argument of it; there are {', '.join([*needed, *optional])}")
-        require(min(desc.dims, default=0) >= 0, spec, name, f"has extents {desc.dims}; none may be negative")
-        require(desc.dtype in ITEMSIZES, spec, name, f"is {desc.dtype!r}; oneDNN knows {', '.join(ITEMSIZES)}")
+        if name not in needed and name not in optional and not name.startswith(_ATTRIBUTE_ARGUMENTS):
+            raise invalid(spec.kind, name, f"is no argument of it; there are {', '.join([*needed, *optional])}")
+        _check_desc(spec, name, desc)
+    if len(set(names)) != len(names):
+        raise invalid(spec.kind, "descs", f"names an argument twice among {', '.join(names)}")
+
+
+def _check_desc(spec: Spec, name: str, desc: Desc) -> None:
+    if min(desc.dims, default=0) < 0:
+        raise invalid(spec.kind, name, f"has extents {desc.dims}; none may be negative")
+    if desc.dtype not in ITEMSIZES:
+        raise invalid(spec.kind, name, f"is {desc.dtype!r}; oneDNN knows {', '.join(ITEMSIZES)}")
+    if not 1 <= len(desc.dims) <= MAX_NDIMS:
+        raise invalid(spec.kind, name, f"has {len(desc.dims)} dimensions; oneDNN takes 1 to {MAX_NDIMS}")
+    if math.prod(max(extent, 1) for extent in desc.dims) > MAX_ELEMENTS:
+        raise invalid(spec.kind, name, f"has extents {desc.dims}; addresses count at most {MAX_ELEMENTS} elements")
 
 
 def check_concrete(spec: Spec, *names: str) -> None:
     """Refuse arguments without layout where the primitive has no favourite."""
     for name in names:
         desc = spec.desc(name)
-        given = f"has no layout and {spec.kind} has no favourite; give MemoryDesc({tuple(desc.dims)}, {desc.dtype!r})"
-        require(isinstance(desc, MemoryDesc), spec, name, given)
+        if not isinstance(desc, MemoryDesc):
+            right = f"give MemoryDesc({tuple(desc.dims)}, {desc.dtype!r})"
+            raise invalid(spec.kind, name, f"has no layout and {spec.kind} has no favourite; {right}")
 
 
 def check_ndims(spec: Spec, name: str, least: int, most: int) -> int:
     """The rank of an argument, refused outside of the range."""
     ndims = len(spec.desc(name).dims)
-    ranks = f"{least}" if least == most else f"{least} to {most}"
-    require(least <= ndims <= most, spec, name, f"has {ndims} dimensions; {spec.kind} takes {ranks}")
+    if not least <= ndims <= most:
+        ranks = f"{least}" if least == most else f"{least} to {most}"
+        raise invalid(spec.kind, name, f"has {ndims} dimensions; {spec.kind} takes {ranks}")
     return ndims
 
 
 def check_dims(spec: Spec, name: str, dims: Iterable[int], why: str) -> None:
     """Refuse an argument whose extents are not ``dims``."""
     given, right = tuple(spec.desc(name).dims), tuple(dims)
-    require(given == right, spec, name, f"has extents {given}; {why} makes them {right}")
+    if given != right:
+        raise invalid(spec.kind, name, f"has extents {given}; {why} makes them {right}")
 
 
 def check_dtype(spec: Spec, name: str, allowed: Sequence[str], why: str) -> None:
     """Refuse an argument whose data type is not among the allowed."""
     dtype = spec.desc(name).dtype
-    require(dtype in allowed, spec, name, f"is {dtype}; {why} takes {' or '.join(dict.fromkeys(allowed))}")
+    if dtype not in allowed:
+        raise invalid(spec.kind, name, f"is {dtype}; {why} takes {' or '.join(dict.fromkeys(allowed))}")
 
 
 def check_weights_dtype(spec: Spec, src: str = "src", weights: str = "weights") -> None:
@@ -140,7 +163,8 @@ def check_weights_dtype(spec: Spec, src: str = "src", weights: str = "weights") 
 
 def check_choice(spec: Spec, name: str, value: str, choices: Sequence[str]) -> None:
     """Refuse a name that is not among the choices."""
-    require(value in choices, spec, name, f"{value!r} does not exist here; give one of {', '.join(choices)}")
+    if value not in choices:
+        raise invalid(spec.kind, name, f"{value!r} does not exist here; give one of {', '.join(choices)}")
 
 
 def check_algorithm(spec: Spec) -> None:
@@ -165,7 +189,7 @@ def check_integer(spec: Spec, name: str, least: int, below: int | None = None) -
     """A parameter that is an integer of a range."""
     value = spec.param(name)
     whole = isinstance(value, int) and not isinstance(value, bool)
-    fits = whole and value >= least and (below is None or value < below)
+    fits = whole and least <= value <= MAX_INTEGER and (below is None or value < below)
     where = f"at least {least}" if below is None else f"from {least} to {below - 1}"
     require(fits, spec, name, f"is {value!r}; give an integer {where}")
     return int(value)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from blocklayout.dnnl.specs._rules import invalid, require
+from blocklayout.dnnl.specs._rules import MAX_INTEGER, invalid, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,10 +104,23 @@ def check_window(spec: Spec, n_spatial: int) -> None:
     """Refuse strides, pads and dilations that mean nothing."""
     for name, length, least in (("strides", n_spatial, 1), ("dilations", n_spatial, 0), ("pads", 2 * n_spatial, None)):
         values = spec.param(name)
-        whole = isinstance(values, tuple) and all(type(value) is int for value in values)
-        require(whole and len(values) == length, spec, name, f"is {values!r}; give {length} integers")
-        require(least is None or min(values) >= least, spec, name, f"is {values!r}; each must be at least {least}")
+        if not is_integers(values, length):
+            raise invalid(spec.kind, name, f"is {values!r}; give {length} integers")
+        if least is not None and min(values) < least:
+            raise invalid(spec.kind, name, f"is {values!r}; each must be at least {least}")
     strides, pads = spec.param("strides"), spec.param("pads")
     require(min(pads[:n_spatial]) >= 0, spec, "pads", f"is {pads}; those in front must be at least 0")
     behind = all(pad + stride > 0 for pad, stride in zip(pads[n_spatial:], strides, strict=True))
     require(behind, spec, "pads", f"is {pads}; those behind must be above minus the strides {strides}")
+
+
+def is_integers(values: Any, length: int) -> bool:
+    """Whether it is a tuple of so many integers, none of them huge.
+
+    Example:
+        >>> is_integers((1, 2), 2), is_integers((1, True), 2), is_integers([1, 2], 2)
+        (True, False, False)
+    """
+    if not isinstance(values, tuple) or len(values) != length:
+        return False
+    return all(type(value) is int and abs(value) <= MAX_INTEGER for value in values)

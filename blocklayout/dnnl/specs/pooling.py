@@ -20,6 +20,7 @@ from blocklayout.dnnl.specs._windows import (
     Ints,
     both_pads,
     check_window,
+    is_integers,
     per_dim,
     strided_extents,
     window_extents,
@@ -106,8 +107,12 @@ def validate(spec: Spec) -> None:
 def _dst_dims(spec: Spec) -> tuple[int, ...]:
     n_spatial = check_ndims(spec, "src", 3, 5) - 2
     kernel, pads = spec.param("kernel"), spec.param("pads")
-    whole = isinstance(kernel, tuple) and len(kernel) == n_spatial and all(type(k) is int and k > 0 for k in kernel)
-    require(whole, spec, "kernel", f"is {kernel!r}; give {n_spatial} integers of at least 1")
+    require(
+        is_integers(kernel, n_spatial) and min(kernel) > 0,
+        spec,
+        "kernel",
+        f"is {kernel!r}; give {n_spatial} integers of at least 1",
+    )
     check_window(spec, n_spatial)
     window = window_extents(kernel, spec.param("dilations"))
     inside = all(pad < extent for pad, extent in zip(pads, window * 2, strict=True))

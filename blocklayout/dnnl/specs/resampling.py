@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.specs._rules import (
+    MAX_INTEGER,
     check_algorithm,
     check_concrete,
     check_descs,
@@ -104,6 +105,6 @@ def _each(factors: float | Sequence[float] | None, n_spatial: int) -> tuple[floa
 
 def _check_factors(spec: Spec, n_spatial: int) -> None:
     factors = spec.param("factors")
-    numbers = isinstance(factors, tuple) and all(type(f) in (int, float) and f > 0 for f in factors)
+    numbers = isinstance(factors, tuple) and all(type(f) in (int, float) and 0 < f <= MAX_INTEGER for f in factors)
     fits = numbers and len(factors) in (0, n_spatial)
     require(fits, spec, "factors", f"is {factors!r}; give {n_spatial} numbers above 0, or none")
