@@ -22,7 +22,6 @@ class Candidate:
         steps: Primitives in order, with resolved Specs; none for a view.
         temporaries: Buffers between the steps, by name.
         alias: The source operand whose buffer the result overwrites, if any.
-        scratchpad_nbytes: The largest that a step needs.
         cost_ns: Estimated time of all steps.
         origin: The wish it comes from, such as ``any`` or ``blocked8``.
     """
@@ -33,7 +32,6 @@ class Candidate:
     steps: tuple[RecipeStep, ...]
     temporaries: tuple[tuple[str, MemoryDesc], ...]
     alias: str | None
-    scratchpad_nbytes: int
     cost_ns: float
     origin: str
 

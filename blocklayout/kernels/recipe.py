@@ -20,10 +20,12 @@ class RecipeStep:
         spec: What runs; it may still leave layouts to the primitive.
         operands: ``(argument of the primitive, operand of the recipe)`` pairs. Operands are the
             kernel's source and constant arguments, ``dst``, and names of temporaries.
+        scratchpad_nbytes: Scratchpad the primitive needs, once the Spec is resolved.
     """
 
     spec: Spec
     operands: tuple[tuple[str, str], ...]
+    scratchpad_nbytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ def _add_steps(assembly: Assembly, group: Group, candidate: Candidate, operands:
                 nodes=group.nodes,
                 reason=candidate.origin if candidate.alias is None else f"{candidate.origin}, sum in place",
                 cost_ns=assembly.network.costs.step_ns(step.spec),
-                scratchpad_nbytes=dnnl.resolve(step.spec).scratchpad_nbytes,
+                scratchpad_nbytes=step.scratchpad_nbytes,
             )
         )
     return operands["dst"]

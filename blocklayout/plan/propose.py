@@ -65,7 +65,7 @@ class Proposer:
         for desc in dict.fromkeys([*incoming, plain]):
             dst = operator.through(desc)
             if dst is not None and dnnl.is_expressible(dst):
-                yield Candidate((("src", desc),), (), dst, (), (), None, 0, 0.0, "view")
+                yield Candidate((("src", desc),), (), dst, (), (), None, 0.0, "view")
 
     def _wishes(self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]]) -> Iterator[Wish]:
         names = ("plain", "channels_last", *self.costs.machine.block_names)
@@ -175,7 +175,7 @@ class Proposer:
         if not steps or len(steps) != 1:
             return None
         names = {arg: follower.operand(arg) for arg, _ in steps[0].operands} | {follower.arg: source, "dst": result}
-        return RecipeStep(steps[0].spec, tuple((arg, names[operand]) for arg, operand in steps[0].operands))
+        return replace(steps[0], operands=tuple((arg, names[operand]) for arg, operand in steps[0].operands))
 
     def _resolved(self, recipe: Recipe) -> list[RecipeStep] | None:
         steps = []
@@ -183,7 +183,7 @@ class Proposer:
             resolved = self._resolve(step.spec)
             if resolved is None:
                 return None
-            steps.append(replace(step, spec=resolved.spec))
+            steps.append(replace(step, spec=resolved.spec, scratchpad_nbytes=resolved.scratchpad_nbytes))
         return steps
 
     def _resolve(self, spec: dnnl.Spec) -> dnnl.Resolved | None:
@@ -213,7 +213,6 @@ class Proposer:
             steps=tuple(steps),
             temporaries=tuple(temporaries.items()),
             alias=alias,
-            scratchpad_nbytes=max(dnnl.resolve(step.spec).scratchpad_nbytes for step in steps),
             cost_ns=sum(self.costs.step_ns(step.spec) for step in steps),
             origin=_origin(wish),
         )

@@ -67,7 +67,9 @@ def _batch_norm(sketch: Sketch) -> BuildValue:
 
 
 def _concat(sketch: Sketch) -> BuildValue:
-    return sketch.builder.concat([sketch.pick(), sketch.pick()], axis=1)
+    x = sketch.pick()
+    same = [value for value in sketch.values if value.shape[2:] == x.shape[2:]]
+    return sketch.builder.concat([x, sketch.data.draw(st.sampled_from(same), "other")], axis=1)
 
 
 STEPS: tuple[Callable[[Sketch], BuildValue], ...] = (
@@ -82,7 +84,7 @@ STEPS: tuple[Callable[[Sketch], BuildValue], ...] = (
     lambda sketch: sketch.pick().sigmoid(),
     lambda sketch: sketch.pick().clip(-0.5, 1.0),
     lambda sketch: sketch.pick().max_pool(3, pads=1),
-    lambda sketch: sketch.pick().average_pool(3, pads=1),
+    lambda sketch: sketch.pick().average_pool(3, strides=1, pads=1),
     lambda sketch: sketch.pick().transpose((0, 1, 3, 2)).relu().transpose((0, 1, 3, 2)),
 )
 
