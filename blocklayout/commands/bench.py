@@ -35,9 +35,9 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
     from blocklayout.commands.comparing import Contender, Race
+    from blocklayout.commands.comparison_text import say_comparison
     from blocklayout.commands.environment import describe_environment
     from blocklayout.commands.feeds import feeds_of, open_model
-    from blocklayout.commands.run_model import print_measurements
     from blocklayout.inspector.progress import shown_progress
     from blocklayout.plan import POLICIES
 
@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> None:
         say_json({"environment": environment, "n_rounds": args.rounds, "policies": rows})
         return
     say(
-        f"{opened.name}: {environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}, "
-        f"{environment['cpu']}; {args.rounds} rounds in turn with {BASELINE}"
+        f"{opened.name}: {args.rounds} rounds, each policy in turn with {BASELINE}\n"
+        f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}, "
+        f"{environment['cpu']}\n"
     )
-    print_measurements(measurements)
+    say_comparison(measurements)

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> None:
         rows = [alternative.to_dict() for alternative in ordered]
         say_json({"environment": environment, "alternatives": rows})
         return
-    say(f"{n_threads} threads, {environment['isa']}, oneDNN {environment['oneDNN']}, {args.dtype}")
+    say(f"{n_threads} threads, {environment['isa']}, oneDNN {environment['oneDNN']}, {args.dtype}\n")
     _print(ordered)
 
 
@@ -130,18 +130,21 @@ def _print(alternatives: list[Alternative]) -> None:
     from blocklayout.inspector.tables import kib, print_table
 
     arguments = list(alternatives[0].layouts)
-    header = ("", "implementation", *arguments, "scratchpad KiB", "estimated us", "measured us", "asked for")
+    header = ("", "implementation", *arguments, "KiB", "est. us", "us")
     rows = [
         (
             ">" if alternative.is_picked else "",
             alternative.resolved.spec.impl,
             *(alternative.layouts.get(name, "") for name in arguments),
             kib(alternative.resolved.scratchpad_nbytes),
-            f"{alternative.estimated_ns / 1000:,.1f}",
-            "-" if alternative.measured_ns is None else f"{alternative.measured_ns / 1000:,.1f}",
-            alternative.asked,
+            _microseconds(alternative.estimated_ns),
+            "-" if alternative.measured_ns is None else _microseconds(alternative.measured_ns),
         )
         for alternative in alternatives
     ]
-    n_text = 2 + len(arguments)
-    print_table(header, rows, text_columns=(*range(n_text), n_text + 3))
+    print_table(header, rows, text_columns=range(2 + len(arguments)))
+    say("\n>: what oneDNN picks where layouts are left to it; KiB: scratchpad; est.: by the cost model")
+
+
+def _microseconds(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1000:,.1f}" if nanoseconds < 1e6 else f"{nanoseconds / 1000:,.0f}"

@@ -65,6 +65,16 @@ class PlanFacts:
         )
 
     @property
+    def name(self) -> str:
+        """The policy, and what it chose if that is another."""
+        return self.policy if self.chosen == self.policy else f"{self.policy} ({self.chosen})"
+
+    @property
+    def padding_share(self) -> float:
+        """Multiply-adds on padding, as a share of those of the network."""
+        return self.padding_multiply_adds / self.multiply_adds if self.multiply_adds else 0.0
+
+    @property
     def layout_counts(self) -> str:
         """The layouts in one line, such as ``nChw8c 12, nc 3``."""
         return ", ".join(f"{tag} {n}" for tag, n in self.layouts)

@@ -9,31 +9,20 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.commands.comparing import Contender, Measurement, Race
+from blocklayout.commands.comparison_text import say_agreement, say_layouts
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import open_model
 from blocklayout.commands.output import say, say_json
 from blocklayout.errors import InputError
 from blocklayout.inspector.progress import shown_progress
-from blocklayout.inspector.tables import kib, millions, print_table, small
+from blocklayout.inspector.tables import kib, print_table
 from blocklayout.plan import POLICIES
 from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
     import argparse
 
-HEADER = (
-    "layout",
-    "dtype",
-    "right",
-    "images/s",
-    "time / first",
-    "reorders",
-    "KiB reordered",
-    "KiB padding",
-    "M mult-adds on padding",
-    "difference",
-    "values in each layout",
-)
+HEADER = ("layout", "dtype", "right", "images/s", "ratio", "reorders", "KiB moved", "pad KiB", "pad work")
 
 
 @dataclass(frozen=True)
@@ -58,7 +47,7 @@ class Score:
         """For the table."""
         facts = self.measurement.facts
         return (
-            facts.policy if facts.chosen == facts.policy else f"{facts.policy} ({facts.chosen})",
+            facts.policy,
             facts.dtype,
             f"{self.n_right / self.n_images:.2%}",
             f"{self.images_per_second:,.0f}",
@@ -66,9 +55,7 @@ class Score:
             str(facts.n_reorders),
             kib(facts.reorder_nbytes),
             kib(facts.padding_nbytes),
-            millions(facts.padding_multiply_adds),
-            small(self.measurement.difference),
-            facts.layout_counts,
+            f"{facts.padding_share:.0%}",
         )
 
 
@@ -111,16 +98,18 @@ def _score(measurement: Measurement, labels: np.ndarray) -> Score:
 
 
 def _print(scores: list[Score], environment: dict[str, Any], missing: list[str]) -> None:
-    first = scores[0].measurement.facts
+    measurements = [score.measurement for score in scores]
     say(
-        f"digit classifier, {scores[0].n_images} held-out images in one batch, {environment['n_threads']} threads, "
-        f"{environment['isa']}, oneDNN {environment['oneDNN']}"
+        f"digit classifier, {scores[0].n_images} held-out images in one batch\n"
+        f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}\n"
     )
-    print_table(HEADER, [score.row() for score in scores], text_columns=(0, 1, len(HEADER) - 1))
+    print_table(HEADER, [score.row() for score in scores], text_columns=(0, 1))
+    first = measurements[0].facts
     say(
-        f"{first.multiply_adds / 1e6:.2f} M multiply-adds a run. time / first: over the time of "
-        f"{first.policy} {first.dtype} in the same round, median.\n"
-        f"difference: the largest from the outputs of {first.policy} {first.dtype}, relative to their largest."
+        f"\nratio: time over that of {first.policy} {first.dtype} in the same round, median; moved: by reorders\n"
+        f"pad work: multiply-adds on padding, in percent of the network's {first.multiply_adds / 1e6:,.0f} M"
     )
+    say_agreement(measurements)
+    say_layouts(measurements)
     for line in missing:
         say(line)

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.commands.comparing import Contender, Measurement, Race
+from blocklayout.commands.comparing import Contender, Race
+from blocklayout.commands.comparison_text import say_comparison
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import feeds_of, open_model
 from blocklayout.commands.output import say, say_json
 from blocklayout.inspector.progress import shown_progress
-from blocklayout.inspector.tables import kib, print_table, small
+from blocklayout.inspector.tables import print_table
 
 if TYPE_CHECKING:
     import argparse
 
-POLICY_HEADER = (
-    "layout",
-    "dtype",
-    "ms",
-    "time / first",
-    "estimated ms",
-    "reorders",
-    "KiB reordered",
-    "reference steps",
-    "difference",
-    "values in each layout",
-)
 OUTPUT_HEADER = ("output", "type", "shape", "smallest", "mean", "largest")
 
 
@@ -50,7 +38,8 @@ def run_model(args: argparse.Namespace) -> None:
         say_json({"environment": environment, "outputs": outputs, "runs": runs})
         return
     print_table(OUTPUT_HEADER, [_output_row(output) for output in outputs], text_columns=(0, 1, 2))
-    print_measurements(measurements)
+    say("")
+    say_comparison(measurements)
 
 
 def output_facts(name: str, array: np.ndarray) -> dict[str, Any]:
@@ -59,35 +48,6 @@ def output_facts(name: str, array: np.ndarray) -> dict[str, Any]:
     facts: dict[str, Any] = {"name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
     numbers = {"min": wide.min(), "mean": wide.mean(), "max": wide.max()} if wide.size else {}
     return facts | {key: float(number) for key, number in numbers.items()}
-
-
-def print_measurements(measurements: list[Measurement]) -> None:
-    """Print one row for each policy, and what there is to say about reference steps and exceptions."""
-    rows = [_policy_row(measurement) for measurement in measurements]
-    print_table(POLICY_HEADER, rows, text_columns=(0, 1, len(POLICY_HEADER) - 1))
-    for measurement in measurements:
-        facts = measurement.facts
-        for kernel, impl, reason in facts.references:
-            say(f"{facts.policy}: {kernel} runs {impl}: {reason}")
-        for kernel, reason in facts.exceptions:
-            say(f"{facts.policy}: {kernel}: {reason}")
-
-
-def _policy_row(measurement: Measurement) -> tuple[str, ...]:
-    facts = measurement.facts
-    spread = asdict(measurement.ratio)
-    return (
-        facts.policy if facts.chosen == facts.policy else f"{facts.policy} ({facts.chosen})",
-        facts.dtype,
-        f"{measurement.time_ms.median:,.3f}",
-        "{median:.2f} ({low:.2f}-{high:.2f})".format(**spread),
-        f"{facts.estimated_ns / 1e6:,.3f}",
-        str(facts.n_reorders),
-        kib(facts.reorder_nbytes),
-        str(len(facts.references)),
-        small(measurement.difference),
-        facts.layout_counts,
-    )
 
 
 def _output_row(output: dict[str, Any]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ def print_table(
     from rich.text import Text
 
     left = set(text_columns)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(header):
         table.add_column(Text(name), justify="left" if number in left else "right", overflow="fold")
     for row in rows:
@@ -48,16 +48,6 @@ def kib(nbytes: int) -> str:
         ('3.8', '0')
     """
     return f"{nbytes / 1024:,.1f}" if 0 < nbytes < 100 * 1024 else f"{nbytes / 1024:,.0f}"
-
-
-def millions(count: int) -> str:
-    """A count in millions.
-
-    Example:
-        >>> millions(1_234_567)
-        '1.23'
-    """
-    return f"{count / 1e6:,.2f}"
 
 
 def small(value: float) -> str:
