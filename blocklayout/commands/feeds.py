@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from tokenize import TokenError
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -78,15 +80,14 @@ def load_array(name: str, path: str) -> np.ndarray:
         InputError: There is none.
     """
     try:
-        array: Any = np.load(path, allow_pickle=False)
+        with Path(path).open("rb") as file:
+            array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"--input {name}={path}: no such file") from None
     except OSError as error:
         raise InputError(f"--input {name}={path}: {error.strerror or error}") from None
-    except (ValueError, EOFError):
-        raise InputError(f"--input {name}={path}: not an array as numpy.save writes it") from None
-    if not isinstance(array, np.ndarray):
-        raise InputError(f"--input {name}={path}: an archive of arrays; give one array, as numpy.save writes it")
+    except (ValueError, EOFError, TokenError):
+        raise InputError(f"--input {name}={path}: no array as numpy.save writes it") from None
     return array
 
 

@@ -46,7 +46,8 @@ def output_facts(name: str, array: np.ndarray) -> dict[str, Any]:
     """An output in numbers; those of nothing, and what is not finite, are left open."""
     wide = array.astype(np.float64)
     facts: dict[str, Any] = {"name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
-    numbers = {"min": wide.min(), "mean": wide.mean(), "max": wide.max()} if wide.size else {}
+    with np.errstate(invalid="ignore"):  # a mean of infinities
+        numbers = {"min": wide.min(), "mean": wide.mean(), "max": wide.max()} if wide.size else {}
     return facts | {key: float(number) for key, number in numbers.items()}
 
 

@@ -91,12 +91,14 @@ def test_an_array_of_another_shape(cli: Command, tiny: Path, tmp_path: Path) -> 
 
 
 def test_files_that_hold_no_array(cli: Command, tiny: Path, tmp_path: Path) -> None:
-    text, empty, archive, objects = (tmp_path / name for name in ("t.npy", "e.npy", "a.npz", "o.npy"))
+    text, empty, short, archive, objects = (tmp_path / name for name in ("t.npy", "e.npy", "s.npy", "a.npz", "o.npy"))
     text.write_text("numbers")
+    np.save(short, np.zeros((1, 3, 8, 8), np.float32))
+    short.write_bytes(short.read_bytes()[:-9])
     empty.touch()
     np.savez(archive, x=np.zeros(3))
     np.save(objects, np.array([{}, None], dtype=object), allow_pickle=True)
-    for path in (text, empty, archive, objects):
+    for path in (text, empty, short, archive, objects):
         assert "numpy.save" in cli("run", tiny, "--input", f"x={path}").refusal
     assert "no such file" in cli("run", tiny, "--input", f"x={tmp_path / 'absent.npy'}").refusal
     assert "irectory" in cli("run", tiny, "--input", f"x={tmp_path}").refusal

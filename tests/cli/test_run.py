@@ -70,6 +70,14 @@ def test_what_is_not_finite_is_valid_json(cli: Command, tiny: Path, tmp_path: Pa
     assert done.json["outputs"][0]["max"] is None
 
 
+def test_infinities_differ_in_no_known_way(cli: Command, tiny: Path, tmp_path: Path) -> None:
+    image = np.zeros((1, 3, 8, 8), np.float32)
+    image[0, 0, 4, 4] = np.inf
+    np.save(tmp_path / "x.npy", image)
+    out = cli.ok("run", tiny, "--input", f"x={tmp_path / 'x.npy'}", "--rounds", 1, "--layout", "plain,nhwc")
+    assert "nan" in out
+
+
 def test_a_batch_of_none(cli: Command, tiny: Path) -> None:
     out = cli.ok("run", tiny, "--shape", "x=0x3x8x8", "--rounds", 1)
     assert "0x9x8x8" in out
