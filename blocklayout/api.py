@@ -60,6 +60,8 @@ def load(
         PlanError: No such policy or data type.
 
     Example:
+        >>> import numpy as np
+        >>> from blocklayout import Builder
         >>> b = Builder()
         >>> x = b.input("x", (1, 3, 8, 8))
         >>> b.output("y", x.conv(np.ones((17, 3, 3, 3), np.float32), pads=1).relu())

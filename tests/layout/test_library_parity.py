@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocklayout.dtypes import ITEMSIZES
-from blocklayout.errors import DnnlError
+from blocklayout.errors import DnnlError, LayoutError
 from blocklayout.layout import FormatTag, MemoryDesc
 from tests.layout import reference, strategies
 
@@ -146,10 +146,27 @@ def test_whatever_the_library_reshapes_is_reshaped_to_the_same_addresses(name: s
         theirs = reference.facts(reference.reshaped(reference.from_tag(dims, "f32", tag.canonical), target))
     except DnnlError:
         return
+    if not _can_exist(theirs):
+        with pytest.raises(LayoutError, match="is blocked"):
+            MemoryDesc(dims, "f32", name).reshaped(target)
+        return
     ours = MemoryDesc(dims, "f32", name).reshaped(target)
     assert (ours.inner_blks, ours.inner_idxs) == (theirs.inner_blks, theirs.inner_idxs)
     assert (ours.padded_dims, ours.nbytes) == (theirs.padded_dims, theirs.nbytes)
     assert all(a == b for a, b, n in zip(ours.strides, theirs.strides, ours.placement.outer_dims, strict=True) if n > 1)
+
+
+def test_a_block_is_not_forgotten_between_dimensions_that_join() -> None:
+    theirs = reference.facts(reference.reshaped(reference.from_tag((2, 1, 1, 2), "f32", "aBcd16b"), (4,)))
+    assert not _can_exist(theirs)
+    with pytest.raises(LayoutError, match="is blocked"):
+        MemoryDesc((2, 1, 1, 2), "f32", "aBcd16b").reshaped((4,))
+
+
+def _can_exist(facts: reference.Facts) -> bool:
+    """Whether every block lies along a dimension; 3.2 loses one that it merges with its neighbours."""
+    blocks = zip(facts.inner_idxs, facts.inner_blks, strict=True)
+    return all(dim < len(facts.padded_dims) and facts.padded_dims[dim] % block == 0 for dim, block in blocks)
 
 
 def _regroupings(dims: tuple[int, ...]) -> list[tuple[int, ...]]:

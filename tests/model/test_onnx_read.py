@@ -3,69 +3,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper
 
-from blocklayout.errors import BlockLayoutError, InputError, ModelError, UnsupportedError
-from blocklayout.model import Builder, Graph, free_extents, open_model, read, simplify
+from blocklayout.errors import BlockLayoutError, ModelError, UnsupportedError
+from blocklayout.model import Builder, Graph, read, simplify
+from tests.model.protos import conv_net, make_model, relu_model
 
 OpTypes = Callable[[Graph], list[str]]
 NEWEST = onnx.defs.onnx_opset_version()
-
-
-def _model(
-    nodes: list[Any],
-    inputs: dict[str, Any],
-    outputs: tuple[str, ...] = ("y",),
-    constants: dict[str, np.ndarray] | None = None,
-    opset: int = 20,
-    **kwargs: Any,
-) -> ModelProto:
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs.items()],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-        [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
-    )
-    opsets = [helper.make_opsetid("", opset)]
-    version = helper.find_min_ir_version_for(opsets)
-    return helper.make_model(graph, opset_imports=opsets, ir_version=max(version, 4), **kwargs)
-
-
-def _relu(shape: Any = (1, 2)) -> ModelProto:
-    return _model([helper.make_node("Relu", ["x"], ["y"])], {"x": shape})
-
-
-def _conv_net(opset: int) -> ModelProto:
-    rng = np.random.default_rng(0)
-
-    def array(*shape: int) -> np.ndarray:
-        return rng.standard_normal(shape).astype(np.float32)
-
-    norms = {name: np.abs(array(4)) + 0.1 for name in ("scale", "shift", "mean", "var")}
-    dropout: dict[str, Any] = {"ratio": 0.5} if opset < 12 else {}
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
-        helper.make_node("BatchNormalization", ["c", *norms], ["n"]),
-        helper.make_node("Relu", ["n"], ["r"]),
-        helper.make_node("MaxPool", ["r"], ["m"], kernel_shape=[2, 2], strides=[2, 2]),
-        helper.make_node("Dropout", ["m"], ["d", "mask"], **dropout),
-        helper.make_node("Shape", ["d"], ["extents"]),
-        helper.make_node("Constant", [], ["zero"], value=numpy_helper.from_array(np.array([0]))),
-        helper.make_node("Gather", ["extents", "zero"], ["batch"]),
-        helper.make_node("Constant", [], ["rest"], value=numpy_helper.from_array(np.array([-1]))),
-        helper.make_node("Concat", ["batch", "rest"], ["flat"], axis=0),
-        helper.make_node("Reshape", ["d", "flat"], ["f"]),
-        helper.make_node("Gemm", ["f", "classes", "bias"], ["g"], transB=1),
-        helper.make_node("Softmax", ["g"], ["y"], axis=1),
-    ]
-    constants = {"w": array(4, 3, 3, 3), "classes": array(5, 64), "bias": array(5), **norms}
-    return _model(nodes, {"x": ["N", 3, 8, 8]}, constants=constants, opset=opset)
 
 
 @pytest.mark.parametrize("opset", [*range(7, 24), NEWEST])
@@ -74,7 +23,7 @@ def test_every_operator_set_gives_the_same_kernels(
 ) -> None:
     # the reference trains BatchNormalization before 14; other runtimes do not know the newest yet
     run = request.getfixturevalue("run" if opset >= 14 else "run_in_onnxruntime")
-    graph = read(_conv_net(opset), {"x": (2, 3, 8, 8)})
+    graph = read(conv_net(opset), {"x": (2, 3, 8, 8)})
     simple = simplify(graph)
     assert op_types(simple) == ["Conv", "Relu", "MaxPool", "Reshape", "Gemm", "Softmax"]
     assert simple.shape("y") == (2, 5)
@@ -106,14 +55,16 @@ def test_published_networks_become_concrete_and_small(name: str, light_models: P
 
 def test_initializers_among_the_inputs_are_no_inputs() -> None:
     weights = np.ones((1, 2), np.float32)
-    model = _model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": (1, 2), "w": (1, 2)}, constants={"w": weights})
+    model = make_model(
+        [helper.make_node("Add", ["x", "w"], ["y"])], {"x": (1, 2), "w": (1, 2)}, constants={"w": weights}
+    )
     graph = read(model)
     assert graph.inputs == ("x",)
     assert graph.constant("w") is not None
 
 
 def test_a_given_proto_is_not_changed() -> None:
-    model = _conv_net(13)
+    model = conv_net(13)
     before = model.SerializeToString(deterministic=True)
     read(model, {"x": (1, 3, 8, 8)})
     assert model.SerializeToString(deterministic=True) == before
@@ -121,19 +72,19 @@ def test_a_given_proto_is_not_changed() -> None:
 
 def test_nameless_nodes_are_named_by_type_and_index() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["a"], name="relu_1"), helper.make_node("Relu", ["a"], ["y"])]
-    assert [node.name for node in read(_model(nodes, {"x": (1,)})).nodes] == ["relu_1", "relu_1_1"]
+    assert [node.name for node in read(make_model(nodes, {"x": (1,)})).nodes] == ["relu_1", "relu_1_1"]
 
 
 def test_repeated_names_become_unique() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["a"], name="r"), helper.make_node("Relu", ["a"], ["y"], name="r")]
-    assert [node.name for node in read(_model(nodes, {"x": (1,)})).nodes] == ["r", "r_1"]
+    assert [node.name for node in read(make_model(nodes, {"x": (1,)})).nodes] == ["r", "r_1"]
 
 
 def test_model_functions_are_inlined(op_types: OpTypes) -> None:
     opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
     body = [helper.make_node("Relu", ["a"], ["t"]), helper.make_node("Sigmoid", ["t"], ["b"])]
     function = helper.make_function("own", "Twice", ["a"], ["b"], body, opsets[:1])
-    model = _relu()
+    model = relu_model()
     model.graph.node[0].CopyFrom(helper.make_node("Twice", ["x"], ["y"], domain="own"))
     model.functions.append(function)
     model.opset_import.append(opsets[1])
@@ -163,14 +114,14 @@ def test_another_format_is_refused(contents: bytes, tmp_path: Path) -> None:
 
 
 def test_a_truncated_file_is_refused_wherever_it_ends() -> None:
-    contents = _conv_net(13).SerializeToString()
+    contents = conv_net(13).SerializeToString()
     for end in range(1, len(contents), 37):
         with pytest.raises(ModelError):
             read(contents[:end], {"x": (1, 3, 8, 8)})
 
 
 def test_flipped_bytes_end_in_our_errors_only() -> None:
-    contents = _conv_net(13).SerializeToString()
+    contents = conv_net(13).SerializeToString()
     rng = np.random.default_rng(3)
     for _ in range(300):
         damaged = bytearray(contents)
@@ -190,7 +141,7 @@ def test_a_directory_and_a_wrong_type_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_foreign_operator_is_named_with_its_domain() -> None:
-    model = _relu()
+    model = relu_model()
     model.graph.node[0].CopyFrom(helper.make_node("FusedConv", ["x"], ["y"], name="f", domain="com.microsoft"))
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     with pytest.raises(UnsupportedError, match=r"'f'.*com\.microsoft"):
@@ -199,14 +150,14 @@ def test_a_foreign_operator_is_named_with_its_domain() -> None:
 
 @pytest.mark.parametrize("version", [1, 6, NEWEST + 1])
 def test_other_operator_sets_are_refused(version: int) -> None:
-    model = _relu()
+    model = relu_model()
     model.opset_import[0].version = version
     with pytest.raises(UnsupportedError, match=f"operator set {version}; 7 to {NEWEST}"):
         read(model)
 
 
 def test_an_invented_operator_is_against_the_specification() -> None:
-    model = _model([helper.make_node("Frobnicate", ["x"], ["y"])], {"x": (1,)})
+    model = make_model([helper.make_node("Frobnicate", ["x"], ["y"])], {"x": (1,)})
     with pytest.raises(ModelError, match="Frobnicate"):
         read(model)
 
@@ -215,7 +166,7 @@ def test_control_flow_is_not_supported() -> None:
     branch = helper.make_graph(
         [helper.make_node("Relu", ["x"], ["b"])], "branch", [], [helper.make_tensor_value_info("b", 1, (1, 2))]
     )
-    model = _model(
+    model = make_model(
         [helper.make_node("If", ["c"], ["y"], name="i", then_branch=branch, else_branch=branch)],
         {"x": (1, 2)},
         constants={"c": np.array(True)},
@@ -227,132 +178,35 @@ def test_control_flow_is_not_supported() -> None:
 def test_extents_that_depend_on_data_are_not_supported() -> None:
     nodes = [helper.make_node("NonZero", ["x"], ["i"], name="nz"), helper.make_node("Cast", ["i"], ["y"], to=1)]
     with pytest.raises(UnsupportedError, match=r"'nz'.*depend on data"):
-        read(_model(nodes, {"x": (3,)}))
+        read(make_model(nodes, {"x": (3,)}))
 
 
 def test_contradicting_extents_name_the_node() -> None:
-    model = _model([helper.make_node("Add", ["x", "z"], ["y"], name="sum")], {"x": (2, 3), "z": (2, 4)})
+    model = make_model([helper.make_node("Add", ["x", "z"], ["y"], name="sum")], {"x": (2, 3), "z": (2, 4)})
     with pytest.raises(ModelError, match=r"node 'sum': Add of 'x' \(2, 3\), 'z' \(2, 4\)"):
         read(model)
 
 
 def test_contradicting_types_name_the_node() -> None:
-    model = _model([helper.make_node("Add", ["x", "w"], ["y"], name="sum")], {"x": (2,)}, constants={"w": np.ones(2)})
+    model = make_model(
+        [helper.make_node("Add", ["x", "w"], ["y"], name="sum")], {"x": (2,)}, constants={"w": np.ones(2)}
+    )
     with pytest.raises(ModelError, match=r"node 'sum'.*tensor\(double\).*cast"):
         read(model)
 
 
 def test_a_declared_output_type_must_hold() -> None:
-    model = _relu()
+    model = relu_model()
     model.graph.output[0].type.tensor_type.elem_type = TensorProto.DOUBLE
     with pytest.raises(ModelError, match="'y' is declared f64"):
         read(model)
 
 
 def test_strings_are_not_supported() -> None:
-    model = _relu()
+    model = relu_model()
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
     with pytest.raises(UnsupportedError, match="'x' has ONNX's element type STRING"):
         read(model)
-
-
-# --- extents
-
-
-def test_free_extents_are_listed() -> None:
-    nodes = [helper.make_node("Sum", ["x", "z", "w"], ["y"])]
-    model = _model(nodes, {"x": ["N", 3], "z": [None, 3], "w": (1, 3)})
-    assert free_extents(model) == {"x": (None, 3), "z": (None, 3)}
-
-
-def test_an_undeclared_rank_is_free() -> None:
-    model = _relu(None)
-    assert free_extents(model) == {"x": None}
-    with pytest.raises(InputError, match="does not declare the shape"):
-        read(model)
-    assert read(model, {"x": (4, 5)}).shape("y") == (4, 5)
-
-
-@pytest.mark.parametrize(
-    ("shapes", "complaint"),
-    [
-        ({}, r"free extents, \(N, 3\); set them with shapes=\{'x': \(1, 3\)\} or --shape x=1x3"),
-        ({"X": (1, 3)}, r"no input 'X'; its inputs are 'x'"),
-        ({"x": (1, 3, 4)}, "has 2 dimensions"),
-        ({"x": (1, 4)}, "extent 1 is fixed to 3, not 4"),
-        ({"x": (-1, 3)}, "negative"),
-        ({"x": ("a", 3)}, "must be integers"),
-        ({"x": 3}, "must be integers"),
-    ],
-)
-def test_wrong_extents_name_the_remedy(shapes: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint):
-        read(_relu(["N", 3]), shapes)
-
-
-def test_a_misspelt_input_is_guessed() -> None:
-    model = _model([helper.make_node("Relu", ["image"], ["y"])], {"image": ["N", 3]})
-    with pytest.raises(InputError, match="did you mean 'image'"):
-        read(model, {"imgae": (1, 3)})
-
-
-def test_a_named_extent_follows_from_another_input() -> None:
-    model = _model([helper.make_node("Add", ["x", "z"], ["y"])], {"x": ["N", 3], "z": ["N", 3]})
-    assert read(model, {"x": (4, 3)}).shape("z") == (4, 3)
-    with pytest.raises(InputError, match="'N', which is 4 in 'x', not 5"):
-        read(model, {"x": (4, 3), "z": (5, 3)})
-
-
-def test_a_negative_declared_extent_is_free() -> None:
-    assert free_extents(_relu([-1, 3])) == {"x": (None, 3)}
-
-
-def test_batch_0_is_legal() -> None:
-    graph = simplify(read(_conv_net(13), {"x": (0, 3, 8, 8)}))
-    assert [graph.shape(node.outputs[0])[0] for node in graph.nodes] == [0] * 6
-    assert graph.shape("y") == (0, 5)
-
-
-@pytest.mark.parametrize(
-    ("shape", "target", "expected"),
-    [
-        ((0, 4, 6), (0, -1), (0, 24)),
-        ((0, 4, 6), (-1, 24), (0, 24)),
-        ((0, 4, 6), (0, -1, 3), (0, 8, 3)),
-        ((4, 0), (-1, 0), (4, 0)),
-        ((0, 4), (4, 0), (4, 4)),
-    ],
-)
-def test_reshaping_nothing_works_out_extents_as_for_any_batch(
-    shape: tuple[int, ...], target: tuple[int, ...], expected: tuple[int, ...]
-) -> None:
-    b = Builder()
-    if 0 in expected:
-        assert b.input("x", shape).reshape(target).shape == expected
-    else:
-        with pytest.raises(ModelError, match="Reshape"):
-            b.input("x", shape).reshape(target)
-
-
-def test_one_reading_serves_many_extents() -> None:
-    model = open_model(_conv_net(13))
-    assert [read(model, {"x": (n, 3, 8, 8)}).shape("y") for n in (1, 5)] == [(1, 5), (5, 5)]
-
-
-def test_inputs_that_extents_follow_from_can_be_given_as_constants() -> None:
-    b = Builder()
-    b.output("y", b.input("x", (2, 6)).reshape((3, 4)))
-    model = b.to_onnx()
-    target = model.graph.node[0].input[1]
-    model.graph.initializer.pop()
-    model.graph.input.append(helper.make_tensor_value_info(target, TensorProto.INT64, [2]))
-    with pytest.raises(UnsupportedError, match="depend on data"):
-        read(model)
-    graph = read(model, constants={target: np.array([3, 4])})
-    assert graph.inputs == ("x",)
-    assert graph.shape("y") == (3, 4)
-    with pytest.raises(InputError, match="declared s64, not float32"):
-        read(model, constants={target: np.array([3, 4], np.float32)})
 
 
 # --- external data
@@ -360,7 +214,7 @@ def test_inputs_that_extents_follow_from_can_be_given_as_constants() -> None:
 
 def _external(tmp_path: Path) -> tuple[Path, ModelProto]:
     path = tmp_path / "model.onnx"
-    model = _conv_net(13)
+    model = conv_net(13)
     onnx.save_model(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
     return path, onnx.load(path, load_external_data=False)
 
@@ -368,7 +222,7 @@ def _external(tmp_path: Path) -> tuple[Path, ModelProto]:
 def test_external_data_are_read(tmp_path: Path) -> None:
     path, _ = _external(tmp_path)
     given = {"x": (1, 3, 8, 8)}
-    inline, beside = read(_conv_net(13), given), read(path, given)
+    inline, beside = read(conv_net(13), given), read(path, given)
     assert str(inline) == str(beside)
     for name, value in inline.values.items():
         if value.data is not None:

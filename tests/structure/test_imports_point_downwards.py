@@ -23,7 +23,7 @@ LEVELS = (
     ("model", "zoo"),
     ("plan",),
     ("runtime",),
-    ("api", "inspector", "onnx_backend", "eager", "__init__", "cli", "__main__"),
+    ("api", "inspector", "onnx_backend", "eager", "__init__", "commands", "cli", "__main__"),
 )
 ORDER = [unit for level in LEVELS for unit in level]
 
@@ -33,7 +33,7 @@ HOMES = {
     "_cffi_backend": {"dnnl"},
     "onnx": {"model", "zoo", "onnx_backend", "api"},  # api only to say what load takes
     "google": {"model"},  # protobuf
-    "rich": {"inspector", "cli"},
+    "rich": {"inspector", "commands", "cli"},
 }
 
 # Modules whose distribution is called otherwise, or comes with another that is declared.
