@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from blocklayout.model import Builder, Graph, OnnxModel
     from blocklayout.runtime.session import Shapes
 
-Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder"
-"""What a model can be loaded from."""
+Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel"
+"""What a model can be loaded from; the last two are what :mod:`blocklayout.model` reads."""
 
 Progress = Callable[[str], None]
 """Told what is being done, in a few words, before each stage that may take a while."""

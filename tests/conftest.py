@@ -10,8 +10,11 @@ from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
-settings.register_profile("untimed", deadline=None)  # a busy machine is no failure
-settings.load_profile("untimed")
+# A busy machine is no failure, and a change is not to blame for an example that nobody drew before it:
+# the same examples each run. New ones come with --hypothesis-profile=explore.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=500)
+settings.load_profile("repeatable")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

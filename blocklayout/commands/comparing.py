@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from blocklayout.commands.timing import Spread, time_in_turn
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from blocklayout.api import Source
     from blocklayout.inspector.progress import Tell
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.runtime import Session
@@ -77,7 +76,7 @@ class Race:
         """A contender, loaded and planned."""
         shapes = {name: array.shape for name, array in self.feeds.items()}
         return load(
-            cast("Source", self.opened),  # an opened model can be opened again
+            self.opened,
             dtype=contender.dtype,
             layout=contender.policy,
             threads=self.n_threads,

@@ -29,7 +29,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str, str, str, str, str]]:
 def step_layouts(step: Step) -> str:
     """The layouts a step reads and writes, such as ``nChw8c, OIhw8i8o -> nChw8c``."""
     sources = [_short(operand.desc) for arg, operand in step.operands if arg == "src" or arg.startswith("src_")]
-    weights = [_short(operand.desc, "weights") for arg, operand in step.operands if arg == "weights"]
+    weights = [_short(operand.desc, _weights_role(step)) for arg, operand in step.operands if arg == "weights"]
     others = [f"+{_short(operand.desc)}" for arg, operand in step.operands if arg.startswith("post_op_")]
     dst = next(_short(operand.desc) for arg, operand in step.operands if arg == "dst")
     return f"{', '.join([*sources, *weights, *others])} -> {dst}"
@@ -70,6 +70,11 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, *rows]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+
+
+def _weights_role(step: Step) -> str:
+    grouped = step.spec.memory_desc("weights").ndims > step.spec.memory_desc("src").ndims
+    return "grouped_weights" if grouped else "weights"
 
 
 def _primitive(step: Step) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.errors import InvalidArgumentsError
+from blocklayout.layout import MemoryDesc
 from tests.dnnl.running import LAYOUTS, assert_close, check, convolve, desc, execute, random
 
 Array = np.ndarray
@@ -157,3 +158,19 @@ def test_math_modes_only_permit(fpmath: str) -> None:
 def test_attributes_that_do_not_fit(attr: dnnl.Attr, message: str) -> None:
     with pytest.raises(InvalidArgumentsError, match=message):
         dnnl.resolve(dnnl.convolution(dnnl.AnyDesc(SRC), dnnl.AnyDesc(WEIGHTS), pads=1, attr=attr))
+
+
+SOURCE = MemoryDesc((2, 16, 6, 6))
+UNDOCUMENTED = {
+    "a sum behind a pooling": lambda attr: dnnl.pooling(SOURCE, SOURCE, "avg_include_padding", 3, 1, 1, attr=attr),
+    "a sum behind an eltwise": lambda attr: dnnl.eltwise(SOURCE, SOURCE, "relu", attr=attr),
+    "a sum behind a softmax": lambda attr: dnnl.softmax(SOURCE, SOURCE, 1, attr=attr),
+    "a sum behind a concat": lambda attr: dnnl.concat([SOURCE, SOURCE], None, 1, attr=attr),
+    "a sum behind a local normalisation": lambda attr: dnnl.lrn(SOURCE, SOURCE, attr=attr),
+}
+
+
+@pytest.mark.parametrize("case", UNDOCUMENTED)
+def test_post_ops_that_a_primitive_does_not_document_are_refused(case: str) -> None:
+    with pytest.raises(InvalidArgumentsError, match=r"attr.post_ops\[0\] is Sum; \w+ takes"):
+        UNDOCUMENTED[case](dnnl.Attr((dnnl.Sum(),)))

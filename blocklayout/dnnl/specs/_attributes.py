@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import singledispatch
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.attr import Binary, PostOp, Prelu, Sum
+from blocklayout.dnnl.attr import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
 from blocklayout.dnnl.specs._rules import require
 from blocklayout.dtypes import itemsize
 
@@ -16,8 +16,28 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.spec import Spec
 
 
+_POST_OPS: dict[str, tuple[type, ...]] = {
+    "convolution": (Eltwise, Sum, Binary, Prelu, DepthwiseConv),
+    "deconvolution": (Eltwise, Sum, Binary, Prelu),
+    "inner_product": (Eltwise, Sum, Binary, Prelu),
+    "matmul": (Eltwise, Sum, Binary, Prelu),
+    "binary": (Eltwise, Sum, Binary),
+    "reduction": (Eltwise, Sum, Binary),
+    "resampling": (Eltwise, Sum, Binary),
+    "pooling": (Eltwise, Binary),
+    "softmax": (Eltwise, Binary),
+    "eltwise": (Binary,),
+    "batch_normalization": (Eltwise,),
+    "reorder": (Sum,),
+}
+"""Post-ops by kind. The library accepts some others and computes something else: a sum behind a pooling is lost.
+
+Source: "Post-ops and Attributes" of each primitive, oneDNN developer guide, v3.2.
+"""
+
+
 def check_attributes(spec: Spec) -> None:
-    """Refuse scales of arguments it has not, and post-ops that do not fit its destination.
+    """Refuse scales of arguments it has not, and post-ops that its kind or its destination does not take.
 
     Raises:
         InvalidArgumentsError: The message names the attribute, the rule and what would be right.
@@ -30,6 +50,11 @@ def check_attributes(spec: Spec) -> None:
     if not spec.attr.post_ops:
         return
     require(spec.has("dst"), spec, "attr.post_ops", "are given; only forward primitives, which write dst, take them")
+    taken = _POST_OPS.get(spec.kind, ())
+    names = ", ".join(kind.__name__ for kind in taken) or "none"
+    for index, post_op in enumerate(spec.attr.post_ops):
+        where = f"attr.post_ops[{index}]"
+        require(isinstance(post_op, taken), spec, where, f"is {type(post_op).__name__}; {spec.kind} takes {names}")
     if spec.attr.depthwise is None:  # behind one, the destination has other extents until it is resolved
         for index, post_op in enumerate(spec.attr.post_ops):
             _check(post_op, spec, f"attr.post_ops[{index}]", spec.desc("dst"))
