@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,7 +70,12 @@ def from_numpy(dtype: DTypeLike) -> str:
         >>> from_numpy("float16")
         'f16'
     """
-    name = np.dtype(dtype).name
+    return _name_of(np.dtype(dtype))
+
+
+@cache
+def _name_of(dtype: np.dtype) -> str:
+    name = dtype.name
     if name == "bfloat16":
         return "bf16"
     if name not in _FROM_NUMPY:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,9 +53,14 @@ class Context:
         self._memories: dict[tuple[int, MemoryDesc], dnnl.Memory] = {}
         self._entry_reorders: dict[tuple[MemoryDesc, int], dnnl.Execution] = {}
         self._executions = [self._bind(step) for step in plan.steps]
-        self._by_buffer: dict[int, list[dnnl.Memory]] = {}
-        for (buffer, _), memory in self._memories.items():
-            self._by_buffer.setdefault(buffer, []).append(memory)
+        self._entries = [_BoundEntry(entry, self._on(entry.buffer), self._copy_of(entry)) for entry in plan.entries]
+        self._results = [
+            _BoundResult(result.name, result.desc, self._on(result.buffer))
+            for result in plan.results
+            if result.desc is not None and result.buffer is not None
+        ]
+        bound = [*(entry.memories for entry in self._entries), *(result.memories for result in self._results)]
+        self._borrowers = tuple(chain.from_iterable(bound))
 
     def execute(self, feeds: Mapping[str, Feed]) -> dict[str, np.ndarray]:
         """Run every step once.
@@ -70,13 +76,13 @@ class Context:
 
     def _execute(self, feeds: Mapping[str, Feed]) -> dict[str, np.ndarray]:
         try:
-            for entry in self._plan.entries:
-                self._enter(entry, feeds[entry.input])
-            outputs = self._bind_outputs()
+            for bound in self._entries:
+                self._enter(bound, feeds[bound.entry.input])
+            outputs = {result.name: result.fresh() for result in self._results}
             for execution in self._executions:
                 execution.run()
         finally:
-            self._let_go()
+            _let_go(self._borrowers)
         return outputs
 
     def _bind(self, step: Step) -> dnnl.Execution:
@@ -100,53 +106,62 @@ class Context:
             return None
         return self._arena[buffer.offset : buffer.offset + operand.desc.nbytes]
 
-    def _enter(self, entry: Entry, feed: Feed) -> None:
-        """Let the steps read the caller's own memory where its layout fits, else a reordered copy."""
-        if feed.desc.readable_as(entry.desc):
-            for memory in self._by_buffer.get(entry.buffer, ()):
-                memory.rebind(feed.buffer)
-            return
-        self._entry_reorder(entry, feed).run()
-        copy = self._bytes_of_entry(entry)
-        for memory in self._by_buffer.get(entry.buffer, ()):
-            memory.rebind(copy)
+    def _on(self, buffer: int) -> tuple[dnnl.Memory, ...]:
+        return tuple(memory for (place, _), memory in self._memories.items() if place == buffer)
 
-    def _bytes_of_entry(self, entry: Entry) -> np.ndarray:
+    def _copy_of(self, entry: Entry) -> np.ndarray:
         offset = self._plan.buffers[entry.buffer].offset
         return self._arena[offset : offset + entry.desc.nbytes]
 
-    def _entry_reorder(self, entry: Entry, feed: Feed) -> dnnl.Execution:
-        key = (feed.desc, entry.buffer)
+    def _enter(self, bound: _BoundEntry, feed: Feed) -> None:
+        """Let the steps read the caller's own memory where its layout fits, else a reordered copy."""
+        source = feed.buffer
+        if not feed.desc.readable_as(bound.entry.desc):
+            reorder = self._entry_reorder(bound, feed.desc)
+            reorder.memories["src"].rebind(feed.buffer)
+            reorder.run()
+            _let_go([reorder.memories["src"]])
+            source = bound.copy
+        for memory in bound.memories:
+            memory.rebind(source)
+
+    def _entry_reorder(self, bound: _BoundEntry, desc: MemoryDesc) -> dnnl.Execution:
+        key = (desc, bound.entry.buffer)
         if key not in self._entry_reorders:
-            while len(self._entry_reorders) >= MAX_ENTRY_REORDERS:
+            if len(self._entry_reorders) >= MAX_ENTRY_REORDERS:
                 del self._entry_reorders[next(iter(self._entry_reorders))]
-            primitive = dnnl.Primitive(dnnl.reorder(feed.desc, entry.desc, n_threads=self._plan.n_threads))
-            memories = {
-                "src": dnnl.Memory(feed.desc, feed.buffer),
-                "dst": dnnl.Memory(entry.desc, self._bytes_of_entry(entry)),
-            }
+            primitive = dnnl.Primitive(dnnl.reorder(desc, bound.entry.desc, n_threads=self._plan.n_threads))
+            memories = {"src": dnnl.Memory(desc), "dst": dnnl.Memory(bound.entry.desc, bound.copy)}
             self._entry_reorders[key] = primitive.bind(memories)
-        execution = self._entry_reorders[key]
-        execution.memories["src"].rebind(feed.buffer)
-        return execution
+        return self._entry_reorders[key]
 
-    def _bind_outputs(self) -> dict[str, np.ndarray]:
-        outputs = {}
-        for result in self._plan.results:
-            if result.desc is None or result.buffer is None:
-                continue
-            array = np.empty(result.desc.dims, to_numpy(result.desc.dtype))
-            for memory in self._by_buffer.get(result.buffer, ()):
-                memory.rebind(array)
-            outputs[result.name] = array
-        return outputs
 
-    def _let_go(self) -> None:
-        """Drop the references to the caller's arrays."""
-        buffers: Sequence[int] = [entry.buffer for entry in self._plan.entries]
-        buffers = [*buffers, *(result.buffer for result in self._plan.results if result.buffer is not None)]
-        for buffer in buffers:
-            for memory in self._by_buffer.get(buffer, ()):
-                memory.rebind_pointer(0, None)
-        for execution in self._entry_reorders.values():
-            execution.memories["src"].rebind_pointer(0, None)
+@dataclass(frozen=True)
+class _BoundEntry:
+    """An entry with the memories that read it, and the place in the arena for a reordered copy."""
+
+    entry: Entry
+    memories: tuple[dnnl.Memory, ...]
+    copy: np.ndarray
+
+
+@dataclass(frozen=True)
+class _BoundResult:
+    """An output with the memories that write it."""
+
+    name: str
+    desc: MemoryDesc
+    memories: tuple[dnnl.Memory, ...]
+
+    def fresh(self) -> np.ndarray:
+        """A new array for the caller, which the steps will write."""
+        array = np.empty(self.desc.dims, to_numpy(self.desc.dtype))
+        for memory in self.memories:
+            memory.rebind(array)
+        return array
+
+
+def _let_go(memories: Iterable[dnnl.Memory]) -> None:
+    """Drop the references to the caller's arrays."""
+    for memory in memories:
+        memory.rebind_pointer(0, None)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from blocklayout.dtypes import from_numpy, to_numpy
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError, LayoutError
 from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.context import Feed
@@ -29,11 +30,16 @@ class InputInfo:
     shape: tuple[int | str | None, ...] | None
     dtype: str
 
+    @cached_property
+    def numpy_dtype(self) -> np.dtype:
+        """What the elements of an array must be, in this machine's byte order."""
+        return to_numpy(self.dtype)
+
     @property
     def type(self) -> str:
         """The type in onnxruntime's spelling, such as ``tensor(float)``."""
         names = {"float32": "float", "float64": "double", "bfloat16": "bfloat16"}
-        numpy_name = to_numpy(self.dtype).name
+        numpy_name = self.numpy_dtype.name
         return f"tensor({names.get(numpy_name, numpy_name)})"
 
 
@@ -60,15 +66,16 @@ def check_feeds(inputs: Sequence[InputInfo], feed: Mapping[str, Any]) -> dict[st
 
 def _check(info: InputInfo, source: Any) -> Feed:
     if isinstance(source, Tensor):
-        desc, buffer = as_memory(source)
-        _check_dtype(info, desc.dtype, f"Tensor of {desc.dtype}")
-        _check_shape(info, desc.dims)
-        return Feed(desc, buffer)
+        if source.dtype != info.dtype:
+            raise _wrong_dtype(info, f"a Tensor of {source.dtype}")
+        _check_shape(info, source.shape)
+        return Feed(*as_memory(source))
     try:
         array = as_array(source)
     except InputError as error:
         raise InputError(f"input {info.name!r}: {error}") from None
-    _check_dtype(info, _dtype_of(array), array.dtype.name)
+    if array.dtype != info.numpy_dtype:
+        raise _wrong_dtype(info, array.dtype.name)
     _check_shape(info, array.shape)
     try:
         return Feed(MemoryDesc.from_array(array), array)
@@ -77,21 +84,13 @@ def _check(info: InputInfo, source: Any) -> Feed:
         return Feed(MemoryDesc.from_array(array), array)
 
 
-def _dtype_of(array: np.ndarray) -> str | None:
-    try:
-        return from_numpy(array.dtype)
-    except LayoutError:
-        return None
-
-
-def _check_dtype(info: InputInfo, dtype: str | None, given: str) -> None:
-    if dtype != info.dtype:
-        wanted = to_numpy(info.dtype).name
-        raise InputError(f"input {info.name!r} is {wanted}, got {given}: convert it with .astype({wanted!r})")
+def _wrong_dtype(info: InputInfo, given: str) -> InputError:
+    wanted = info.numpy_dtype.name
+    return InputError(f"input {info.name!r} is {wanted}, got {given}: convert it with .astype({wanted!r})")
 
 
 def _check_shape(info: InputInfo, shape: tuple[int, ...]) -> None:
-    if info.shape is None:
+    if info.shape is None or shape == info.shape:
         return
     declared = "x".join("?" if extent is None else str(extent) for extent in info.shape)
     got = "x".join(map(str, shape))
