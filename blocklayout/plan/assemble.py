@@ -72,7 +72,7 @@ def _add_group(assembly: Assembly, group: Group, candidate: Candidate) -> None:
     assembly.formats.append((value.name, candidate.dst))
     plain = MemoryDesc(candidate.dst.dims, candidate.dst.dtype)
     if assembly.returns_to_plain and not group.is_view and not produced.desc.readable_as(plain):
-        assembly.at_hand[value.name] = [_reorder(assembly, value.name, produced, plain, "per-op")]
+        assembly.at_hand[value.name] = [_reorder(assembly, value.name, produced, plain, group.name)]
 
 
 def _add_steps(assembly: Assembly, group: Group, candidate: Candidate, operands: dict[str, Operand]) -> Operand:
@@ -93,7 +93,7 @@ def _add_steps(assembly: Assembly, group: Group, candidate: Candidate, operands:
                     (arg, replace(operands[name], desc=step.spec.memory_desc(arg))) for arg, name in step.operands
                 ),
                 nodes=group.nodes,
-                reason=candidate.origin if candidate.alias is None else f"{candidate.origin}, sum in place",
+                reason=f"asked for {candidate.origin}" + (", sum in place" if candidate.alias else ""),
                 cost_ns=assembly.network.costs.step_ns(step.spec),
                 scratchpad_nbytes=step.scratchpad_nbytes,
             )
@@ -135,12 +135,19 @@ def _reorder(
             spec=resolved.spec,
             operands=(("dst", made), ("src", source)),
             nodes=(),
-            reason=f"{assembly.writers[value]} wrote {_name(source.desc)}, {reader} wants {_name(desc)}",
+            reason=_reorder_reason(assembly.writers[value], source.desc, reader, desc),
             cost_ns=assembly.network.costs.reorder_ns(source.desc, desc),
             scratchpad_nbytes=resolved.scratchpad_nbytes,
         )
     )
     return made
+
+
+def _reorder_reason(writer: str, source: MemoryDesc, reader: str, desc: MemoryDesc) -> str:
+    wanted = f"{reader} wants {_name(desc)}"
+    if writer == reader:  # nobody reads it yet
+        wanted = f"the policy brings every result back to {_name(desc)}"
+    return f"{writer} wrote {_name(source)}, {wanted}"
 
 
 def _name(desc: MemoryDesc) -> str:

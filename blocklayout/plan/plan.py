@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -257,6 +258,9 @@ class Plan:
             return plan_from_dict(data)
         except (KeyError, TypeError, ValueError, BlockLayoutError) as error:
             raise PlanError(f"not a plan: {error!r}") from error
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         from blocklayout.plan.text import plan_text

@@ -115,7 +115,7 @@ class Proposer:
         steps = self._resolved(recipe)
         if steps is None:
             return None
-        return [_name_post_op_operands(steps[0], fused), *steps[1:]], dict(recipe.temporaries)
+        return [*steps[:-1], _name_post_op_operands(steps[-1], fused)], dict(recipe.temporaries)
 
     def _post_ops(
         self, group: Group, wish: Wish, dst: TensorInfo, fused: Sequence[Follower], alias: str | None
@@ -242,7 +242,7 @@ def _renamed(step: RecipeStep, operand: str, name: str) -> RecipeStep:
 
 def _origin(wish: Wish) -> str:
     if isinstance(wish.dst, MemoryDesc):
-        return "incoming"
+        return "the layout that arrives"
     if wish.prop_kind == "forward_training":
         return f"{wish.dst} for training"
     return str(wish.dst) if wish.src == wish.dst else f"{wish.src} to {wish.dst}"

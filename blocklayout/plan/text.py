@@ -15,14 +15,19 @@ def plan_text(plan: Plan) -> str:
     return "\n".join(line.rstrip() for line in _lines(plan))
 
 
-def plan_rows(plan: Plan) -> list[tuple[str, str, str, str, str, str]]:
-    """Number, kernel, primitive, implementation, layouts and reason of every step, entries first."""
-    rows = []
+_HEADER = ("#", "kernel", "primitive", "implementation", "layouts", "est. us", "reason")
+
+
+def plan_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """Number, kernel, primitive, implementation, layouts, cost and reason of every step, entries first."""
+    rows: list[tuple[str, ...]] = []
     for entry in plan.entries:
         kind = "reorder" if entry.is_reorder else "bind"
-        rows.append(("in", entry.input, kind, "", f"{_short(entry.source)} -> {_short(entry.desc)}", entry.reason))
+        layouts = f"{_short(entry.source)} -> {_short(entry.desc)}"
+        rows.append(("in", entry.input, kind, "", layouts, _us(entry.cost_ns), entry.reason))
     for number, step in enumerate(plan.steps):
-        rows.append((str(number), step.kernel, _primitive(step), step.spec.impl, step_layouts(step), step.reason))
+        what = (step.kernel, _primitive(step), step.spec.impl, step_layouts(step), _us(step.cost_ns), step.reason)
+        rows.append((str(number), *what))
     return rows
 
 
@@ -62,7 +67,7 @@ def _lines(plan: Plan) -> Iterator[str]:
         f"plan of {plan.model}: layout {plan.policy}{chosen}, {plan.dtype}, {plan.n_threads} threads, "
         f"{plan.isa}, oneDNN {plan.library}"
     )
-    yield from _table(("#", "kernel", "primitive", "implementation", "layouts", "reason"), plan_rows(plan))
+    yield from _table(_HEADER, plan_rows(plan))
     yield from summary(plan)
 
 
@@ -86,6 +91,10 @@ def _primitive(step: Step) -> str:
 def _short(desc: MemoryDesc, role: str = "src") -> str:
     dtype = "" if desc.dtype == "f32" else f":{desc.dtype}"
     return f"{desc.named(role)}{dtype}"
+
+
+def _us(nanoseconds: float) -> str:
+    return f"{nanoseconds / 1000:.1f}"
 
 
 def _kib(nbytes: int) -> str:
