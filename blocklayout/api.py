@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -74,6 +75,9 @@ def load(
     opened = model.open_model(source)
     maker = _PlanMaker(opened, dtype, layout, Machine(dnnl.isa(), n_threads), tell)
     inputs, outputs = model.signature(opened)
+    if any(info.dtype == "f16" for info in (*inputs, *outputs)):
+        message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"
+        warnings.warn(message, stacklevel=2)
     session = Session(
         [InputInfo(info.name, info.extents, info.dtype) for info in inputs],
         [OutputInfo(info.name, info.extents, info.dtype) for info in outputs],

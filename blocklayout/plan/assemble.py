@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
-from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.network import declared_desc
 from blocklayout.plan.plan import Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> 
 def _enter(assembly: Assembly, value: str, desc: MemoryDesc, reader: str) -> Operand:
     source = assembly.network.fixed[value]
     fits = source.readable_as(desc)
-    made = _new_operand(assembly, "arena", value, desc)
+    made = _new_operand(assembly, "entry", value, desc)
     reason = f"{reader} reads {_name(desc)}" + ("" if fits else f", the caller gives {_name(source)}")
     cost = 0.0 if fits else assembly.network.costs.reorder_ns(source, desc)
     assembly.entries.append(Entry(value, made.buffer, source, desc, reason, cost))
@@ -167,14 +167,12 @@ def _pack(assembly: Assembly, group: Group, operand: str, desc: MemoryDesc) -> O
 def _add_result(assembly: Assembly, value: Value) -> Result:
     if value.is_constant:
         return Result(value.name, None, None)
-    if value.dtype not in ("f32", "bf16", "f16", "s32", "s8", "u8"):
-        raise UnsupportedError(f"output {value.name}: oneDNN computes no {value.dtype}")
-    desc = MemoryDesc(value.shape, value.dtype)
+    desc = declared_desc(value)
     if not desc.n_elements:
         return Result(value.name, _new_operand(assembly, "output", value.name, desc).buffer, desc)
     at_hand = assembly.at_hand[value.name]
     for operand in at_hand:
-        if operand.desc == desc and _is_private(assembly, value, operand.buffer):
+        if operand.desc == desc and _is_private(assembly.buffers[operand.buffer], desc):
             assembly.buffers[operand.buffer] = replace(assembly.buffers[operand.buffer], kind="output", name=value.name)
             return Result(value.name, operand.buffer, desc)
     made = _new_operand(assembly, "output", value.name, desc)
@@ -183,11 +181,9 @@ def _add_result(assembly: Assembly, value: Value) -> Result:
     return Result(value.name, made.buffer, desc)
 
 
-def _is_private(assembly: Assembly, value: Value, buffer: int) -> bool:
-    """Whether a buffer may be the caller's array: made by a step, for this value, exactly as large."""
-    if assembly.buffers[buffer].kind != "arena" or assembly.writers[value.name] == "the caller":
-        return False
-    return assembly.buffers[buffer].nbytes == MemoryDesc(value.shape, value.dtype).nbytes
+def _is_private(buffer: Buffer, desc: MemoryDesc) -> bool:
+    """Whether a buffer may become the caller's array: written by a step, and exactly as large."""
+    return buffer.kind == "arena" and buffer.nbytes == desc.nbytes
 
 
 def _new_operand(assembly: Assembly, kind: BufferKind, name: str, desc: MemoryDesc) -> Operand:
@@ -202,4 +198,4 @@ def step_lifetimes(assembly: Assembly) -> dict[int, tuple[int, int]]:
         for _, operand in step.operands:
             first, _ = lifetimes.get(operand.buffer, (position, position))
             lifetimes[operand.buffer] = (first, position)
-    return {index: span for index, span in lifetimes.items() if assembly.buffers[index].kind == "arena"}
+    return {index: span for index, span in lifetimes.items() if assembly.buffers[index].kind in ("arena", "entry")}

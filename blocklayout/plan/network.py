@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.fuse import Group, value_info
 
@@ -91,16 +92,22 @@ class Network:
 
 
 def declared_desc(value: Value) -> MemoryDesc:
-    """A value as the caller sees it: row-major, in its declared data type."""
-    return MemoryDesc(value.shape, value.dtype)
+    """A value as the caller sees it: row-major, in its declared data type.
+
+    Raises:
+        UnsupportedError: oneDNN has no such data type or rank.
+    """
+    try:
+        return MemoryDesc(value.shape, value.dtype)
+    except LayoutError as error:
+        raise UnsupportedError(f"{value.name}: {error}") from None
 
 
 def propose_all(program: Program, groups: Sequence[Group], proposer: Proposer) -> Network:
     """Ask for the candidates of every group, each knowing the layouts its sources may arrive in."""
     arriving: dict[str, list[MemoryDesc]] = {}
     for value in program.inputs:
-        info = value_info(value, proposer.dtype)
-        arriving[value.name] = [MemoryDesc(info.dims, info.dtype)]
+        arriving[value.name] = [declared_desc(value).with_dtype(value_info(value, proposer.dtype).dtype)]
     in_place = _in_place_operands(program, groups)
     candidates = []
     for group in groups:

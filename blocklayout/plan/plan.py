@@ -14,7 +14,7 @@ from blocklayout.layout import MemoryDesc
 
 FORMAT_VERSION = 1
 
-BufferKind = Literal["arena", "output", "constant"]
+BufferKind = Literal["arena", "entry", "output", "constant"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Buffer:
     """A stretch of memory that steps read and write.
 
     Attributes:
-        kind: In the arena; an array made afresh for the caller; or a packed constant.
+        kind: In the arena; in the arena too, but bound to the caller's memory where that fits; an array
+            made afresh for the caller; or a packed constant.
         name: The value or constant it was made for.
         nbytes: Its size, padding included.
         offset: Where it starts in the arena, in bytes.

@@ -123,7 +123,7 @@ def test_buffers_alive_together_do_not_overlap(net: bl.Builder, policy: str) -> 
     for position, step in enumerate(plan.steps):
         for _, operand in step.operands:
             spans[operand.buffer] = (spans.get(operand.buffer, (position, 0))[0], position)
-    arena = [index for index in spans if plan.buffers[index].kind == "arena"]
+    arena = [index for index in spans if plan.buffers[index].kind in ("arena", "entry")]
     for a in arena:
         for b in arena:
             if a < b and spans[a][0] <= spans[b][1] and spans[b][0] <= spans[a][1]:
