@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -41,7 +42,8 @@ def _conv(sketch: Sketch) -> BuildValue:
     size = sketch.data.draw(st.sampled_from((1, 3)), "kernel")
     weights = nets.he(sketch.rng, wanted, x.shape[1], size, size)
     bias = sketch.vector(wanted) if sketch.data.draw(st.booleans(), "bias") else None
-    return x.conv(weights, bias, pads=size // 2)
+    stride = sketch.data.draw(st.sampled_from((1, 1, 2)), "stride")
+    return x.conv(weights, bias, pads=size // 2, strides=stride)
 
 
 def _depthwise(sketch: Sketch) -> BuildValue:
@@ -49,10 +51,12 @@ def _depthwise(sketch: Sketch) -> BuildValue:
     return x.conv(nets.he(sketch.rng, x.shape[1], 1, 3, 3), pads=1, group=x.shape[1])
 
 
-def _add(sketch: Sketch) -> BuildValue:
+def _combine(sketch: Sketch) -> BuildValue:
     x = sketch.pick()
     same = [value for value in sketch.values if value.shape == x.shape]
-    return x + sketch.data.draw(st.sampled_from(same), "other")
+    other = sketch.data.draw(st.sampled_from(same), "other")
+    combine = sketch.data.draw(st.sampled_from((operator.add, operator.add, operator.sub, operator.mul)), "combine")
+    return combine(x, other)
 
 
 def _scale(sketch: Sketch) -> BuildValue:
@@ -76,13 +80,16 @@ STEPS: tuple[Callable[[Sketch], BuildValue], ...] = (
     _conv,
     _conv,
     _depthwise,
-    _add,
+    _combine,
+    _combine,
     _scale,
     _batch_norm,
     _concat,
     lambda sketch: sketch.pick().relu(),
     lambda sketch: sketch.pick().sigmoid(),
     lambda sketch: sketch.pick().clip(-0.5, 1.0),
+    lambda sketch: sketch.pick().clip(0.25, 1.0),
+    lambda sketch: sketch.pick().softmax(axis=1),
     lambda sketch: sketch.pick().max_pool(3, pads=1),
     lambda sketch: sketch.pick().average_pool(3, strides=1, pads=1),
     lambda sketch: sketch.pick().transpose((0, 1, 3, 2)).relu().transpose((0, 1, 3, 2)),
@@ -101,7 +108,7 @@ ENDS: tuple[Callable[[BuildValue], BuildValue], ...] = (
 @given(st.data())
 def test_random_networks_compute_the_reference(data: st.DataObject) -> None:
     sketch = Sketch(data)
-    for step in data.draw(st.lists(st.sampled_from(STEPS), min_size=1, max_size=8), "steps"):
+    for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=8), "steps"):
         sketch.values.append(step(sketch))
     sketch.builder.output("y", data.draw(st.sampled_from(ENDS), "end")(sketch.values[-1]))
     if len(sketch.values) > 2 and data.draw(st.booleans(), "second output"):
