@@ -55,8 +55,8 @@ def _combine(sketch: Sketch) -> BuildValue:
     x = sketch.pick()
     same = [value for value in sketch.values if value.shape == x.shape]
     other = sketch.data.draw(st.sampled_from(same), "other")
-    combine = sketch.data.draw(st.sampled_from((operator.add, operator.add, operator.sub, operator.mul)), "combine")
-    return combine(x, other)
+    ways: tuple[Callable[[BuildValue, BuildValue], BuildValue], ...] = (operator.add, operator.sub, operator.mul)
+    return sketch.data.draw(st.sampled_from(ways), "way")(x, other)
 
 
 def _scale(sketch: Sketch) -> BuildValue:
