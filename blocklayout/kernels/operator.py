@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from blocklayout.dnnl import AnyDesc
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
@@ -124,8 +125,6 @@ def wished_desc(layout: str | MemoryDesc, info: TensorInfo) -> Desc:
     Raises:
         LayoutError: A tag of another rank.
     """
-    from blocklayout.dnnl import AnyDesc
-
     if layout == "any":
         return AnyDesc(info.dims, info.dtype)
     if isinstance(layout, MemoryDesc):

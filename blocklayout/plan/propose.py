@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
 from blocklayout.kernels import Candidate, Problem, Recipe, RecipeStep, Role, TensorInfo, Wish, wished_desc
-from blocklayout.layout import MemoryDesc
+from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.fuse import Follower, Group, constant_info, kernel_problem, value_info
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
 """What asking for something that does not exist raises."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Proposer:
     """Proposes candidates for groups on one machine.
 
@@ -32,7 +32,6 @@ class Proposer:
     costs: CostModel
     dtype: str
     tags: tuple[str, ...] = ()
-    _asked: dict[dnnl.Spec, dnnl.Resolved | None] = field(default_factory=dict, repr=False)
 
     def propose(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
@@ -70,7 +69,7 @@ class Proposer:
     def _wishes(self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]]) -> Iterator[Wish]:
         names = ("plain", "channels_last", *self.costs.machine.block_names)
         ndims = len(group.main.dst.shape)
-        yield from (Wish(tag, tag) for tag in self.tags if dnnl_tag_rank(tag) == ndims)
+        yield from (Wish(tag, tag) for tag in self.tags if FormatTag.parse(tag).ndims == ndims)
         if group.main.operator.role is Role.CHOOSER:
             yield Wish("any", "any")
             yield Wish("any", "any", "forward_training")
@@ -108,12 +107,10 @@ class Proposer:
         try:
             attr = dnnl.Attr(post_ops=tuple(self._post_ops(group, wish, main.dst, fused, alias)))
             recipe = group.main.operator.lower(main, wish, attr)
+            if recipe is None:
+                return None
+            steps = _resolved(recipe)
         except NOT_OFFERED:
-            return None
-        if recipe is None:
-            return None
-        steps = self._resolved(recipe)
-        if steps is None:
             return None
         return [*steps[:-1], _name_post_op_operands(steps[-1], fused)], dict(recipe.temporaries)
 
@@ -169,30 +166,14 @@ class Proposer:
         problem = kernel_problem(follower.kernel, self.dtype, self.costs.machine.n_threads)
         try:
             recipe = follower.kernel.operator.lower(problem, Wish(desc, desc), dnnl.Attr())
+            if recipe is None or len(recipe.steps) != 1:
+                return None
+            [step] = _resolved(recipe)
         except NOT_OFFERED:
             return None
-        steps = recipe and self._resolved(recipe)
-        if not steps or len(steps) != 1:
-            return None
-        names = {arg: follower.operand(arg) for arg, _ in steps[0].operands} | {follower.arg: source, "dst": result}
-        return replace(steps[0], operands=tuple((arg, names[operand]) for arg, operand in steps[0].operands))
-
-    def _resolved(self, recipe: Recipe) -> list[RecipeStep] | None:
-        steps = []
-        for step in recipe.steps:
-            resolved = self._resolve(step.spec)
-            if resolved is None:
-                return None
-            steps.append(replace(step, spec=resolved.spec, scratchpad_nbytes=resolved.scratchpad_nbytes))
-        return steps
-
-    def _resolve(self, spec: dnnl.Spec) -> dnnl.Resolved | None:
-        if spec not in self._asked:
-            try:
-                self._asked[spec] = dnnl.resolve(spec)
-            except NOT_OFFERED:
-                self._asked[spec] = None
-        return self._asked[spec]
+        names = {follower.arg: source, "dst": result}
+        bound = ((arg, names.get(operand) or follower.operand(operand)) for arg, operand in step.operands)
+        return replace(step, operands=tuple(bound))
 
     def _candidate(
         self,
@@ -216,6 +197,15 @@ class Proposer:
             cost_ns=sum(self.costs.step_ns(step.spec) for step in steps),
             origin=_origin(wish),
         )
+
+
+def _resolved(recipe: Recipe) -> list[RecipeStep]:
+    """The steps as oneDNN settles them; raises what NOT_OFFERED lists where it has no implementation."""
+    steps = []
+    for step in recipe.steps:
+        resolved = dnnl.resolve(step.spec)
+        steps.append(replace(step, spec=resolved.spec, scratchpad_nbytes=resolved.scratchpad_nbytes))
+    return steps
 
 
 def _demanded(steps: Iterable[RecipeStep]) -> Iterator[tuple[str, MemoryDesc]]:
@@ -246,17 +236,6 @@ def _origin(wish: Wish) -> str:
     if wish.prop_kind == "forward_training":
         return f"{wish.dst} for training"
     return str(wish.dst) if wish.src == wish.dst else f"{wish.src} to {wish.dst}"
-
-
-def dnnl_tag_rank(tag: str) -> int:
-    """Number of dimensions a oneDNN tag describes.
-
-    Raises:
-        LayoutError: No such tag.
-    """
-    from blocklayout.layout import FormatTag
-
-    return FormatTag.parse(tag).ndims
 
 
 def _nothing_offered(group: Group, dtype: str) -> str:
