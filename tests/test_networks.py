@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
@@ -41,35 +40,35 @@ def test_the_publishers_own_outputs_come_out(name: str) -> None:
 
 
 SCRIPT = """
-import json, sys
+import sys
 import numpy as np
+from onnx.reference import ReferenceEvaluator
 import blocklayout as bl
 from blocklayout.plan import POLICIES
 from tests import nets
-model = nets.residual()
-feed = {"image": nets.random_input((2, 3, 14, 14))}
-sums = {}
-for policy in POLICIES:
-    session = bl.load(model, layout=policy, threads=2)
-    output = session.run(None, feed)[0]
-    assert session.plan.reference_steps == ()
-    sums[policy] = output.tolist()
-print(json.dumps([bl.dnnl.isa(), sums]))
+for model in (nets.residual(), nets.residual(channels=17, batch=3), nets.chain()):
+    for policy in POLICIES:
+        session = bl.load(model, layout=policy, threads=2)
+        feed = nets.feed_of(session)
+        [expected] = ReferenceEvaluator(model.to_onnx()).run(None, feed)
+        error = np.abs(session.run(None, feed)[0] - expected).max() / np.abs(expected).max()
+        assert error < 1e-5, (policy, error)
+        assert session.plan.reference_steps == ()
+print(bl.dnnl.isa())
 """
 
 
 @pytest.mark.parametrize("isa", ["SSE41", "AVX", "AVX2", "AVX512_CORE"])
-def test_smaller_instruction_sets_compute_the_same(isa: str, tree_environ: dict[str, str]) -> None:
+def test_smaller_instruction_sets_compute_the_reference(isa: str, tree_environ: dict[str, str]) -> None:
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         env=tree_environ | {"ONEDNN_MAX_CPU_ISA": isa},
         capture_output=True,
         text=True,
-        check=True,
-        timeout=120,
+        timeout=300,
+        check=False,
     )
-    ran_as, outputs = json.loads(result.stdout)
-    assert not ran_as.startswith(("avx512", "avx2")) or isa in ("AVX2", "AVX512_CORE")
-    reference = np.array(next(iter(outputs.values())))
-    for values in outputs.values():
-        np.testing.assert_allclose(np.array(values), reference, rtol=1e-4, atol=1e-6)
+    assert result.returncode == 0, result.stderr
+    order = ("SSE41", "AVX", "AVX2", "AVX512_CORE")
+    ran_as = result.stdout.strip().upper()
+    assert ran_as in order[: order.index(isa) + 1]

@@ -147,20 +147,22 @@ class Proposer:
     ) -> Candidate | None:
         """Append the followers that did not fuse, each in the layout of what precedes it."""
         steps, temporaries = main
-        if rest:
-            steps = [*steps[:-1], _renamed(steps[-1], "dst", "tmp_main")]
-            temporaries["tmp_main"] = steps[-1].spec.memory_desc("dst")
-        previous = "tmp_main"
+        if not rest:
+            return self._candidate(group, wish, steps, temporaries, alias)
+        # A sum in place has to write where its operand lies; otherwise a temporary serves.
+        previous = alias or "tmp_main"
+        steps = [*steps[:-1], _renamed(steps[-1], "dst", previous)]
         for position, follower in enumerate(rest):
+            desc = steps[-1].spec.memory_desc("dst")
+            if previous != alias:
+                temporaries[previous] = desc
             result = "dst" if position == len(rest) - 1 else f"tmp_{follower.prefix}"
-            step = self._standalone(follower, temporaries[previous], previous, result)
+            step = self._standalone(follower, desc, previous, result)
             if step is None:
                 return None
             steps.append(step)
-            if result != "dst":
-                temporaries[result] = step.spec.memory_desc("dst")
             previous = result
-        return self._candidate(group, wish, steps, temporaries, alias)
+        return self._candidate(group, wish, steps, temporaries, None)
 
     def _standalone(self, follower: Follower, desc: MemoryDesc, source: str, result: str) -> RecipeStep | None:
         problem = kernel_problem(follower.kernel, self.dtype, self.costs.machine.n_threads)

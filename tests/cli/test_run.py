@@ -24,7 +24,7 @@ def test_the_embedded_model_runs_in_every_policy(cli: Command) -> None:
         assert row["difference"] < 1e-5
         assert row["images_per_second"] > 0
     by_policy = {row["policy"]: row for row in told["policies"]}
-    assert by_policy["per-op"]["n_reorders"] > by_policy["auto"]["n_reorders"]
+    assert by_policy["per-op"]["n_reorders"] >= by_policy["any"]["n_reorders"]
     assert by_policy["blocked"]["padding_multiply_adds"] > by_policy["plain"]["padding_multiply_adds"]
     assert by_policy["plain"]["layouts"].keys() <= {"nchw", "nc"}
     assert told["environment"]["isa"] == dnnl.isa()
