@@ -25,7 +25,8 @@ def test_the_embedded_model_runs_in_every_policy(cli: Command) -> None:
         assert row["images_per_second"] > 0
     by_policy = {row["policy"]: row for row in told["policies"]}
     assert by_policy["per-op"]["n_reorders"] >= by_policy["any"]["n_reorders"]
-    assert by_policy["blocked"]["padding_multiply_adds"] > by_policy["plain"]["padding_multiply_adds"]
+    if dnnl.isa() != "sse41":  # which has no blocked kernel for 17 channels
+        assert by_policy["blocked"]["padding_multiply_adds"] > by_policy["plain"]["padding_multiply_adds"]
     assert by_policy["plain"]["layouts"].keys() <= {"nchw", "nc"}
     assert told["environment"]["isa"] == dnnl.isa()
 
