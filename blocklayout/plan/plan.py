@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import html
-import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 from blocklayout.dnnl import Spec
-from blocklayout.errors import BlockLayoutError, PlanError
+from blocklayout.errors import PlanError
 from blocklayout.layout import MemoryDesc
-
-FORMAT_VERSION = 1
+from blocklayout.plan.codec import OwnDict, plan_from_json, plan_to_json
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
+DescField = Annotated[MemoryDesc, OwnDict()]
+SpecField = Annotated[Spec, OwnDict()]
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Operand:
     """A buffer as one step sees it."""
 
     buffer: int
-    desc: MemoryDesc
+    desc: DescField
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Step:
     """
 
     kernel: str
-    spec: Spec
+    spec: SpecField
     operands: tuple[tuple[str, Operand], ...]
     nodes: tuple[str, ...]
     reason: str
@@ -99,8 +99,8 @@ class Entry:
 
     input: str
     buffer: int
-    source: MemoryDesc
-    desc: MemoryDesc
+    source: DescField
+    desc: DescField
     reason: str
     cost_ns: float
 
@@ -122,7 +122,7 @@ class Result:
 
     name: str
     buffer: int | None
-    desc: MemoryDesc | None
+    desc: DescField | None
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class PackedConstant:
 
     constant: str
     buffer: int
-    desc: MemoryDesc
+    desc: DescField
     kernel: str
 
 
@@ -167,19 +167,19 @@ class Plan:
     n_threads: int
     isa: str
     library: str
-    inputs: tuple[tuple[str, MemoryDesc], ...]
+    inputs: tuple[tuple[str, DescField], ...]
     entries: tuple[Entry, ...]
     steps: tuple[Step, ...]
     results: tuple[Result, ...]
     buffers: tuple[Buffer, ...]
     constants: tuple[PackedConstant, ...]
-    formats: tuple[tuple[str, MemoryDesc], ...]
+    formats: tuple[tuple[str, DescField], ...]
     policy_costs: tuple[tuple[str, float], ...]
     exceptions: tuple[tuple[str, str], ...]
     arena_nbytes: int
     arena_lower_bound: int
     scratchpad_nbytes: int
-    version: int = field(default=FORMAT_VERSION)
+    version: Literal[1] = 1
 
     @property
     def cost_ns(self) -> float:
@@ -236,29 +236,16 @@ class Plan:
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The plan as JSON text; :meth:`from_json` gives an equal plan back."""
-        from blocklayout.plan.codec import plan_to_dict
-
-        return json.dumps(plan_to_dict(self), indent=indent)
+        return plan_to_json(self, indent)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """A plan from what :meth:`to_json` gave.
 
         Raises:
-            PlanError: Not a plan, or one of another format version.
+            PlanError: Not a plan, or one of another format version; the message names the field.
         """
-        from blocklayout.plan.codec import plan_from_dict
-
-        try:
-            data: Any = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise PlanError(f"not a plan: {error}") from None
-        if not isinstance(data, dict) or data.get("version") != FORMAT_VERSION:
-            raise PlanError(f"not a plan of format version {FORMAT_VERSION}")
-        try:
-            return plan_from_dict(data)
-        except (KeyError, TypeError, ValueError, BlockLayoutError) as error:
-            raise PlanError(f"not a plan: {error!r}") from error
+        return plan_from_json(text)
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"

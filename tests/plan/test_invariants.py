@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -157,6 +158,25 @@ def test_a_plan_read_from_json_runs() -> None:
 def test_what_is_no_plan_is_refused(text: str) -> None:
     with pytest.raises(bl.PlanError, match="not a plan"):
         Plan.from_json(text)
+
+
+DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "a number that is text": (lambda plan: plan.update(n_threads="2"), "n_threads"),
+    "a missing field": (lambda plan: plan["steps"][0].pop("reason"), r"steps\.0\.reason"),
+    "another kind of buffer": (lambda plan: plan["buffers"][0].update(kind="disk"), r"buffers\.0\.kind"),
+    "a layout that cannot exist": (lambda plan: plan["formats"][0][1].update(dims=[-1, 2]), r"formats\.0\.1"),
+    "a primitive that cannot exist": (lambda plan: plan["steps"][0]["spec"].update(kind="nothing"), "nothing"),
+    "another version": (lambda plan: plan.update(version=99), "version"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_plan_is_refused_by_the_name_of_the_field(damage: str) -> None:
+    plan = json.loads(bl.load(nets.chain()).plan.to_json())
+    change, named = DAMAGES[damage]
+    change(plan)
+    with pytest.raises(bl.PlanError, match=f"not a plan of this version: .*{named}"):
+        Plan.from_json(json.dumps(plan))
 
 
 def test_the_same_model_gives_the_same_plan_under_any_hash_seed(tree_environ: dict[str, str]) -> None:

@@ -37,7 +37,7 @@ HOMES = {
 }
 
 # Modules whose distribution is called otherwise, or comes with another that is declared.
-PROVIDED = {"google": "onnx", "_cffi_backend": "cffi"}
+PROVIDED = {"google": "onnx", "_cffi_backend": "cffi", "pydantic_core": "pydantic"}
 
 
 def unit_of(path: Path) -> str:
