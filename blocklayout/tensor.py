@@ -72,13 +72,14 @@ class Tensor:
         return self.desc._repr_html_()
 
 
-def reorder(source: ArrayLike | Tensor, layout: str | MemoryDesc) -> Tensor:
+def reorder(source: ArrayLike | Tensor, layout: str | MemoryDesc, *, threads: int | None = None) -> Tensor:
     """Bring a tensor into another layout: bytes move, values stay.
 
     Args:
         source: A numpy array, anything with ``__dlpack__`` (a torch tensor), or a Tensor.
         layout: A oneDNN tag or ``channels_last`` / ``channels_first`` of the source's rank, or a
             descriptor; a descriptor of another data type converts.
+        threads: Threads to use; by default what this process may use.
 
     Raises:
         LayoutError: No such layout for these extents.
@@ -95,7 +96,7 @@ def reorder(source: ArrayLike | Tensor, layout: str | MemoryDesc) -> Tensor:
     src, buffer = as_memory(source)
     dst = layout if isinstance(layout, MemoryDesc) else MemoryDesc(src.dims, src.dtype, layout)
     made = dnnl.aligned_empty(dst.nbytes)
-    n_threads = dnnl.default_threads()
+    n_threads = threads or dnnl.default_threads()
 
     def run() -> None:
         primitive = dnnl.Primitive(dnnl.reorder(src, dst, n_threads=n_threads))
@@ -115,6 +116,10 @@ def as_memory(source: ArrayLike | Tensor) -> tuple[MemoryDesc, np.ndarray]:
     if isinstance(source, Tensor):
         return source.desc, source.buffer
     array = as_array(source)
+    try:
+        return MemoryDesc.from_array(array), array
+    except LayoutError:
+        array = np.ascontiguousarray(array)  # its strides were at fault, or nothing can help
     try:
         return MemoryDesc.from_array(array), array
     except LayoutError as error:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import InputError, LayoutError
-from blocklayout.layout import MemoryDesc
+from blocklayout.errors import InputError
 from blocklayout.runtime.context import Feed
 from blocklayout.tensor import Tensor, as_array, as_memory
 
@@ -77,11 +76,7 @@ def _check(info: InputInfo, source: Any) -> Feed:
     if array.dtype != info.numpy_dtype:
         raise _wrong_dtype(info, array.dtype.name)
     _check_shape(info, array.shape)
-    try:
-        return Feed(MemoryDesc.from_array(array), array)
-    except LayoutError:
-        array = np.ascontiguousarray(array)
-        return Feed(MemoryDesc.from_array(array), array)
+    return Feed(*as_memory(array))
 
 
 def _wrong_dtype(info: InputInfo, given: str) -> InputError:
