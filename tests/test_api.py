@@ -76,6 +76,24 @@ def test_whatever_is_an_output_comes_out(case: str, policy: str) -> None:
     assert not any(np.shares_memory(a, b) for a in outputs for b in outputs if a is not b)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_one_initializer_serves_readers_that_see_it_differently(policy: str) -> None:
+    weights, vector = nets.random_input((8, 8)), nets.random_input((8,), seed=1)
+    b = bl.Builder()
+    x, image = b.input("x", (2, 8)), b.input("image", (2, 8, 4, 4))
+    w, v = b.constant(weights, "w"), b.constant(vector, "v")
+    b.output("transposed", x.gemm(w, trans_b=True).relu())
+    b.output("as it is", x.gemm(w))
+    b.output("product", x.matmul(w))
+    b.output("bias", x.gemm(w, v))
+    b.output("broadcast", image.conv(nets.he(np.random.default_rng(0), 8, 8, 1, 1), v) * v.reshape((8, 1, 1)))
+    session = bl.load(b, layout=policy)
+    feed = nets.feed_of(session)
+    expected: Any = ReferenceEvaluator(b.to_onnx()).run(None, feed)
+    for output, wanted in zip(session.run(None, feed), expected, strict=True):
+        np.testing.assert_allclose(output, wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_half_precision_is_computed_in_f32_with_a_warning() -> None:
     weights = nets.he(np.random.default_rng(0), 4, 3, 3, 3).astype(np.float16)
     model = _model([NODE("Conv", ["x", "w"], ["y"])], {"y": (1, 4, 6, 6)}, {"w": weights}, (1, 3, 8, 8), HALF)

@@ -17,7 +17,8 @@ class Constant:
     """An array that is known before the network runs.
 
     Attributes:
-        name: The initializer it comes from, or ``kernel.argument`` where it was computed.
+        name: The initializer it comes from, numbered where kernels see that in several ways, or
+            ``kernel.argument`` where it was computed. One name of a program stands for one array.
         array: The contents; any strides.
     """
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from blocklayout.errors import UnsupportedError
 from blocklayout.kernels import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Program, Value
-from blocklayout.model.graph import Graph, Node
+from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.passes import Pass
 from blocklayout.model.passes.align_ranks import AlignRanks
 from blocklayout.model.passes.drop_no_ops import DropNoOps
@@ -39,7 +39,8 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
     find = find or _find_operator
     for prepare in _preparations(find):
         graph = prepare(graph).validate()
-    kernels = tuple(_kernel(graph, node, find) for node in graph.nodes)
+    constants = _Constants()
+    kernels = tuple(_kernel(graph, node, find, constants) for node in graph.nodes)
     return Program(
         name=graph.name,
         kernels=kernels,
@@ -62,7 +63,7 @@ def _find_operator(op_type: str) -> type[BaseOperator] | None:
     return ops.find(op_type)
 
 
-def _kernel(graph: Graph, node: Node, find: FindOperator) -> Kernel:
+def _kernel(graph: Graph, node: Node, find: FindOperator, constants: _Constants) -> Kernel:
     operator = find(node.op_type)
     if operator is None:
         raise UnsupportedError(_no_operator(node))
@@ -72,7 +73,7 @@ def _kernel(graph: Graph, node: Node, find: FindOperator) -> Kernel:
         name=node.name,
         operator=lowered.operator,
         sources=tuple((arg, value) for arg, value in lowered.sources.items() if value.data is None),
-        constants=_constants(node, info, lowered),
+        constants=_constants_of(node, info, lowered, constants),
         dst=_only_output(node, info),
         nodes=(node.name, *node.absorbed),
     )
@@ -105,11 +106,31 @@ def _only_output(node: Node, info: NodeInfo) -> Value:
     return read[0]
 
 
-def _constants(node: Node, info: NodeInfo, lowered: Lowered) -> tuple[tuple[str, Constant], ...]:
+class _Constants:
+    """The constants of a program: a name stands for one array, seen one way."""
+
+    def __init__(self) -> None:
+        self._by_view: dict[tuple[object, ...], Constant] = {}
+        self._taken: set[str] = set()
+
+    def of(self, array: np.ndarray, wanted: str) -> Constant:
+        """The constant that ``array`` is: called ``wanted``, or numbered where another view has that name."""
+        view = (wanted, array.__array_interface__["data"][0], array.dtype, array.shape, array.strides)
+        if view not in self._by_view:
+            name = fresh_name(wanted, self._taken)
+            self._taken.add(name)
+            self._by_view[view] = Constant(name, array)
+        return self._by_view[view]
+
+
+def _constants_of(
+    node: Node, info: NodeInfo, lowered: Lowered, constants: _Constants
+) -> tuple[tuple[str, Constant], ...]:
     arrays = {arg: value.data for arg, value in lowered.sources.items() if value.data is not None}
     arrays |= lowered.constants
     given = [value for value in info.inputs if value is not None and value.data is not None]
-    return tuple((arg, Constant(_name_of(array, given, f"{node.name}.{arg}"), array)) for arg, array in arrays.items())
+    wanted = {arg: _name_of(array, given, f"{node.name}.{arg}") for arg, array in arrays.items()}
+    return tuple((arg, constants.of(array, wanted[arg])) for arg, array in arrays.items())
 
 
 def _name_of(array: np.ndarray, given: list[Value], otherwise: str) -> str:
