@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from blocklayout import dnnl, model
-from blocklayout.errors import InputError
+from blocklayout.errors import InputError, PlainKernelWarning
+from blocklayout.kernels import HostSpec
 from blocklayout.plan import Machine, make_plan
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.runtime import InputInfo, OutputInfo, ReadyPlan, Session
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from blocklayout.kernels import Program
     from blocklayout.model import Builder, Graph, OnnxModel
+    from blocklayout.plan import Plan
+    from blocklayout.runtime.host import Compute
     from blocklayout.runtime.session import Shapes
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel"
@@ -108,6 +111,7 @@ class _PlanMaker:
     machine: Machine
     tell: Progress
     weights: PackedWeights = field(default_factory=PackedWeights)
+    has_warned: bool = False
 
     def __call__(self, shapes: Shapes) -> ReadyPlan:
         self.tell("simplifying the graph")
@@ -117,12 +121,31 @@ class _PlanMaker:
         self.tell("packing weights")
         packed = self.weights.pack(plan, _constants(program))
         known = {value.name: value.data for value in program.outputs if value.data is not None}
-        return ReadyPlan(plan, packed, known)
+        return ReadyPlan(plan, packed, known, self._computes(plan))
+
+    def _computes(self, plan: Plan) -> dict[int, Compute]:
+        """What runs the plain steps; the user is told of them once a model."""
+        plain = {number: step.spec for number, step in enumerate(plan.steps) if isinstance(step.spec, HostSpec)}
+        computes = {number: model.compute_of(spec) for number, spec in plain.items() if spec.kind == "plain"}
+        if computes and not self.has_warned:
+            self.has_warned = True
+            warnings.warn(_plain_warning(plan), PlainKernelWarning, stacklevel=2)
+        return computes
 
 
 def lowered(opened: OnnxModel | Graph, shapes: Mapping[str, Sequence[int]] | None) -> Program:
     """The kernels of a model for concrete input extents: shapes set, simplified, lowered."""
     return model.lower(model.simplify(model.read(opened, shapes)))
+
+
+def _plain_warning(plan: Plan) -> str:
+    steps = plan.plain_steps
+    named = ", ".join(f"{step.kernel} ({step.spec.op_type})" for step in steps if isinstance(step.spec, HostSpec))
+    share = sum(step.cost_ns for step in steps) / plan.cost_ns if plan.cost_ns else 0.0
+    return (
+        f"{plan.model}: no primitive computes {named}; onnx.reference does, on plain layout, at about {share:.0%} of "
+        "the estimated time (print the plan for the reasons)"
+    )
 
 
 def _constants(program: Program) -> dict[str, Any]:

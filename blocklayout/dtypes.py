@@ -1,4 +1,4 @@
-"""The data types oneDNN computes in, by oneDNN's names."""
+"""Data types: those oneDNN computes in, by its names, and those a model may hold beside them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 ITEMSIZES = {"f32": 4, "bf16": 2, "f16": 2, "f64": 8, "s32": 4, "s8": 1, "u8": 1}
-"""Bytes of one element, by data type."""
+"""Bytes of one element, by data type that oneDNN has."""
+
+_OTHER_ITEMSIZES = {"s64": 8, "u64": 8, "u32": 4, "s16": 2, "u16": 2, "bool": 1}
+_ALL_ITEMSIZES = ITEMSIZES | _OTHER_ITEMSIZES
+_REORDERED = frozenset(ITEMSIZES) - {"f64"}
 
 _NUMPY_NAMES = {
     "f32": "float32",
@@ -22,6 +26,12 @@ _NUMPY_NAMES = {
     "s32": "int32",
     "s8": "int8",
     "u8": "uint8",
+    "s64": "int64",
+    "u64": "uint64",
+    "u32": "uint32",
+    "s16": "int16",
+    "u16": "uint16",
+    "bool": "bool",
 }
 _FROM_NUMPY = {numpy_name: name for name, numpy_name in _NUMPY_NAMES.items()}
 
@@ -36,9 +46,19 @@ def itemsize(dtype: str) -> int:
         >>> itemsize("bf16")
         2
     """
-    if dtype not in ITEMSIZES:
-        raise LayoutError(f"no data type {dtype!r}; the library knows {', '.join(ITEMSIZES)}")
-    return ITEMSIZES[dtype]
+    if dtype not in _ALL_ITEMSIZES:
+        raise LayoutError(f"no data type {dtype!r}; there are {', '.join(_ALL_ITEMSIZES)}")
+    return _ALL_ITEMSIZES[dtype]
+
+
+def has_reorder(dtype: str) -> bool:
+    """Whether oneDNN moves elements of this type from one layout to another; numpy does for the rest.
+
+    Example:
+        >>> has_reorder("bf16"), has_reorder("s64")
+        (True, False)
+    """
+    return dtype in _REORDERED
 
 
 def to_numpy(dtype: str) -> np.dtype:
@@ -64,7 +84,7 @@ def from_numpy(dtype: DTypeLike) -> str:
     """The data type that a numpy dtype is, in either byte order.
 
     Raises:
-        LayoutError: oneDNN has no such data type.
+        LayoutError: No such data type: a string, an object, a complex number.
 
     Example:
         >>> from_numpy("float16")
@@ -80,5 +100,5 @@ def _name_of(dtype: np.dtype) -> str:
         return "bf16"
     if name not in _FROM_NUMPY:
         known = ", ".join([*_FROM_NUMPY, "bfloat16"])
-        raise LayoutError(f"oneDNN has no data type for numpy's {name}; convert with .astype to one of {known}")
+        raise LayoutError(f"no data type for numpy's {name}; convert with .astype to one of {known}")
     return _FROM_NUMPY[name]

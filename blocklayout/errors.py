@@ -30,6 +30,10 @@ class PlanError(BlockLayoutError):
     """A plan cannot be made, or does not fit the model, library or machine it is used with."""
 
 
+class PlainKernelWarning(UserWarning):
+    """Operators of a model run by ``onnx.reference``, since no primitive computes them."""
+
+
 class DnnlError(BlockLayoutError):
     """A oneDNN call failed.
 

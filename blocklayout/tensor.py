@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocklayout.dtypes import has_reorder
 from blocklayout.errors import InputError, LayoutError
 from blocklayout.layout import MemoryDesc
 
@@ -95,6 +96,9 @@ def reorder(source: ArrayLike | Tensor, layout: str | MemoryDesc, *, threads: in
 
     src, buffer = as_memory(source)
     dst = layout if isinstance(layout, MemoryDesc) else MemoryDesc(src.dims, src.dtype, layout)
+    if not has_reorder(src.dtype) and src.dtype == dst.dtype:
+        values = source.numpy() if isinstance(source, Tensor) else as_array(source)
+        return Tensor(dst, dst.pack(values.reshape(dst.dims)).view(np.uint8))
     made = dnnl.aligned_empty(dst.nbytes)
     n_threads = threads or dnnl.default_threads()
 
@@ -116,6 +120,8 @@ def as_memory(source: ArrayLike | Tensor) -> tuple[MemoryDesc, np.ndarray]:
     if isinstance(source, Tensor):
         return source.desc, source.buffer
     array = as_array(source)
+    if not array.ndim:
+        array = array.reshape(1)  # a scalar is one element of rank 1
     try:
         return MemoryDesc.from_array(array), array
     except LayoutError:

@@ -1,6 +1,7 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
 from blocklayout.kernels.candidate import Candidate
+from blocklayout.kernels.host_spec import HostSpec, copy_spec, zero_padding_step
 from blocklayout.kernels.kernel import Constant, Kernel, Program
 from blocklayout.kernels.operator import (
     LAYOUT_NAMES,
@@ -15,6 +16,7 @@ from blocklayout.kernels.operator import (
     Wish,
     wished_desc,
 )
+from blocklayout.kernels.plain import Plain
 from blocklayout.kernels.recipe import Recipe, RecipeStep
 from blocklayout.kernels.value import Value
 
@@ -23,10 +25,12 @@ __all__ = [
     "BaseOperator",
     "Candidate",
     "Constant",
+    "HostSpec",
     "Kernel",
     "Lowered",
     "NodeInfo",
     "Operator",
+    "Plain",
     "PostOpUse",
     "Problem",
     "Program",
@@ -36,5 +40,7 @@ __all__ = [
     "TensorInfo",
     "Value",
     "Wish",
+    "copy_spec",
     "wished_desc",
+    "zero_padding_step",
 ]

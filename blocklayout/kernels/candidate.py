@@ -24,6 +24,7 @@ class Candidate:
         alias: The source operand whose buffer the result overwrites, if any.
         cost_ns: Estimated time of all steps.
         origin: The wish it comes from, such as ``any`` or ``blocked8``.
+        others: The layouts of further results, by argument.
     """
 
     sources: tuple[tuple[str, MemoryDesc], ...]
@@ -34,6 +35,7 @@ class Candidate:
     alias: str | None
     cost_ns: float
     origin: str
+    others: tuple[tuple[str, MemoryDesc], ...] = ()
 
     @cached_property
     def is_reference(self) -> bool:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from blocklayout.kernels.operator import Operator
@@ -36,6 +38,10 @@ class Kernel:
         constants: By argument.
         dst: The value it computes.
         nodes: Names of the model's nodes it stands for.
+        others: Further results, by argument (``dst_1`` ...); only a plain kernel has some.
+        as_plain: Makes the kernel that computes the same by ``onnx.reference``, for where no primitive
+            does; ``None`` if it is one, or there is none.
+        reason: Why a kernel is plain.
     """
 
     name: str
@@ -44,6 +50,9 @@ class Kernel:
     constants: tuple[tuple[str, Constant], ...]
     dst: Value
     nodes: tuple[str, ...]
+    others: tuple[tuple[str, Value], ...] = ()
+    as_plain: Callable[[], Kernel] | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,8 @@ class Role(StrEnum):
     """Takes the layout that comes: eltwise, binary, pooling, concat."""
     VIEW = "view"
     """Moves no byte: new metadata over the same buffer."""
+    PLAIN = "plain"
+    """Computed by ``onnx.reference`` on row-major arrays: no primitive does the same."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,10 @@ class Operator(Protocol):
         """A view's descriptor over the bytes of ``desc``; ``None`` where bytes would have to move."""
         ...
 
+    def back(self, desc: MemoryDesc) -> MemoryDesc | None:
+        """The source's descriptor over the bytes of a view's result ``desc``; ``None`` if there is none."""
+        ...
+
 
 @dataclass(frozen=True)
 class BaseOperator:
@@ -213,6 +219,10 @@ class BaseOperator:
         return None
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
+        del desc
+        return None
+
+    def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         del desc
         return None
 

@@ -9,21 +9,22 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from blocklayout.dnnl import Spec
+    from blocklayout.kernels.host_spec import HostSpec
     from blocklayout.layout import MemoryDesc
 
 
 @dataclass(frozen=True)
 class RecipeStep:
-    """One primitive of a recipe.
+    """One primitive of a recipe, or what numpy does in its place.
 
     Attributes:
-        spec: What runs; it may still leave layouts to the primitive.
+        spec: What runs; a primitive's may still leave layouts to the primitive.
         operands: ``(argument of the primitive, operand of the recipe)`` pairs. Operands are the
             kernel's source and constant arguments, ``dst``, and names of temporaries.
         scratchpad_nbytes: Scratchpad the primitive needs, once the Spec is resolved.
     """
 
-    spec: Spec
+    spec: Spec | HostSpec
     operands: tuple[tuple[str, str], ...]
     scratchpad_nbytes: int = 0
 
@@ -35,10 +36,13 @@ class Recipe:
     Attributes:
         steps: In order.
         temporaries: Buffers between the steps, by name.
+        whole: The layout of an operand that the steps see in another way: parts of it, or the same bytes
+            under other extents. The layout of any other operand is that of the argument it is bound to.
     """
 
     steps: tuple[RecipeStep, ...]
     temporaries: tuple[tuple[str, MemoryDesc], ...] = ()
+    whole: tuple[tuple[str, MemoryDesc], ...] = ()
 
     @classmethod
     def single(cls, spec: Spec, operands: Mapping[str, str] | None = None) -> Recipe:

@@ -38,7 +38,8 @@ class MemoryDesc(DescFields):
 
     Args:
         dims: Extents in elements, 0 or more. Shape (ndims,), 1 <= ndims <= 12.
-        dtype: ``f32``, ``bf16``, ``f16``, ``f64``, ``s32``, ``s8`` or ``u8``.
+        dtype: ``f32``, ``bf16``, ``f16``, ``f64``, ``s32``, ``s8`` or ``u8``, which oneDNN knows; also
+            ``s64``, ``u64``, ``u32``, ``s16``, ``u16`` and ``bool``.
         layout: A format tag, ``channels_first``, ``channels_last``, a FormatTag or a Layout; row-major if ``None``.
         strides: Steps of a plain layout, instead of ``layout``. 0 repeats elements: a source only.
         offset: Elements before the first one.

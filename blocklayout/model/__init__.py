@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from blocklayout.model.onnx_read import InputInfo, OnnxModel
     from blocklayout.model.onnx_write import to_model, write
     from blocklayout.model.passes import simplify
-    from blocklayout.model.reading import free_extents, input_shapes, open_model, read, signature
+    from blocklayout.model.reading import defaults, free_extents, input_shapes, open_model, read, read_fed, signature
+    from blocklayout.model.reference import compute_of
 
 __all__ = [
     "BuildValue",
@@ -34,11 +35,14 @@ __all__ = [
     "InputInfo",
     "Node",
     "OnnxModel",
+    "compute_of",
+    "defaults",
     "free_extents",
     "input_shapes",
     "lower",
     "open_model",
     "read",
+    "read_fed",
     "signature",
     "simplify",
     "to_model",
@@ -52,11 +56,14 @@ _HOMES = {
     "InputInfo": "onnx_read",
     "Node": "graph",
     "OnnxModel": "onnx_read",
+    "compute_of": "reference",
+    "defaults": "reading",
     "free_extents": "reading",
     "input_shapes": "reading",
     "lower": "lowering",
     "open_model": "reading",
     "read": "reading",
+    "read_fed": "reading",
     "signature": "reading",
     "simplify": "passes",
     "to_model": "onnx_write",

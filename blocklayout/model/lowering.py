@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from blocklayout.errors import UnsupportedError
-from blocklayout.kernels import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Program, Value
+from blocklayout.kernels import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Plain, Program, Value
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.passes import Pass
 from blocklayout.model.passes.align_ranks import AlignRanks
@@ -17,6 +17,7 @@ from blocklayout.model.passes.expand_functions import ExpandFunctions
 from blocklayout.model.passes.merge_swish import MergeSwish
 from blocklayout.model.passes.remove_dead import RemoveDead
 from blocklayout.model.passes.split_to_slices import SplitToSlices
+from blocklayout.model.reference import arguments, plain_spec, result_name
 
 FindOperator = Callable[[str], type[BaseOperator] | None]
 
@@ -34,7 +35,7 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
 
     Raises:
         ModelError: A node contradicts its operator's specification.
-        UnsupportedError: No operator or primitive computes a node.
+        UnsupportedError: Neither a primitive nor the reference computes a node.
     """
     find = find or _find_operator
     for prepare in _preparations(find):
@@ -64,18 +65,55 @@ def _find_operator(op_type: str) -> type[BaseOperator] | None:
 
 
 def _kernel(graph: Graph, node: Node, find: FindOperator, constants: _Constants) -> Kernel:
+    info = _node_info(graph, node)
+    try:
+        return _native(node, info, find, constants)
+    except UnsupportedError as error:
+        return _plain(node, info, constants, str(error))
+
+
+def _native(node: Node, info: NodeInfo, find: FindOperator, constants: _Constants) -> Kernel:
+    """The kernel whose operator knows primitives.
+
+    Raises:
+        UnsupportedError: There is none.
+    """
     operator = find(node.op_type)
     if operator is None:
         raise UnsupportedError(_no_operator(node))
-    info = _node_info(graph, node)
+    dst = _only_output(node, info)
+    if any(0 in value.shape for value in info.inputs if value is not None) and 0 not in dst.shape:
+        raise UnsupportedError(f"node {node.name!r}: primitives compute nothing of tensors without elements")
     lowered = operator.from_onnx(info)
     return Kernel(
         name=node.name,
         operator=lowered.operator,
         sources=tuple((arg, value) for arg, value in lowered.sources.items() if value.data is None),
         constants=_constants_of(node, info, lowered, constants),
-        dst=_only_output(node, info),
+        dst=dst,
         nodes=(node.name, *node.absorbed),
+        as_plain=lambda: _plain(node, info, constants, f"no primitive on this CPU computes {node.op_type}"),
+    )
+
+
+def _plain(node: Node, info: NodeInfo, constants: _Constants, reason: str) -> Kernel:
+    """The kernel that the reference evaluator computes; ``reason`` is why."""
+    try:
+        spec = plain_spec(node, info.inputs, info.outputs, info.opset)
+    except UnsupportedError as error:
+        raise UnsupportedError(f"{reason}; nor can the reference: {error}") from None
+    sources = arguments(info.inputs)
+    dst, *others = (value for value in info.outputs if value is not None)
+    lowered = Lowered(Plain(spec), sources)
+    return Kernel(
+        name=node.name,
+        operator=lowered.operator,
+        sources=tuple((arg, value) for arg, value in sources.items() if value.data is None),
+        constants=_constants_of(node, info, lowered, constants),
+        dst=dst,
+        nodes=(node.name, *node.absorbed),
+        others=tuple((result_name(index), value) for index, value in enumerate(others, start=1)),
+        reason=reason,
     )
 
 
@@ -100,9 +138,9 @@ def _node_info(graph: Graph, node: Node) -> NodeInfo:
 
 def _only_output(node: Node, info: NodeInfo) -> Value:
     read = [value for value in info.outputs if value is not None]
-    if len(read) != 1:
+    if len(read) != 1 or info.outputs[0] is None:
         names = ", ".join(repr(value.name) for value in read)
-        raise UnsupportedError(f"node {node.name!r}: {node.op_type}'s outputs {names} are read; a kernel computes one")
+        raise UnsupportedError(f"node {node.name!r}: {node.op_type}'s outputs {names} are read; it computes its first")
     return read[0]
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from blocklayout import dtypes
-from blocklayout.errors import UnsupportedError
+from blocklayout.errors import LayoutError, UnsupportedError
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import DTypeLike
     from onnx import TypeProto
 
@@ -29,21 +28,6 @@ _ONNX_NAMES = {
     "u64": "UINT64",
     "bool": "BOOL",
 }
-_NUMPY_NAMES = {
-    "f32": "float32",
-    "f64": "float64",
-    "f16": "float16",
-    "s8": "int8",
-    "u8": "uint8",
-    "s16": "int16",
-    "u16": "uint16",
-    "s32": "int32",
-    "u32": "uint32",
-    "s64": "int64",
-    "u64": "uint64",
-    "bool": "bool",
-}
-_FROM_NUMPY = {numpy_name: name for name, numpy_name in _NUMPY_NAMES.items()} | {"bfloat16": "bf16"}
 
 DTYPES = tuple(_ONNX_NAMES)
 """The element types a graph may hold; operators take fewer."""
@@ -89,17 +73,15 @@ def from_numpy(dtype: DTypeLike, what: str) -> str:
         >>> from_numpy("int64", "x")
         's64'
     """
-    name = np.dtype(dtype).name
-    if name not in _FROM_NUMPY:
-        raise UnsupportedError(f"{what} has numpy's type {name}; supported are {', '.join(_FROM_NUMPY)}")
-    return _FROM_NUMPY[name]
+    try:
+        return dtypes.from_numpy(dtype)
+    except LayoutError as error:
+        raise UnsupportedError(f"{what}: {error}") from None
 
 
 def to_numpy(dtype: str) -> np.dtype:
     """The numpy dtype that holds ``dtype``; bf16 is ``ml_dtypes.bfloat16``."""
-    if dtype in dtypes.ITEMSIZES:
-        return dtypes.to_numpy(dtype)
-    return np.dtype(_NUMPY_NAMES[dtype])
+    return dtypes.to_numpy(dtype)
 
 
 @lru_cache(maxsize=4096)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
+from blocklayout.dtypes import has_reorder
+from blocklayout.kernels import HostSpec, Role, copy_spec
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.network import declared_desc
 from blocklayout.plan.plan import Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
@@ -64,11 +66,17 @@ def _add_group(assembly: Assembly, group: Group, candidate: Candidate) -> None:
     }
     value = group.dst
     assembly.writers[value.name] = group.name
-    if group.is_view:
+    for arg, desc in candidate.others:
+        operands[arg] = _new_operand(assembly, "arena", dict(group.main.others)[arg].name, desc)
+    if group.is_view and candidate.dst.n_elements:
         produced = Operand(operands["src"].buffer, candidate.dst)
     else:
         produced = _add_steps(assembly, group, candidate, operands)
     assembly.at_hand[value.name] = [produced]
+    for arg, other in group.main.others:
+        assembly.writers[other.name] = group.name
+        assembly.at_hand[other.name] = [operands[arg]]
+        assembly.formats.append((other.name, operands[arg].desc))
     assembly.formats.append((value.name, candidate.dst))
     plain = MemoryDesc(candidate.dst.dims, candidate.dst.dtype)
     if assembly.returns_to_plain and not group.is_view and not produced.desc.readable_as(plain):
@@ -93,12 +101,18 @@ def _add_steps(assembly: Assembly, group: Group, candidate: Candidate, operands:
                     (arg, replace(operands[name], desc=step.spec.memory_desc(arg))) for arg, name in step.operands
                 ),
                 nodes=group.nodes,
-                reason=f"asked for {candidate.origin}" + (", sum in place" if candidate.alias else ""),
+                reason=_step_reason(group, candidate),
                 cost_ns=assembly.network.costs.step_ns(step.spec),
                 scratchpad_nbytes=step.scratchpad_nbytes,
             )
         )
     return operands["dst"]
+
+
+def _step_reason(group: Group, candidate: Candidate) -> str:
+    if group.main.operator.role is Role.PLAIN:
+        return group.main.reason
+    return f"asked for {candidate.origin}" + (", sum in place" if candidate.alias else "")
 
 
 def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> Operand:
@@ -128,19 +142,27 @@ def _reorder(
     assembly: Assembly, value: str, source: Operand, desc: MemoryDesc, reader: str, into: Operand | None = None
 ) -> Operand:
     made = into or _new_operand(assembly, "arena", value, desc)
-    resolved = dnnl.resolve(dnnl.reorder(source.desc, desc, n_threads=assembly.network.costs.machine.n_threads))
+    spec, scratchpad_nbytes = _mover(source.desc, desc, assembly.network.costs.machine.n_threads)
     assembly.steps.append(
         Step(
             kernel=reader,
-            spec=resolved.spec,
+            spec=spec,
             operands=(("dst", made), ("src", source)),
             nodes=(),
             reason=_reorder_reason(assembly.writers[value], source.desc, reader, desc),
             cost_ns=assembly.network.costs.reorder_ns(source.desc, desc),
-            scratchpad_nbytes=resolved.scratchpad_nbytes,
+            scratchpad_nbytes=scratchpad_nbytes,
         )
     )
     return made
+
+
+def _mover(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> tuple[dnnl.Spec | HostSpec, int]:
+    """What brings bytes from one layout to another, and the scratchpad it needs."""
+    if not has_reorder(src.dtype):
+        return copy_spec(src, dst), 0
+    resolved = dnnl.resolve(dnnl.reorder(src, dst, n_threads=n_threads))
+    return resolved.spec, resolved.scratchpad_nbytes
 
 
 def _reorder_reason(writer: str, source: MemoryDesc, reader: str, desc: MemoryDesc) -> str:
@@ -167,18 +189,18 @@ def _pack(assembly: Assembly, group: Group, operand: str, desc: MemoryDesc) -> O
 def _add_result(assembly: Assembly, value: Value) -> Result:
     if value.is_constant:
         return Result(value.name, None, None)
-    desc = declared_desc(value)
+    desc = declared_desc(value, assembly.network.io_layout.get(value.name))
     if not desc.n_elements:
-        return Result(value.name, _new_operand(assembly, "output", value.name, desc).buffer, desc)
+        return Result(value.name, _new_operand(assembly, "output", value.name, desc).buffer, desc, value.shape)
     at_hand = assembly.at_hand[value.name]
     for operand in at_hand:
         if operand.desc == desc and _is_private(assembly.buffers[operand.buffer], desc):
             assembly.buffers[operand.buffer] = replace(assembly.buffers[operand.buffer], kind="output", name=value.name)
-            return Result(value.name, operand.buffer, desc)
+            return Result(value.name, operand.buffer, desc, value.shape)
     made = _new_operand(assembly, "output", value.name, desc)
     source = at_hand[0] if at_hand else _demand(assembly, value, desc, "the caller")
     _reorder(assembly, value.name, source, desc, "the caller", into=made)
-    return Result(value.name, made.buffer, desc)
+    return Result(value.name, made.buffer, desc, value.shape)
 
 
 def _is_private(buffer: Buffer, desc: MemoryDesc) -> bool:

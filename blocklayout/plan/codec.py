@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from blocklayout.dnnl import Spec
 from blocklayout.errors import BlockLayoutError, PlanError
+from blocklayout.kernels import HostSpec
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler, TypeAdapter
@@ -24,6 +27,24 @@ class OwnDict:
         del handler
         written = core_schema.plain_serializer_function_ser_schema(source.to_dict)
         return core_schema.no_info_plain_validator_function(source.from_dict, serialization=written)
+
+
+class EitherSpec:
+    """Marks a field that holds a Spec or a HostSpec; the latter's dictionary has the key ``host``."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The schema pydantic asks for."""
+        from pydantic_core import core_schema
+
+        del source, handler
+        written = core_schema.plain_serializer_function_ser_schema(lambda spec: spec.to_dict())
+        return core_schema.no_info_plain_validator_function(_spec_from_dict, serialization=written)
+
+
+def _spec_from_dict(data: Any) -> Spec | HostSpec:
+    if isinstance(data, Mapping) and "host" in data:
+        return HostSpec.from_dict(data)
+    return Spec.from_dict(data)
 
 
 def plan_to_json(plan: Plan, indent: int | None) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from blocklayout.kernels import HostSpec
+
 if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
     from blocklayout.layout import MemoryDesc
@@ -37,6 +39,9 @@ _TRAFFIC_SHARES = (
 )
 """Share of the bandwidth, by kind of primitive and prefix of the implementation; the rest streams."""
 
+_HOST_COSTS = {"plain": (50_000.0, 0.5), "copy": (5_000.0, 2.0), "zero_padding": (5_000.0, 2.0)}
+"""Nanoseconds to begin, and bytes per nanosecond after that, of what numpy computes in place of a primitive."""
+
 _BLOCKED_LRN_SHARE = 0.11
 _CHANNELS_LAST_NORMALIZATION_SHARE = 0.45
 
@@ -48,8 +53,10 @@ class CostModel:
     machine: Machine
     _reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = field(default_factory=dict, repr=False)
 
-    def step_ns(self, spec: Spec) -> float:
+    def step_ns(self, spec: Spec | HostSpec) -> float:
         """Nanoseconds of one execution of a resolved Spec: the slower of its arithmetic and its memory traffic."""
+        if isinstance(spec, HostSpec):
+            return _host_ns(spec)
         return self.machine.step_ns + max(self._compute_ns(spec), self._traffic_ns(spec))
 
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
@@ -69,6 +76,11 @@ class CostModel:
 
     def _traffic_ns(self, spec: Spec) -> float:
         return spec.nbytes_moved / (self.machine.bandwidth * _traffic_share(spec))
+
+
+def _host_ns(spec: HostSpec) -> float:
+    start, bandwidth = _HOST_COSTS[spec.kind]
+    return start + spec.nbytes_moved / bandwidth
 
 
 def _traffic_share(spec: Spec) -> float:

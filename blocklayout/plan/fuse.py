@@ -50,6 +50,11 @@ class Group:
         return self.main.name
 
     @property
+    def dsts(self) -> Mapping[str, Value]:
+        """Every value the group computes, by argument; one but for plain kernels."""
+        return {"dst": self.dst} | dict(self.main.others)
+
+    @property
     def is_view(self) -> bool:
         """Whether it moves no byte."""
         return self.main.operator.role is Role.VIEW
@@ -104,6 +109,13 @@ def fuse(program: Program, dtype: str, n_threads: int) -> tuple[Group, ...]:
     return tuple(group for _, group in placed)
 
 
+def apart(group: Group) -> list[Group]:
+    """The kernels of a group on their own; one that is alone already, as the reference computes it."""
+    if group.followers:
+        return [Group(group.main), *(Group(follower.kernel) for follower in group.followers)]
+    return [Group(group.main.as_plain()) if group.main.as_plain else group]
+
+
 def _followers(
     kernel: Kernel,
     readers: Mapping[str, list[Kernel]],
@@ -112,7 +124,7 @@ def _followers(
     dtype: str,
     n_threads: int,
 ) -> Iterator[Follower]:
-    if kernel.operator.role is Role.VIEW:
+    if kernel.operator.role in (Role.VIEW, Role.PLAIN):
         return
     value = kernel.dst
     for index in range(MAX_POST_OPS):
@@ -132,7 +144,8 @@ def _followers(
 
 def _readers(program: Program) -> dict[str, list[Kernel]]:
     readers: dict[str, list[Kernel]] = {value.name: [] for value in program.inputs}
-    readers |= {kernel.dst.name: [] for kernel in program.kernels}
+    for kernel in program.kernels:
+        readers |= {value.name: [] for value in (kernel.dst, *dict(kernel.others).values())}
     for kernel in program.kernels:
         for _, value in kernel.sources:
             readers[value.name].append(kernel)
@@ -150,14 +163,14 @@ def kernel_problem(kernel: Kernel, dtype: str, n_threads: int) -> Problem:
 
 
 def value_info(value: Value, dtype: str) -> TensorInfo:
-    """A value's extents and the data type it has inside the plan."""
-    return TensorInfo(value.shape, internal_dtype(value.dtype, dtype))
+    """A value's extents and the data type it has inside the plan; a scalar is one element of rank 1."""
+    return TensorInfo(value.shape or (1,), internal_dtype(value.dtype, dtype))
 
 
 def constant_info(arg: str, constant: Constant, dtype: str) -> TensorInfo:
     """A constant's extents and data type inside the plan: vectors are f32, weights as the activations."""
     name = arg.rsplit(".", 1)[-1]
-    return TensorInfo(tuple(constant.array.shape), "f32" if name in _ALWAYS_F32 else dtype)
+    return TensorInfo(constant.array.shape or (1,), "f32" if name in _ALWAYS_F32 else dtype)
 
 
 def internal_dtype(declared: str, dtype: str) -> str:

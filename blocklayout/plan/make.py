@@ -18,6 +18,8 @@ from blocklayout.plan.propose import Proposer
 from blocklayout.plan.solve import improve, solve_layouts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from blocklayout.kernels import Program
     from blocklayout.plan.machine import Machine
 
@@ -34,7 +36,9 @@ class _Contender:
     assembly: Assembly
 
 
-def make_plan(program: Program, *, policy: str, dtype: str, machine: Machine) -> Plan:
+def make_plan(
+    program: Program, *, policy: str, dtype: str, machine: Machine, io_layout: Mapping[str, str] | None = None
+) -> Plan:
     """Choose a layout for every value of a program and lay out the steps that compute it.
 
     Args:
@@ -42,17 +46,17 @@ def make_plan(program: Program, *, policy: str, dtype: str, machine: Machine) ->
         policy: ``auto``, one of the simple policies, or a oneDNN tag.
         dtype: Data type of activations inside: ``f32`` or ``bf16``.
         machine: What it will run on.
+        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
 
     Raises:
         PlanError: No such policy or data type.
-        UnsupportedError: A kernel has no primitive on this CPU, or the CPU has no bf16.
+        UnsupportedError: Nothing computes a kernel on this CPU, or the CPU has no bf16.
     """
     _check_dtype(dtype)
     wanted = None if policy == "auto" else Policy.parse(policy, machine)
     costs = CostModel(machine)
     proposer = Proposer(costs, dtype, wanted.tags if wanted else ())
-    groups = () if _computes_nothing(program) else fuse(program, dtype, machine.n_threads)
-    network = propose_all(program, groups, proposer)
+    network = propose_all(program, fuse(program, dtype, machine.n_threads), proposer, io_layout)
     contenders = [_contend(Policy.parse(name, machine), network) for name in SIMPLE_POLICIES]
     contenders.append(_solved(network, contenders))
     if wanted and policy not in SIMPLE_POLICIES:
@@ -69,16 +73,6 @@ def _check_dtype(dtype: str) -> None:
         raise PlanError(f"dtype={dtype!r}: activations are computed in one of {', '.join(DTYPES)}")
     if dtype == "bf16" and not dnnl.has_bf16():
         raise UnsupportedError(f"dtype='bf16' needs a CPU with AVX-512 (avx512_core); this one runs {dnnl.isa()}")
-
-
-def _computes_nothing(program: Program) -> bool:
-    """Whether every output is known or has no elements (a batch of 0), so that nothing has to run."""
-    if all(0 not in value.shape for value in program.inputs):
-        return False
-    if all(value.is_constant or 0 in value.shape for value in program.outputs):
-        return True
-    empty = ", ".join(value.name for value in program.inputs if 0 in value.shape)
-    raise UnsupportedError(f"input {empty} has no elements, yet an output has: give it at least one")
 
 
 def _contend(policy: Policy, network: Network) -> _Contender:

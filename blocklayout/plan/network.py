@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.fuse import Group, value_info
+from blocklayout.plan.fuse import Group, apart, value_info
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate, Program, Value
@@ -29,23 +30,25 @@ class Network:
         groups: In an order that computes every value before it is read.
         candidates: Of each group.
         costs: Prices reorders.
+        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
     """
 
     program: Program
     groups: tuple[Group, ...]
     candidates: tuple[tuple[Candidate, ...], ...]
     costs: CostModel
+    io_layout: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> Mapping[str, int]:
         """The group that computes each value; the model's inputs have none."""
-        return {group.dst.name: index for index, group in enumerate(self.groups)}
+        return {value.name: index for index, group in enumerate(self.groups) for value in group.dsts.values()}
 
     @cached_property
     def readers(self) -> Mapping[str, Sequence[tuple[int, str]]]:
         """The groups that read each value, and as which operand."""
         readers: dict[str, list[tuple[int, str]]] = {value.name: [] for value in self.program.inputs}
-        readers |= {group.dst.name: [] for group in self.groups}
+        readers |= {value: [] for value in self.producers}
         for index, group in enumerate(self.groups):
             for operand, value in group.sources.items():
                 readers[value.name].append((index, operand))
@@ -53,20 +56,26 @@ class Network:
 
     @cached_property
     def fixed(self) -> Mapping[str, MemoryDesc]:
-        """The model's inputs, row-major in their declared data types."""
-        return {value.name: declared_desc(value) for value in self.program.inputs}
+        """The model's inputs as the caller gives them, in their declared data types."""
+        return {value.name: declared_desc(value, self.io_layout.get(value.name)) for value in self.program.inputs}
 
     @cached_property
     def results(self) -> Mapping[str, MemoryDesc]:
-        """What the caller gets of each computed output: row-major, in its declared data type."""
-        return {value.name: declared_desc(value) for value in self.program.outputs if value.name in self.producers}
+        """What the caller gets of each computed output, in its declared data type."""
+        computed = [value for value in self.program.outputs if value.name in self.producers]
+        return {value.name: declared_desc(value, self.io_layout.get(value.name)) for value in computed}
 
     def desc_of(self, value: str, choice: Sequence[int]) -> MemoryDesc:
         """The layout in which a value is produced under a choice."""
         if value in self.fixed:
             return self.fixed[value]
         producer = self.producers[value]
-        return self.candidates[producer][choice[producer]].dst
+        return produced_desc(self.groups[producer], self.candidates[producer][choice[producer]], value)
+
+    def offers(self, value: str) -> list[MemoryDesc]:
+        """The layouts of a computed value, by its producer's candidates."""
+        producer = self.producers[value]
+        return [produced_desc(self.groups[producer], each, value) for each in self.candidates[producer]]
 
     def demands(self, value: str, choice: Sequence[int]) -> Iterator[MemoryDesc]:
         """The layouts a value is wanted in under a choice, readers in order, the caller last."""
@@ -91,31 +100,61 @@ class Network:
         return work + sum(self.value_ns(value, choice) for value in self.readers)
 
 
-def declared_desc(value: Value) -> MemoryDesc:
-    """A value as the caller sees it: row-major, in its declared data type.
+def produced_desc(group: Group, candidate: Candidate, value: str) -> MemoryDesc:
+    """The layout that a candidate of a group gives to one of the group's values."""
+    if value == group.dst.name:
+        return candidate.dst
+    by_argument = dict(candidate.others)
+    return next(by_argument[arg] for arg, other in group.main.others if other.name == value)
+
+
+def declared_desc(value: Value, layout: str | None = None) -> MemoryDesc:
+    """A value as the caller sees it, in its declared data type; a scalar is one element of rank 1.
+
+    Args:
+        value: An input or an output.
+        layout: Its format at the border; row-major if ``None``.
 
     Raises:
-        UnsupportedError: oneDNN has no such data type or rank.
+        UnsupportedError: No descriptor has this rank.
     """
     try:
-        return MemoryDesc(value.shape, value.dtype)
+        return MemoryDesc(value.shape or (1,), value.dtype, layout)
     except LayoutError as error:
         raise UnsupportedError(f"{value.name}: {error}") from None
 
 
-def propose_all(program: Program, groups: Sequence[Group], proposer: Proposer) -> Network:
-    """Ask for the candidates of every group, each knowing the layouts its sources may arrive in."""
+def propose_all(
+    program: Program, groups: Sequence[Group], proposer: Proposer, io_layout: Mapping[str, str] | None = None
+) -> Network:
+    """Ask for the candidates of every group, each knowing the layouts its sources may arrive in.
+
+    A group for which no primitive is offered falls apart into its kernels; a kernel alone becomes a plain one.
+    """
+    borders = io_layout or {}
     arriving: dict[str, list[MemoryDesc]] = {}
     for value in program.inputs:
-        arriving[value.name] = [declared_desc(value).with_dtype(value_info(value, proposer.dtype).dtype)]
+        given = declared_desc(value, borders.get(value.name))
+        arriving[value.name] = [given.with_dtype(value_info(value, proposer.dtype).dtype)]
     in_place = _in_place_operands(program, groups)
-    candidates = []
-    for group in groups:
+    kept: list[Group] = []
+    candidates: list[tuple[Candidate, ...]] = []
+    waiting = deque(groups)
+    while waiting:
+        group = waiting.popleft()
         incoming = {operand: arriving[value.name] for operand, value in group.sources.items()}
-        offered = proposer.propose(group, incoming, in_place.get(group.name))
-        arriving[group.dst.name] = list(dict.fromkeys(candidate.dst for candidate in offered))
+        try:
+            offered = proposer.propose(group, incoming, in_place.get(group.name))
+        except UnsupportedError:
+            waiting.extendleft(reversed(apart(group)))
+            if waiting[0] is group:
+                raise
+            continue
+        for value in group.dsts.values():
+            arriving[value.name] = list(dict.fromkeys(produced_desc(group, each, value.name) for each in offered))
+        kept.append(group)
         candidates.append(offered)
-    return Network(program, tuple(groups), tuple(candidates), proposer.costs)
+    return Network(program, tuple(kept), tuple(candidates), proposer.costs, borders)
 
 
 def _in_place_operands(program: Program, groups: Sequence[Group]) -> dict[str, str]:

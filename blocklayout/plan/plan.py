@@ -9,12 +9,13 @@ from typing import Annotated, Literal
 
 from blocklayout.dnnl import Spec
 from blocklayout.errors import PlanError
+from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.codec import OwnDict, plan_from_json, plan_to_json
+from blocklayout.plan.codec import EitherSpec, OwnDict, plan_from_json, plan_to_json
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
 DescField = Annotated[MemoryDesc, OwnDict()]
-SpecField = Annotated[Spec, OwnDict()]
+SpecField = Annotated[Spec | HostSpec, EitherSpec()]
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Step:
-    """One primitive execution.
+    """One primitive execution, or what numpy does in its place.
 
     Attributes:
         kernel: The kernel it belongs to; for a reorder the one that demands it.
-        spec: The primitive, resolved.
+        spec: The primitive, resolved; a HostSpec where there is none.
         operands: By the primitive's argument.
         nodes: Names of the model's nodes it computes; none for a reorder.
         reason: Why it is there.
@@ -68,7 +69,12 @@ class Step:
     @property
     def is_reorder(self) -> bool:
         """Whether it only changes a layout or data type."""
-        return self.spec.kind == "reorder"
+        return self.spec.kind in ("reorder", "copy")
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether ``onnx.reference`` computes it, because no primitive does."""
+        return self.spec.kind == "plain"
 
     @property
     def is_reference(self) -> bool:
@@ -117,12 +123,15 @@ class Result:
     Attributes:
         name: The model's name for it.
         buffer: The output buffer, or ``None`` where the output is a constant or an input itself.
-        desc: Row-major, in the declared data type; ``None`` together with ``buffer``.
+        desc: In the declared data type, row-major unless the caller said otherwise; a scalar is one element
+            of rank 1. ``None`` together with ``buffer``.
+        shape: The extents the model declares.
     """
 
     name: str
     buffer: int | None
     desc: DescField | None
+    shape: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,7 +162,7 @@ class Plan:
         n_threads: Threads it was made for.
         isa: Instruction set the implementations were chosen for.
         library: Version of oneDNN.
-        inputs: Declared descriptors of the model's inputs, row-major.
+        inputs: Declared descriptors of the model's inputs, row-major unless the caller said otherwise.
         formats: The layout every value is computed in, by the model's names.
         policy_costs: Estimated nanoseconds of each policy.
         exceptions: Kernels that could not have the layout the policy asks for, with the reason.
@@ -206,6 +215,11 @@ class Plan:
     def reference_steps(self) -> tuple[Step, ...]:
         """Steps that run an unoptimised reference implementation."""
         return tuple(step for step in self.steps if step.is_reference)
+
+    @property
+    def plain_steps(self) -> tuple[Step, ...]:
+        """Steps that ``onnx.reference`` computes on row-major arrays."""
+        return tuple(step for step in self.steps if step.is_plain)
 
     @property
     def padding_nbytes(self) -> int:

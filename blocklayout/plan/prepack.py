@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from blocklayout.dtypes import from_numpy
 from blocklayout.layout import MemoryDesc
 from blocklayout.tensor import reorder
 
@@ -30,8 +31,9 @@ class PackedWeights:
     def _one(self, array: np.ndarray, desc: MemoryDesc, n_threads: int) -> np.ndarray:
         key = (array.__array_interface__["data"][0], array.shape, array.strides, desc)
         if key not in self._packed:
-            is_converted = array.dtype in (np.float64, np.float16)  # they are computed with in f32
-            source = array.astype(np.float32) if is_converted else array
+            given = from_numpy(array.dtype)
+            # The library has no reorder from f64, and f16's needs a CPU that has it.
+            source = array.astype(np.float32) if given in ("f64", "f16") and desc.dtype != given else array
             # The array is kept so that its address, which is the key, is not given to another.
             self._packed[key] = (array, reorder(source, desc, threads=n_threads).buffer)
         return self._packed[key][1]

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
+from blocklayout.dtypes import has_reorder
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
-from blocklayout.kernels import Candidate, Problem, Recipe, RecipeStep, Role, TensorInfo, Wish, wished_desc
+from blocklayout.kernels import Candidate, HostSpec, Problem, Recipe, RecipeStep, Role, TensorInfo, Wish, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.fuse import Follower, Group, constant_info, kernel_problem, value_info
 
@@ -46,8 +47,12 @@ class Proposer:
         Raises:
             UnsupportedError: No primitive computes it on this CPU.
         """
+        if all(0 in value.shape for value in group.dsts.values()):
+            return (self._nothing_to_do(group),)
+        if group.main.operator.role is Role.PLAIN:
+            return (self._plain(group),)
         if group.is_view:
-            return tuple(self._views(group, incoming["src"]))
+            return self._views(group, incoming["src"])
         found: dict[tuple[object, ...], Candidate] = {}
         for wish in self._wishes(group, incoming):
             for candidate in self._candidates(group, wish, in_place):
@@ -58,13 +63,42 @@ class Proposer:
             raise UnsupportedError(_nothing_offered(group, self.dtype))
         return optimised or tuple(found.values())
 
-    def _views(self, group: Group, incoming: Sequence[MemoryDesc]) -> Iterator[Candidate]:
-        plain = MemoryDesc(incoming[0].dims, incoming[0].dtype)
+    def _views(self, group: Group, incoming: Sequence[MemoryDesc]) -> tuple[Candidate, ...]:
+        """The layouts that arrive seen through the view, and those a reader may want seen back through it."""
         operator = group.main.operator
-        for desc in dict.fromkeys([*incoming, plain]):
-            dst = operator.through(desc)
-            if dst is not None and dnnl.is_expressible(dst):
-                yield Candidate((("src", desc),), (), dst, (), (), None, 0.0, "view")
+        plain = MemoryDesc(incoming[0].dims, incoming[0].dtype)
+        pairs = [(desc, operator.through(desc)) for desc in dict.fromkeys([*incoming, plain])]
+        info = TensorInfo(group.dst.shape or (1,), plain.dtype)
+        for name in ("channels_last", *self.costs.machine.block_names):
+            dst = wished_desc(name, info)
+            if isinstance(dst, MemoryDesc):
+                pairs.append((operator.back(dst), dst))
+        found = {
+            (src, dst): Candidate((("src", src),), (), dst, (), (), None, 0.0, "view")
+            for src, dst in pairs
+            if src is not None and dst is not None and _can_be_moved(src) and _can_be_moved(dst)
+        }
+        if not found:
+            raise UnsupportedError(f"{group.name}: no layout of {info.dims} can be seen through it")
+        return tuple(found.values())
+
+    def _plain(self, group: Group) -> Candidate:
+        """A node computed by the reference, on row-major arrays."""
+        recipe = group.main.operator.lower(
+            kernel_problem(group.main, self.dtype, 1), Wish("plain", "plain"), dnnl.Attr()
+        )
+        if recipe is None:
+            raise UnsupportedError(_nothing_offered(group, self.dtype))
+        candidate = self._candidate(group, Wish("plain", "plain"), recipe.steps, {}, None)
+        others = tuple((arg, recipe.steps[0].spec.memory_desc(arg)) for arg, _ in group.main.others)
+        return replace(candidate, others=others, origin="onnx.reference")
+
+    def _nothing_to_do(self, group: Group) -> Candidate:
+        """A result without elements."""
+        descs = {arg: _row_major(value_info(value, self.dtype)) for arg, value in group.dsts.items()}
+        sources = tuple((arg, _row_major(value_info(value, self.dtype))) for arg, value in group.sources.items())
+        others = tuple((arg, descs[arg]) for arg, _ in group.main.others)
+        return Candidate(sources, (), descs["dst"], (), (), None, 0.0, "no elements", others)
 
     def _wishes(self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]]) -> Iterator[Wish]:
         names = ("plain", "channels_last", *self.costs.machine.block_names)
@@ -102,8 +136,8 @@ class Proposer:
 
     def _main_step(
         self, group: Group, wish: Wish, main: Problem, fused: Sequence[Follower], alias: str | None
-    ) -> tuple[list[RecipeStep], dict[str, MemoryDesc]] | None:
-        """The group's primitive with its post-ops, resolved, and the temporaries of its recipe."""
+    ) -> Recipe | None:
+        """The group's primitives, the last with its post-ops, resolved."""
         try:
             attr = dnnl.Attr(post_ops=tuple(self._post_ops(group, wish, main.dst, fused, alias)))
             recipe = group.main.operator.lower(main, wish, attr)
@@ -112,7 +146,9 @@ class Proposer:
             steps = _resolved(recipe)
         except NOT_OFFERED:
             return None
-        return [*steps[:-1], _name_post_op_operands(steps[-1], fused)], dict(recipe.temporaries)
+        last = _last_primitive(steps)
+        steps[last] = _name_post_op_operands(steps[last], fused)
+        return replace(recipe, steps=tuple(steps))
 
     def _post_ops(
         self, group: Group, wish: Wish, dst: TensorInfo, fused: Sequence[Follower], alias: str | None
@@ -141,41 +177,50 @@ class Proposer:
         self,
         group: Group,
         wish: Wish,
-        main: tuple[list[RecipeStep], dict[str, MemoryDesc]],
+        main: Recipe,
         rest: Sequence[Follower],
         alias: str | None,
     ) -> Candidate | None:
         """Append the followers that did not fuse, each in the layout of what precedes it."""
-        steps, temporaries = main
+        steps, temporaries = list(main.steps), dict(main.temporaries)
         if not rest:
-            return self._candidate(group, wish, steps, temporaries, alias)
+            return self._candidate(group, wish, steps, temporaries, alias, dict(main.whole))
         # A sum in place has to write where its operand lies; otherwise a temporary serves.
         previous = alias or "tmp_main"
-        steps = [*steps[:-1], _renamed(steps[-1], "dst", previous)]
+        steps = [_renamed(step, "dst", previous) for step in steps]
+        whole = {previous if operand == "dst" else operand: desc for operand, desc in main.whole}
         for position, follower in enumerate(rest):
-            desc = steps[-1].spec.memory_desc("dst")
+            desc = whole.get(previous) or steps[-1].spec.memory_desc("dst")
             if previous != alias:
                 temporaries[previous] = desc
             result = "dst" if position == len(rest) - 1 else f"tmp_{follower.prefix}"
-            step = self._standalone(follower, desc, previous, result)
-            if step is None:
+            recipe = self._standalone(follower, desc, previous, result)
+            if recipe is None:
                 return None
-            steps.append(step)
+            steps += recipe.steps
+            whole |= dict(recipe.whole)
             previous = result
-        return self._candidate(group, wish, steps, temporaries, None)
+        return self._candidate(group, wish, steps, temporaries, None, whole)
 
-    def _standalone(self, follower: Follower, desc: MemoryDesc, source: str, result: str) -> RecipeStep | None:
+    def _standalone(self, follower: Follower, desc: MemoryDesc, source: str, result: str) -> Recipe | None:
+        """A follower that did not fuse, its operands named as the group's."""
         problem = kernel_problem(follower.kernel, self.dtype, self.costs.machine.n_threads)
         try:
             recipe = follower.kernel.operator.lower(problem, Wish(desc, desc), dnnl.Attr())
-            if recipe is None or len(recipe.steps) != 1:
+            if recipe is None or recipe.temporaries:
                 return None
-            [step] = _resolved(recipe)
+            steps = _resolved(recipe)
         except NOT_OFFERED:
             return None
         names = {follower.arg: source, "dst": result}
-        bound = ((arg, names.get(operand) or follower.operand(operand)) for arg, operand in step.operands)
-        return replace(step, operands=tuple(bound))
+
+        def name(operand: str) -> str:
+            return names.get(operand) or follower.operand(operand)
+
+        bound = [
+            replace(step, operands=tuple((arg, name(operand)) for arg, operand in step.operands)) for step in steps
+        ]
+        return Recipe(tuple(bound), (), tuple((name(operand), whole) for operand, whole in recipe.whole))
 
     def _candidate(
         self,
@@ -184,9 +229,10 @@ class Proposer:
         steps: Sequence[RecipeStep],
         temporaries: Mapping[str, MemoryDesc],
         alias: str | None,
+        whole: Mapping[str, MemoryDesc] | None = None,
     ) -> Candidate:
-        demanded = dict(_demanded(steps))
-        dst = steps[-1].spec.memory_desc("dst")
+        demanded = dict(_demanded(steps)) | dict(whole or {})
+        dst = demanded["dst"]
         if alias is not None:
             demanded[alias] = dst
         return Candidate(
@@ -201,10 +247,27 @@ class Proposer:
         )
 
 
+def _row_major(info: TensorInfo) -> MemoryDesc:
+    return MemoryDesc(info.dims, info.dtype)
+
+
+def _can_be_moved(desc: MemoryDesc) -> bool:
+    """Whether something brings a tensor into this layout: the library, or numpy for the types it lacks."""
+    return not has_reorder(desc.dtype) or dnnl.is_expressible(desc)
+
+
+def _last_primitive(steps: Sequence[RecipeStep]) -> int:
+    """The step that takes the post-ops; what numpy does after it takes none."""
+    return max(index for index, step in enumerate(steps) if isinstance(step.spec, dnnl.Spec))
+
+
 def _resolved(recipe: Recipe) -> list[RecipeStep]:
     """The steps as oneDNN settles them; raises what NOT_OFFERED lists where it has no implementation."""
     steps = []
     for step in recipe.steps:
+        if isinstance(step.spec, HostSpec):
+            steps.append(step)
+            continue
         resolved = dnnl.resolve(step.spec)
         steps.append(replace(step, spec=resolved.spec, scratchpad_nbytes=resolved.scratchpad_nbytes))
     return steps

@@ -151,15 +151,14 @@ def _problem_of(network: Network) -> PairwiseProblem:
     problem = PairwiseProblem([np.array([c.cost_ns for c in offered]) for offered in network.candidates])
     for value, readers in network.readers.items():
         producer = network.producers.get(value)
+        produced = [network.fixed[value]] if producer is None else network.offers(value)
         for reader, operand in readers:
             demanded = [candidate.source_descs[operand] for candidate in network.candidates[reader]]
             if producer is None:
-                problem.costs[reader] = problem.costs[reader] + _reorders(network, [network.fixed[value]], demanded)[0]
+                problem.costs[reader] = problem.costs[reader] + _reorders(network, produced, demanded)[0]
                 continue
-            produced = [candidate.dst for candidate in network.candidates[producer]]
             problem.add_edge(producer, reader, _reorders(network, produced, demanded))
         if value in network.results and producer is not None:
-            produced = [candidate.dst for candidate in network.candidates[producer]]
             problem.costs[producer] = (
                 problem.costs[producer] + _reorders(network, produced, [network.results[value]])[:, 0]
             )

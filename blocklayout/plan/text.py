@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from blocklayout.kernels import HostSpec
+
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.plan import Plan, Step
@@ -36,8 +38,9 @@ def step_layouts(step: Step) -> str:
     sources = [_short(operand.desc) for arg, operand in step.operands if arg == "src" or arg.startswith("src_")]
     weights = [_short(operand.desc, _weights_role(step)) for arg, operand in step.operands if arg == "weights"]
     others = [f"+{_short(operand.desc)}" for arg, operand in step.operands if arg.startswith("post_op_")]
-    dst = next(_short(operand.desc) for arg, operand in step.operands if arg == "dst")
-    return f"{', '.join([*sources, *weights, *others])} -> {dst}"
+    dst = ", ".join(_short(operand.desc) for arg, operand in step.operands if arg.startswith("dst"))
+    read = ", ".join([*sources, *weights, *others])
+    return f"{read} -> {dst}" if read else dst
 
 
 def summary(plan: Plan) -> list[str]:
@@ -46,12 +49,14 @@ def summary(plan: Plan) -> list[str]:
     arena = f"arena {_kib(plan.arena_nbytes)} KiB (at least {_kib(plan.arena_lower_bound)})"
     rest = f"scratchpad {_kib(plan.scratchpad_nbytes)} KiB, zero padding {_kib(plan.padding_nbytes)} KiB"
     lines = [
-        f"{len(plan.steps)} steps, {reorders}, {len(plan.reference_steps)} reference steps",
+        f"{len(plan.steps)} steps, {reorders}, {len(plan.reference_steps)} reference steps"
+        + (f", {len(plan.plain_steps)} plain" if plan.plain_steps else ""),
         f"{arena}, {rest}",
         f"{plan.multiply_adds / 1e6:.2f} M multiply-adds, {plan.padding_multiply_adds / 1e6:.2f} M more on padding",
         "estimated: " + ", ".join(f"{name} {cost / 1000:.0f} us" for name, cost in plan.policy_costs),
     ]
     lines += [f"reference: {step.kernel} ({step.spec.impl}): {reference_reason(step)}" for step in plan.reference_steps]
+    lines += [f"plain: {step.kernel} (about {_us(step.cost_ns)} us): {step.reason}" for step in plan.plain_steps]
     lines += [f"exception: {kernel}: {reason}" for kernel, reason in plan.exceptions]
     return lines
 
@@ -83,6 +88,8 @@ def _weights_role(step: Step) -> str:
 
 
 def _primitive(step: Step) -> str:
+    if isinstance(step.spec, HostSpec):
+        return f"plain {step.spec.op_type}" if step.is_plain else step.spec.kind.replace("_", " ")
     names = [type(post_op).__name__.lower() for post_op in step.spec.attr.post_ops]
     detailed = [getattr(op, "algorithm", "") or name for op, name in zip(step.spec.attr.post_ops, names, strict=True)]
     return " + ".join([step.spec.kind, *detailed])

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.dtypes import to_numpy
+from blocklayout.dtypes import has_reorder, to_numpy
+from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
+from blocklayout.runtime.host import Compute, HostExecution, HostMemory, copy_elements, host_function
 
 if TYPE_CHECKING:
-    from blocklayout.plan import Entry, Operand, Plan, Step
+    from blocklayout.plan import Entry, Operand, Plan, Result, Step
 
 MAX_ENTRY_REORDERS = 32
 """Layouts of callers' arrays for which a reorder is kept ready."""
@@ -35,12 +37,13 @@ class Context:
     Built once; :meth:`execute` then decides nothing and allocates only what the caller keeps.
     """
 
-    def __init__(self, plan: Plan, packed: Mapping[int, np.ndarray]) -> None:
+    def __init__(self, plan: Plan, packed: Mapping[int, np.ndarray], computes: Mapping[int, Compute]) -> None:
         """Create the plan's primitives and bind them.
 
         Args:
             plan: What to run.
             packed: Bytes of the packed constants, by buffer.
+            computes: What runs the plain steps, by their number.
 
         Raises:
             DnnlError: A primitive cannot be rebuilt as the plan describes it.
@@ -48,14 +51,16 @@ class Context:
         self._lock = threading.Lock()
         self._plan = plan
         self._packed = packed
+        self._computes = computes
         self._arena = dnnl.aligned_empty(plan.arena_nbytes)
         self._scratchpad = dnnl.aligned_empty(plan.scratchpad_nbytes)
         self._memories: dict[tuple[int, MemoryDesc], dnnl.Memory] = {}
+        self._host_memories: dict[tuple[int, MemoryDesc], HostMemory] = {}
         self._entry_reorders: dict[tuple[MemoryDesc, int], dnnl.Execution] = {}
-        self._executions = [self._bind(step) for step in plan.steps]
+        self._executions = [self._bind(number, step) for number, step in enumerate(plan.steps)]
         self._entries = [_BoundEntry(entry, self._on(entry.buffer), self._copy_of(entry)) for entry in plan.entries]
         self._results = [
-            _BoundResult(result.name, result.desc, self._on(result.buffer))
+            _BoundResult(result, self._on(result.buffer))
             for result in plan.results
             if result.desc is not None and result.buffer is not None
         ]
@@ -85,7 +90,10 @@ class Context:
             _let_go(self._borrowers)
         return outputs
 
-    def _bind(self, step: Step) -> dnnl.Execution:
+    def _bind(self, number: int, step: Step) -> dnnl.Execution | HostExecution:
+        if isinstance(step.spec, HostSpec):
+            arguments = {arg: self._host_memory(operand) for arg, operand in step.operands}
+            return HostExecution(host_function(step.spec, self._computes.get(number)), arguments)
         memories = {arg: self._memory(operand) for arg, operand in step.operands}
         if step.scratchpad_nbytes:
             desc = MemoryDesc((step.scratchpad_nbytes,), "u8")
@@ -98,6 +106,12 @@ class Context:
             self._memories[key] = dnnl.Memory(operand.desc, self._bytes_of(operand))
         return self._memories[key]
 
+    def _host_memory(self, operand: Operand) -> HostMemory:
+        key = (operand.buffer, operand.desc)
+        if key not in self._host_memories:
+            self._host_memories[key] = HostMemory(operand.desc, self._bytes_of(operand))
+        return self._host_memories[key]
+
     def _bytes_of(self, operand: Operand) -> np.ndarray | None:
         buffer = self._plan.buffers[operand.buffer]
         if buffer.kind == "constant":
@@ -106,8 +120,9 @@ class Context:
             return None
         return self._arena[buffer.offset : buffer.offset + operand.desc.nbytes]
 
-    def _on(self, buffer: int) -> tuple[dnnl.Memory, ...]:
-        return tuple(memory for (place, _), memory in self._memories.items() if place == buffer)
+    def _on(self, buffer: int) -> tuple[dnnl.Memory | HostMemory, ...]:
+        bound = chain(self._memories.items(), self._host_memories.items())
+        return tuple(memory for (place, _), memory in bound if place == buffer)
 
     def _copy_of(self, entry: Entry) -> np.ndarray:
         offset = self._plan.buffers[entry.buffer].offset
@@ -117,13 +132,19 @@ class Context:
         """Let the steps read the caller's own memory where its layout fits, else a reordered copy."""
         source = feed.buffer
         if not feed.desc.readable_as(bound.entry.desc):
-            reorder = self._entry_reorder(bound, feed.desc)
-            reorder.memories["src"].rebind(feed.buffer)
-            reorder.run()
-            _let_go([reorder.memories["src"]])
             source = bound.copy
+            if not has_reorder(feed.desc.dtype):
+                copy_elements(feed.desc, feed.buffer, bound.entry.desc, bound.copy)
+            else:
+                self._reorder_into(bound, feed)
         for memory in bound.memories:
             memory.rebind(source)
+
+    def _reorder_into(self, bound: _BoundEntry, feed: Feed) -> None:
+        reorder = self._entry_reorder(bound, feed.desc)
+        reorder.memories["src"].rebind(feed.buffer)
+        reorder.run()
+        _let_go([reorder.memories["src"]])
 
     def _entry_reorder(self, bound: _BoundEntry, desc: MemoryDesc) -> dnnl.Execution:
         key = (desc, bound.entry.buffer)
@@ -141,7 +162,7 @@ class _BoundEntry:
     """An entry with the memories that read it, and the place in the arena for a reordered copy."""
 
     entry: Entry
-    memories: tuple[dnnl.Memory, ...]
+    memories: tuple[dnnl.Memory | HostMemory, ...]
     copy: np.ndarray
 
 
@@ -149,19 +170,24 @@ class _BoundEntry:
 class _BoundResult:
     """An output with the memories that write it."""
 
-    name: str
-    desc: MemoryDesc
-    memories: tuple[dnnl.Memory, ...]
+    result: Result
+    memories: tuple[dnnl.Memory | HostMemory, ...]
+
+    @property
+    def name(self) -> str:
+        return self.result.name
 
     def fresh(self) -> np.ndarray:
         """A new array for the caller, which the steps will write."""
-        array = np.empty(self.desc.dims, to_numpy(self.desc.dtype))
+        desc = self.result.desc
+        assert desc is not None
+        array = np.empty(self.result.shape, to_numpy(desc.dtype))
         for memory in self.memories:
             memory.rebind(array)
         return array
 
 
-def _let_go(memories: Iterable[dnnl.Memory]) -> None:
+def _let_go(memories: Iterable[dnnl.Memory | HostMemory]) -> None:
     """Drop the references to the caller's arrays."""
     for memory in memories:
         memory.rebind_pointer(0, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from blocklayout import dnnl
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.plan import Plan
+    from blocklayout.runtime.host import Compute
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 """Extents of every input, in the model's order."""
@@ -32,11 +33,13 @@ class ReadyPlan:
         plan: The plan.
         packed: Bytes of its packed constants, by buffer.
         constants: Outputs that are known without running, by name.
+        computes: What runs the plan's plain steps, by their number.
     """
 
     plan: Plan
     packed: Mapping[int, np.ndarray]
     constants: Mapping[str, np.ndarray]
+    computes: Mapping[int, Compute] = field(default_factory=dict)
 
 
 class Session:
@@ -145,7 +148,9 @@ class Session:
         with self._lock:
             if shapes not in self._plans:
                 ready = self._make_plan(shapes)
-                context = dnnl.run_parallel(lambda: Context(ready.plan, ready.packed), ready.plan.n_threads)
+                context = dnnl.run_parallel(
+                    lambda: Context(ready.plan, ready.packed, ready.computes), ready.plan.n_threads
+                )
                 self._plans[shapes] = ready, context
                 if len(self._plans) > MAX_PLANS:
                     self._plans.popitem(last=False)

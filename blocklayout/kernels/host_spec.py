@@ -1,0 +1,103 @@
+"""Steps that numpy computes on this side of the library; they read like a Spec to whoever prints or prices them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal, get_args
+
+from blocklayout.dnnl import Attr
+from blocklayout.errors import InvalidArgumentsError
+from blocklayout.kernels.recipe import RecipeStep
+from blocklayout.layout import MemoryDesc
+
+HostKind = Literal["plain", "copy", "zero_padding"]
+_IMPLEMENTATIONS = {"plain": "onnx.reference", "copy": "numpy", "zero_padding": "numpy"}
+
+
+@dataclass(frozen=True)
+class HostSpec:
+    """What a step does that no primitive does.
+
+    Attributes:
+        kind: ``plain``, a node of the model computed by ``onnx.reference`` on row-major arrays; ``copy``, a
+            change of strides in a data type the library lacks; ``zero_padding``, zeros to the padded lanes.
+        descs: By argument, as a Spec's; a plain step's are ``src_0`` ... and ``dst``, ``dst_1`` ...
+        op_type: ONNX's name of what a plain step computes.
+        node: A plain step's node: an ONNX model of one node, serialised and in base64.
+    """
+
+    kind: HostKind
+    descs: tuple[tuple[str, MemoryDesc], ...]
+    op_type: str = ""
+    node: str = ""
+
+    @property
+    def impl(self) -> str:
+        """Who computes it."""
+        return _IMPLEMENTATIONS[self.kind]
+
+    @property
+    def attr(self) -> Attr:
+        """No attributes: there is nothing to fuse."""
+        return Attr()
+
+    @property
+    def nbytes_moved(self) -> int:
+        """Bytes read and written."""
+        if self.kind == "zero_padding":
+            [(_, desc)] = self.descs
+            return desc.n_padding * desc.itemsize
+        return sum(prod(desc.dims) * desc.itemsize for _, desc in self.descs)
+
+    def multiply_adds(self, *, padded: bool = False) -> int:
+        """Unknown, and counted as none."""
+        del padded
+        return 0
+
+    def memory_desc(self, name: str) -> MemoryDesc:
+        """The descriptor of an argument.
+
+        Raises:
+            InvalidArgumentsError: It has no such argument.
+        """
+        for arg, desc in self.descs:
+            if arg == name:
+                return desc
+        raise InvalidArgumentsError(f"{self.kind} has no argument {name!r}; it has {[arg for arg, _ in self.descs]}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values that JSON can hold."""
+        descs = {arg: desc.to_dict() for arg, desc in self.descs}
+        return {"host": self.kind, "descs": descs, "op_type": self.op_type, "node": self.node}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> HostSpec:
+        """What :meth:`to_dict` wrote.
+
+        Raises:
+            InvalidArgumentsError: A field is missing, unknown, or of another type.
+        """
+        texts = (data.get("host"), data.get("op_type"), data.get("node"))
+        descs = data.get("descs")
+        is_whole = set(data) == {"host", "descs", "op_type", "node"} and isinstance(descs, Mapping)
+        if not is_whole or not all(isinstance(text, str) for text in texts) or texts[0] not in get_args(HostKind):
+            raise InvalidArgumentsError(
+                f"a host step has host (one of {', '.join(get_args(HostKind))}), descs, op_type and node, not {data!r}"
+            )
+        found = tuple((str(arg), MemoryDesc.from_dict(desc)) for arg, desc in dict(data["descs"]).items())
+        return cls(data["host"], found, data["op_type"], data["node"])
+
+
+def zero_padding_step(desc: MemoryDesc, operand: str = "dst") -> RecipeStep:
+    """Zeros to the padded lanes of an operand that a primitive has written in all its lanes.
+
+    For functions that do not keep zero: they run over the padded extents, and the padding is restored after.
+    """
+    return RecipeStep(HostSpec("zero_padding", (("dst", desc),)), (("dst", operand),))
+
+
+def copy_spec(src: MemoryDesc, dst: MemoryDesc) -> HostSpec:
+    """A change of strides for a data type that no reorder takes."""
+    return HostSpec("copy", (("dst", dst), ("src", src)))

@@ -1,0 +1,151 @@
+"""Nodes that no primitive computes, by ``onnx.reference``: packed into plain steps, and unpacked to run."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.kernels import HostSpec
+from blocklayout.kernels.value import Value
+from blocklayout.layout import MemoryDesc
+from blocklayout.model.schemas import schema_or_none, to_proto
+from blocklayout.model.types import from_elem_type, to_numpy, type_proto
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, ValueInfoProto
+    from onnx.reference import ReferenceEvaluator
+
+    from blocklayout.model.graph import Node
+
+Compute = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
+"""Arrays of a node's inputs, those that are there, to arrays of its outputs, those that are read."""
+
+_RANDOM = frozenset(
+    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+)
+
+_WRONG_THERE: Mapping[str, Callable[[Node, int], bool]] = {
+    "LRN": lambda _node, _opset: True,
+    "BatchNormalization": lambda _node, opset: opset < 14,
+    "ConvTranspose": lambda node, _opset: node.attr("group", 1) != 1,
+}
+"""What ``onnx.reference`` 1.23 computes otherwise than ONNX's specification says (and onnxruntime does)."""
+
+
+def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value | None], opset: int) -> HostSpec:
+    """The step that computes ``node`` by the reference evaluator.
+
+    Args:
+        node: Of ONNX's own domain.
+        inputs: The values of its inputs; constants among them are arguments like all others.
+        outputs: Those of its outputs that are read; ``None`` for the others.
+        opset: Version of ONNX's operator set.
+
+    Raises:
+        UnsupportedError: The evaluator does not have the operator, or has it wrong, or its results are random.
+    """
+    if node.op_type in _RANDOM:
+        raise UnsupportedError(f"node {node.name!r}: {node.op_type} is random; a plan computes the same every time")
+    if node.op_type in _WRONG_THERE and _WRONG_THERE[node.op_type](node, opset):
+        raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
+    model = _one_node_model(node, inputs, outputs, opset)
+    try:
+        _evaluator(model)
+    except Exception as error:  # the evaluator raises anything for what it lacks
+        raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
+    results = [value for value in outputs if value is not None]
+    descs = {arg: row_major(value) for arg, value in arguments(inputs).items()}
+    descs |= {result_name(index): row_major(value) for index, value in enumerate(results)}
+    text = base64.b64encode(model.SerializeToString(deterministic=True)).decode()
+    return HostSpec("plain", tuple(descs.items()), node.op_type, text)
+
+
+def arguments(inputs: Sequence[Value | None]) -> dict[str, Value]:
+    """A plain kernel's arguments, ``src_0`` ...: each value once, however often the node reads it."""
+    distinct = {value.name: value for value in inputs if value is not None}
+    return {f"src_{index}": value for index, value in enumerate(distinct.values())}
+
+
+def result_name(index: int) -> str:
+    """The argument that a plain kernel's result ``index`` is: ``dst``, ``dst_1`` ..."""
+    return f"dst_{index}" if index else "dst"
+
+
+def row_major(value: Value) -> MemoryDesc:
+    """A value as the reference evaluator holds it; a scalar is one element of rank 1."""
+    return MemoryDesc(value.shape or (1,), value.dtype)
+
+
+def compute_of(spec: HostSpec) -> Compute:
+    """The function that runs a plain step.
+
+    Raises:
+        ModelError: What the step holds is no model of one node.
+    """
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto
+
+    try:
+        model = ModelProto.FromString(base64.b64decode(spec.node, validate=True))
+        evaluator = _evaluator(model)
+    except (binascii.Error, DecodeError, AttributeError, RuntimeError, ValueError) as error:
+        raise ModelError(f"the plain step of {spec.op_type} holds no model of one node: {error}") from error
+    inputs = [(info.name, *_shape_and_dtype(info)) for info in model.graph.input]
+    outputs = [_shape_and_dtype(info) for info in model.graph.output]
+    where = f"node {model.graph.node[0].name!r}: onnx.reference's {spec.op_type}"
+
+    def compute(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        feed = {name: array.reshape(shape) for (name, shape, _), array in zip(inputs, arrays, strict=True)}
+        try:
+            with np.errstate(all="ignore"):
+                results = evaluator.run(None, feed)
+        except Exception as error:  # the evaluator raises anything
+            raise UnsupportedError(f"{where} failed: {type(error).__name__}: {error}") from error
+        return [_checked(result, *output, where) for result, output in zip(results, outputs, strict=True)]
+
+    return compute
+
+
+def _checked(result: Any, shape: tuple[int, ...], dtype: np.dtype, where: str) -> np.ndarray:
+    # The evaluator computes some operators in a wider type than it should return.
+    array = np.asarray(result).astype(dtype, copy=False)
+    if array.shape != shape:
+        raise UnsupportedError(f"{where} gave extents {list(array.shape)} where {list(shape)} were inferred")
+    return array
+
+
+def _one_node_model(
+    node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value | None], opset: int
+) -> ModelProto:
+    from onnx import defs, helper
+
+    version = opset if schema_or_none(node.op_type, opset) else defs.onnx_opset_version()
+    graph = helper.make_graph(
+        [to_proto(node)],
+        "plain",
+        [_info(value) for value in arguments(inputs).values()],
+        [_info(value) for value in outputs if value is not None],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
+
+
+def _info(value: Value) -> ValueInfoProto:
+    from onnx import ValueInfoProto
+
+    return ValueInfoProto(name=value.name, type=type_proto(value.dtype, value.shape))
+
+
+def _shape_and_dtype(info: ValueInfoProto) -> tuple[tuple[int, ...], np.dtype]:
+    tensor = info.type.tensor_type
+    return tuple(extent.dim_value for extent in tensor.shape.dim), to_numpy(from_elem_type(tensor.elem_type, info.name))
+
+
+def _evaluator(model: ModelProto) -> ReferenceEvaluator:
+    from onnx.reference import ReferenceEvaluator
+
+    return ReferenceEvaluator(model)

@@ -1,0 +1,132 @@
+"""Steps that numpy computes: what the reference evaluator does, copies, and zeros in padding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from blocklayout.errors import PlanError
+from blocklayout.layout.packing import as_elements, blocked_view
+
+if TYPE_CHECKING:
+    from blocklayout.kernels import HostSpec
+    from blocklayout.layout import MemoryDesc
+
+Compute = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
+"""Arrays of a plain step's sources to arrays of its results."""
+
+HostFunction = Callable[[Mapping[str, "HostMemory"]], None]
+
+
+class HostMemory:
+    """A descriptor put to a numpy buffer, for steps that run on this side of the library."""
+
+    __slots__ = ("_buffer", "desc")
+
+    def __init__(self, desc: MemoryDesc, buffer: np.ndarray | None = None) -> None:
+        self.desc = desc
+        self._buffer = buffer
+
+    def rebind(self, buffer: np.ndarray) -> None:
+        """Put it to another buffer."""
+        self._buffer = buffer
+
+    def rebind_pointer(self, address: int, owner: Any) -> None:
+        """Let go of the buffer; a memory of this kind has no address of its own."""
+        del address, owner
+        self._buffer = None
+
+    @property
+    def elements(self) -> np.ndarray:
+        """The buffer as a flat array of elements, padding included."""
+        if self._buffer is None:
+            raise PlanError(f"a memory of {self.desc} is bound to nothing")
+        return _flat(self.desc, self._buffer)
+
+    @property
+    def array(self) -> np.ndarray:
+        """The elements of an unblocked layout in logical order; a view."""
+        return _strided(self.desc, self.elements)
+
+
+class HostExecution:
+    """A function bound to its memories."""
+
+    def __init__(self, function: HostFunction, memories: Mapping[str, HostMemory]) -> None:
+        self.memories = memories
+        self._function = function
+
+    def run(self) -> None:
+        """Run it once."""
+        self._function(self.memories)
+
+
+def host_function(spec: HostSpec, compute: Compute | None) -> HostFunction:
+    """What runs a step.
+
+    Args:
+        spec: The step.
+        compute: Runs a plain step's node.
+
+    Raises:
+        PlanError: A plain step without ``compute``.
+    """
+    if spec.kind == "copy":
+        return _copy
+    if spec.kind == "zero_padding":
+        return _zero_padding
+    if compute is None:
+        raise PlanError(f"the plan has a plain step of {spec.op_type} and nothing to run it")
+    sources = [arg for arg, _ in spec.descs if arg.startswith("src")]
+    results = [arg for arg, _ in spec.descs if arg.startswith("dst")]
+
+    def run(memories: Mapping[str, HostMemory]) -> None:
+        computed = compute([memories[arg].array for arg in sources])
+        for arg, array in zip(results, computed, strict=True):
+            memories[arg].array[...] = array.reshape(memories[arg].desc.dims)
+
+    return run
+
+
+def copy_elements(src: MemoryDesc, source: np.ndarray, dst: MemoryDesc, target: np.ndarray) -> None:
+    """Bring elements from one plain layout to another of the same data type."""
+    _strided(dst, _flat(dst, target))[...] = _strided(src, _flat(src, source))
+
+
+def _copy(memories: Mapping[str, HostMemory]) -> None:
+    memories["dst"].array[...] = memories["src"].array
+
+
+def _zero_padding(memories: Mapping[str, HostMemory]) -> None:
+    memory = memories["dst"]
+    desc, elements = memory.desc, memory.elements
+    if len(desc.inner_idxs) != len(set(desc.inner_idxs)):
+        is_padding = np.ones(elements.shape, bool)
+        is_padding[desc.offsets()] = False
+        elements[is_padding] = 0
+        return
+    view = blocked_view(elements, desc)
+    for axis, (dim, block) in enumerate(zip(desc.inner_idxs, desc.inner_blks, strict=True), start=desc.ndims):
+        if desc.padded_dims[dim] == desc.dims[dim]:
+            continue
+        index: list[int | slice] = [slice(None)] * view.ndim
+        index[dim], index[axis] = -1, slice(desc.dims[dim] % block, None)
+        view[tuple(index)] = 0
+
+
+def _flat(desc: MemoryDesc, buffer: np.ndarray) -> np.ndarray:
+    if buffer.flags.c_contiguous:
+        return as_elements(buffer, desc)
+    # Whoever holds an array with strides of its own has its first element at the lowest address.
+    length = desc.placement.last_address() + 1
+    return as_strided(buffer, (length,), (desc.itemsize,))
+
+
+def _strided(desc: MemoryDesc, elements: np.ndarray) -> np.ndarray:
+    size = elements.dtype.itemsize
+    if not desc.n_elements:
+        return elements[:0].reshape(desc.dims)
+    return as_strided(elements[desc.offset0 :], desc.dims, tuple(stride * size for stride in desc.strides))
