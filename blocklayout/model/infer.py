@@ -28,10 +28,22 @@ if TYPE_CHECKING:
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
-_OF_SHAPES = frozenset(("Shape", "Size"))
+OF_SHAPES = frozenset(("Shape", "Size"))
 _MAX_INFERENCE_ELEMENTS = 512
 """Constants that shapes depend on (pads, axes, scales) are small; weights stay out of protobuf."""
 _MAX_FOLDED_NBYTES = 4 << 30
+
+
+class DependsOnDataError(UnsupportedError):
+    """An extent depends on data that are not known yet.
+
+    Attributes:
+        node: The node whose output it is an extent of.
+    """
+
+    def __init__(self, message: str, node: Node) -> None:
+        super().__init__(message)
+        self.node = node
 
 
 def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:
@@ -142,10 +154,11 @@ def _value(node: Node, name: str, type_: TypeProto | None) -> Value:
             f"node {node.name!r}: {node.op_type}'s output {name!r} is a {kind}; only tensors can be run"
         )
     if type_ is None or not _is_complete(type_):
-        raise UnsupportedError(
+        message = (
             f"node {node.name!r}: the extents of {node.op_type}'s output {name!r} depend on data computed at run time; "
             "every extent must follow from the extents of the inputs"
         )
+        raise DependsOnDataError(message, node)
     shape = tuple(extent.dim_value for extent in type_.tensor_type.shape.dim)
     if any(extent < 0 for extent in shape):
         raise ModelError(f"node {node.name!r}: {node.op_type}'s output {name!r} would have the extents {shape}")
@@ -187,7 +200,7 @@ def _feeds(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray] 
             continue
         if value.data is not None:
             feeds[value.name] = value.data
-        elif node.op_type in _OF_SHAPES:
+        elif node.op_type in OF_SHAPES:
             feeds[value.name] = np.broadcast_to(np.zeros((), np.int8), value.shape)
         else:
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto, NodeProto, ValueInfoProto
 
 OLDEST_OPSET = 7
+_FIRST_IR_WITH_DEFAULTS = 4
+"""Before it every initializer had to be an input as well, which said nothing about who may change it."""
 _OWN_DOMAINS = ("", "ai.onnx")
 _MAX_PROTO_NBYTES = 2**31 - 1
 
@@ -48,6 +50,9 @@ class OnnxModel:
         constants: Initializers and ``Constant`` nodes, by name.
         inputs: What must be fed; an input with an initializer is a constant.
         outputs: Names and declared data types.
+        output_extents: As declared, by output; what nodes compute is what counts.
+        defaults: Initializers that a caller may put others in the place of: those that are inputs as well,
+            from version 4 of the format on.
     """
 
     name: str
@@ -56,6 +61,8 @@ class OnnxModel:
     constants: Mapping[str, np.ndarray]
     inputs: tuple[InputInfo, ...]
     outputs: tuple[tuple[str, str], ...]
+    defaults: tuple[InputInfo, ...] = ()
+    output_extents: Mapping[str, tuple[int | str | None, ...] | None] = field(default_factory=dict)
 
 
 def open_onnx(source: Any) -> OnnxModel:
@@ -125,9 +132,20 @@ def _convert(proto: ModelProto, directory: Path | None, origin: str) -> OnnxMode
     _check_specification(skeleton, origin)
     nodes, written = convert_nodes(skeleton, directory)
     constants |= written
-    inputs = tuple(_input_info(info) for info in proto.graph.input if info.name not in constants)
+    declared = {info.name: _input_info(info) for info in proto.graph.input}
+    inputs = tuple(info for name, info in declared.items() if name not in constants)
+    defaults = tuple(info for name, info in declared.items() if name in constants)
     outputs = tuple((info.name, _dtype_of(info, "output")) for info in proto.graph.output)
-    return OnnxModel(proto.graph.name or "model", opset, nodes, constants, inputs, outputs)
+    return OnnxModel(
+        name=proto.graph.name or "model",
+        opset=opset,
+        nodes=nodes,
+        constants=constants,
+        inputs=inputs,
+        outputs=outputs,
+        defaults=defaults if proto.ir_version >= _FIRST_IR_WITH_DEFAULTS else (),
+        output_extents={info.name: _declared_extents(info) for info in proto.graph.output},
+    )
 
 
 def convert_nodes(model: ModelProto, directory: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:
@@ -156,12 +174,12 @@ def _without_weights(proto: ModelProto, constants: Mapping[str, np.ndarray]) -> 
     from onnx import ModelProto, helper
 
     skeleton = ModelProto()
-    for field, value in proto.ListFields():
-        if field.name != "graph":
-            _copy_field(skeleton, field.name, value)
-    for field, value in proto.graph.ListFields():
-        if field.name != "initializer":
-            _copy_field(skeleton.graph, field.name, value)
+    for each, value in proto.ListFields():
+        if each.name != "graph":
+            _copy_field(skeleton, each.name, value)
+    for each, value in proto.graph.ListFields():
+        if each.name != "initializer":
+            _copy_field(skeleton.graph, each.name, value)
     declared = {info.name for info in proto.graph.input}
     for info in (*skeleton.graph.input, *skeleton.graph.output):
         if info.type.HasField("tensor_type"):
@@ -268,10 +286,11 @@ def _constant_node(node: NodeProto, directory: Path | None) -> tuple[str, np.nda
 
 
 def _input_info(info: ValueInfoProto) -> InputInfo:
-    dtype = _dtype_of(info, "input")
-    if not info.type.tensor_type.HasField("shape"):
-        return InputInfo(info.name, dtype, None)
-    return InputInfo(info.name, dtype, tuple(_extents(info)))
+    return InputInfo(info.name, _dtype_of(info, "input"), _declared_extents(info))
+
+
+def _declared_extents(info: ValueInfoProto) -> tuple[int | str | None, ...] | None:
+    return tuple(_extents(info)) if info.type.tensor_type.HasField("shape") else None
 
 
 def _extents(info: ValueInfoProto) -> Iterator[int | str | None]:

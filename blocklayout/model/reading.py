@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from blocklayout.model.contents import Contents, set_contents
 from blocklayout.model.onnx_read import InputInfo, OnnxModel, open_onnx
 from blocklayout.model.shapes import Shapes, concrete_extents, extents_left_free, set_shapes
 
@@ -47,15 +48,27 @@ def free_extents(source: Any) -> dict[str, tuple[int | None, ...] | None]:
 
 
 def signature(source: Any) -> tuple[tuple[InputInfo, ...], tuple[InputInfo, ...]]:
-    """What a model declares of its inputs and of its outputs; extents of an ONNX file's outputs are not declared.
+    """What a model declares of its inputs and of its outputs.
 
     Args:
         source: Whatever :func:`open_model` takes.
     """
     model = open_model(source)
     if isinstance(model, OnnxModel):
-        return model.inputs, tuple(InputInfo(name, dtype, None) for name, dtype in model.outputs)
+        return model.inputs, tuple(
+            InputInfo(name, dtype, model.output_extents.get(name)) for name, dtype in model.outputs
+        )
     return _infos(model, model.inputs), _infos(model, model.outputs)
+
+
+def defaults(source: Any) -> tuple[InputInfo, ...]:
+    """Initializers that may be fed as well, and then are what is fed.
+
+    Args:
+        source: Whatever :func:`open_model` takes.
+    """
+    model = open_model(source)
+    return model.defaults if isinstance(model, OnnxModel) else ()
 
 
 def input_shapes(source: Any, shapes: Shapes | None = None) -> dict[str, tuple[int, ...]]:
@@ -82,7 +95,8 @@ def read(source: Any, shapes: Shapes | None = None, constants: Mapping[str, np.n
         source: Whatever :func:`open_model` takes.
         shapes: Extents of inputs, by name; needed for those in :func:`free_extents`. A batch of 0 is legal.
         constants: Contents of inputs that are known now, such as the target of a Reshape that the model
-            takes as an input; of a model only. The graph then has no such inputs.
+            takes as an input, or of initializers in :func:`defaults`; of a model only. The graph then has no
+            such inputs.
 
     Raises:
         InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
@@ -94,3 +108,28 @@ def read(source: Any, shapes: Shapes | None = None, constants: Mapping[str, np.n
         return set_shapes(model, shapes, constants)
     concrete_extents(_infos(model, model.inputs), shapes or {})
     return model
+
+
+def read_fed(
+    source: Any, shapes: Shapes, contents: Contents, given: Mapping[str, np.ndarray] | None = None
+) -> tuple[Graph, dict[str, np.ndarray]]:
+    """The graph of a model for what it is fed: for extents, and for contents where other extents follow from those.
+
+    Args:
+        source: Whatever :func:`open_model` takes.
+        shapes: Extents of inputs, by name.
+        contents: Gives what an input is fed; asked for none whose contents decide nothing.
+        given: Contents that are known in any case, as the ``constants`` of :func:`read`.
+
+    Returns:
+        The graph, and the contents it was made for, ``given`` included; those are no inputs of it.
+
+    Raises:
+        InputError: As :func:`read`.
+        ModelError: As :func:`read`, also where contents contradict a node.
+        UnsupportedError: As :func:`read`, also where extents follow from anything but small inputs.
+    """
+    model = open_model(source)
+    if isinstance(model, OnnxModel):
+        return set_contents(model, shapes, contents, given)
+    return read(model, shapes), {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from blocklayout.errors import InputError, ModelError
 from blocklayout.kernels.value import Value
 from blocklayout.model.graph import Graph, Node, fresh_name, live_nodes
-from blocklayout.model.infer import evaluate
+from blocklayout.model.infer import DependsOnDataError, evaluate
 from blocklayout.model.types import from_numpy
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def set_shapes(
     Args:
         model: Its inputs may have free extents.
         shapes: Extents of inputs, by name. An extent whose name the model uses twice follows from either.
-        constants: Contents of inputs that are known now; the graph has no such inputs any more.
+        constants: Contents of inputs that are known now, which the graph then does not have any more, and
+            of initializers that are to be others than the model's.
 
     Raises:
         InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
@@ -51,13 +52,13 @@ def set_shapes(
         UnsupportedError: An extent depends on data computed at run time.
     """
     known = constants or {}
-    extents = concrete_extents(model.inputs, {**(shapes or {}), **{name: array.shape for name, array in known.items()}})
-    values = {
-        info.name: Value(info.name, extents[info.name], info.dtype, _contents(info, known.get(info.name)))
-        for info in model.inputs
-    }
+    fed = (*model.inputs, *(info for info in model.defaults if info.name in known))
+    extents = concrete_extents(fed, {**(shapes or {}), **{name: array.shape for name, array in known.items()}})
+    values = {}
     for name, array in model.constants.items():
         values[name] = Value(name, array.shape, from_numpy(array.dtype, f"the constant {name!r}"), array)
+    for info in fed:
+        values[info.name] = Value(info.name, extents[info.name], info.dtype, _contents(info, known.get(info.name)))
     outputs = tuple(name for name, _ in model.outputs)
     nodes = walk(live_nodes(model.nodes, outputs), values, model.opset)
     for name, dtype in model.outputs:
@@ -82,11 +83,19 @@ def walk(nodes: Iterable[Node], values: dict[str, Value], opset: int) -> tuple[N
     seen: set[str] = set()
     for node in nodes:
         named = _with_name(node, len(kept), taken, seen)
-        outputs = evaluate(named, [values[name] if name else None for name in node.inputs], opset)
+        outputs = _evaluate(named, [values[name] if name else None for name in node.inputs], opset)
         values.update({value.name: value for value in outputs if value is not None})
         if any(value is not None and not value.is_constant for value in outputs):
             kept.append(named)
     return tuple(kept)
+
+
+def _evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:
+    try:
+        return evaluate(node, inputs, opset)
+    except DependsOnDataError as error:
+        error.node = node  # and not one inside of its function body
+        raise
 
 
 def _with_name(node: Node, index: int, taken: set[str], seen: set[str]) -> Node:
