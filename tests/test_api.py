@@ -14,7 +14,7 @@ import blocklayout as bl
 from blocklayout.plan import POLICIES
 from tests import nets
 
-FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
+FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
 
 
 def _model(
@@ -104,11 +104,6 @@ def test_half_precision_is_computed_in_f32_with_a_warning() -> None:
     [output] = session.run(None, feed)
     assert output.dtype == np.float16
     np.testing.assert_allclose(output, expected[0], rtol=2e-3, atol=2e-3)
-
-
-def test_types_that_nothing_computes_are_named() -> None:
-    with pytest.raises(bl.UnsupportedError, match=r"x: no data type 's64'"):
-        bl.load(_model([NODE("Identity", ["x"], ["y"])], {"y": (2, 3)}, dtype=INT64))
 
 
 @pytest.fixture

@@ -24,13 +24,13 @@ class HostSpec:
         kind: ``plain``, a node of the model computed by ``onnx.reference`` on row-major arrays; ``copy``, a
             change of strides in a data type the library lacks; ``zero_padding``, zeros to the padded lanes.
         descs: By argument, as a Spec's; a plain step's are ``src_0`` ... and ``dst``, ``dst_1`` ...
-        op_type: ONNX's name of what a plain step computes.
+        label: ONNX's name of what a plain step computes.
         node: A plain step's node: an ONNX model of one node, serialised and in base64.
     """
 
     kind: HostKind
     descs: tuple[tuple[str, MemoryDesc], ...]
-    op_type: str = ""
+    label: str = ""
     node: str = ""
 
     @property
@@ -70,7 +70,7 @@ class HostSpec:
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values that JSON can hold."""
         descs = {arg: desc.to_dict() for arg, desc in self.descs}
-        return {"host": self.kind, "descs": descs, "op_type": self.op_type, "node": self.node}
+        return {"host": self.kind, "descs": descs, "label": self.label, "node": self.node}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HostSpec:
@@ -79,15 +79,15 @@ class HostSpec:
         Raises:
             InvalidArgumentsError: A field is missing, unknown, or of another type.
         """
-        texts = (data.get("host"), data.get("op_type"), data.get("node"))
+        texts = (data.get("host"), data.get("label"), data.get("node"))
         descs = data.get("descs")
-        is_whole = set(data) == {"host", "descs", "op_type", "node"} and isinstance(descs, Mapping)
+        is_whole = set(data) == {"host", "descs", "label", "node"} and isinstance(descs, Mapping)
         if not is_whole or not all(isinstance(text, str) for text in texts) or texts[0] not in get_args(HostKind):
             raise InvalidArgumentsError(
-                f"a host step has host (one of {', '.join(get_args(HostKind))}), descs, op_type and node, not {data!r}"
+                f"a host step has host (one of {', '.join(get_args(HostKind))}), descs, label and node, not {data!r}"
             )
         found = tuple((str(arg), MemoryDesc.from_dict(desc)) for arg, desc in dict(data["descs"]).items())
-        return cls(data["host"], found, data["op_type"], data["node"])
+        return cls(data["host"], found, data["label"], data["node"])
 
 
 def zero_padding_step(desc: MemoryDesc, operand: str = "dst") -> RecipeStep:

@@ -16,7 +16,7 @@ from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels.value import Value
 from blocklayout.model.function_body import function_body
 from blocklayout.model.reshaping import check_n_elements, target_of_empty
-from blocklayout.model.schemas import find_schema, to_proto
+from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, to_numpy, type_proto
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
         ModelError: The node contradicts the operator's specification.
         UnsupportedError: The extents of an output depend on data, or it is no tensor.
     """
-    proto = to_proto(node)
+    proto = to_proto(with_named_outputs(node))
     schema = find_schema(node, opset)
     _check_types(node, schema, inputs)
     types = _infer_types(node, proto, schema, inputs, opset)

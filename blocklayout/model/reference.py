@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels import HostSpec
 from blocklayout.kernels.value import Value
 from blocklayout.layout import MemoryDesc
-from blocklayout.model.schemas import schema_or_none, to_proto
+from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, to_numpy, type_proto
 
 if TYPE_CHECKING:
@@ -87,17 +86,16 @@ def compute_of(spec: HostSpec) -> Compute:
     Raises:
         ModelError: What the step holds is no model of one node.
     """
-    from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
     try:
         model = ModelProto.FromString(base64.b64decode(spec.node, validate=True))
         evaluator = _evaluator(model)
-    except (binascii.Error, DecodeError, AttributeError, RuntimeError, ValueError) as error:
-        raise ModelError(f"the plain step of {spec.op_type} holds no model of one node: {error}") from error
+    except Exception as error:  # protobuf and the evaluator raise anything
+        raise ModelError(f"the plain step of {spec.label} holds no model of one node: {error}") from error
     inputs = [(info.name, *_shape_and_dtype(info)) for info in model.graph.input]
     outputs = [_shape_and_dtype(info) for info in model.graph.output]
-    where = f"node {model.graph.node[0].name!r}: onnx.reference's {spec.op_type}"
+    where = f"node {model.graph.node[0].name!r}: onnx.reference's {spec.label}"
 
     def compute(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         feed = {name: array.reshape(shape) for (name, shape, _), array in zip(inputs, arrays, strict=True)}
@@ -126,7 +124,7 @@ def _one_node_model(
 
     version = opset if schema_or_none(node.op_type, opset) else defs.onnx_opset_version()
     graph = helper.make_graph(
-        [to_proto(node)],
+        [to_proto(with_named_outputs(node))],
         "plain",
         [_info(value) for value in arguments(inputs).values()],
         [_info(value) for value in outputs if value is not None],

@@ -32,6 +32,11 @@ def to_proto(node: Node) -> NodeProto:
     return proto
 
 
+def with_named_outputs(node: Node) -> Node:
+    """The node with names also for outputs that nobody reads: the checker refuses a first one without."""
+    return node.replace(outputs=tuple(name or f"unread output {index}" for index, name in enumerate(node.outputs)))
+
+
 def find_schema(node: Node, opset: int) -> OpSchema:
     """The operator's specification at ``opset``.
 

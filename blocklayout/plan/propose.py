@@ -67,6 +67,7 @@ class Proposer:
         """The layouts that arrive seen through the view, and those a reader may want seen back through it."""
         operator = group.main.operator
         plain = MemoryDesc(incoming[0].dims, incoming[0].dtype)
+        pairs: list[tuple[MemoryDesc | None, MemoryDesc | None]]
         pairs = [(desc, operator.through(desc)) for desc in dict.fromkeys([*incoming, plain])]
         info = TensorInfo(group.dst.shape or (1,), plain.dtype)
         for name in ("channels_last", *self.costs.machine.block_names):
@@ -129,12 +130,12 @@ class Proposer:
         fused, rest = group.followers[:n_fused], group.followers[n_fused:]
         can_sum = any(f.use.is_sum and f.operand(f.use.operand or "") == in_place for f in fused[:1])
         for alias in (in_place, None) if can_sum else (None,):
-            step = self._main_step(group, wish, main, fused, alias)
-            candidate = step and self._finish(group, wish, step, rest, alias)
+            recipe = self._main_recipe(group, wish, main, fused, alias)
+            candidate = self._finish(group, wish, recipe, rest, alias) if recipe else None
             if candidate is not None:
                 yield candidate
 
-    def _main_step(
+    def _main_recipe(
         self, group: Group, wish: Wish, main: Problem, fused: Sequence[Follower], alias: str | None
     ) -> Recipe | None:
         """The group's primitives, the last with its post-ops, resolved."""

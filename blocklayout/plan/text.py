@@ -89,7 +89,7 @@ def _weights_role(step: Step) -> str:
 
 def _primitive(step: Step) -> str:
     if isinstance(step.spec, HostSpec):
-        return f"plain {step.spec.op_type}" if step.is_plain else step.spec.kind.replace("_", " ")
+        return f"plain {step.spec.label}" if step.is_plain else step.spec.kind.replace("_", " ")
     names = [type(post_op).__name__.lower() for post_op in step.spec.attr.post_ops]
     detailed = [getattr(op, "algorithm", "") or name for op, name in zip(step.spec.attr.post_ops, names, strict=True)]
     return " + ".join([step.spec.kind, *detailed])

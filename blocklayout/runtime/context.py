@@ -17,7 +17,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.host import Compute, HostExecution, HostMemory, copy_elements, host_function
 
 if TYPE_CHECKING:
-    from blocklayout.plan import Entry, Operand, Plan, Result, Step
+    from blocklayout.plan import Entry, Operand, Plan, Step
 
 MAX_ENTRY_REORDERS = 32
 """Layouts of callers' arrays for which a reorder is kept ready."""
@@ -37,7 +37,9 @@ class Context:
     Built once; :meth:`execute` then decides nothing and allocates only what the caller keeps.
     """
 
-    def __init__(self, plan: Plan, packed: Mapping[int, np.ndarray], computes: Mapping[int, Compute]) -> None:
+    def __init__(
+        self, plan: Plan, packed: Mapping[int, np.ndarray], computes: Mapping[int, Compute] | None = None
+    ) -> None:
         """Create the plan's primitives and bind them.
 
         Args:
@@ -51,7 +53,7 @@ class Context:
         self._lock = threading.Lock()
         self._plan = plan
         self._packed = packed
-        self._computes = computes
+        self._computes = computes or {}
         self._arena = dnnl.aligned_empty(plan.arena_nbytes)
         self._scratchpad = dnnl.aligned_empty(plan.scratchpad_nbytes)
         self._memories: dict[tuple[int, MemoryDesc], dnnl.Memory] = {}
@@ -60,7 +62,7 @@ class Context:
         self._executions = [self._bind(number, step) for number, step in enumerate(plan.steps)]
         self._entries = [_BoundEntry(entry, self._on(entry.buffer), self._copy_of(entry)) for entry in plan.entries]
         self._results = [
-            _BoundResult(result, self._on(result.buffer))
+            _BoundResult(result.name, result.desc, result.shape, self._on(result.buffer))
             for result in plan.results
             if result.desc is not None and result.buffer is not None
         ]
@@ -121,8 +123,9 @@ class Context:
         return self._arena[buffer.offset : buffer.offset + operand.desc.nbytes]
 
     def _on(self, buffer: int) -> tuple[dnnl.Memory | HostMemory, ...]:
-        bound = chain(self._memories.items(), self._host_memories.items())
-        return tuple(memory for (place, _), memory in bound if place == buffer)
+        primitives = (memory for (place, _), memory in self._memories.items() if place == buffer)
+        host = (memory for (place, _), memory in self._host_memories.items() if place == buffer)
+        return (*primitives, *host)
 
     def _copy_of(self, entry: Entry) -> np.ndarray:
         offset = self._plan.buffers[entry.buffer].offset
@@ -170,18 +173,14 @@ class _BoundEntry:
 class _BoundResult:
     """An output with the memories that write it."""
 
-    result: Result
+    name: str
+    desc: MemoryDesc
+    shape: tuple[int, ...]
     memories: tuple[dnnl.Memory | HostMemory, ...]
-
-    @property
-    def name(self) -> str:
-        return self.result.name
 
     def fresh(self) -> np.ndarray:
         """A new array for the caller, which the steps will write."""
-        desc = self.result.desc
-        assert desc is not None
-        array = np.empty(self.result.shape, to_numpy(desc.dtype))
+        array = np.empty(self.shape, to_numpy(self.desc.dtype))
         for memory in self.memories:
             memory.rebind(array)
         return array

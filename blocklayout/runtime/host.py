@@ -79,7 +79,7 @@ def host_function(spec: HostSpec, compute: Compute | None) -> HostFunction:
     if spec.kind == "zero_padding":
         return _zero_padding
     if compute is None:
-        raise PlanError(f"the plan has a plain step of {spec.op_type} and nothing to run it")
+        raise PlanError(f"the plan has a plain step of {spec.label} and nothing to run it")
     sources = [arg for arg, _ in spec.descs if arg.startswith("src")]
     results = [arg for arg, _ in spec.descs if arg.startswith("dst")]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from blocklayout.errors import UnsupportedError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Role
 from blocklayout.model import Builder, lower, read, simplify
 
 SEEN: list[NodeInfo] = []
@@ -77,13 +77,15 @@ def test_an_operator_sees_only_outputs_that_are_read() -> None:
     assert [value is not None for value in SEEN[0].outputs] == [True, False]
 
 
-def test_two_read_outputs_are_not_supported() -> None:
+def test_a_node_of_two_results_becomes_a_plain_kernel() -> None:
     b = Builder()
     values, indices = b.op("TopK", b.input("x", (4,)), [2], n_outputs=2, name="top")
     b.output("values", values)
     b.output("indices", indices)
-    with pytest.raises(UnsupportedError, match=r"'top'.*'values', 'indices'"):
-        lower(b.to_graph(), _find)
+    [kernel] = lower(b.to_graph(), _find).kernels
+    assert kernel.operator.role is Role.PLAIN
+    assert [value.name for value in (kernel.dst, *dict(kernel.others).values())] == ["values", "indices"]
+    assert "'values', 'indices'" in kernel.reason
 
 
 def test_an_operator_nobody_has_is_named_with_the_closest() -> None:
