@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
 
 from blocklayout import dnnl, model
 from blocklayout.errors import InputError, PlainKernelWarning
 from blocklayout.kernels import HostSpec
+from blocklayout.model.shapes import concrete_extents
 from blocklayout.plan import Machine, make_plan
 from blocklayout.plan.prepack import PackedWeights
-from blocklayout.runtime import InputInfo, OutputInfo, ReadyPlan, Session
+from blocklayout.runtime import MAX_PLANS, ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session
+from blocklayout.runtime.border import check_names, check_rank, with_layouts
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
     from blocklayout.model import Builder, Graph, OnnxModel
     from blocklayout.plan import Plan
     from blocklayout.runtime.host import Compute
-    from blocklayout.runtime.session import Shapes
+    from blocklayout.runtime.session import Contents, Shapes
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel"
 """What a model can be loaded from; the last two are what :mod:`blocklayout.model` reads."""
@@ -38,6 +43,8 @@ def load(
     layout: str = "auto",
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    io_layout: Mapping[str, str] | None = None,
+    max_plans: int = MAX_PLANS,
     progress: Progress | None = None,
 ) -> Session:
     """Load a model and choose a layout for each of its tensors.
@@ -50,8 +57,14 @@ def load(
             ``blocked``, ``nhwc``, ``plain``, ``per-op`` (reorder around every primitive), or a
             oneDNN tag such as ``nChw8c``.
         threads: Threads a run uses; by default what this process may use.
-        shapes: Extents of the inputs, by name. With them, or where the model fixes all extents, the
-            plan is made now; else at the first run of each set of shapes.
+        shapes: Extents of the inputs, by name, as the caller's arrays have them. With them, or where the
+            model fixes all extents, the plan is made now; else at the first run of each set of shapes. Where
+            extents also follow from what small inputs hold (a Reshape's target), it is made at the first
+            run of each such content.
+        io_layout: Formats of inputs and outputs, by name: in what order, or in what blocks, the caller holds
+            them. With ``{"x": "nhwc"}`` the array fed to ``x`` has the shape (N, H, W, C), and nothing is
+            transposed at the border. Outputs in blocks come as Tensors. Row-major by default.
+        max_plans: Plans that are kept, one per set of input shapes; the one that ran least lately makes room.
         progress: Called with a few words before each stage that may take a while.
 
     Returns:
@@ -60,7 +73,8 @@ def load(
     Raises:
         ModelError: Not an ONNX file, or a graph against its operators' specifications.
         UnsupportedError: An operator, data type or platform that cannot run here.
-        InputError: ``shapes`` or ``threads`` do not fit.
+        InputError: ``shapes``, ``threads`` or ``max_plans`` do not fit, or ``io_layout`` names what is not there.
+        LayoutError: ``io_layout`` gives a format that does not exist, or has another rank.
         PlanError: No such policy or data type.
 
     Example:
@@ -72,23 +86,19 @@ def load(
         >>> load(b)(np.ones((1, 3, 8, 8), np.float32)).shape
         (1, 17, 8, 8)
     """
-    n_threads = _checked_threads(threads)
+    n_threads = _positive("threads", dnnl.default_threads() if threads is None else threads)
     tell = progress if progress is not None else _silent
     tell("reading the model")
     opened = model.open_model(source)
-    maker = _PlanMaker(opened, dtype, layout, Machine(dnnl.isa(), n_threads), tell)
-    inputs, outputs = model.signature(opened)
+    inputs, outputs = _signature(opened, io_layout or {})
+    maker = _PlanMaker(opened, dtype, layout, Machine(dnnl.isa(), n_threads), tell, (*inputs, *outputs))
     if any(info.dtype == "f16" for info in (*inputs, *outputs)):
         message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"
         warnings.warn(message, stacklevel=2)
-    session = Session(
-        [InputInfo(info.name, info.extents, info.dtype) for info in inputs],
-        [OutputInfo(info.name, info.extents, info.dtype) for info in outputs],
-        maker,
-    )
+    defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.defaults(opened)]
+    session = Session(inputs, outputs, maker, defaults=defaults, max_plans=_positive("max_plans", max_plans))
     if shapes is not None or not model.free_extents(opened):
-        session.prepare(model.input_shapes(opened, shapes))
-        dnnl.release_pool()  # whoever runs the session may be another thread
+        _prepare(session, inputs, shapes or {})
     return session
 
 
@@ -101,6 +111,24 @@ def save(source: Builder, path: str | os.PathLike[str]) -> None:
     model.write(source, path)
 
 
+def _signature(opened: OnnxModel | Graph, io_layout: Mapping[str, str]) -> tuple[list[InputInfo], list[OutputInfo]]:
+    """Inputs and outputs as the caller sees them."""
+    declared_inputs, declared_outputs = model.signature(opened)
+    inputs = [InputInfo(info.name, info.extents, info.dtype) for info in declared_inputs]
+    outputs = [OutputInfo(info.name, info.extents, info.dtype) for info in declared_outputs]
+    check_names(io_layout, (*inputs, *outputs))
+    return with_layouts(inputs, io_layout), with_layouts(outputs, io_layout)
+
+
+def _prepare(session: Session, inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[int]]) -> None:
+    """Plan for these extents, unless others follow from contents that only a run brings."""
+    declared = [model.InputInfo(info.name, info.dtype, info.shape) for info in inputs]
+    extents = concrete_extents(declared, shapes)
+    with suppress(ContentsNeededError):
+        session.prepare(extents)
+    dnnl.release_pool()  # whoever runs the session may be another thread
+
+
 @dataclass
 class _PlanMaker:
     """Makes the plan for one set of input shapes; keeps packed weights for the next."""
@@ -110,18 +138,35 @@ class _PlanMaker:
     layout: str
     machine: Machine
     tell: Progress
+    borders: Sequence[InputInfo] = ()
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
 
-    def __call__(self, shapes: Shapes) -> ReadyPlan:
+    def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.tell("simplifying the graph")
-        program = lowered(self.opened, dict(shapes))
+        graph, deciding = self._read(shapes, contents)
+        program = model.lower(model.simplify(graph))
         self.tell("choosing layouts")
-        plan = make_plan(program, policy=self.layout, dtype=self.dtype, machine=self.machine)
+        plan = make_plan(
+            program,
+            policy=self.layout,
+            dtype=self.dtype,
+            machine=self.machine,
+            io_layout={info.name: info.layout.text for info in self.borders if info.layout is not None},
+        )
         self.tell("packing weights")
         packed = self.weights.pack(plan, _constants(program))
         known = {value.name: value.data for value in program.outputs if value.data is not None}
-        return ReadyPlan(plan, packed, known, self._computes(plan))
+        return ReadyPlan(plan, packed, known, self._computes(plan), deciding)
+
+    def _read(self, shapes: Shapes, contents: Contents) -> tuple[Graph, dict[str, np.ndarray]]:
+        overridable = {info.name for info in model.defaults(self.opened)}
+        given = {name: np.array(contents(name)) for name, _ in shapes if name in overridable}
+        extents = {name: shape for name, shape in shapes if name not in given}
+        graph, deciding = model.read_fed(self.opened, extents, contents, given)
+        for info in self.borders:
+            check_rank(info, graph.shape(info.name) if info.name in graph.values else extents[info.name])
+        return graph, deciding
 
     def _computes(self, plan: Plan) -> dict[int, Compute]:
         """What runs the plain steps; the user is told of them once a model."""
@@ -140,7 +185,7 @@ def lowered(opened: OnnxModel | Graph, shapes: Mapping[str, Sequence[int]] | Non
 
 def _plain_warning(plan: Plan) -> str:
     steps = plan.plain_steps
-    named = ", ".join(f"{step.kernel} ({step.spec.op_type})" for step in steps if isinstance(step.spec, HostSpec))
+    named = ", ".join(f"{step.kernel} ({step.spec.label})" for step in steps if isinstance(step.spec, HostSpec))
     share = sum(step.cost_ns for step in steps) / plan.cost_ns if plan.cost_ns else 0.0
     return (
         f"{plan.model}: no primitive computes {named}; onnx.reference does, on plain layout, at about {share:.0%} of "
@@ -152,12 +197,10 @@ def _constants(program: Program) -> dict[str, Any]:
     return {constant.name: constant.array for kernel in program.kernels for _, constant in kernel.constants}
 
 
-def _checked_threads(threads: int | None) -> int:
-    if threads is None:
-        return dnnl.default_threads()
-    if type(threads) is not int or threads < 1:
-        raise InputError(f"threads={threads!r}: give a positive number, or None for all this process may use")
-    return threads
+def _positive(name: str, number: int) -> int:
+    if type(number) is not int or number < 1:
+        raise InputError(f"{name}={number!r}: give a positive number, or nothing for the default")
+    return number
 
 
 def _silent(_: str) -> None:

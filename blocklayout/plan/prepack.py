@@ -1,7 +1,8 @@
-"""Pack constants: each is reordered once, when the plan is made."""
+"""Pack constants: each is reordered once, and held as long as a plan uses it."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -9,31 +10,69 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout.dtypes import from_numpy
-from blocklayout.layout import MemoryDesc
 from blocklayout.tensor import reorder
 
 if TYPE_CHECKING:
+    from blocklayout.layout import MemoryDesc
     from blocklayout.plan.plan import Plan
 
-_Key = tuple[int, tuple[int, ...], tuple[int, ...], MemoryDesc]
+_Key = tuple[str, "MemoryDesc"]
+
+
+@dataclass(frozen=True)
+class _Pack:
+    """A packed constant that some plan may still use; it holds neither its bytes nor what they were made of."""
+
+    source: weakref.ref[np.ndarray]
+    packed: weakref.ref[np.ndarray]
 
 
 @dataclass
 class PackedWeights:
-    """Packed constants by (memory, layout), shared among the plans of one model."""
+    """Packed constants by name and layout, shared among the plans of one model.
 
-    _packed: dict[_Key, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    A plan's constants may be computed for it, as weights are that a normalisation was folded into: the same
+    ones are other arrays in the next plan. So bytes decide: what comes out as it did before is held once.
+    Whoever :meth:`pack` gave them to holds them; they go with the last plan that has them.
+    """
+
+    _packs: dict[_Key, list[_Pack]] = field(default_factory=dict)
 
     def pack(self, plan: Plan, constants: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
-        """Every packed constant of a plan as raw bytes, by buffer; packs those not packed before."""
-        return {item.buffer: self._one(constants[item.constant], item.desc, plan.n_threads) for item in plan.constants}
+        """Every packed constant of a plan as raw bytes, by buffer."""
+        self._forget_the_dead()
+        return {
+            item.buffer: self._one((item.constant, item.desc), constants[item.constant], plan.n_threads)
+            for item in plan.constants
+        }
 
-    def _one(self, array: np.ndarray, desc: MemoryDesc, n_threads: int) -> np.ndarray:
-        key = (array.__array_interface__["data"][0], array.shape, array.strides, desc)
-        if key not in self._packed:
-            given = from_numpy(array.dtype)
-            # The library has no reorder from f64, and f16's needs a CPU that has it.
-            source = array.astype(np.float32) if given in ("f64", "f16") and desc.dtype != given else array
-            # The array is kept so that its address, which is the key, is not given to another.
-            self._packed[key] = (array, reorder(source, desc, threads=n_threads).buffer)
-        return self._packed[key][1]
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all packed constants that are held by anybody."""
+        held = (pack.packed() for packs in self._packs.values() for pack in packs)
+        return sum(array.nbytes for array in held if array is not None)
+
+    def _one(self, key: _Key, source: np.ndarray, n_threads: int) -> np.ndarray:
+        alike = self._packs.setdefault(key, [])
+        for pack in alike:
+            packed = pack.packed()
+            if packed is not None and pack.source() is source:
+                return packed
+        made = _packed(source, key[1], n_threads)
+        for pack in alike:
+            packed = pack.packed()
+            if packed is not None and np.array_equal(packed, made):
+                return packed
+        alike.append(_Pack(weakref.ref(source), weakref.ref(made)))
+        return made
+
+    def _forget_the_dead(self) -> None:
+        living = {key: [pack for pack in packs if pack.packed() is not None] for key, packs in self._packs.items()}
+        self._packs = {key: packs for key, packs in living.items() if packs}
+
+
+def _packed(array: np.ndarray, desc: MemoryDesc, n_threads: int) -> np.ndarray:
+    given = from_numpy(array.dtype)
+    # The library has no reorder from f64, and f16's needs a CPU that has it.
+    source = array.astype(np.float32) if given in ("f64", "f16") and desc.dtype != given else array
+    return reorder(source, desc, threads=n_threads).buffer

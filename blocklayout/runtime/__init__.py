@@ -2,6 +2,16 @@
 
 from blocklayout.runtime.context import Context, Feed
 from blocklayout.runtime.feeding import InputInfo, OutputInfo
-from blocklayout.runtime.session import ReadyPlan, Session
+from blocklayout.runtime.session import MAX_PLANS, ContentsNeededError, MemoryUse, ReadyPlan, Session
 
-__all__ = ["Context", "Feed", "InputInfo", "OutputInfo", "ReadyPlan", "Session"]
+__all__ = [
+    "MAX_PLANS",
+    "ContentsNeededError",
+    "Context",
+    "Feed",
+    "InputInfo",
+    "MemoryUse",
+    "OutputInfo",
+    "ReadyPlan",
+    "Session",
+]

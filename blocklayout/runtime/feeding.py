@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from blocklayout.dtypes import to_numpy
+from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import InputError
+from blocklayout.layout import FormatTag
 from blocklayout.runtime.context import Feed
 from blocklayout.tensor import Tensor, as_array, as_memory
 
@@ -21,13 +22,17 @@ class InputInfo:
 
     Attributes:
         name: Its name.
-        shape: Extents; a name or ``None`` where any is welcome. ``None`` altogether: not declared.
+        shape: Extents of the caller's array; a name or ``None`` where any is welcome. ``None`` altogether:
+            not declared.
         dtype: oneDNN's name of the data type.
+        layout: The format in which it crosses the border; row-major if ``None``. One without blocks is an
+            order of axes: ``shape`` and arrays are in that order. In one with blocks it is a Tensor.
     """
 
     name: str
     shape: tuple[int | str | None, ...] | None
     dtype: str
+    layout: FormatTag | None = None
 
     @cached_property
     def numpy_dtype(self) -> np.dtype:
@@ -41,42 +46,100 @@ class InputInfo:
         numpy_name = self.numpy_dtype.name
         return f"tensor({names.get(numpy_name, numpy_name)})"
 
+    @cached_property
+    def is_blocked(self) -> bool:
+        """Whether it crosses the border as a Tensor in blocks."""
+        return self.layout is not None and bool(self.layout.inner_blks)
+
+    @cached_property
+    def order(self) -> tuple[int, ...] | None:
+        """The logical axis that each axis of the caller's array is; ``None`` where they are the same."""
+        if self.layout is None or self.is_blocked or self.layout.order == tuple(range(self.layout.ndims)):
+            return None
+        return self.layout.order
+
+    @cached_property
+    def inverse_order(self) -> tuple[int, ...] | None:
+        """The axis of the caller's array that each logical axis is."""
+        return None if self.order is None else tuple(self.order.index(axis) for axis in range(len(self.order)))
+
+    def logical(self, shape: Sequence[Any]) -> tuple[Any, ...]:
+        """The caller's extents in the model's order."""
+        if self.inverse_order is None or len(shape) != len(self.inverse_order):
+            return tuple(shape)
+        return tuple(shape[axis] for axis in self.inverse_order)
+
 
 @dataclass(frozen=True)
 class OutputInfo(InputInfo):
     """What the model declares of an output."""
 
 
-def check_feeds(inputs: Sequence[InputInfo], feed: Mapping[str, Any]) -> dict[str, Feed]:
-    """Every input as memory with a descriptor.
+@dataclass(frozen=True)
+class CheckedFeed(Feed):
+    """One input, found to be what the model takes.
+
+    Attributes:
+        shape: Its logical extents; none for a scalar, which is one element of rank 1 to the library.
+    """
+
+    shape: tuple[int, ...]
+
+    def contents(self) -> np.ndarray:
+        """Its elements as an array in logical order; a view where that is what the caller holds."""
+        dtype = to_numpy(self.desc.dtype)
+        if self.buffer.shape == self.desc.dims and self.buffer.dtype == dtype:
+            return self.buffer.reshape(self.shape)
+        return self.desc.unpack(self.buffer.view(dtype)).reshape(self.shape)
+
+
+def check_feeds(
+    inputs: Sequence[InputInfo], feed: Mapping[str, Any], defaults: Sequence[InputInfo] = ()
+) -> dict[str, CheckedFeed]:
+    """Every input as memory with a descriptor, then those of ``defaults`` that are fed.
 
     Raises:
         InputError: A name, type, rank or extent that does not fit; the message says what would.
     """
     names = [info.name for info in inputs]
+    fed = [info for info in defaults if info.name in feed]
     for name in feed:
-        if name not in names:
+        if name not in names and all(name != info.name for info in fed):
             raise InputError(f"the model has no input {name!r}; its inputs are {', '.join(names)}")
     missing = [name for name in names if name not in feed]
     if missing:
         raise InputError(f"missing input {', '.join(missing)}; the model's inputs are {', '.join(names)}")
-    return {info.name: _check(info, feed[info.name]) for info in inputs}
+    return {info.name: check_feed(info, feed[info.name]) for info in (*inputs, *fed)}
 
 
-def _check(info: InputInfo, source: Any) -> Feed:
+def check_feed(info: InputInfo, source: Any) -> CheckedFeed:
+    """One input as memory with a descriptor; the caller's own wherever its strides allow.
+
+    Raises:
+        InputError: A type, rank or extent that does not fit; the message says what would.
+    """
     if isinstance(source, Tensor):
-        if source.dtype != info.dtype:
-            raise _wrong_dtype(info, f"a Tensor of {source.dtype}")
-        _check_shape(info, source.shape)
-        return Feed(*as_memory(source))
+        return _check_tensor(info, source)
     try:
         array = as_array(source)
     except InputError as error:
         raise InputError(f"input {info.name!r}: {error}") from None
     if array.dtype != info.numpy_dtype:
         raise _wrong_dtype(info, array.dtype.name)
-    _check_shape(info, array.shape)
-    return Feed(*as_memory(array))
+    _check_shape(info, info.shape, array.shape)
+    if info.inverse_order is not None:
+        _check_rank(info, array.shape)
+        array = array.transpose(info.inverse_order)
+    return CheckedFeed(*as_memory(array), array.shape)
+
+
+def _check_tensor(info: InputInfo, tensor: Tensor) -> CheckedFeed:
+    if tensor.dtype != info.dtype:
+        raise _wrong_dtype(info, f"a Tensor of {tensor.dtype}")
+    _check_shape(info, None if info.shape is None else info.logical(info.shape), tensor.shape)
+    if tensor.desc.inner_blks and not has_reorder(tensor.dtype):
+        return CheckedFeed(*as_memory(tensor.numpy()), tensor.shape)
+    return CheckedFeed(*as_memory(tensor), tensor.shape)
 
 
 def _wrong_dtype(info: InputInfo, given: str) -> InputError:
@@ -84,13 +147,23 @@ def _wrong_dtype(info: InputInfo, given: str) -> InputError:
     return InputError(f"input {info.name!r} is {wanted}, got {given}: convert it with .astype({wanted!r})")
 
 
-def _check_shape(info: InputInfo, shape: tuple[int, ...]) -> None:
-    if info.shape is None or shape == info.shape:
+def _check_rank(info: InputInfo, shape: tuple[int, ...]) -> None:
+    if info.layout is not None and len(shape) != info.layout.ndims:
+        raise InputError(
+            f"input {info.name!r} is given in {info.layout}, which has rank {info.layout.ndims}; "
+            f"got rank {len(shape)} ({'x'.join(map(str, shape))})"
+        )
+
+
+def _check_shape(info: InputInfo, declared: tuple[int | str | None, ...] | None, shape: tuple[int, ...]) -> None:
+    if declared is None or shape == declared:
         return
-    declared = "x".join("?" if extent is None else str(extent) for extent in info.shape)
+    shown = "x".join("?" if extent is None else str(extent) for extent in declared)
+    if info.order is not None and declared == info.shape:
+        shown += f" in {info.layout}"
     got = "x".join(map(str, shape))
-    if len(shape) != len(info.shape):
-        raise InputError(f"input {info.name!r} has rank {len(info.shape)} ({declared}), got rank {len(shape)} ({got})")
-    for axis, (wanted, extent) in enumerate(zip(info.shape, shape, strict=True)):
+    if len(shape) != len(declared):
+        raise InputError(f"input {info.name!r} has rank {len(declared)} ({shown}), got rank {len(shape)} ({got})")
+    for axis, (wanted, extent) in enumerate(zip(declared, shape, strict=True)):
         if isinstance(wanted, int) and wanted != extent:
-            raise InputError(f"input {info.name!r} is {declared}, got {got}: axis {axis} must be {wanted}")
+            raise InputError(f"input {info.name!r} is {shown}, got {got}: axis {axis} must be {wanted}")

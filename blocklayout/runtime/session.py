@@ -8,21 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from blocklayout import dnnl
 from blocklayout.errors import InputError, PlanError
+from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.context import Context
-from blocklayout.runtime.feeding import InputInfo, OutputInfo, check_feeds
+from blocklayout.runtime.feeding import InputInfo, OutputInfo, check_feed, check_feeds
+from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from blocklayout.plan import Plan
     from blocklayout.runtime.host import Compute
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-"""Extents of every input, in the model's order."""
+"""Logical extents of every input, in the model's order; those of defaults follow where they are fed."""
+
+Contents = Callable[[str], np.ndarray]
+"""Gives what an input is fed, in logical order."""
 
 MAX_PLANS = 8
+
+
+class ContentsNeededError(InputError):
+    """A plan cannot be made from extents alone: others follow from what an input holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +43,47 @@ class ReadyPlan:
         packed: Bytes of its packed constants, by buffer.
         constants: Outputs that are known without running, by name.
         computes: What runs the plan's plain steps, by their number.
+        contents: The inputs it was made for together with what they hold, by name; nothing enters by them.
     """
 
     plan: Plan
     packed: Mapping[int, np.ndarray]
     constants: Mapping[str, np.ndarray]
     computes: Mapping[int, Compute] = field(default_factory=dict)
+    contents: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """What a session holds beside the model: bounded by the number of its plans.
+
+    Attributes:
+        n_plans: Plans it has.
+        packed_nbytes: Bytes of packed weights; those that plans share are counted once.
+        arena_nbytes: Bytes of the arenas, one a plan.
+        scratchpad_nbytes: Bytes of the scratchpads, one a plan.
+    """
+
+    n_plans: int
+    packed_nbytes: int
+    arena_nbytes: int
+    scratchpad_nbytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """All of it."""
+        return self.packed_nbytes + self.arena_nbytes + self.scratchpad_nbytes
+
+
+@dataclass(frozen=True, eq=False)
+class _MadeFor:
+    """The extents and contents that a plan is right for; contents compare by their bits, so it is found by looking."""
+
+    shapes: Shapes
+    contents: Mapping[str, np.ndarray]
+
+    def fits(self, shapes: Shapes, contents: Contents) -> bool:
+        return self.shapes == shapes and all(_same_bits(contents(name), known) for name, known in self.contents.items())
 
 
 class Session:
@@ -52,20 +96,27 @@ class Session:
         self,
         inputs: Sequence[InputInfo],
         outputs: Sequence[OutputInfo],
-        make_plan: Callable[[Shapes], ReadyPlan],
+        make_plan: Callable[[Shapes, Contents], ReadyPlan],
+        *,
+        defaults: Sequence[InputInfo] = (),
+        max_plans: int = MAX_PLANS,
     ) -> None:
         """Bind a model's signature to a maker of plans.
 
         Args:
             inputs: The model's inputs; extents unknown until fed are ``None`` or names.
             outputs: The model's outputs.
-            make_plan: Plans for one set of input shapes.
+            make_plan: Plans for one set of input shapes; asks for the contents of inputs that decide others.
+            defaults: Initializers that are used where nothing is fed in their place.
+            max_plans: Plans that are kept; the one that ran least lately makes room.
         """
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
+        self._defaults = tuple(defaults)
         self._make_plan = make_plan
+        self._max_plans = max_plans
         self._lock = threading.Lock()
-        self._plans: OrderedDict[Shapes, tuple[ReadyPlan, Context]] = OrderedDict()
+        self._plans: OrderedDict[_MadeFor, tuple[ReadyPlan, Context]] = OrderedDict()
 
     def get_inputs(self) -> list[InputInfo]:
         """Name, declared shape and type of every input."""
@@ -75,7 +126,11 @@ class Session:
         """Name, declared shape and type of every output."""
         return list(self._outputs)
 
-    def run(self, output_names: Sequence[str] | None, feed: Mapping[str, Any]) -> list[np.ndarray]:
+    def get_overridable_initializers(self) -> list[InputInfo]:
+        """What may be fed as well: initializers that the model lists among its inputs."""
+        return list(self._defaults)
+
+    def run(self, output_names: Sequence[str] | None, feed: Mapping[str, Any]) -> list[Any]:
         """Run the model once.
 
         Args:
@@ -83,19 +138,19 @@ class Session:
             feed: Arrays, torch tensors or Tensors by input name, any strides. They are only read.
 
         Returns:
-            Fresh row-major arrays in the model's declared types.
+            Fresh row-major arrays in the model's declared types; a Tensor where ``io_layout`` asks for blocks.
 
         Raises:
             InputError: A name, type, rank or extent that does not fit; the message says what would.
         """
         wanted = self._wanted(output_names)
-        feeds = check_feeds(self._inputs, feed)
-        shapes = tuple((info.name, feeds[info.name].desc.dims) for info in self._inputs)
-        ready, context = self._ready(shapes)
+        feeds = check_feeds(self._inputs, feed, self._defaults)
+        shapes = tuple((name, fed.shape) for name, fed in feeds.items())
+        ready, context = self._ready(shapes, lambda name: feeds[name].contents())
         computed = dnnl.run_parallel(lambda: context.execute(feeds), ready.plan.n_threads)
-        return [computed[name] if name in computed else ready.constants[name].copy() for name in wanted]
+        return [computed[info.name] if info.name in computed else _constant(info, ready) for info in wanted]
 
-    def __call__(self, *arrays: Any) -> np.ndarray | list[np.ndarray]:
+    def __call__(self, *arrays: Any) -> Any:
         """Run on positional inputs; a single output comes without its list.
 
         Raises:
@@ -108,9 +163,20 @@ class Session:
         outputs = self.run(None, feed)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def prepare(self, shapes: Mapping[str, Sequence[int]]) -> Plan:
-        """Make the plan for these input shapes now, rather than at the first run."""
-        return self._ready(self._key(shapes))[0].plan
+    def prepare(self, shapes: Mapping[str, Sequence[int]], contents: Mapping[str, Any] | None = None) -> Plan:
+        """Make the plan for these input shapes now, rather than at the first run.
+
+        Args:
+            shapes: The extents of each input, as the caller's arrays have them.
+            contents: Arrays by input; those whose contents decide extents are looked at, such as the target
+                of a Reshape.
+
+        Raises:
+            InputError: Names or extents do not fit, or (``ContentsNeededError``) ``contents`` lacks an input
+                that decides extents.
+        """
+        given = dict(contents or {})
+        return self._ready(self._key(shapes), lambda name: self._given(name, given))[0].plan
 
     @property
     def plan(self) -> Plan:
@@ -127,41 +193,83 @@ class Session:
         return plans[0]
 
     def plan_for(self, shapes: Mapping[str, Sequence[int]]) -> Plan:
-        """The plan for these input shapes.
+        """The plan for these input shapes; where contents decide as well, the one that ran last.
 
         Raises:
             PlanError: None was made for them.
         """
         key = self._key(shapes)
-        if key not in self._plans:
-            known = "; ".join(str(dict(shapes)) for shapes in self._plans) or "none"
-            raise PlanError(f"no plan for {dict(shapes)}; the session has plans for {known}")
-        return self._plans[key][0].plan
+        for made_for in reversed(self._plans):
+            if made_for.shapes[: len(key)] == key:
+                return self._plans[made_for][0].plan
+        known = "; ".join(str(dict(made_for.shapes)) for made_for in self._plans) or "none"
+        raise PlanError(f"no plan for {dict(shapes)}; the session has plans for {known}")
+
+    def memory_use(self) -> MemoryUse:
+        """The bytes that its plans hold."""
+        with self._lock:
+            ready = [each for each, _ in self._plans.values()]
+        packed = {id(array): array.nbytes for each in ready for array in each.packed.values()}
+        return MemoryUse(
+            n_plans=len(ready),
+            packed_nbytes=sum(packed.values()),
+            arena_nbytes=sum(each.plan.arena_nbytes for each in ready),
+            scratchpad_nbytes=sum(each.plan.scratchpad_nbytes for each in ready),
+        )
 
     def _key(self, shapes: Mapping[str, Sequence[int]]) -> Shapes:
         names = {info.name for info in self._inputs}
         if set(shapes) != names:
             raise InputError(f"shapes are wanted for {', '.join(sorted(names))}, got {', '.join(sorted(shapes))}")
-        return tuple((info.name, tuple(shapes[info.name])) for info in self._inputs)
+        return tuple((info.name, info.logical(shapes[info.name])) for info in self._inputs)
 
-    def _ready(self, shapes: Shapes) -> tuple[ReadyPlan, Context]:
+    def _given(self, name: str, contents: Mapping[str, Any]) -> np.ndarray:
+        if name not in contents:
+            raise ContentsNeededError(
+                f"extents follow from what the input {name!r} holds: run once, or prepare(shapes, contents={{...}})"
+            )
+        info = next(info for info in self._inputs if info.name == name)
+        return check_feed(info, contents[name]).contents()
+
+    def _ready(self, shapes: Shapes, contents: Contents) -> tuple[ReadyPlan, Context]:
         with self._lock:
-            if shapes not in self._plans:
-                ready = self._make_plan(shapes)
-                context = dnnl.run_parallel(
-                    lambda: Context(ready.plan, ready.packed, ready.computes), ready.plan.n_threads
-                )
-                self._plans[shapes] = ready, context
-                if len(self._plans) > MAX_PLANS:
-                    self._plans.popitem(last=False)
-            self._plans.move_to_end(shapes)
-            return self._plans[shapes]
+            made_for = next((each for each in reversed(self._plans) if each.fits(shapes, contents)), None)
+            if made_for is None:
+                return self._add_plan(shapes, contents)
+            self._plans.move_to_end(made_for)
+            return self._plans[made_for]
 
-    def _wanted(self, output_names: Sequence[str] | None) -> list[str]:
-        names = [info.name for info in self._outputs]
+    def _add_plan(self, shapes: Shapes, contents: Contents) -> tuple[ReadyPlan, Context]:
+        ready = self._make_plan(shapes, contents)
+        while len(self._plans) >= self._max_plans:  # only now: what an old plan has packed may serve the new one
+            self._plans.popitem(last=False)
+        context = dnnl.run_parallel(lambda: Context(ready.plan, ready.packed, ready.computes), ready.plan.n_threads)
+        self._plans[_MadeFor(shapes, ready.contents)] = ready, context
+        return ready, context
+
+    def _wanted(self, output_names: Sequence[str] | None) -> Sequence[OutputInfo]:
         if output_names is None:
-            return names
+            return self._outputs
+        by_name = {info.name: info for info in self._outputs}
         for name in output_names:
-            if name not in names:
-                raise InputError(f"the model has no output {name!r}; it has {', '.join(names)}")
-        return list(output_names)
+            if name not in by_name:
+                raise InputError(f"the model has no output {name!r}; it has {', '.join(by_name)}")
+        return [by_name[name] for name in output_names]
+
+
+def _constant(info: OutputInfo, ready: ReadyPlan) -> np.ndarray | Tensor:
+    """An output that no step computes, as fresh as the others."""
+    array = ready.constants[info.name]
+    if info.layout is not None and info.is_blocked:
+        desc = MemoryDesc(array.shape, info.dtype, info.layout)
+        return reorder(array, desc, threads=ready.plan.n_threads)
+    return np.array(array if info.order is None else array.transpose(info.order), order="C")
+
+
+def _same_bits(array: np.ndarray, known: np.ndarray) -> bool:
+    """Whether two arrays of one type and shape hold the same bits, NaN or not."""
+    return array is known or np.array_equal(_bits(array), _bits(known))
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
