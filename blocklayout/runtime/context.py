@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.host import Compute, HostExecution, HostMemory, copy_elements, host_function
+from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
     from blocklayout.plan import Entry, Operand, Plan, Step
@@ -69,19 +71,19 @@ class Context:
         bound = [*(entry.memories for entry in self._entries), *(result.memories for result in self._results)]
         self._borrowers = tuple(chain.from_iterable(bound))
 
-    def execute(self, feeds: Mapping[str, Feed]) -> dict[str, np.ndarray]:
+    def execute(self, feeds: Mapping[str, Feed]) -> dict[str, np.ndarray | Tensor]:
         """Run every step once.
 
         Args:
             feeds: One for each entry's input, of the extents and data type the plan was made for.
 
         Returns:
-            Fresh arrays, by output; outputs that no step computes are left out.
+            Fresh arrays or Tensors, by output; outputs that no step computes are left out.
         """
         with self._lock:
             return self._execute(feeds)
 
-    def _execute(self, feeds: Mapping[str, Feed]) -> dict[str, np.ndarray]:
+    def _execute(self, feeds: Mapping[str, Feed]) -> dict[str, np.ndarray | Tensor]:
         try:
             for bound in self._entries:
                 self._enter(bound, feeds[bound.entry.input])
@@ -178,12 +180,28 @@ class _BoundResult:
     shape: tuple[int, ...]
     memories: tuple[dnnl.Memory | HostMemory, ...]
 
-    def fresh(self) -> np.ndarray:
-        """A new array for the caller, which the steps will write."""
-        array = np.empty(self.shape, to_numpy(self.desc.dtype))
-        for memory in self.memories:
-            memory.rebind(array)
+    def fresh(self) -> np.ndarray | Tensor:
+        """What the caller gets, which the steps will write: an array in physical order, or a Tensor of blocks."""
+        if self.desc.inner_blks:
+            tensor = Tensor(self.desc, dnnl.aligned_empty(self.desc.nbytes))
+            self._rebind(tensor.buffer)
+            return tensor
+        array = np.empty(self._physical_shape, self._dtype)
+        self._rebind(array)
         return array
+
+    def _rebind(self, buffer: np.ndarray) -> None:
+        for memory in self.memories:
+            memory.rebind(buffer)
+
+    @cached_property
+    def _physical_shape(self) -> tuple[int, ...]:
+        """Extents from the outermost to the innermost; none for a scalar, which the library sees as rank 1."""
+        return tuple(self.shape[dim] for dim in self.desc.dim_order) if self.shape else ()
+
+    @cached_property
+    def _dtype(self) -> np.dtype:
+        return to_numpy(self.desc.dtype)
 
 
 def _let_go(memories: Iterable[dnnl.Memory | HostMemory]) -> None:
