@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from argparse import SUPPRESS, Action
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         args = make_parser().parse_args(argv)
-        args.run(args)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            args.run(args)
         sys.stdout.flush()
     except BlockLayoutError as error:
         return _refuse(str(error))
@@ -74,6 +77,14 @@ def version_text() -> str:
     except BlockLayoutError as error:
         library = f"no oneDNN: {error}"
     return f"blocklayout {blocklayout.__version__}, {library}"
+
+
+def _warn(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
+) -> None:
+    """A warning as a line, without the place in the source that nobody asked for."""
+    del category, filename, lineno
+    sys.stderr.write(f"blocklayout: {message}\n")
 
 
 def _refuse(message: str) -> int:

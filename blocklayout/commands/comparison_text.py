@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from blocklayout.commands.comparing import Measurement
 
-HEADER = ("layout", "ms", "ratio", "least-most", "est. ms", "reorders", "KiB moved", "ref")
+HEADER = ("layout", "ms", "ratio", "least-most", "est. ms", "reorders", "KiB moved", "ref", "plain")
 
 
 def say_comparison(measurements: Sequence[Measurement]) -> None:
@@ -21,7 +21,7 @@ def say_comparison(measurements: Sequence[Measurement]) -> None:
     first = measurements[0].facts
     say(
         f"\nratio: time over that of {first.policy} in the same round, median; moved: by reorders\n"
-        "est.: what the plan expects; ref: steps that run a reference implementation"
+        "est.: what the plan expects; ref: steps that run a reference implementation; plain: by onnx.reference"
     )
     say_agreement(measurements)
     say_layouts(measurements)
@@ -29,6 +29,8 @@ def say_comparison(measurements: Sequence[Measurement]) -> None:
         facts = measurement.facts
         for kernel, impl, reason in facts.references:
             say(f"{facts.policy}: {kernel} runs {impl}: {reason}")
+        for kernel, what, reason in facts.plain:
+            say(f"{facts.policy}: {kernel} runs as {what}: {reason}")
         for kernel, reason in facts.exceptions:
             say(f"{facts.policy}: {kernel}: {reason}")
 
@@ -60,4 +62,5 @@ def _row(measurement: Measurement) -> tuple[str, ...]:
         str(facts.n_reorders),
         kib(facts.reorder_nbytes),
         str(len(facts.references)),
+        str(len(facts.plain)),
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.plan.text import reference_reason
+from blocklayout.plan.text import primitive_name, reference_reason
 
 if TYPE_CHECKING:
     from blocklayout.plan import Plan
@@ -25,6 +25,7 @@ class PlanFacts:
         padding_multiply_adds: Multiply-adds spent on padding, beside ``multiply_adds``.
         layouts: How many values are in each layout, most frequent first.
         references: Kernels that run a reference implementation: kernel, implementation, reason.
+        plain: Kernels that ``onnx.reference`` computes: kernel, operator, reason.
         exceptions: Kernels that could not have the policy's layout: kernel, reason.
     """
 
@@ -41,6 +42,7 @@ class PlanFacts:
     padding_multiply_adds: int
     layouts: tuple[tuple[str, int], ...]
     references: tuple[tuple[str, str, str], ...]
+    plain: tuple[tuple[str, str, str], ...]
     exceptions: tuple[tuple[str, str], ...]
 
     @classmethod
@@ -61,6 +63,7 @@ class PlanFacts:
             padding_multiply_adds=plan.padding_multiply_adds,
             layouts=tuple(counted.most_common()),
             references=tuple((step.kernel, step.spec.impl, reference_reason(step)) for step in plan.reference_steps),
+            plain=tuple((step.kernel, primitive_name(step), step.reason) for step in plan.plain_steps),
             exceptions=plan.exceptions,
         )
 

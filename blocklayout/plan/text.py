@@ -28,7 +28,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, ...]]:
         layouts = f"{_short(entry.source)} -> {_short(entry.desc)}"
         rows.append(("in", entry.input, kind, "", layouts, _us(entry.cost_ns), entry.reason))
     for number, step in enumerate(plan.steps):
-        what = (step.kernel, _primitive(step), step.spec.impl, step_layouts(step), _us(step.cost_ns), step.reason)
+        what = (step.kernel, primitive_name(step), step.spec.impl, step_layouts(step), _us(step.cost_ns), step.reason)
         rows.append((str(number), *what))
     return rows
 
@@ -87,7 +87,8 @@ def _weights_role(step: Step) -> str:
     return "grouped_weights" if grouped else "weights"
 
 
-def _primitive(step: Step) -> str:
+def primitive_name(step: Step) -> str:
+    """What a step runs: the primitive with its post-ops, or what stands in its place."""
     if isinstance(step.spec, HostSpec):
         return f"plain {step.spec.label}" if step.is_plain else step.spec.kind.replace("_", " ")
     names = [type(post_op).__name__.lower() for post_op in step.spec.attr.post_ops]
