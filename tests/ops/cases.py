@@ -158,11 +158,11 @@ def bind(node: NodeInfo) -> Lowered:
 def problem_of(lowered: Lowered, dst_shape: tuple[int, ...], dtype: str = "f32") -> Problem:
     """The arguments of a lowered node, computed in ``dtype`` by one thread."""
     return Problem(
-        sources={arg: TensorInfo(value.shape, dtype) for arg, value in lowered.sources.items()},
+        sources={arg: TensorInfo(value.shape or (1,), dtype) for arg, value in lowered.sources.items()},
         constants={
-            arg: TensorInfo(array.shape, "f32" if arg in _ALWAYS_F32 else dtype)
+            arg: TensorInfo(array.shape or (1,), "f32" if arg in _ALWAYS_F32 else dtype)
             for arg, array in lowered.constants.items()
         },
-        dst=TensorInfo(dst_shape, dtype),
+        dst=TensorInfo(dst_shape or (1,), dtype),
         n_threads=1,
     )

@@ -6,8 +6,9 @@ import numpy as np
 
 from blocklayout import dnnl, dtypes
 from blocklayout.errors import UnimplementedError
-from blocklayout.kernels import LAYOUT_NAMES, Lowered, Recipe, RecipeStep, Role, Wish
+from blocklayout.kernels import LAYOUT_NAMES, HostSpec, Lowered, Recipe, RecipeStep, Role, Wish
 from blocklayout.layout import MemoryDesc
+from blocklayout.runtime.host import HostExecution, HostMemory, host_function
 from tests.ops.cases import OpCase, problem_of
 
 TOLERANCES = {"f32": 1e-5, "bf16": 2e-2}
@@ -43,46 +44,66 @@ def check_case(case: OpCase, dtype: str = "f32", layouts: tuple[str, ...] = LAYO
 
 def resolved(step: RecipeStep) -> RecipeStep:
     """The step with the layouts and the implementation that the library chose."""
+    if isinstance(step.spec, HostSpec):
+        return step
     return RecipeStep(dnnl.resolve(step.spec).spec, step.operands)
 
 
 def run_recipe(case: OpCase, lowered: Lowered, steps: list[RecipeStep], recipe: Recipe) -> np.ndarray:
     """The result of a resolved recipe, computed into buffers full of NaN."""
-    buffers: dict[str, tuple[MemoryDesc, np.ndarray]] = {}
-    for name, desc in recipe.temporaries:
-        buffers[name] = desc, poisoned(desc)
     arrays = {arg: case.feeds[value.name] for arg, value in lowered.sources.items()} | dict(lowered.constants)
+    buffers: dict[str, tuple[MemoryDesc, np.ndarray]] = {}
+    for name, desc in (*recipe.temporaries, *recipe.whole):
+        buffers[name] = desc, packed(desc, arrays.pop(name)) if name in arrays else poisoned(desc)
+    seen_otherwise = frozenset(buffers)
     for step in steps:
-        run_step(step, arrays, buffers)
+        run_step(step, arrays, buffers, seen_otherwise)
     desc, buffer = buffers["dst"]
     assert_padding_is_zero(desc, buffer)
-    return desc.unpack(buffer).astype(np.float32)
+    return desc.unpack(buffer).astype(np.float32).reshape(case.expected.shape)
 
 
 def run_step(
-    step: RecipeStep, arrays: dict[str, np.ndarray], buffers: dict[str, tuple[MemoryDesc, np.ndarray]]
+    step: RecipeStep,
+    arrays: dict[str, np.ndarray],
+    buffers: dict[str, tuple[MemoryDesc, np.ndarray]],
+    seen_otherwise: frozenset[str] = frozenset(),
 ) -> None:
-    """One primitive: reads what is packed or was computed before, and leaves its result in ``buffers``."""
-    operands = dict(step.operands)
-    memories = {}
-    for arg, _ in step.spec.descs:
+    """One step: reads what is packed or was computed before, and leaves its result in ``buffers``.
+
+    ``seen_otherwise`` names the operands that a step may see under another descriptor than their own.
+    """
+    bound = {}
+    for arg, operand in _bindings(step):
         desc = step.spec.memory_desc(arg)
-        operand = operands.get(arg, arg)
         if operand in arrays:
-            packed = desc.pack(np.asarray(arrays[operand]).astype(dtypes.to_numpy(desc.dtype)))
-            memories[arg] = dnnl.Memory(desc, packed)
+            bound[arg] = desc, packed(desc, arrays[operand])
             continue
-        if operand not in buffers:
-            buffers[operand] = desc, poisoned(desc)
-        made, buffer = buffers[operand]
-        assert made.physically_equal(desc), f"{operand} is {made}, and {arg} reads {desc}"
-        memories[arg] = dnnl.Memory(desc, buffer)
+        made, buffer = buffers.setdefault(operand, (desc, poisoned(desc)))
+        agrees = operand in seen_otherwise or made.physically_equal(desc)
+        assert agrees, f"{operand} is {made}, and {arg} reads {desc}"
+        bound[arg] = desc, buffer
+    if isinstance(step.spec, HostSpec):
+        HostExecution(host_function(step.spec, None), {arg: HostMemory(*pair) for arg, pair in bound.items()}).run()
+        return
+    memories = {arg: dnnl.Memory(*pair) for arg, pair in bound.items()}
     primitive = dnnl.Primitive(step.spec)
     if primitive.scratchpad_nbytes:
         scratchpad = MemoryDesc((primitive.scratchpad_nbytes,), "u8")
         memories["scratchpad"] = dnnl.Memory(scratchpad, dnnl.aligned_empty(scratchpad.nbytes))
     execution = primitive.bind(memories)
     dnnl.run_parallel(execution.run, step.spec.n_threads)
+
+
+def _bindings(step: RecipeStep) -> list[tuple[str, str]]:
+    """Operands by argument; an argument that is bound to none is its own."""
+    operands = dict(step.operands)
+    return [(arg, operands.get(arg, arg)) for arg, _ in step.spec.descs]
+
+
+def packed(desc: MemoryDesc, array: np.ndarray) -> np.ndarray:
+    """An array's bytes in a layout."""
+    return desc.pack(np.asarray(array).astype(dtypes.to_numpy(desc.dtype)).reshape(desc.dims))
 
 
 def poisoned(desc: MemoryDesc) -> np.ndarray:
