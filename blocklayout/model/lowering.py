@@ -11,12 +11,7 @@ from blocklayout.errors import UnsupportedError
 from blocklayout.kernels import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Plain, Program, Value
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.passes import Pass
-from blocklayout.model.passes.align_ranks import AlignRanks
-from blocklayout.model.passes.drop_no_ops import DropNoOps
-from blocklayout.model.passes.expand_functions import ExpandFunctions
-from blocklayout.model.passes.merge_swish import MergeSwish
-from blocklayout.model.passes.remove_dead import RemoveDead
-from blocklayout.model.passes.split_to_slices import SplitToSlices
+from blocklayout.model.preparing import preparations
 from blocklayout.model.reference import arguments, plain_spec, result_name
 
 FindOperator = Callable[[str], type[BaseOperator] | None]
@@ -51,11 +46,14 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
 
 
 def _preparations(find: FindOperator) -> tuple[Pass, ...]:
-    def is_supported(op_type: str) -> bool:
-        return op_type == "Split" or find(op_type) is not None
+    def is_native(graph: Graph, node: Node) -> bool:
+        try:
+            _native(node, _node_info(graph, node), find, _Constants())
+        except UnsupportedError:
+            return False
+        return True
 
-    expand = ExpandFunctions(is_supported)
-    return RemoveDead(), MergeSwish(), expand, DropNoOps(), SplitToSlices(), AlignRanks()
+    return preparations(is_native)
 
 
 def _find_operator(op_type: str) -> type[BaseOperator] | None:

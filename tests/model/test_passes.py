@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blocklayout.model import Builder, Graph, simplify
+from blocklayout.model import Builder, Graph, Node, simplify
 from blocklayout.model.passes import (
     DEFAULT,
     CancelTransposes,
@@ -267,8 +267,8 @@ def test_a_split_becomes_slices(
     assert_same(graph, after)
 
 
-def _supports(*op_types: str) -> Callable[[str], bool]:
-    return lambda op_type: op_type in op_types
+def _supports(*op_types: str) -> Callable[[Graph, Node], bool]:
+    return lambda _graph, node: node.op_type in op_types
 
 
 def test_a_function_body_replaces_what_nothing_computes(assert_same: Same, op_types: OpTypes) -> None:

@@ -10,18 +10,24 @@ from typing import Protocol
 
 from blocklayout.model.graph import Graph
 from blocklayout.model.passes.cancel_transposes import CancelTransposes
+from blocklayout.model.passes.drop_expands import DropExpands
 from blocklayout.model.passes.drop_no_ops import DropNoOps
 from blocklayout.model.passes.fold_affine import FoldAffine
 from blocklayout.model.passes.fold_constants import FoldConstants
+from blocklayout.model.passes.fold_pads import FoldPads
+from blocklayout.model.passes.fold_where import FoldWhere
 from blocklayout.model.passes.merge_clips import MergeClips
 from blocklayout.model.passes.remove_dead import RemoveDead
 
 __all__ = [
     "DEFAULT",
     "CancelTransposes",
+    "DropExpands",
     "DropNoOps",
     "FoldAffine",
     "FoldConstants",
+    "FoldPads",
+    "FoldWhere",
     "MergeClips",
     "Pass",
     "RemoveDead",
@@ -39,9 +45,12 @@ class Pass(Protocol):
 
 DEFAULT: tuple[Pass, ...] = (
     FoldConstants(),
+    FoldWhere(),
     RemoveDead(),
+    DropExpands(),
     DropNoOps(),
     MergeClips(),
+    FoldPads(),
     CancelTransposes(),
     FoldAffine(),
 )

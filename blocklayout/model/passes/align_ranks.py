@@ -10,7 +10,7 @@ from blocklayout.kernels.value import Value
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.passes.rewrite import Draft
 
-_BROADCASTING = frozenset(
+BROADCASTING = frozenset(
     (
         "Add",
         "And",
@@ -49,7 +49,7 @@ class AlignRanks:
         op_types: Operators that broadcast their operands against each other.
     """
 
-    op_types: frozenset[str] = _BROADCASTING
+    op_types: frozenset[str] = BROADCASTING
 
     def __call__(self, graph: Graph) -> Graph:
         draft = Draft(graph)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from blocklayout.errors import BlockLayoutError
 from blocklayout.kernels.value import Value
@@ -15,41 +16,69 @@ from blocklayout.model.shapes import walk
 
 @dataclass(frozen=True)
 class ExpandFunctions:
-    """Replaces nodes that nothing here computes by their function bodies, where ONNX gives one.
+    """Replaces nodes that no primitive computes by their function bodies, where ONNX gives one.
 
-    Celu becomes Elu between two scalings. A body is taken only if everything in it can be computed.
+    Celu becomes Elu between two scalings. A body is taken only if primitives compute everything in it:
+    the reference computes a node better as a whole than half of its body.
 
     Attributes:
-        is_supported: Whether there is an operator for an op type.
+        is_native: Whether a primitive, or a view, computes a node of a graph.
+        prepare: Passes that will follow; they may make a node native that is not yet.
     """
 
-    is_supported: Callable[[str], bool]
+    is_native: Callable[[Graph, Node], bool]
+    prepare: tuple[Callable[[Graph], Graph], ...] = ()
 
     def __call__(self, graph: Graph) -> Graph:
-        if all(self.is_supported(node.op_type) for node in graph.nodes):
-            return graph
         values = dict(graph.values)
-        nodes: list[Node] = []
-        for node in graph.nodes:
-            body = () if self.is_supported(node.op_type) else self._body(graph, node, values)
-            nodes += body or (node,)
-        return graph.replace(nodes=tuple(nodes), values=values)
+        bodies = {node.name: self._body(graph, node, values) for node in graph.nodes}
+        if not any(bodies.values()):
+            return graph
+        nodes = tuple(each for node in graph.nodes for each in bodies[node.name] or (node,))
+        return graph.replace(nodes=nodes, values=values)
 
     def _body(self, graph: Graph, node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
-        """The nodes that do the same, their values added to ``values``; none if there is no such body."""
-        if schema_or_none(node.op_type, graph.opset) is None:
+        """The nodes that do the same, their values added to ``values``; none where the node had better stay."""
+        if self.is_native(graph, node) or not _has_body(graph, node):
             return ()
-        body = function_body(node, [values[name] if name else None for name in node.inputs], graph.opset)
-        if body is None:
+        if self._all_are_native(_alone(graph, node, (node,), values)):
             return ()
-        nodes, constants = body
-        found = {name: values[name] for name in node.inputs if name} | {value.name: value for value in constants}
-        try:
-            nodes = walk(live_nodes(nodes, node.outputs), found, graph.opset)
-        except BlockLayoutError:
+        written = _written(graph, node, values)
+        body = None if written is None else self(written)
+        if body is None or not self._all_are_native(body):
             return ()
-        if not all(self.is_supported(each.op_type) for each in nodes):
-            return ()
-        values.update({name: value for name, value in found.items() if name not in values})
+        values.update({name: value for name, value in body.values.items() if name not in values})
         absorbed = (node.name, *node.absorbed)
-        return tuple(each.replace(name=f"{node.name}.{each.name}", absorbed=absorbed) for each in nodes)
+        return tuple(each.replace(name=f"{node.name}.{each.name}", absorbed=absorbed) for each in body.nodes)
+
+    def _all_are_native(self, graph: Graph) -> bool:
+        for prepare in self.prepare:
+            graph = prepare(graph)
+        return all(self.is_native(graph, node) for node in graph.nodes)
+
+
+def _has_body(graph: Graph, node: Node) -> bool:
+    schema: Any = None if node.domain else schema_or_none(node.op_type, graph.opset)
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def _alone(graph: Graph, node: Node, nodes: tuple[Node, ...], values: dict[str, Value]) -> Graph:
+    """A graph that computes only what ``node`` does."""
+    inputs = tuple(dict.fromkeys(name for name in node.inputs if name and values[name].data is None))
+    outputs = tuple(name for name in node.outputs if name)
+    return Graph(node.name, graph.opset, nodes, values, inputs, outputs).replace()
+
+
+def _written(graph: Graph, node: Node, values: dict[str, Value]) -> Graph | None:
+    """The body of a node, with the extents of everything in it."""
+    body = function_body(node, [values[name] if name else None for name in node.inputs], graph.opset)
+    if body is None:
+        return None
+    nodes, constants = body
+    found = {name: values[name] for name in node.inputs if name} | {value.name: value for value in constants}
+    try:
+        nodes = walk(live_nodes(nodes, node.outputs), found, graph.opset)
+    except BlockLayoutError:
+        return None
+    found |= {name: values[name] for name in node.outputs if name}
+    return _alone(graph, node, nodes, found)

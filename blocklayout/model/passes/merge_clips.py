@@ -54,7 +54,7 @@ def _bounds(graph: Graph, node: Node) -> _Bounds | None:
     if node.op_type == "Relu":
         return 0.0, math.inf
     if node.op_type == "Clip":
-        return _clip_bounds(graph, node)
+        return clip_bounds(graph, node)
     if len(node.inputs) != 2:
         return None
     limits = [graph.constant(name) for name in node.inputs]
@@ -66,7 +66,8 @@ def _bounds(graph: Graph, node: Node) -> _Bounds | None:
     return (float(limit.item()), math.inf) if node.op_type == "Max" else (-math.inf, float(limit.item()))
 
 
-def _clip_bounds(graph: Graph, node: Node) -> _Bounds | None:
+def clip_bounds(graph: Graph, node: Node) -> tuple[float, float] | None:
+    """A Clip's lower and upper limit; ``None`` if they are computed at run time."""
     if graph.opset < 11:
         return float(node.attr("min", -math.inf)), float(node.attr("max", math.inf))
     bounds: list[float] = []
@@ -93,7 +94,7 @@ def _composed(first: _Bounds, then: _Bounds) -> _Bounds:
 def _spelled(graph: Graph, draft: Draft, node: Node, source: str, bounds: _Bounds) -> Node:
     if bounds == (0.0, math.inf):
         return node.replace(op_type="Relu", inputs=(source,), attrs={})
-    if node.op_type == "Clip" and node.inputs[0] == source and _clip_bounds(graph, node) == bounds:
+    if node.op_type == "Clip" and node.inputs[0] == source and clip_bounds(graph, node) == bounds:
         return node
     if graph.opset < 11:
         limits = {name: value for name, value in zip(("min", "max"), bounds, strict=True) if math.isfinite(value)}

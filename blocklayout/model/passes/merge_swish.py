@@ -2,51 +2,53 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from typing import Any
 
-from blocklayout.model.graph import Graph, Node
+from blocklayout.model.graph import Graph
+from blocklayout.model.passes.expressions import is_close
+from blocklayout.model.passes.gates import Gated, gated
+from blocklayout.model.passes.merge_hard_sigmoid import line_in_unit
+from blocklayout.model.passes.merging import Merging
 
-_GATES = {"Sigmoid": "Swish", "HardSigmoid": "HardSwish"}
+_HARD_SWISH = {"": 0.5, "x": 1 / 6}
 
 
 @dataclass(frozen=True)
 class MergeSwish:
-    """Makes one Swish of ``x * Sigmoid(x)``, and one HardSwish of ``x * HardSigmoid(x)``.
+    """Makes one Swish of ``x * Sigmoid(alpha * x)``, and one HardSwish of ``x * clip(x + 3, 0, 6) / 6``.
 
-    Exporters spell both that way. ONNX has Swish from operator set 24 and HardSwish from 14, so this is
-    for kernels, whatever the operator set; it is no part of what is written to files.
+    Exporters spell both that way, or write HardSigmoid. ONNX has Swish from operator set 24 and HardSwish
+    from 14, so this is for kernels, whatever the operator set; it is no part of what is written to files.
     """
 
     def __call__(self, graph: Graph) -> Graph:
-        producers = graph.producers()
-        readers = graph.readers()
-        gone: set[str] = set()
-        nodes: list[Node] = []
-        for node in graph.nodes:
-            gate = _gate(node, producers)
-            if gate is None or len(readers[gate.outputs[0]]) != 1 or gate.outputs[0] in graph.outputs:
-                nodes.append(node)
-                continue
-            gone.add(gate.name)
-            absorbed = (*node.absorbed, gate.name, *gate.absorbed)
-            nodes.append(node.replace(op_type=_GATES[gate.op_type], inputs=gate.inputs, attrs={}, absorbed=absorbed))
-        return graph.replace(nodes=tuple(node for node in nodes if node.name not in gone))
+        merging = Merging(graph)
+        for each in gated(merging, "Clip", "HardSigmoid", "Sigmoid"):
+            if each.outer.keys() == {"gx"}:
+                found = _swish(each) if each.gate.op_type == "Sigmoid" else _hard_swish(graph, each)
+                if found is not None:
+                    merging.merge(each.root, each.nodes, found[0], (each.x,), found[1])
+        return merging.result()
 
 
-def _gate(node: Node, producers: dict[str, Node]) -> Node | None:
-    """The sigmoid of a product's other factor, if it is one."""
-    if node.op_type != "Mul":
+def _swish(each: Gated) -> tuple[str, dict[str, Any]] | None:
+    if each.inner.keys() != {"x"} or not is_close(each.outer, {"gx": 1.0}, each.dtype):
         return None
-    for factor, other in (node.inputs, node.inputs[::-1]):
-        gate = producers.get(factor)
-        if gate is not None and gate.op_type in _GATES and gate.inputs == (other,) and _is_standard(gate):
-            return gate
-    return None
+    alpha = each.inner["x"]
+    return "Swish", {} if alpha == 1 else {"alpha": alpha}
 
 
-def _is_standard(gate: Node) -> bool:
-    """HardSwish is specified with a slope of 1/6; HardSigmoid's own default is 0.2."""
-    if gate.op_type == "Sigmoid":
-        return True
-    return math.isclose(gate.attr("alpha", 0.2), 1 / 6, rel_tol=1e-6) and bool(gate.attr("beta", 0.5) == 0.5)
+def _hard_swish(graph: Graph, each: Gated) -> tuple[str, dict[str, Any]] | None:
+    line = _line(graph, each)
+    return ("HardSwish", {}) if line is not None and is_close(line, _HARD_SWISH, each.dtype) else None
+
+
+def _line(graph: Graph, each: Gated) -> dict[str, float] | None:
+    """The line that the gate limits to 0 and 1; HardSigmoid's own default has a slope of 0.2."""
+    if each.gate.op_type == "Clip":
+        line = line_in_unit(graph, each, each.outer["gx"])
+        return line and {"x": line[0], "": line[1]}
+    if each.inner != {"x": 1.0} or not is_close(each.outer, {"gx": 1.0}, each.dtype):
+        return None
+    return {"x": each.gate.attr("alpha", 0.2), "": each.gate.attr("beta", 0.5)}

@@ -1,0 +1,40 @@
+"""Expansion in front of what broadcasts by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes.align_ranks import BROADCASTING
+from blocklayout.model.passes.rewrite import bypass
+
+
+@dataclass(frozen=True)
+class DropExpands:
+    """Takes out an Expand whose readers all broadcast, to the same extents without it."""
+
+    def __call__(self, graph: Graph) -> Graph:
+        readers = graph.readers()
+        dropped: dict[str, str] = {}
+        for node in graph.nodes:
+            if node.op_type != "Expand" or node.outputs[0] in graph.outputs:
+                continue
+            tried = dropped | {node.outputs[0]: node.inputs[0]}
+            if all(_broadcasts(graph, reader, tried) for reader in readers[node.outputs[0]]):
+                dropped = tried
+        return bypass(graph, dropped) if dropped else graph
+
+
+def _broadcasts(graph: Graph, node: Node, dropped: dict[str, str]) -> bool:
+    if node.op_type not in BROADCASTING or (node.op_type == "PRelu" and node.inputs[0] in dropped):
+        return False
+    shapes = [graph.shape(_resolve(name, dropped)) for name in node.inputs]
+    return np.broadcast_shapes(*shapes) == graph.shape(node.outputs[0])
+
+
+def _resolve(name: str, dropped: dict[str, str]) -> str:
+    while name in dropped:
+        name = dropped[name]
+    return name

@@ -1,0 +1,184 @@
+"""What nodes compute, as polynomials: the same sum of products however it was written down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from blocklayout.model.graph import Graph, Node
+
+Monomial = tuple[str, ...]
+"""Names of the values that are multiplied, sorted; ``1/s`` stands for the reciprocal of ``s``."""
+
+_ARITHMETIC = frozenset(("Add", "Div", "Mul", "Neg", "Pow", "Reciprocal", "Sub", "Sum"))
+_MAX_TERMS = 12
+_MAX_DEPTH = 10
+_MAX_VALUES = 16
+_TOLERANCES = {"f16": 2e-3, "bf16": 1e-2}
+"""Constants of an exported model are rounded to its data type."""
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A polynomial in values of a graph.
+
+    Attributes:
+        terms: The factor of each product.
+        nodes: Names of the nodes that compute it from the values in it.
+    """
+
+    terms: Mapping[Monomial, float]
+    nodes: frozenset[str] = frozenset()
+
+    def in_letters(self, letters: Mapping[str, str]) -> dict[str, float]:
+        """The terms with a letter for each value; empty if there are other values in it.
+
+        Example:
+            >>> Expression({("a",): 0.5, ("a", "b"): 0.25}).in_letters({"a": "x", "b": "g"})
+            {'x': 0.5, 'gx': 0.25}
+        """
+        if any(atom not in letters for monomial in self.terms for atom in monomial):
+            return {}
+        return {"".join(sorted(letters[atom] for atom in monomial)): factor for monomial, factor in self.terms.items()}
+
+
+class Expressions:
+    """Reads a graph's arithmetic.
+
+    Attributes:
+        producers: The node that writes each value.
+        readers: The nodes that read each value.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.producers = graph.producers()
+        self.readers = graph.readers()
+
+    def of(self, name: str, atoms: Collection[str]) -> Expression:
+        """A value as a polynomial; what would grow too long stays as it is.
+
+        Args:
+            name: The value.
+            atoms: Values that stay as they are, whoever computes them.
+        """
+        return self._of(name, atoms, _MAX_DEPTH)
+
+    def before(self, name: str) -> list[str]:
+        """A value, and those it is computed from by arithmetic alone, the nearest first."""
+        return _walk(name, self._operands)
+
+    def after(self, name: str) -> list[str]:
+        """What is computed from a value by arithmetic, the farthest first; the value itself is the last."""
+        return _walk(name, self._results)[::-1]
+
+    def number(self, name: str) -> float | None:
+        """The one number that a constant is full of."""
+        array = self.graph.constant(name)
+        if array is None or array.size == 0 or array.dtype == bool:
+            return None
+        first = array.reshape(-1)[0]
+        return float(first) if array.size == 1 or bool((array == first).all()) else None
+
+    def _operands(self, name: str) -> Iterator[str]:
+        node = self.producers.get(name)
+        if node is not None and node.op_type in _ARITHMETIC:
+            yield from (each for each in node.inputs if self.graph.constant(each) is None)
+
+    def _results(self, name: str) -> Iterator[str]:
+        yield from (node.outputs[0] for node in self.readers[name] if node.op_type in _ARITHMETIC)
+
+    def _of(self, name: str, atoms: Collection[str], depth: int) -> Expression:
+        number = self.number(name)
+        if number is not None:
+            return Expression({(): number})
+        node = self.producers.get(name)
+        if node is None or name in atoms or depth == 0 or node.op_type not in _ARITHMETIC:
+            return Expression({(name,): 1.0})
+        operands = [self._of(each, atoms, depth - 1) for each in node.inputs]
+        terms = _combined(node, [operand.terms for operand in operands])
+        if terms is None or len(terms) > _MAX_TERMS:
+            return Expression({(name,): 1.0})
+        return Expression(terms, frozenset((node.name,)).union(*(operand.nodes for operand in operands)))
+
+
+def is_close(found: Mapping[str, float], wanted: Mapping[str, float], dtype: str) -> bool:
+    """Whether two polynomials have the same terms, up to the rounding of constants in ``dtype``.
+
+    Example:
+        >>> is_close({"x": 0.5000001}, {"x": 0.5}, "f32"), is_close({"x": 0.5, "": 1.0}, {"x": 0.5}, "f32")
+        (True, False)
+    """
+    tolerance = _TOLERANCES.get(dtype, 1e-5)
+    return found.keys() == wanted.keys() and all(
+        math.isclose(factor, wanted[term], rel_tol=tolerance) for term, factor in found.items()
+    )
+
+
+_Terms = Mapping[Monomial, float]
+
+
+def _walk(name: str, neighbours: Callable[[str], Iterable[str]]) -> list[str]:
+    """Breadth first, up to a bound."""
+    found = [name]
+    for each in found:
+        found += [other for other in dict.fromkeys(neighbours(each)) if other not in found]
+        if len(found) >= _MAX_VALUES:
+            break
+    return found
+
+
+def _combined(node: Node, operands: list[_Terms]) -> _Terms | None:
+    if node.op_type in ("Add", "Sum"):
+        return _sum(operands)
+    if node.op_type == "Sub":
+        return _sum([operands[0], _scaled(operands[1], -1.0)])
+    if node.op_type == "Neg":
+        return _scaled(operands[0], -1.0)
+    if node.op_type == "Mul":
+        return _product(operands)
+    if node.op_type == "Pow":
+        return _power(*operands)
+    inverse = _inverse(operands[-1])
+    return inverse and _product([*operands[:-1], inverse])
+
+
+def _sum(operands: list[_Terms]) -> _Terms:
+    total: dict[Monomial, float] = {}
+    for terms in operands:
+        for monomial, factor in terms.items():
+            total[monomial] = total.get(monomial, 0.0) + factor
+    return {monomial: factor for monomial, factor in total.items() if factor}
+
+
+def _scaled(terms: _Terms, scale: float) -> _Terms:
+    return {monomial: factor * scale for monomial, factor in terms.items()}
+
+
+def _product(operands: list[_Terms]) -> _Terms:
+    """One term for each choice of one term of every operand; those of the same values are added."""
+    return _sum(
+        [
+            {tuple(sorted(sum((monomial for monomial, _ in chosen), ()))): math.prod(factor for _, factor in chosen)}
+            for chosen in product(*(terms.items() for terms in operands))
+        ]
+    )
+
+
+def _power(base: _Terms, exponent: _Terms) -> _Terms | None:
+    number = exponent.get((), 0.0) if exponent.keys() == {()} else 0.0
+    if number in (1.0, 2.0, 3.0) and len(base) <= 3:
+        return _product([base] * int(number))
+    return _inverse(base) if number == -1 else None
+
+
+def _inverse(terms: _Terms) -> _Terms | None:
+    """One divided by a number or by one value."""
+    if len(terms) != 1:
+        return None
+    ((monomial, factor),) = terms.items()
+    if not factor or len(monomial) > 1 or any(atom.startswith("1/") for atom in monomial):
+        return None
+    return {tuple(f"1/{atom}" for atom in monomial): 1 / factor}

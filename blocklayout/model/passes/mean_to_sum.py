@@ -1,0 +1,25 @@
+"""The mean of several tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blocklayout.model.graph import Graph
+from blocklayout.model.passes.merging import Merging
+from blocklayout.model.passes.steps import Steps
+from blocklayout.model.types import FLOATS
+
+
+@dataclass(frozen=True)
+class MeanToSum:
+    """Makes a Sum, and a Mul by one over their number, of a Mean of two and more."""
+
+    def __call__(self, graph: Graph) -> Graph:
+        merging = Merging(graph)
+        for node in graph.nodes:
+            if node.op_type == "Mean" and len(node.inputs) > 1 and graph.values[node.outputs[0]].dtype in FLOATS:
+                steps, shape = Steps(merging, node), graph.shape(node.outputs[0])
+                total = steps.add("Sum", node.inputs, shape)
+                steps.add("Mul", (total, steps.number(1 / len(node.inputs), "share")), shape)
+                steps.finish()
+        return merging.result()
