@@ -19,7 +19,7 @@ def check_case(case: OpCase, dtype: str = "f32", layouts: tuple[str, ...] = LAYO
     """Compute a case in each layout that has an implementation, and check values and padding.
 
     Returns:
-        The last implementation's name, by layout.
+        The names of its implementations in a row, joined by ``+``, by layout.
     """
     lowered = case.lowered()
     if lowered.operator.role is Role.VIEW:
@@ -37,7 +37,7 @@ def check_case(case: OpCase, dtype: str = "f32", layouts: tuple[str, ...] = LAYO
             continue
         actual = run_recipe(case, lowered, steps, recipe)
         assert_close(actual, case.expected, TOLERANCES[dtype], f"{case} as {layout}")
-        ran[layout] = steps[-1].spec.impl
+        ran[layout] = "+".join(step.spec.impl for step in steps)
     assert ran, f"{case}: no layout has an implementation"
     return ran
 
