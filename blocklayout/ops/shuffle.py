@@ -1,0 +1,61 @@
+"""Channel shuffle: the channels of groups, interleaved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from blocklayout import dnnl
+from blocklayout.errors import LayoutError
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._reading import bound, int_attr, require_float, require_ndims, required, wrong
+
+
+@dataclass(frozen=True)
+class ChannelShuffle(BaseOperator):
+    """Takes the channels as rows, one for each group, and writes them column by column.
+
+    No ONNX operator: what ShuffleNet writes as Reshape, Transpose and Reshape.
+
+    Attributes:
+        groups: Number of groups.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("ChannelShuffle",)
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    groups: int
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "X")), 2, 12)
+        groups = int_attr(node, "groups", 1)
+        if groups < 1 or src.shape[1] % groups:
+            rule = f"it must divide the {src.shape[1]} channels of {src.name}"
+            raise wrong(node, f"attribute groups is {groups}", rule)
+        return bound(cls(groups), {"src": src})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None or attr.post_ops:
+            return None
+        try:
+            return self._as_reorder(*descs, problem.n_threads)
+        except LayoutError:  # channels in blocks, which is where the primitive is no reference kernel
+            group_size = descs[0].dims[1] // self.groups
+            return Recipe.single(dnnl.shuffle(*descs, axis=1, group_size=group_size, n_threads=problem.n_threads))
+
+    def _as_reorder(self, src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Recipe:
+        """Rows and columns of channels as dimensions of their own, which change places.
+
+        Raises:
+            LayoutError: They cannot be seen apart.
+        """
+        n, channels, *spatial = src.dims
+        columns = channels // self.groups
+        perm = (0, 2, 1, *range(3, len(src.dims) + 1))
+        rows = src.reshaped((n, self.groups, columns, *spatial)).permuted(perm)
+        spec = dnnl.reorder(rows, dst.reshaped((n, columns, self.groups, *spatial)), n_threads=n_threads)
+        return Recipe((RecipeStep(spec, (("dst", "dst"), ("src", "src"))),), whole=(("dst", dst), ("src", src)))
