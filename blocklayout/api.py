@@ -65,6 +65,8 @@ def load(
             them. With ``{"x": "nhwc"}`` the array fed to ``x`` has the shape (N, H, W, C), and nothing is
             transposed at the border. Outputs in blocks come as Tensors. Row-major by default.
         max_plans: Plans that are kept, one per set of input shapes; the one that ran least lately makes room.
+            From one more on, plans do without primitives that the library never wholly frees, unless all
+            others are twice as slow: then memory stays flat however many shapes come.
         progress: Called with a few words before each stage that may take a while.
 
     Returns:
@@ -91,12 +93,13 @@ def load(
     tell("reading the model")
     opened = model.open_model(source)
     inputs, outputs = _signature(opened, io_layout or {})
-    maker = _PlanMaker(opened, dtype, layout, Machine(dnnl.isa(), n_threads), tell, (*inputs, *outputs))
+    max_plans = _positive("max_plans", max_plans)
+    maker = _PlanMaker(opened, dtype, layout, Machine(dnnl.isa(), n_threads), tell, (*inputs, *outputs), max_plans)
     if any(info.dtype == "f16" for info in (*inputs, *outputs)):
         message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"
         warnings.warn(message, stacklevel=2)
     defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.defaults(opened)]
-    session = Session(inputs, outputs, maker, defaults=defaults, max_plans=_positive("max_plans", max_plans))
+    session = Session(inputs, outputs, maker, defaults=defaults, max_plans=max_plans)
     if shapes is not None or not model.free_extents(opened):
         _prepare(session, inputs, shapes or {})
     return session
@@ -138,7 +141,9 @@ class _PlanMaker:
     layout: str
     machine: Machine
     tell: Progress
-    borders: Sequence[InputInfo] = ()
+    borders: Sequence[InputInfo]
+    max_plans: int
+    n_made: int = 0
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
 
@@ -153,7 +158,9 @@ class _PlanMaker:
             dtype=self.dtype,
             machine=self.machine,
             io_layout={info.name: info.layout.text for info in self.borders if info.layout is not None},
+            is_frugal=self.n_made >= self.max_plans,
         )
+        self.n_made += 1
         self.tell("packing weights")
         packed = self.weights.pack(plan, _constants(program))
         known = {value.name: value.data for value in program.outputs if value.data is not None}

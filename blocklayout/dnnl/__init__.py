@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.c_desc import is_expressible as is_expressible
     from blocklayout.dnnl.execution import Execution as Execution
     from blocklayout.dnnl.handles import live_handles as live_handles
+    from blocklayout.dnnl.lasting_code import leaves_code_behind as leaves_code_behind
     from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names
     from blocklayout.dnnl.library import has_bf16 as has_bf16
     from blocklayout.dnnl.library import isa as isa
@@ -64,6 +65,7 @@ _NAMES_BY_HOME = {
     "attr": ("Attr", "Binary", "DepthwiseConv", "Eltwise", "PostOp", "Prelu", "Sum"),
     "execution": ("Execution",),
     "handles": ("live_handles",),
+    "lasting_code": ("leaves_code_behind",),
     "library": ("fmt_tag_names", "has_bf16", "isa", "version"),
     "memory": ("Memory", "aligned_empty"),
     "primitive": ("Primitive",),

@@ -18,7 +18,7 @@ from blocklayout.dnnl.tag_search import find_corner
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import Layout, MemoryDesc
 
-_MAX_CACHED = 4096
+_MAX_CACHED = 2048
 _TAG_ANY = 1
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.spec import Spec
 
-_MAX_CACHED = 8192
+_MAX_CACHED = 2048
 _UNIMPLEMENTED = 3
 
 

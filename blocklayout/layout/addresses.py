@@ -21,7 +21,7 @@ Digits = tuple[tuple[int, int], ...]
 """An index of one dimension in mixed radix, innermost first: (how many steps, elements per step)."""
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def digits(layout: Layout, dim: int) -> Digits:
     """The steps that dimension ``dim`` takes; the last pair is the outermost, unbounded (0) one.
 
@@ -108,7 +108,7 @@ def _along(layout: Layout, dim: int, extent: int) -> NDArray[np.int64]:
     return total + rest * layout.strides[dim]
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def addressing(layout: Layout, extents: tuple[int, ...]) -> tuple[Digits, ...]:
     """A normal form: equal for two layouts exactly if they give every index the same offset.
 

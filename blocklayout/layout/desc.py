@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_MAX_CACHED = 8192
+_MAX_CACHED = 2048
 
 
 @final

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from blocklayout.layout.geometry import Placement
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def dim_order(placement: Placement) -> tuple[int, ...]:
     """Dimensions from the outermost to the innermost.
 
@@ -26,7 +26,7 @@ def dim_order(placement: Placement) -> tuple[int, ...]:
     return tuple(sorted(range(len(strides)), key=lambda dim: (-strides[dim], outer[dim] == 1, dim)))
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def dense_tag(placement: Placement) -> FormatTag | None:
     """The tag under which these extents get the same addresses and size; ``None`` if there is none."""
     layout = placement.layout

@@ -84,7 +84,7 @@ def to_numpy(dtype: str) -> np.dtype:
     return dtypes.to_numpy(dtype)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def type_proto(dtype: str, shape: tuple[int, ...]) -> TypeProto:
     """A tensor type as protobuf; shared, so never write to it."""
     from onnx import helper

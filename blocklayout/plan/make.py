@@ -37,7 +37,13 @@ class _Contender:
 
 
 def make_plan(
-    program: Program, *, policy: str, dtype: str, machine: Machine, io_layout: Mapping[str, str] | None = None
+    program: Program,
+    *,
+    policy: str,
+    dtype: str,
+    machine: Machine,
+    io_layout: Mapping[str, str] | None = None,
+    is_frugal: bool = False,
 ) -> Plan:
     """Choose a layout for every value of a program and lay out the steps that compute it.
 
@@ -47,6 +53,7 @@ def make_plan(
         dtype: Data type of activations inside: ``f32`` or ``bf16``.
         machine: What it will run on.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
+        is_frugal: Whether it is one plan of many, and should do without primitives that take memory for good.
 
     Raises:
         PlanError: No such policy or data type.
@@ -55,7 +62,7 @@ def make_plan(
     _check_dtype(dtype)
     wanted = None if policy == "auto" else Policy.parse(policy, machine)
     costs = CostModel(machine)
-    proposer = Proposer(costs, dtype, wanted.tags if wanted else ())
+    proposer = Proposer(costs, dtype, wanted.tags if wanted else (), is_frugal)
     network = propose_all(program, fuse(program, dtype, machine.n_threads), proposer, io_layout)
     contenders = [_contend(Policy.parse(name, machine), network) for name in SIMPLE_POLICIES]
     contenders.append(_solved(network, contenders))

@@ -20,6 +20,10 @@ NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
 """What asking for something that does not exist raises."""
 
 
+MAX_FRUGAL_RATIO = 2.0
+"""How much slower than the best a group may become for the sake of memory."""
+
+
 @dataclass(frozen=True)
 class Proposer:
     """Proposes candidates for groups on one machine.
@@ -28,11 +32,14 @@ class Proposer:
         costs: Prices the candidates; also knows the machine.
         dtype: Data type of activations.
         tags: Layouts to try beyond the usual ones, as oneDNN tags.
+        is_frugal: Whether to leave out what takes memory for good each time it is made, unless all else costs
+            more than ``MAX_FRUGAL_RATIO`` times as much.
     """
 
     costs: CostModel
     dtype: str
     tags: tuple[str, ...] = ()
+    is_frugal: bool = False
 
     def propose(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
@@ -61,7 +68,8 @@ class Proposer:
         optimised = tuple(c for c in found.values() if not c.is_reference)
         if not found:
             raise UnsupportedError(_nothing_offered(group, self.dtype))
-        return optimised or tuple(found.values())
+        offered = optimised or tuple(found.values())
+        return _frugal(offered) if self.is_frugal else offered
 
     def _views(self, group: Group, incoming: Sequence[MemoryDesc]) -> tuple[Candidate, ...]:
         """The layouts that arrive seen through the view, and those a reader may want seen back through it."""
@@ -310,3 +318,14 @@ def _nothing_offered(group: Group, dtype: str) -> str:
         f"{group.name}: oneDNN {'.'.join(map(str, dnnl.version()))} has no {dtype} primitive for it on this CPU "
         f"({dnnl.isa()}), sources {shapes}"
     )
+
+
+def _frugal(offered: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """The candidates whose primitives give all their memory back, where those are not much slower."""
+    frugal = tuple(candidate for candidate in offered if not any(_lasts(step) for step in candidate.steps))
+    limit = MAX_FRUGAL_RATIO * min(candidate.cost_ns for candidate in offered)
+    return frugal if any(candidate.cost_ns <= limit for candidate in frugal) else offered
+
+
+def _lasts(step: RecipeStep) -> bool:
+    return isinstance(step.spec, dnnl.Spec) and dnnl.leaves_code_behind(step.spec)
