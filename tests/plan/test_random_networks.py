@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
@@ -76,6 +77,66 @@ def _concat(sketch: Sketch) -> BuildValue:
     return sketch.builder.concat([x, sketch.data.draw(st.sampled_from(same), "other")], axis=1)
 
 
+def _squeeze_and_excite(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    weights = nets.he(sketch.rng, x.shape[1], x.shape[1], 1, 1)
+    return x * x.global_average_pool().conv(weights).sigmoid()
+
+
+def _prelu(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    return sketch.builder.op("PRelu", x, sketch.vector(x.shape[1]).reshape(-1, 1, 1))
+
+
+def _pad(sketch: Sketch) -> BuildValue:
+    mode = sketch.data.draw(st.sampled_from(("constant", "edge", "reflect")), "mode")
+    return sketch.builder.op("Pad", sketch.pick(), [0, 0, 1, 0, 0, 0, 1, 1], mode=mode)
+
+
+def _resize(sketch: Sketch) -> BuildValue:
+    mode = sketch.data.draw(st.sampled_from(("nearest", "linear")), "mode")
+    roi, scales = np.empty(0, np.float32), np.array([1, 1, 2, 2], np.float32)
+    attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"} if mode == "nearest" else {}
+    return sketch.builder.op("Resize", sketch.pick(), roi, scales, mode=mode, **attrs)
+
+
+def _instance_norm(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    return sketch.builder.op("InstanceNormalization", x, sketch.vector(x.shape[1]), sketch.vector(x.shape[1]))
+
+
+def _layer_norm_over_channels(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    scale, bias = sketch.vector(x.shape[1]), sketch.vector(x.shape[1])
+    normed = sketch.builder.op("LayerNormalization", x.transpose((0, 2, 3, 1)), scale, bias, axis=-1)
+    return normed.transpose((0, 3, 1, 2))
+
+
+def _centre(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    axes = sketch.data.draw(st.sampled_from(([1], [2, 3], [1, 2, 3], [3])), "axes")
+    return x - sketch.builder.op("ReduceMean", x, axes, keepdims=1)
+
+
+def _shuffle(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    n, c, h, w = x.shape
+    groups = next(size for size in (3, 2, 1) if c % size == 0)
+    return x.reshape((n, groups, c // groups, h, w)).transpose((0, 2, 1, 3, 4)).reshape((n, c, h, w))
+
+
+def _half_of_the_channels(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    start, end = sketch.data.draw(st.sampled_from(((0, 8), (8, 40), (1, 9), (0, 1))), "channels")
+    start = min(start, x.shape[1] - 1)
+    return sketch.builder.op("Slice", x, [start], [end], [1])
+
+
+def _spelled_hard_swish(sketch: Sketch) -> BuildValue:
+    x = sketch.pick()
+    return x * (x + np.float32(3)).clip(0, 6) * np.float32(1 / 6)
+
+
 STEPS: tuple[Callable[[Sketch], BuildValue], ...] = (
     _conv,
     _conv,
@@ -92,6 +153,17 @@ STEPS: tuple[Callable[[Sketch], BuildValue], ...] = (
     lambda sketch: sketch.pick().softmax(axis=1),
     lambda sketch: sketch.pick().max_pool(3, pads=1),
     lambda sketch: sketch.pick().average_pool(3, strides=1, pads=1),
+    _squeeze_and_excite,
+    _prelu,
+    _pad,
+    _resize,
+    _instance_norm,
+    _layer_norm_over_channels,
+    _centre,
+    _shuffle,
+    _half_of_the_channels,
+    _spelled_hard_swish,
+    lambda sketch: sketch.builder.op("Erf", sketch.pick()),
     lambda sketch: sketch.pick().transpose((0, 1, 3, 2)).relu().transpose((0, 1, 3, 2)),
 )
 
@@ -104,11 +176,12 @@ ENDS: tuple[Callable[[BuildValue], BuildValue], ...] = (
 )
 
 
-@settings(max_examples=40)
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
+@settings(max_examples=60)
 @given(st.data())
 def test_random_networks_compute_the_reference(data: st.DataObject) -> None:
     sketch = Sketch(data)
-    for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=8), "steps"):
+    for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=10), "steps"):
         sketch.values.append(step(sketch))
     sketch.builder.output("y", data.draw(st.sampled_from(ENDS), "end")(sketch.values[-1]))
     if len(sketch.values) > 2 and data.draw(st.booleans(), "second output"):
