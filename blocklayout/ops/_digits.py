@@ -1,0 +1,85 @@
+"""Dense layouts as plain ones: the digits an address is made of, in the order in which bytes lie.
+
+A primitive that is fast on plain tensors runs on any dense layout, padding included, if it sees the bytes under
+these extents: ``nChw8c`` of 17 channels is a plain tensor (N, 3, H, W, 8), ``nhwc`` a plain (N, H, W, C).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from blocklayout.layout import MemoryDesc
+
+
+@dataclass(frozen=True)
+class Digit:
+    """Neighbouring steps along one dimension.
+
+    Attributes:
+        dim: The dimension; a blocked one has two digits.
+        extent: How many, padding included.
+    """
+
+    dim: int
+    extent: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """Adjacent digits that are treated alike.
+
+    Attributes:
+        is_marked: How.
+        extent: Elements of all of them together.
+    """
+
+    is_marked: bool
+    extent: int
+
+
+def digits(desc: MemoryDesc) -> tuple[Digit, ...] | None:
+    """The digits of a dense layout, outermost first, none of extent 1; ``None`` where bytes are left out.
+
+    Example:
+        >>> [(digit.dim, digit.extent) for digit in digits(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"))]
+        [(0, 2), (1, 3), (2, 5), (3, 4), (1, 8)]
+    """
+    if not desc.is_dense or desc.offset0 or not desc.n_elements:
+        return None
+    blocks = desc.layout.blocks
+    outer = [(dim, desc.padded_dims[dim] // blocks[dim]) for dim in desc.dim_order]
+    inner = list(zip(desc.inner_idxs, desc.inner_blks, strict=True))
+    return tuple(Digit(dim, extent) for dim, extent in [*outer, *inner] if extent != 1)
+
+
+def runs(parts: Sequence[Digit], marked: Collection[int]) -> tuple[Run, ...]:
+    """Adjacent digits of dimensions in ``marked``, and of those that are not, put together.
+
+    Example:
+        >>> nhwc = digits(MemoryDesc((2, 17, 5, 4), "f32", "nhwc"))
+        >>> [(run.is_marked, run.extent) for run in runs(nhwc, {2, 3})]
+        [(False, 2), (True, 20), (False, 17)]
+    """
+    return tuple(
+        Run(is_marked, n_elements(list(group))) for is_marked, group in groupby(parts, lambda part: part.dim in marked)
+    )
+
+
+def n_elements(parts: Sequence[Digit]) -> int:
+    """How many elements the digits count, padding included."""
+    total = 1
+    for part in parts:
+        total *= part.extent
+    return total
+
+
+def is_padded(desc: MemoryDesc, dims: Collection[int]) -> bool:
+    """Whether blocks reach past the extents of some of these dimensions.
+
+    Example:
+        >>> is_padded(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"), {1, 2})
+        True
+    """
+    return any(desc.padded_dims[dim] != desc.dims[dim] for dim in dims)

@@ -1,0 +1,109 @@
+"""PRelu: a leaky ReLU whose slopes are a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from blocklayout import dnnl
+from blocklayout.errors import LayoutError
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, TensorInfo, Wish
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._descs import argument, followed, like
+from blocklayout.ops._digits import digits, runs
+from blocklayout.ops._reading import bound, require_float, require_ndims, required, unsupported, wrong
+from blocklayout.ops.eltwise import Eltwise
+
+_FIRST_OPSET_OF_NUMPY_RULES = 7
+"""Before it, slopes of extents (C,) were one for each channel."""
+
+_LARGEST_NDIMS = 5
+
+
+@dataclass(frozen=True)
+class PRelu(BaseOperator):
+    """The source where it is positive, elsewhere the source times a slope that is broadcast to it.
+
+    Attributes:
+        slope_dims: Extents of the slopes, with the source's rank; each the source's, or 1.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("PRelu",)
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    slope_dims: tuple[int, ...]
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "X")), 1, 12)
+        slope = require_float(node, required(node, 1, "slope"))
+        dims = _slope_dims(node, src.shape, slope.shape)
+        if slope.data is None:
+            return bound(cls(dims), {"src": src, "weights": slope})
+        if slope.data.size == 1:
+            return bound(_shared(node, slope.data), {"src": src})
+        return bound(cls(dims), {"src": src}, {"weights": slope.data.reshape(dims)})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None or attr.post_ops:
+            return None
+        given = argument(problem, "weights")
+        weights = like(descs[0], TensorInfo(self.slope_dims, given.dtype))
+        try:
+            whole = {"src": descs[0], "weights": weights.reshaped(given.dims), "dst": descs[1]}
+        except LayoutError:
+            return None
+        views = self._views(descs[0], weights)
+        if views is None:
+            return None
+        spec = dnnl.prelu(*views, views[0], n_threads=problem.n_threads)
+        return Recipe((RecipeStep(spec, tuple((name, name) for name in whole)),), (), tuple(whole.items()))
+
+    def _views(self, src: MemoryDesc, weights: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
+        """Both under extents the library is fast on, where there are some."""
+        varying = {dim for dim, (w, s) in enumerate(zip(self.slope_dims, src.dims, strict=True)) if w == s}
+        parts = digits(src)
+        found = None if parts is None else runs(parts, varying)
+        seen = _PATTERNS.get(tuple(run.is_marked for run in found)) if found is not None else None
+        if found is None or seen is None:
+            return (src, weights) if src.ndims <= _LARGEST_NDIMS else None
+        extents = [*(run.extent for run in found), 1]
+        dims = tuple(extents[index] for index, _ in seen)
+        slopes = tuple(extents[index] if varies else 1 for index, varies in seen)
+        return MemoryDesc(dims, src.dtype), MemoryDesc(slopes, weights.dtype)
+
+
+_PATTERNS: Mapping[tuple[bool, ...], tuple[tuple[int, bool], ...]] = {
+    (): ((-1, True),),
+    (True,): ((0, True),),
+    (False,): ((-1, True), (-1, True), (0, False)),
+    (False, True): ((0, False), (1, True)),
+    (True, False): ((-1, True), (0, True), (1, False)),
+    (False, True, False): ((0, False), (1, True), (2, False)),
+}
+"""The extents to see, by whether slopes vary along each run of digits: the run (-1: an extent of 1), and if they do.
+
+The library is fast with slopes for all elements, and with slopes for each index along dimension 1.
+"""
+
+
+def _slope_dims(node: NodeInfo, dims: tuple[int, ...], slope: tuple[int, ...]) -> tuple[int, ...]:
+    is_per_channel = node.opset < _FIRST_OPSET_OF_NUMPY_RULES and len(slope) == 1 and len(dims) > 1
+    if is_per_channel and slope == dims[1:2]:
+        return (1, slope[0], *(1,) * (len(dims) - 2))
+    full = (1,) * (len(dims) - len(slope)) + slope
+    fits = len(full) == len(dims) and all(s in (1, extent) for s, extent in zip(full, dims, strict=True))
+    if not fits:
+        raise wrong(node, f"the slopes have extents {list(slope)}", f"they must broadcast to the source's {list(dims)}")
+    return full
+
+
+def _shared(node: NodeInfo, slope: np.ndarray) -> Eltwise:
+    number = float(slope.reshape(()))
+    if not np.isfinite(number):
+        raise unsupported(node, f"the slope is {number}", "its primitive takes finite ones")
+    return Eltwise("eltwise_relu", number)
