@@ -37,7 +37,7 @@ def gated(merging: Merging, *op_types: str) -> Iterator[Gated]:
     """All ways to see the gates among ``op_types`` as parts of such a computation, the largest first."""
     for gate in merging.graph.nodes:
         if gate.op_type in op_types and merging.graph.values[gate.outputs[0]].dtype in FLOATS:
-            for x in merging.expressions.before(gate.inputs[0]):
+            for x in reversed(merging.expressions.before(gate.inputs[0])):
                 yield from _of_value(merging, gate, x)
 
 
