@@ -61,7 +61,7 @@ CASES = {
     "Squeeze": _one("Squeeze", "axes", x=IMAGE[:1], axes=[0]),
     "ConstantOfShape": _one("ConstantOfShape", "shape", shape=[2, 3]),
     "Range": _one("Range", "start limit delta", elem_type=TensorProto.INT64, start=0, limit=7, delta=2),
-    "NonZero": _one("NonZero", "x", elem_type=TensorProto.INT64, x=np.float32([[1, 0], [0, 3]])),
+    "NonZero": _one("NonZero", "x", elem_type=TensorProto.INT64, x=np.array([[1, 0], [0, 3]], np.float32)),
     "Compress": _one("Compress", "x kept", x=IMAGE[0, 0], kept=[True, False, True, True, False, False], axis=1),
     "TopK": Case((NODE("TopK", ["x", "k"], ["y", "i"]),), {"x": IMAGE, "k": np.array([3])}, ("k",)),
     "a sum of what is fed and of extents": Case(
