@@ -75,9 +75,9 @@ def open_onnx(source: Any) -> OnnxModel:
         ModelError: No such file, damaged, not ONNX, or against ONNX's specification.
         UnsupportedError: Foreign operators, too old or too new an operator set, subgraphs, unusual types.
     """
-    proto, directory, origin = _parse(source)
+    proto, model_path, origin = _parse(source)
     try:
-        return _convert(proto, directory, origin)
+        return _convert(proto, model_path, origin)
     except UnicodeDecodeError as error:
         raise ModelError(f"not an ONNX model: {origin} has a name that is not UTF-8; the file is damaged") from error
 
@@ -92,7 +92,7 @@ def _parse(source: Any) -> tuple[ModelProto, Path | None, str]:
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(f"cannot read a model from {type(source).__name__}; give a path, bytes or an onnx.ModelProto")
     path = Path(source)
-    return _from_bytes(_file_contents(path), f"{path}"), path.parent, f"{path}"
+    return _from_bytes(_file_contents(path), f"{path}"), path, f"{path}"
 
 
 def _file_contents(path: Path) -> bytes:
@@ -121,16 +121,16 @@ def _from_bytes(contents: bytes, origin: str) -> ModelProto:
     return model
 
 
-def _convert(proto: ModelProto, directory: Path | None, origin: str) -> OnnxModel:
+def _convert(proto: ModelProto, model_path: Path | None, origin: str) -> OnnxModel:
     _check_header(proto, origin)
     if proto.graph.sparse_initializer:
         raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
-    constants = {tensor.name: to_array(tensor, directory) for tensor in proto.graph.initializer}
+    constants = {tensor.name: to_array(tensor, model_path) for tensor in proto.graph.initializer}
     skeleton = _inlined(_without_weights(proto, constants), origin)
     _check_domains(skeleton)
     opset = _opset(skeleton, origin)
     _check_specification(skeleton, origin)
-    nodes, written = convert_nodes(skeleton, directory)
+    nodes, written = convert_nodes(skeleton, model_path)
     constants |= written
     declared = {info.name: _input_info(info) for info in proto.graph.input}
     inputs = tuple(info for name, info in declared.items() if name not in constants)
@@ -148,7 +148,7 @@ def _convert(proto: ModelProto, directory: Path | None, origin: str) -> OnnxMode
     )
 
 
-def convert_nodes(model: ModelProto, directory: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:
+def convert_nodes(model: ModelProto, model_path: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:
     """The nodes of a model, and what its ``Constant`` nodes hold by name.
 
     Raises:
@@ -156,7 +156,7 @@ def convert_nodes(model: ModelProto, directory: Path | None) -> tuple[tuple[Node
         UnsupportedError: A subgraph or an unusual type.
     """
     nodes = tuple(_node(node) for node in model.graph.node if node.op_type != "Constant")
-    constants = dict(_constant_node(node, directory) for node in model.graph.node if node.op_type == "Constant")
+    constants = dict(_constant_node(node, model_path) for node in model.graph.node if node.op_type == "Constant")
     return nodes, constants
 
 
@@ -274,10 +274,10 @@ def _attribute(attribute: AttributeProto, node: NodeProto) -> Any:
     raise UnsupportedError(f"{_label(node)}: the attribute {attribute.name!r} is of the unusual type {kind}")
 
 
-def _constant_node(node: NodeProto, directory: Path | None) -> tuple[str, np.ndarray]:
+def _constant_node(node: NodeProto, model_path: Path | None) -> tuple[str, np.ndarray]:
     attribute = node.attribute[0]
     if attribute.name == "value":
-        return node.output[0], to_array(attribute.t, directory, default_name=node.output[0])
+        return node.output[0], to_array(attribute.t, model_path, default_name=node.output[0])
     value = _attribute(attribute, node)
     kinds = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
     if attribute.name not in kinds:

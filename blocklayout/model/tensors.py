@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from onnx import TensorProto
 
 
-def to_array(tensor: TensorProto, directory: Path | None, default_name: str = "") -> np.ndarray:
+MIN_MAPPED_NBYTES = 1 << 20
+"""Smaller tensors are copied: a mapping is a page at least, and a process may have few."""
+
+
+def to_array(tensor: TensorProto, model_path: Path | None, default_name: str = "") -> np.ndarray:
     """The contents of a stored tensor.
 
     Args:
         tensor: Its data may lie in another file.
-        directory: Where the model's file is; ``None`` if the model came from memory.
+        model_path: The model's file; ``None`` if the model came from memory.
         default_name: What error messages call a nameless tensor.
 
     Raises:
@@ -33,21 +37,21 @@ def to_array(tensor: TensorProto, directory: Path | None, default_name: str = ""
     if any(extent < 0 for extent in tensor.dims):
         raise ModelError(f"the constant {name!r} has the extents {tuple(tensor.dims)}; the file is damaged")
     if tensor.data_location == TensorProto.EXTERNAL:
-        return _read_external(tensor, name, to_numpy(dtype), directory)
+        return _read_external(tensor, name, to_numpy(dtype), model_path)
     try:
         return np.asarray(numpy_helper.to_array(tensor)).astype(to_numpy(dtype), copy=False)
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
         raise ModelError(f"the constant {name!r} has not the data its extents ask for: {error}") from error
 
 
-def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, directory: Path | None) -> np.ndarray:
+def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, model_path: Path | None) -> np.ndarray:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
-    if directory is None:
+    if model_path is None:
         raise ModelError(
             f"the constant {name!r} lies in another file, {location!r}; give the model's path instead of its contents"
         )
-    path = _inside(directory, location, name)
+    path = _beside(model_path, location, name)
     shape = tuple(tensor.dims)
     count = int(np.prod(shape, dtype=object))
     try:
@@ -62,20 +66,34 @@ def _read_external(tensor: TensorProto, name: str, dtype: np.dtype, directory: P
     return _read_file(path, dtype, count, offset, name).reshape(shape)
 
 
-def _inside(directory: Path, location: str, name: str) -> Path:
-    """The file of an external tensor, which a foreign model must not place outside of its own directory."""
+def _beside(model_path: Path, location: str, name: str) -> Path:
+    """The file of an external tensor, which a foreign model must not place outside of its own directory.
+
+    Links count as what they lead to. A model may be a link itself, into a store that has its data as well.
+    """
     relative = PurePosixPath(location)
+    refusal = ModelError(f"the constant {name!r} lies in {location!r}; it must be a file beside the model")
     if not location or relative.is_absolute() or ".." in relative.parts or "\0" in location:
-        raise ModelError(f"the constant {name!r} lies in {location!r}; it must be a file beside the model")
-    return directory / relative
+        raise refusal
+    path = model_path.parent / relative
+    try:
+        homes = (model_path.parent.resolve(), model_path.resolve().parent)
+        if not any(path.resolve().is_relative_to(home) for home in homes):
+            raise refusal
+    except (OSError, RuntimeError) as error:  # links in a circle
+        raise ModelError(f"the constant {name!r} cannot be read from {path}: {error}") from error
+    return path
 
 
 def _read_file(path: Path, dtype: np.dtype, count: int, offset: int, name: str) -> np.ndarray:
+    """Elements of a file; large ones are mapped, so that only what is looked at is ever read."""
     try:
         n_available = path.stat().st_size - offset
         if not path.is_file() or n_available < count * dtype.itemsize:
             raise ModelError(f"the constant {name!r} needs {count * dtype.itemsize} bytes of {path}, which ends before")
-        return np.fromfile(path, dtype, count, offset=offset)
+        if count * dtype.itemsize < MIN_MAPPED_NBYTES or offset % dtype.itemsize:
+            return np.fromfile(path, dtype, count, offset=offset)
+        return np.asarray(np.memmap(path, dtype, "r", offset, (count,)))
     except FileNotFoundError as error:
         raise ModelError(f"the constant {name!r} lies in {path}, and there is no such file") from error
     except OSError as error:
