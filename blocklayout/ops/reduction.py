@@ -1,0 +1,172 @@
+"""Reductions: one value out of all along some dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from blocklayout import dnnl
+from blocklayout.errors import LayoutError
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish, zero_padding_step
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._descs import argument
+from blocklayout.ops._digits import digits, is_padded, n_elements, runs
+from blocklayout.ops._reading import (
+    bound,
+    constant,
+    flag_attr,
+    int_attr,
+    optional,
+    require_float,
+    require_ndims,
+    required,
+    result,
+    unsupported,
+    wrong,
+)
+from blocklayout.ops._reducing import Steps
+from blocklayout.ops.views import Reshape
+
+_FIRST_OPSETS_OF_INPUTS = {"ReduceSum": 13}
+_FIRST_OPSET_OF_INPUTS = 18
+"""Before it, the axes were an attribute."""
+
+
+@dataclass(frozen=True)
+class Formula:
+    """What a reduction computes.
+
+    Attributes:
+        algorithm: The library's name of what is done to all elements.
+        before: A function of each element.
+        after: A function of each result.
+        alone: Of an element that is alone; ``None`` where that is the result.
+        keeps_zero: Whether zeros give zero.
+    """
+
+    algorithm: str
+    before: dnnl.Eltwise | None = None
+    after: dnnl.Eltwise | None = None
+    alone: dnnl.Eltwise | None = None
+    keeps_zero: bool = True
+
+
+_ABS, _SQUARE, _LOG, _SQRT = (dnnl.Eltwise(name) for name in ("abs", "square", "log", "sqrt"))
+
+_FORMULAS: Mapping[str, Formula] = {
+    "ReduceL1": Formula("reduction_sum", before=_ABS, alone=_ABS),
+    "ReduceL2": Formula("reduction_sum", before=_SQUARE, after=_SQRT, alone=_ABS),
+    "ReduceLogSum": Formula("reduction_sum", after=_LOG, alone=_LOG, keeps_zero=False),
+    "ReduceMax": Formula("reduction_max"),
+    "ReduceMean": Formula("reduction_mean"),
+    "ReduceMin": Formula("reduction_min"),
+    "ReduceProd": Formula("reduction_mul"),
+    "ReduceSum": Formula("reduction_sum"),
+    "ReduceSumSquare": Formula("reduction_sum", before=_SQUARE, alone=_SQUARE),
+}
+
+
+@dataclass(frozen=True)
+class Reduce(BaseOperator):
+    """Sums, means, extremes, products and norms along some dimensions, in any dense layout.
+
+    Attributes:
+        formula: What is computed.
+        axes: The dimensions it is computed along, each of an extent above 1.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = tuple(_FORMULAS)
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    formula: Formula
+    axes: tuple[int, ...]
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "data")), 1, 12)
+        if 0 in src.shape:
+            what = f"{src.name} has extents {list(src.shape)}"
+            raise unsupported(node, what, "its primitive needs at least one element")
+        axes = _axes(node, len(src.shape))
+        _check_extents(node, src.shape, axes)
+        formula = _FORMULAS[node.op_type]
+        wide = tuple(axis for axis in axes if src.shape[axis] != 1)
+        if not wide and formula.alone is None:
+            return bound(Reshape(result(node).shape or (1,)), {"src": src})
+        return bound(cls(formula, wide), {"src": src})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        src = wish.src_desc(argument(problem, "src"))
+        if not isinstance(src, MemoryDesc) or attr.post_ops:
+            return None
+        dst = self._dst(src, problem, wish)
+        if dst is None:
+            return None
+        steps = self._steps(src, problem.n_threads)
+        if steps is None:
+            return None
+        done, temporaries = steps.finished()
+        if dst.n_padding and not self.formula.keeps_zero:
+            done = (*done, zero_padding_step(dst))
+        return Recipe(done, temporaries, (("src", src), ("dst", dst)))
+
+    def _dst(self, src: MemoryDesc, problem: Problem, wish: Wish) -> MemoryDesc | None:
+        """The source's layout without the reduced dimensions; ``None`` where another one is wished for."""
+        kept = tuple(1 if dim in self.axes else extent for dim, extent in enumerate(src.dims))
+        try:
+            dst = src.resized(kept).reshaped(problem.dst.dims)
+        except LayoutError:
+            return None
+        # A wish for one name or descriptor on both sides asks to be followed; the rank may be another one behind.
+        wished = dst if wish.dst in (wish.src, "any") else wish.dst_desc(problem.dst)
+        return dst if isinstance(wished, MemoryDesc) and wished.physically_equal(dst) else None
+
+    def _steps(self, src: MemoryDesc, n_threads: int) -> Steps | None:
+        parts = digits(src)
+        if parts is None:
+            return None
+        steps, formula = Steps(src.dtype, n_threads), self.formula
+        if not self.axes:
+            steps.add_eltwise(n_elements(parts), formula.alone or dnnl.Eltwise("linear", 1.0))
+            return steps
+        algorithm, functions = formula.algorithm, (formula.after,) if formula.after else ()
+        if is_padded(src, self.axes):
+            if algorithm not in ("reduction_sum", "reduction_mean"):
+                return None
+            if algorithm == "reduction_mean":
+                n = prod(src.dims[axis] for axis in self.axes)
+                algorithm, functions = "reduction_sum", (dnnl.Eltwise("linear", 1 / n),)
+        if formula.before:
+            steps.add_eltwise(n_elements(parts), formula.before)
+        steps.add_reduction(runs(parts, self.axes), algorithm, functions)
+        return steps
+
+
+def _axes(node: NodeInfo, ndims: int) -> tuple[int, ...]:
+    """The dimensions to reduce, counted from the front; all where none are given, unless that means nothing."""
+    given = _given_axes(node)
+    if not given:
+        return () if flag_attr(node, "noop_with_empty_axes") else tuple(range(ndims))
+    if any(not -ndims <= axis < ndims for axis in given):
+        raise wrong(node, f"axes are {list(given)}", f"rank {ndims} allows {-ndims} to {ndims - 1}")
+    return tuple(sorted({axis % ndims for axis in given}))
+
+
+def _given_axes(node: NodeInfo) -> tuple[int, ...]:
+    if node.opset < _FIRST_OPSETS_OF_INPUTS.get(node.op_type, _FIRST_OPSET_OF_INPUTS):
+        return tuple(int(axis) for axis in node.attrs.get("axes") or ())
+    value = optional(node, 1)
+    return () if value is None else tuple(int(axis) for axis in np.ravel(constant(node, value, "axes")))
+
+
+def _check_extents(node: NodeInfo, dims: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    kept = [1 if dim in axes else extent for dim, extent in enumerate(dims)]
+    if not int_attr(node, "keepdims", 1):
+        kept = [extent for dim, extent in enumerate(dims) if dim not in axes]
+    if list(result(node).shape) != kept:
+        what = f"output {result(node).name} has extents {list(result(node).shape)}"
+        raise wrong(node, what, f"reducing {list(dims)} along {list(axes)} gives {kept}")
