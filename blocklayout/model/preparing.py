@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes import Pass
+from blocklayout.model.passes.activations_to_parts import ActivationsToParts
 from blocklayout.model.passes.align_matmul import AlignMatMul
 from blocklayout.model.passes.align_ranks import AlignRanks
 from blocklayout.model.passes.drop_no_ops import DropNoOps
@@ -20,6 +21,7 @@ from blocklayout.model.passes.merge_leaky_relu import MergeLeakyRelu
 from blocklayout.model.passes.merge_lrn import MergeLrn
 from blocklayout.model.passes.merge_mish import MergeMish
 from blocklayout.model.passes.merge_shuffle import MergeShuffle
+from blocklayout.model.passes.merge_softplus import MergeSoftplus
 from blocklayout.model.passes.merge_swish import MergeSwish
 from blocklayout.model.passes.pool_whole_images import PoolWholeImages
 from blocklayout.model.passes.remove_dead import RemoveDead
@@ -28,6 +30,7 @@ from blocklayout.model.passes.split_to_slices import SplitToSlices
 
 IDIOMS: tuple[Pass, ...] = (
     MergeLeakyRelu(),
+    MergeSoftplus(),
     MergeHardSigmoid(),
     MergeSwish(),
     MergeMish(),
@@ -50,6 +53,7 @@ def preparations(is_native: Callable[[Graph, Node], bool]) -> tuple[Pass, ...]:
         PoolWholeImages(),
         SpaceToViews(),
         MeanToSum(),
+        ActivationsToParts(is_native),
         SplitToSlices(),
         GemmToMatMul(is_native),
         AlignMatMul(),

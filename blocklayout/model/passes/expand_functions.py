@@ -59,7 +59,9 @@ class ExpandFunctions:
 
 def _has_body(graph: Graph, node: Node) -> bool:
     schema: Any = None if node.domain else schema_or_none(node.op_type, graph.opset)
-    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
+    if schema is None or schema.deprecated:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def _alone(graph: Graph, node: Node, nodes: tuple[Node, ...], values: dict[str, Value]) -> Graph:

@@ -1,0 +1,45 @@
+"""A soft plus that is its argument where that is large."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes.expressions import is_close
+from blocklayout.model.passes.merging import Merging
+from blocklayout.model.types import FLOATS
+
+_LARGE = 16.0
+"""From here on Softplus(x) and x are the same number in f32."""
+
+
+@dataclass(frozen=True)
+class MergeSoftplus:
+    """Makes one Softplus of ``Where(x > 20, x, Softplus(x))``, or of the opposite question."""
+
+    def __call__(self, graph: Graph) -> Graph:
+        merging = Merging(graph)
+        for node in graph.nodes:
+            if node.op_type == "Where" and graph.values[node.outputs[0]].dtype in FLOATS:
+                _merge(merging, node)
+        return merging.result()
+
+
+def _merge(merging: Merging, choice: Node) -> None:
+    condition = merging.producer(choice.inputs[0], "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+    if condition is None:
+        return
+    is_upward = condition.op_type.startswith("Greater")
+    x, other = choice.inputs[1:] if is_upward else choice.inputs[:0:-1]
+    soft = merging.producer(other, "Softplus")
+    limit = merging.expressions.number(condition.inputs[1])
+    if soft is None or limit is None or limit < _LARGE or soft.inputs[0] != x:
+        return
+    asked = merging.expressions.of(condition.inputs[0], (x,))
+    if is_close(asked.in_letters({x: "x"}), {"x": 1.0}, "f32") and _keeps_extents(merging, choice, x):
+        nodes = {choice.name, condition.name, soft.name, *asked.nodes}
+        merging.merge(choice.outputs[0], nodes, "Softplus", (x,), {})
+
+
+def _keeps_extents(merging: Merging, choice: Node, x: str) -> bool:
+    return merging.graph.shape(x) == merging.graph.shape(choice.outputs[0])
