@@ -39,8 +39,12 @@ class Run:
     extent: int
 
 
-def digits(desc: MemoryDesc) -> tuple[Digit, ...] | None:
-    """The digits of a dense layout, outermost first, none of extent 1; ``None`` where bytes are left out.
+def digits(desc: MemoryDesc, kept: Collection[int] = ()) -> tuple[Digit, ...] | None:
+    """The digits of a dense layout, outermost first; ``None`` where bytes are left out.
+
+    Args:
+        desc: The layout.
+        kept: Dimensions whose digits are listed even if their extent is 1.
 
     Example:
         >>> [(digit.dim, digit.extent) for digit in digits(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"))]
@@ -51,7 +55,7 @@ def digits(desc: MemoryDesc) -> tuple[Digit, ...] | None:
     blocks = desc.layout.blocks
     outer = [(dim, desc.padded_dims[dim] // blocks[dim]) for dim in desc.dim_order]
     inner = list(zip(desc.inner_idxs, desc.inner_blks, strict=True))
-    return tuple(Digit(dim, extent) for dim, extent in [*outer, *inner] if extent != 1)
+    return tuple(Digit(dim, extent) for dim, extent in [*outer, *inner] if extent != 1 or dim in kept)
 
 
 def runs(parts: Sequence[Digit], marked: Collection[int]) -> tuple[Run, ...]:

@@ -1,0 +1,114 @@
+"""Where resizing looks in the source: ONNX's rules, and the library's, which has one.
+
+Source: operator Resize-19, ONNX 1.17; ``cpu/resampling_utils.hpp``, oneDNN v3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Coordinates = NDArray[np.floating]
+
+_EPSILON = 5e-7
+"""Of an extent: what 32 bits leave of a coordinate."""
+
+_LEAST_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension to resize.
+
+    Attributes:
+        src: Its extent.
+        dst: What it becomes.
+        scale: The ratio that the model gives, which need not be the ratio of the extents.
+    """
+
+    src: int
+    dst: int
+    scale: float
+
+
+def _align_corners(axis: Axis, dst: Coordinates) -> Coordinates:
+    return dst * (axis.src - 1) / max(axis.dst - 1, 1)
+
+
+def _asymmetric(axis: Axis, dst: Coordinates) -> Coordinates:
+    return dst / axis.scale
+
+
+def _half_pixel(axis: Axis, dst: Coordinates) -> Coordinates:
+    return (dst + 0.5) / axis.scale - 0.5
+
+
+def _half_pixel_symmetric(axis: Axis, dst: Coordinates) -> Coordinates:
+    return axis.src / 2 * (1 - axis.dst / (axis.scale * axis.src)) + _half_pixel(axis, dst)
+
+
+def _pytorch_half_pixel(axis: Axis, dst: Coordinates) -> Coordinates:
+    return _half_pixel(axis, dst) if axis.dst > 1 else np.zeros_like(dst)
+
+
+def _tf_half_pixel_for_nn(axis: Axis, dst: Coordinates) -> Coordinates:
+    return (dst + 0.5) / axis.scale
+
+
+TRANSFORMATIONS: Mapping[str, Callable[[Axis, Coordinates], Coordinates]] = {
+    "half_pixel": _half_pixel,
+    "align_corners": _align_corners,
+    "asymmetric": _asymmetric,
+    "half_pixel_symmetric": _half_pixel_symmetric,
+    "pytorch_half_pixel": _pytorch_half_pixel,
+    "tf_half_pixel_for_nn": _tf_half_pixel_for_nn,
+}
+"""The source's coordinates for the destination's, by the value of ``coordinate_transformation_mode``."""
+
+ROUNDINGS: Mapping[str, Callable[[Coordinates], Coordinates]] = {
+    "round_prefer_floor": lambda src: np.ceil(src - 0.5),
+    "round_prefer_ceil": lambda src: np.floor(src + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+"""The element that is taken, by the value of ``nearest_mode``."""
+
+
+def is_linear_like_dnnl(axis: Axis, transformation: str) -> bool:
+    """Whether the library interpolates between the same elements with the same weights.
+
+    Example:
+        >>> is_linear_like_dnnl(Axis(4, 8, 2.0), "half_pixel"), is_linear_like_dnnl(Axis(4, 8, 2.0), "asymmetric")
+        (True, False)
+    """
+    wanted = np.clip(_wanted(axis, transformation), 0, axis.src - 1)
+    given = np.clip(_dnnl_coordinates(axis), 0, axis.src - 1)
+    return bool(np.abs(wanted - given).max() <= max(_LEAST_TOLERANCE, _EPSILON * axis.src))
+
+
+def is_nearest_like_dnnl(axis: Axis, transformation: str, rounding: str) -> bool:
+    """Whether the library takes the same elements.
+
+    Example:
+        >>> is_nearest_like_dnnl(Axis(4, 8, 2.0), "asymmetric", "floor")
+        True
+        >>> is_nearest_like_dnnl(Axis(4, 2, 0.5), "half_pixel", "round_prefer_floor")
+        False
+    """
+    wanted = np.clip(ROUNDINGS[rounding](_wanted(axis, transformation)), 0, axis.src - 1)
+    # Halves are rounded up; none is below zero. In 64 bits the sum is exact.
+    given = np.floor(_dnnl_coordinates(axis).astype(np.float64) + 0.5)
+    return np.array_equal(wanted, given)
+
+
+def _wanted(axis: Axis, transformation: str) -> Coordinates:
+    return TRANSFORMATIONS[transformation](axis, np.arange(axis.dst, dtype=np.float64))
+
+
+def _dnnl_coordinates(axis: Axis) -> Coordinates:
+    """In 32 bits, as the library computes them."""
+    half = np.float32(0.5)
+    return (np.arange(axis.dst).astype(np.float32) + half) * np.float32(axis.src) / np.float32(axis.dst) - half

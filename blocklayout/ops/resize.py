@@ -1,0 +1,177 @@
+"""Resize and Upsample, where the library looks at the same elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from blocklayout import dnnl
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Value, Wish
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._coordinates import TRANSFORMATIONS, Axis, is_linear_like_dnnl, is_nearest_like_dnnl
+from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._digits import Digit, digits, n_elements
+from blocklayout.ops._reading import (
+    bound,
+    constant,
+    flag_attr,
+    optional,
+    refuse_further_outputs,
+    require_float,
+    require_ndims,
+    required,
+    result,
+    string_attr,
+    unsupported,
+    wrong,
+)
+from blocklayout.ops.views import Identity
+
+_FIRST_OPSET_OF_TRANSFORMATIONS = 11
+_FIRST_OPSET_OF_SCALES_INPUT = 9
+_MODES = ("nearest", "linear", "bilinear", "trilinear", "cubic")
+_NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+_POLICIES = ("stretch", "not_larger", "not_smaller")
+_MOST_RESIZED = 3
+
+
+@dataclass(frozen=True)
+class Resize(BaseOperator):
+    """Images of other extents, along up to three dimensions.
+
+    Attributes:
+        algorithm: oneDNN's name of how values between elements are found.
+        axes: The dimensions that change.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("Resize", "Upsample")
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    algorithm: str
+    axes: tuple[int, ...]
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "X")), 1, 12)
+        refuse_further_outputs(node, "nothing")
+        if 0 in (*src.shape, *result(node).shape):
+            raise unsupported(node, f"{src.name} has extents {list(src.shape)}", "there must be something to look at")
+        mode = _mode(node)
+        resized = _resized(node, src)
+        for dim, axis in enumerate(resized):
+            _refuse_other_elements(node, mode, dim, axis)
+        axes = tuple(dim for dim, axis in enumerate(resized) if axis.src != axis.dst)
+        if not axes:
+            return bound(Identity(), {"src": src})
+        if len(axes) > _MOST_RESIZED:
+            raise unsupported(node, f"{len(axes)} dimensions change", f"its primitive resizes up to {_MOST_RESIZED}")
+        return bound(cls(f"resampling_{mode}", axes), {"src": src})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None:
+            return None
+        if 3 <= len(problem.dst.dims) <= 5 and min(self.axes) >= 2:
+            spec = dnnl.resampling(*descs, self.algorithm, attr=attr, n_threads=problem.n_threads)
+            return Recipe.single(spec)
+        views = None if attr.post_ops else self._views(*descs)
+        if views is None:
+            return None
+        spec = dnnl.resampling(*views, self.algorithm, n_threads=problem.n_threads)
+        step = RecipeStep(spec, (("dst", "dst"), ("src", "src")))
+        return Recipe((step,), (), (("src", descs[0]), ("dst", descs[1])))
+
+    def _views(self, src: MemoryDesc, dst: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
+        """Both as images whose height and width and depth are what changes."""
+        parts, results = digits(src, kept=self.axes), digits(dst, kept=self.axes)
+        if parts is None or results is None or [part.dim for part in parts] != [part.dim for part in results]:
+            return None
+        changing = [index for index, part in enumerate(parts) if part.dim in self.axes]
+        first, behind = changing[0], changing[-1] + 1
+        if len(changing) != len(self.axes) or behind - first > _MOST_RESIZED:
+            return None
+        # What does not change in between is resized to what it is.
+        return _image(parts, first, behind, src.dtype), _image(results, first, behind, dst.dtype)
+
+
+def _image(parts: Sequence[Digit], first: int, behind: int, dtype: str) -> MemoryDesc:
+    """Digits before the first spatial one as images; those behind the last as channels."""
+    spatial = tuple(part.extent for part in parts[first:behind])
+    n_images, n_channels = n_elements(parts[:first]), n_elements(parts[behind:])
+    if n_channels == 1:
+        return MemoryDesc((1, n_images, *spatial), dtype)
+    return MemoryDesc((n_images, n_channels, *spatial), dtype, "channels_last")
+
+
+def _mode(node: NodeInfo) -> str:
+    mode = string_attr(node, "mode", _MODES)
+    if mode == "cubic":
+        raise unsupported(node, "attribute mode is cubic", "the library has nearest and linear")
+    for flag in ("antialias", "exclude_outside"):
+        if flag_attr(node, flag):
+            raise unsupported(node, f"attribute {flag} is set", "its primitive does no such thing: unset it")
+    return "nearest" if mode == "nearest" else "linear"
+
+
+def _resized(node: NodeInfo, src: Value) -> list[Axis]:
+    """What becomes of each dimension."""
+    dims, extents = src.shape, result(node).shape
+    if len(dims) != len(extents):
+        raise wrong(node, f"output {result(node).name} has rank {len(extents)}", f"{src.name} has rank {len(dims)}")
+    scales = _scales(node, dims)
+    for dim, extent, scale in zip(dims, extents, scales, strict=True):
+        if not scale > 0 or abs(dim * scale - extent) > 1:
+            rule = f"{list(dims)} scaled by {[round(number, 4) for number in scales]} is something else"
+            raise wrong(node, f"output {result(node).name} has extents {list(extents)}", rule)
+    return [Axis(*sizes) for sizes in zip(dims, extents, scales, strict=True)]
+
+
+def _scales(node: NodeInfo, dims: tuple[int, ...]) -> list[float]:
+    """The scale of each dimension, given or by the sizes that are."""
+    axes = [int(axis) % len(dims) for axis in node.attrs.get("axes") or range(len(dims))]
+    given = _numbers(node, "scales")
+    sizes = _numbers(node, "sizes") if not given else []
+    if len(given or sizes) != len(axes):
+        raise wrong(node, f"{len(given or sizes)} scales or sizes", f"there must be {len(axes)}")
+    scales = given or [size / dims[axis] for size, axis in zip(sizes, axes, strict=True)]
+    policy = string_attr(node, "keep_aspect_ratio_policy", _POLICIES)
+    if sizes and policy != "stretch":
+        scales = [min(scales) if policy == "not_larger" else max(scales)] * len(axes)
+    by_axis = dict(zip(axes, scales, strict=True))
+    return [by_axis.get(dim, 1.0) for dim in range(len(dims))]
+
+
+def _numbers(node: NodeInfo, name: str) -> list[float]:
+    """The scales or sizes; none if they are absent."""
+    if node.op_type == "Upsample" and node.opset < _FIRST_OPSET_OF_SCALES_INPUT:
+        return [float(scale) for scale in node.attrs.get(name, ())]
+    first = 1 if node.op_type == "Upsample" or node.opset < _FIRST_OPSET_OF_TRANSFORMATIONS else 2
+    value = optional(node, {"scales": first, "sizes": 3}[name])
+    return [] if value is None else [float(number) for number in np.ravel(constant(node, value, name))]
+
+
+def _refuse_other_elements(node: NodeInfo, mode: str, dim: int, axis: Axis) -> None:
+    """Complain where the model's rule and the library's differ."""
+    transformation, roundings = _rules(node, axis)
+    if mode == "linear":
+        agrees, what = is_linear_like_dnnl(axis, transformation), f"linear, {transformation}"
+    else:
+        agrees = all(is_nearest_like_dnnl(axis, transformation, rounding) for rounding in roundings)
+        what = f"nearest, {transformation}, {roundings[0]}"
+    if not agrees:
+        reason = "the library would take other elements: it knows half_pixel, and rounds halves up"
+        raise unsupported(node, f"{what}: dimension {dim} from {axis.src} to {axis.dst}", reason)
+
+
+def _rules(node: NodeInfo, axis: Axis) -> tuple[str, tuple[str, ...]]:
+    """How coordinates are transformed, and every way in which they may be rounded."""
+    if node.op_type == "Upsample" or node.opset < _FIRST_OPSET_OF_TRANSFORMATIONS:
+        # The specification of these opsets does not say which element is taken of several.
+        return "asymmetric", ("floor",) if axis.scale >= 1 else ("floor", "ceil")
+    if node.attrs.get("coordinate_transformation_mode") in ("tf_crop_and_resize", b"tf_crop_and_resize"):
+        raise unsupported(node, "coordinate_transformation_mode is tf_crop_and_resize", "crop with a Slice")
+    transformation = string_attr(node, "coordinate_transformation_mode", tuple(TRANSFORMATIONS))
+    return transformation, (string_attr(node, "nearest_mode", _NEAREST_MODES),)
