@@ -48,8 +48,7 @@ class ExpandFunctions:
         if body is None or not self._all_are_native(body):
             return ()
         values.update({name: value for name, value in body.values.items() if name not in values})
-        absorbed = (node.name, *node.absorbed)
-        return tuple(each.replace(name=f"{node.name}.{each.name}", absorbed=absorbed) for each in body.nodes)
+        return body.nodes
 
     def _all_are_native(self, graph: Graph) -> bool:
         for prepare in self.prepare:
@@ -83,4 +82,6 @@ def _written(graph: Graph, node: Node, values: dict[str, Value]) -> Graph | None
     except BlockLayoutError:
         return None
     found |= {name: values[name] for name in node.outputs if name}
-    return _alone(graph, node, nodes, found)
+    absorbed = (node.name, *node.absorbed)
+    named = tuple(each.replace(name=f"{node.name}.{each.name}", absorbed=absorbed) for each in nodes)
+    return _alone(graph, node, named, found)

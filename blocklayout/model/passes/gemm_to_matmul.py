@@ -38,7 +38,9 @@ def _write(steps: Steps, node: Node, shape: tuple[int, ...]) -> None:
     result = _scaled(steps, steps.add("MatMul", (a, b), shape), node.attr("alpha", 1.0), "alpha")
     beta = node.attr("beta", 1.0)
     if len(node.inputs) > 2 and node.inputs[2] and beta:
-        steps.add("Add", (result, _scaled(steps, node.inputs[2], beta, "beta")), shape)
+        c = steps.shape(node.inputs[2])
+        matrix = steps.reshape(node.inputs[2], (1,) * (2 - len(c)) + c)
+        steps.add("Add", (result, _scaled(steps, matrix, beta, "beta")), shape)
     steps.finish()
 
 

@@ -55,6 +55,8 @@ class Steps:
         data = self._merging.draft.values[name].data
         if data is not None:
             return self.constant(data.reshape(shape), "reshaped")
+        if not shape:
+            return self.add("Squeeze", (name,), shape)
         extents = self.constant(np.array(shape, np.int64), "shape")
         # without it a Reshape reads 0 as "the extent before"
         return self.add("Reshape", (name, extents), shape, {"allowzero": 1} if 0 in shape else {})

@@ -1,0 +1,215 @@
+"""Nodes that no primitive computes as they are, as those that primitives compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from blocklayout.kernels import Role
+from blocklayout.model import Builder, BuildValue, Graph, Node, lower, simplify
+from blocklayout.model.passes.activations_to_parts import ActivationsToParts
+from blocklayout.model.passes.align_matmul import AlignMatMul
+from blocklayout.model.passes.align_ranks import AlignRanks
+from blocklayout.model.passes.expand_functions import ExpandFunctions
+from blocklayout.model.passes.gemm_to_matmul import GemmToMatMul
+from blocklayout.model.passes.mean_to_sum import MeanToSum
+
+Same = Callable[[Graph, Graph], None]
+OpTypes = Callable[[Graph], list[str]]
+Rng = np.random.Generator
+
+
+def array(rng: Rng, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def never(_graph: Graph, _node: Node) -> bool:
+    return False
+
+
+def one_of(*op_types: str) -> Callable[[Graph, Node], bool]:
+    return lambda _graph, node: node.op_type in op_types
+
+
+def op(op_type: str, *args: Any, **attrs: Any) -> BuildValue:
+    builder = next(arg.builder for arg in args if isinstance(arg, BuildValue))
+    result: BuildValue = builder.op(op_type, *args, **attrs)
+    return result
+
+
+def plain_kernels(graph: Graph) -> list[str]:
+    return [kernel.name for kernel in lower(simplify(graph)).kernels if kernel.operator.role is Role.PLAIN]
+
+
+# --- products
+
+SHAPES = [
+    ((4,), (4,)),
+    ((4,), (4, 3)),
+    ((4,), (2, 4, 3)),
+    ((3, 4), (4,)),
+    ((2, 3, 4), (4,)),
+    ((2, 3, 4), (4, 5)),
+    ((3, 4), (2, 4, 5)),
+    ((2, 1, 3, 4), (6, 4, 5)),
+    ((0, 3, 4), (4, 5)),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), SHAPES)
+def test_operands_of_a_product_get_its_rank(
+    a: tuple[int, ...], b: tuple[int, ...], assert_same: Same, op_types: OpTypes
+) -> None:
+    builder = Builder()
+    builder.output("y", op("MatMul", builder.input("a", a), builder.input("b", b)))
+    before = builder.to_graph()
+    after = AlignMatMul()(before)
+    product = next(node for node in after.nodes if node.op_type == "MatMul")
+    ranks = {len(after.shape(name)) for name in (*product.inputs, *product.outputs)}
+    assert len(ranks) == 1
+    assert set(op_types(after)) <= {"Reshape", "MatMul", "Squeeze"}
+    assert_same(before, after)
+    assert not plain_kernels(before)
+
+
+@pytest.mark.parametrize(("a", "b"), [shapes for shapes in SHAPES if 0 not in shapes[0]])
+def test_a_constant_operand_is_reshaped(a: tuple[int, ...], b: tuple[int, ...], rng: Rng, assert_same: Same) -> None:
+    builder = Builder()
+    builder.output("y", op("MatMul", builder.input("a", a), array(rng, *b)))
+    before = builder.to_graph()
+    after = AlignMatMul()(before)
+    assert all(node.op_type == "MatMul" or not after.values[node.inputs[0]].is_constant for node in after.nodes)
+    assert_same(before, after)
+    assert not plain_kernels(before)
+
+
+def test_a_product_of_equal_ranks_stays() -> None:
+    builder = Builder()
+    builder.output("y", op("MatMul", builder.input("a", (2, 3, 4)), builder.input("b", (1, 4, 5))))
+    before = builder.to_graph()
+    assert AlignMatMul()(before) is before
+
+
+@pytest.mark.parametrize("attrs", [{}, {"transA": 1}, {"transB": 1}, {"transA": 1, "alpha": 0.5}, {"beta": 2.0}])
+@pytest.mark.parametrize("c", [None, (5,), (3, 1), (3, 5), ()])
+def test_a_gemm_of_computed_matrices_runs_in_parts(
+    attrs: dict[str, Any], c: tuple[int, ...] | None, assert_same: Same
+) -> None:
+    b = Builder()
+    left = b.input("a", (4, 3) if attrs.get("transA") else (3, 4))
+    right = b.input("b", (5, 4) if attrs.get("transB") else (4, 5))
+    addend = () if c is None else (b.input("c", c),)
+    b.output("y", op("Gemm", left, right, *addend, **attrs))
+    before = b.to_graph()
+    after = GemmToMatMul(never)(before)
+    assert "Gemm" not in [node.op_type for node in after.nodes]
+    assert after.nodes[-1].name == before.nodes[0].name
+    assert_same(before, after)
+    assert not plain_kernels(before)
+
+
+def test_a_constant_matrix_is_transposed_once(rng: Rng, assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", b.input("a", (3, 4)).gemm(array(rng, 5, 4), trans_b=True))
+    before = b.to_graph()
+    assert op_types(GemmToMatMul(never)(before)) == ["MatMul"]
+    assert_same(before, GemmToMatMul(never)(before))
+
+
+def test_a_gemm_that_runs_stays() -> None:
+    b = Builder()
+    b.output("y", op("Gemm", b.input("a", (3, 4)), b.input("b", (4, 5))))
+    before = b.to_graph()
+    assert GemmToMatMul(one_of("Gemm"))(before) is before
+
+
+# --- means and activations
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_mean_is_a_sum_and_a_share(n: int, assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", op("Mean", *(b.input(f"x{index}", (3,) if index else (2, 3)) for index in range(n))))
+    before = b.to_graph()
+    after = MeanToSum()(before)
+    assert op_types(after) == ["Sum", "Mul"]
+    assert_same(before, after)
+    assert not plain_kernels(before)
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attrs", "expected"),
+    [
+        ("Selu", {}, ["Elu", "Mul"]),
+        ("Selu", {"alpha": 2.0, "gamma": 0.5}, ["Elu", "Mul"]),
+        ("Softsign", {}, ["Abs", "Add", "Div"]),
+    ],
+)
+@pytest.mark.parametrize("opset", [9, 20])
+def test_activations_run_in_parts(
+    op_type: str, attrs: dict[str, float], expected: list[str], opset: int, assert_same: Same, op_types: OpTypes
+) -> None:
+    b = Builder(opset=opset)
+    b.output("y", op(op_type, b.input("x", (2, 3, 4)), **attrs))
+    before = b.to_graph()
+    after = ActivationsToParts(never)(before)
+    assert op_types(after) == expected
+    assert_same(before, after)
+    assert not plain_kernels(before)
+    assert ActivationsToParts(one_of(op_type))(before) is before
+
+
+# --- function bodies
+
+
+def test_a_body_within_a_body_is_taken(assert_same: Same, op_types: OpTypes) -> None:
+    def is_native(_graph: Graph, node: Node) -> bool:
+        return node.op_type not in ("SoftmaxCrossEntropyLoss", "LogSoftmax")
+
+    b = Builder(opset=18)
+    x = b.input("x", (2, 3))
+    for name, labels in (("y", [0, 2]), ("z", [1, 1])):
+        b.output(name, op("SoftmaxCrossEntropyLoss", x, np.array(labels), reduction="none"))
+    before = b.to_graph()
+    after = ExpandFunctions(is_native)(before).validate()
+    assert not {"SoftmaxCrossEntropyLoss", "LogSoftmax"} & set(op_types(after))
+    assert after.nodes[2].name == "softmaxcrossentropyloss_0.logsoftmax_2.reducemax_0"
+    assert after.nodes[2].absorbed == ("softmaxcrossentropyloss_0.logsoftmax_2", "softmaxcrossentropyloss_0")
+    assert_same(before, after)
+
+
+def test_a_body_that_needs_another_pass_is_taken(assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", op("Celu", b.input("x", (2, 3, 4))))
+
+    def is_native(graph: Graph, node: Node) -> bool:
+        ranks = {len(graph.shape(name)) for name in node.inputs}
+        return node.op_type in ("Div", "Elu", "Mul") and ranks == {3}
+
+    before = b.to_graph()
+    assert op_types(ExpandFunctions(is_native)(before)) == ["Celu"]
+    after = ExpandFunctions(is_native, (AlignRanks(),))(before)
+    assert op_types(after) == ["Div", "Elu", "Mul"]
+    assert_same(before, after)
+
+
+def test_a_node_that_another_pass_makes_native_is_not_expanded(rng: Rng, op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", op("PRelu", b.input("x", (2, 3, 4)), array(rng, 4)))
+
+    def is_native(graph: Graph, node: Node) -> bool:
+        return len({len(graph.shape(name)) for name in node.inputs}) == 1
+
+    before = b.to_graph()
+    assert op_types(ExpandFunctions(is_native, (AlignRanks(),))(before)) == ["PRelu"]
+    assert len(ExpandFunctions(one_of("Less", "Mul", "Where", "Cast", "CastLike", "Constant"))(before).nodes) > 1
+
+
+def test_a_body_half_of_which_would_be_plain_is_not_taken() -> None:
+    b = Builder(opset=18)
+    b.output("y", op("ThresholdedRelu", b.input("x", (2, 3)), alpha=0.5))
+    (kernel,) = lower(b.to_graph()).kernels
+    assert kernel.nodes == ("thresholdedrelu_0",)
