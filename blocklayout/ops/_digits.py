@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import prod
 
 from blocklayout.layout import MemoryDesc
 
@@ -20,10 +21,12 @@ class Digit:
     Attributes:
         dim: The dimension; a blocked one has two digits.
         extent: How many, padding included.
+        stride: Elements from one to the next.
     """
 
     dim: int
     extent: int
+    stride: int
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,13 @@ def digits(desc: MemoryDesc, kept: Collection[int] = ()) -> tuple[Digit, ...] | 
     """
     if not desc.is_dense or desc.offset0 or not desc.n_elements:
         return None
-    blocks = desc.layout.blocks
-    outer = [(dim, desc.padded_dims[dim] // blocks[dim]) for dim in desc.dim_order]
-    inner = list(zip(desc.inner_idxs, desc.inner_blks, strict=True))
-    return tuple(Digit(dim, extent) for dim, extent in [*outer, *inner] if extent != 1 or dim in kept)
+    blocks, strides = desc.layout.blocks, desc.layout.strides
+    outer = [Digit(dim, desc.padded_dims[dim] // blocks[dim], strides[dim]) for dim in desc.dim_order]
+    inner = [
+        Digit(dim, extent, prod(desc.inner_blks[index + 1 :]))
+        for index, (dim, extent) in enumerate(zip(desc.inner_idxs, desc.inner_blks, strict=True))
+    ]
+    return tuple(digit for digit in [*outer, *inner] if digit.extent != 1 or digit.dim in kept)
 
 
 def runs(parts: Sequence[Digit], marked: Collection[int]) -> tuple[Run, ...]:
@@ -73,10 +79,7 @@ def runs(parts: Sequence[Digit], marked: Collection[int]) -> tuple[Run, ...]:
 
 def n_elements(parts: Sequence[Digit]) -> int:
     """How many elements the digits count, padding included."""
-    total = 1
-    for part in parts:
-        total *= part.extent
-    return total
+    return prod(part.extent for part in parts)
 
 
 def is_padded(desc: MemoryDesc, dims: Collection[int]) -> bool:

@@ -1,0 +1,79 @@
+"""Expand: the same elements again and again along some dimensions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from blocklayout import dnnl
+from blocklayout.errors import LayoutError
+from blocklayout.kernels import (
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    RecipeStep,
+    Role,
+    TensorInfo,
+    Wish,
+    zero_padding_step,
+)
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._descs import argument, like
+from blocklayout.ops._digits import digits, is_padded
+from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, wrong
+from blocklayout.ops.views import Reshape
+
+
+@dataclass(frozen=True)
+class Expand(BaseOperator):
+    """A copy out of a source whose strides along some dimensions are 0."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Expand",)
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_float(node, required(node, 0, "input"))
+        dst = require_ndims(node, result(node), 0, 12)
+        full = (1,) * (len(dst.shape) - len(src.shape)) + src.shape
+        fits = len(full) == len(dst.shape) and all(s in (1, d) for s, d in zip(full, dst.shape, strict=True))
+        if not fits:
+            what = f"{src.name} has extents {list(src.shape)}"
+            raise wrong(node, what, f"they must broadcast to the output's {list(dst.shape)}")
+        if full == dst.shape:
+            return bound(Reshape(dst.shape or (1,)), {"src": src})
+        return bound(cls(), {"src": src})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        info = argument(problem, "src")
+        full = (1,) * (len(problem.dst.dims) - len(info.dims)) + info.dims
+        try:
+            dst = wish.dst_desc(problem.dst)
+            if attr.post_ops or not isinstance(dst, MemoryDesc):
+                return None
+            src = like(dst, TensorInfo(full, info.dtype))
+            whole = {"src": src.reshaped(info.dims), "dst": dst}
+        except LayoutError:
+            return None
+        repeated = {dim for dim, (s, d) in enumerate(zip(src.dims, dst.dims, strict=True)) if s != d}
+        views = _views(src, dst, repeated)
+        if views is None:
+            return None
+        spec = dnnl.reorder(*views, n_threads=problem.n_threads)
+        steps = [RecipeStep(spec, (("dst", "dst"), ("src", "src")))]
+        if is_padded(dst, repeated):
+            steps.append(zero_padding_step(dst))
+        return Recipe(tuple(steps), (), tuple(whole.items()))
+
+
+def _views(src: MemoryDesc, dst: MemoryDesc, repeated: set[int]) -> tuple[MemoryDesc, MemoryDesc] | None:
+    """Both as plain tensors, the source with strides of 0 where it is repeated."""
+    given, written = digits(src), digits(dst)
+    if given is None or written is None:
+        return None
+    kept = iter([digit.stride for digit in given if digit.dim not in repeated])
+    strides = [0 if digit.dim in repeated else next(kept) for digit in written]
+    dims = tuple(digit.extent for digit in written)
+    return MemoryDesc(dims, src.dtype, strides=strides), MemoryDesc(dims, dst.dtype)

@@ -1,0 +1,202 @@
+"""Pad: a tensor inside a larger one, or a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from blocklayout import dnnl
+from blocklayout.kernels import (
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    RecipeStep,
+    Role,
+    Wish,
+    zero_padding_step,
+)
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._boxes import Copy, Line, borders, interior, lines
+from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._digits import digits
+from blocklayout.ops._reading import (
+    bound,
+    constant,
+    float_attr,
+    optional,
+    require_float,
+    require_ndims,
+    required,
+    result,
+    string_attr,
+    unsupported,
+    wrong,
+)
+from blocklayout.ops.views import Identity
+
+_FIRST_OPSET_OF_INPUTS = 11
+_MOST_REFLECTED = 32
+"""Each reflected row is a step of its own, for strides are never negative."""
+
+Pads = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Pad(BaseOperator):
+    """Copies of the source's elements, or one number, around the source.
+
+    Attributes:
+        mode: ``constant``, ``edge``, ``reflect`` or ``wrap``.
+        pads: For each dimension how many are added before and behind; negative to cut some off.
+        value: The number, in the mode ``constant``.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("Pad",)
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    mode: str
+    pads: Pads
+    value: float
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "data")), 1, 12)
+        mode, pads = string_attr(node, "mode", ("constant", *_BORDERS)), _pads(node, len(src.shape))
+        expected = [n + before + behind for n, (before, behind) in zip(src.shape, pads, strict=True)]
+        if list(result(node).shape) != expected:
+            what = f"output {result(node).name} has extents {list(result(node).shape)}"
+            raise wrong(node, what, f"the pads make them {expected}")
+        if not any(number for pair in pads for number in pair):
+            return bound(Identity(), {"src": src})
+        _refuse(node, mode, src.shape, pads)
+        if mode != "constant":
+            return bound(cls(mode, pads, 0.0), {"src": src})
+        value = _value(node)
+        return bound(cls(mode, pads, value), {"src": src}, {"fill": np.full(1, value, np.float32)})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None or attr.post_ops:
+            return None
+        src, dst = descs
+        found = self._lines(src, dst)
+        if found is None:
+            return None
+        steps = [self._step(*interior(found, src.dtype), "src", problem.n_threads)]
+        copies = [copy for index, line in enumerate(found) for copy in _copies(self.mode, index, line)]
+        for copy, source, target in borders(found, copies, src.dtype):
+            steps.append(self._step(source, target, "fill" if copy.source is None else "dst", problem.n_threads))
+        if dst.n_padding and self._writes_padding(dst):
+            steps.append(zero_padding_step(dst))
+        fill = (("fill", MemoryDesc((1,), src.dtype)),) if self.mode == "constant" else ()
+        return Recipe(tuple(steps), (), (("src", src), ("dst", dst), *fill))
+
+    def _step(self, source: MemoryDesc, target: MemoryDesc, operand: str, n_threads: int) -> RecipeStep:
+        return RecipeStep(dnnl.reorder(source, target, n_threads=n_threads), (("dst", "dst"), ("src", operand)))
+
+    def _lines(self, src: MemoryDesc, dst: MemoryDesc) -> list[Line] | None:
+        changed = {dim: pair for dim, pair in enumerate(self.pads) if any(pair)}
+        parts, results = digits(src, kept=changed), digits(dst, kept=changed)
+        if parts is None or results is None:
+            return None
+        for dim, (before, behind) in changed.items():
+            block = src.layout.blocks[dim]
+            if block == 1:
+                continue
+            if before % block or not self._may_end_in_block(src.dims[dim] % block, behind):
+                return None
+            changed[dim] = before // block, (dst.padded_dims[dim] - src.padded_dims[dim] - before) // block
+        return lines(parts, results, changed)
+
+    def _may_end_in_block(self, n_in_last: int, behind: int) -> bool:
+        """Whether what follows the source along a blocked dimension begins where its last block ends, or is zero."""
+        if self.mode != "constant":
+            return False
+        return behind <= 0 or n_in_last == 0 or self.value == 0
+
+    def _writes_padding(self, dst: MemoryDesc) -> bool:
+        """Whether something else than the source's own zeros comes into padded lanes."""
+        return self.value != 0 or any(
+            min(pair) < 0 and dst.layout.blocks[dim] != 1 for dim, pair in enumerate(self.pads)
+        )
+
+
+def _constant(index: int, line: Line) -> list[Copy]:
+    return [Copy(index, 0, line.begin), Copy(index, line.end, line.dst - line.end)]
+
+
+def _edge(index: int, line: Line) -> list[Copy]:
+    before = Copy(index, 0, line.begin, line.begin, repeats=True)
+    return [before, Copy(index, line.end, line.dst - line.end, line.end - 1, repeats=True)]
+
+
+def _reflect(index: int, line: Line) -> list[Copy]:
+    before = [Copy(index, line.begin - n, 1, line.begin + n) for n in range(1, line.begin + 1)]
+    return before + [Copy(index, line.end - 1 + n, 1, line.end - 1 - n) for n in range(1, line.dst - line.end + 1)]
+
+
+def _wrap(index: int, line: Line) -> list[Copy]:
+    before = Copy(index, 0, line.begin, line.end - line.begin)
+    return [before, Copy(index, line.end, line.dst - line.end, line.begin)]
+
+
+_BORDERS: Mapping[str, Callable[[int, Line], list[Copy]]] = {"reflect": _reflect, "edge": _edge, "wrap": _wrap}
+
+
+def _copies(mode: str, index: int, line: Line) -> Sequence[Copy]:
+    """What fills a line before and behind the source."""
+    return [copy for copy in _BORDERS.get(mode, _constant)(index, line) if copy.n]
+
+
+def _pads(node: NodeInfo, ndims: int) -> Pads:
+    """For each dimension the elements before and behind."""
+    if node.opset < _FIRST_OPSET_OF_INPUTS:
+        numbers, axes = _integers(node.attrs.get("pads", ())), list(range(ndims))
+    else:
+        numbers = _integers(constant(node, required(node, 1, "pads"), "pads"))
+        given = optional(node, 3)
+        axes = _integers(constant(node, given, "axes")) if given is not None else list(range(ndims))
+    if len(numbers) != 2 * len(axes) or any(not -ndims <= axis < ndims for axis in axes):
+        raise wrong(node, f"{len(numbers)} pads for the dimensions {axes}", f"rank {ndims} needs two for each it has")
+    pads = [(0, 0)] * ndims
+    for index, axis in enumerate(axes):
+        pads[axis % ndims] = numbers[index], numbers[index + len(axes)]
+    return tuple(pads)
+
+
+def _integers(values: object) -> list[int]:
+    return [int(number) for number in np.ravel(np.asarray(values))]
+
+
+def _value(node: NodeInfo) -> float:
+    if node.opset < _FIRST_OPSET_OF_INPUTS:
+        return float_attr(node, "value", 0.0)
+    given = optional(node, 2)
+    if given is None:
+        return 0.0
+    array = constant(node, given, "constant_value")
+    if array.size != 1:
+        raise wrong(node, f"constant_value has extents {list(array.shape)}", "it must be a scalar")
+    return float(array.reshape(()))
+
+
+def _refuse(node: NodeInfo, mode: str, dims: tuple[int, ...], pads: Pads) -> None:
+    """Complain about what no copies give."""
+    kept = [n + min(before, 0) + min(behind, 0) for n, (before, behind) in zip(dims, pads, strict=True)]
+    if min(kept) < 1:
+        raise unsupported(node, f"of extents {list(dims)} pads {pads} keep {kept}", "one element at least must be left")
+    if mode == "constant":
+        return
+    largest = max(number for pair in pads for number in pair)
+    if min(number for pair in pads for number in pair) < 0:
+        raise unsupported(node, f"mode {mode} with negative pads {pads}", "cut first, with a Slice")
+    room = [n - (mode == "reflect") for n in dims]
+    if mode != "edge" and any(max(pair) > most for pair, most in zip(pads, room, strict=True)):
+        raise unsupported(node, f"mode {mode} with pads {pads} of extents {list(dims)}", f"at most {room} are one copy")
+    if mode == "reflect" and largest > _MOST_REFLECTED:
+        raise unsupported(node, f"mode reflect with {largest} elements", f"up to {_MOST_REFLECTED} are copied")
