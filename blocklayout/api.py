@@ -92,7 +92,7 @@ def load(
     tell = progress if progress is not None else _silent
     tell("reading the model")
     opened = model.open_model(source)
-    inputs, outputs = _signature(opened, io_layout or {})
+    inputs, outputs = signature_of(opened, io_layout or {})
     max_plans = _positive("max_plans", max_plans)
     maker = _PlanMaker(opened, dtype, layout, Machine(dnnl.isa(), n_threads), tell, (*inputs, *outputs), max_plans)
     if any(info.dtype == "f16" for info in (*inputs, *outputs)):
@@ -114,8 +114,13 @@ def save(source: Builder, path: str | os.PathLike[str]) -> None:
     model.write(source, path)
 
 
-def _signature(opened: OnnxModel | Graph, io_layout: Mapping[str, str]) -> tuple[list[InputInfo], list[OutputInfo]]:
-    """Inputs and outputs as the caller sees them."""
+def signature_of(opened: OnnxModel | Graph, io_layout: Mapping[str, str]) -> tuple[list[InputInfo], list[OutputInfo]]:
+    """Inputs and outputs as the caller sees them, extents in the order of ``io_layout``.
+
+    Raises:
+        InputError: ``io_layout`` names what is neither.
+        LayoutError: It gives a format that does not exist, or has another rank.
+    """
     declared_inputs, declared_outputs = model.signature(opened)
     inputs = [InputInfo(info.name, info.extents, info.dtype) for info in declared_inputs]
     outputs = [OutputInfo(info.name, info.extents, info.dtype) for info in declared_outputs]

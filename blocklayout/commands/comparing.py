@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,7 @@ class Race:
         n_threads: Threads of a run; ``None`` for all that this process may use.
         n_rounds: How often each contender has its turn.
         tell: Told what is being done.
+        io_layout: Formats of inputs and outputs at the border, by name.
     """
 
     opened: OnnxModel | Graph
@@ -71,18 +72,26 @@ class Race:
     n_threads: int | None
     n_rounds: int
     tell: Tell
+    io_layout: Mapping[str, str] = field(default_factory=dict)
 
     def session(self, contender: Contender) -> Session:
         """A contender, loaded and planned."""
         shapes = {name: array.shape for name, array in self.feeds.items()}
-        return load(
+        session = load(
             self.opened,
             dtype=contender.dtype,
             layout=contender.policy,
             threads=self.n_threads,
             shapes=shapes,
+            io_layout=self.io_layout,
             progress=lambda stage: self.tell(f"{contender.policy} {contender.dtype}: {stage}"),
         )
+        session.prepare(shapes, self.feeds)  # where contents decide extents, extents alone make no plan
+        return session
+
+    def _outputs(self, session: Session) -> list[np.ndarray]:
+        """Row by row, also what comes in blocks."""
+        return [np.asarray(output) for output in session.run(None, self.feeds)]
 
     def run(self, contenders: Sequence[Contender]) -> list[Measurement]:
         """Measure them all. At any time the first and one other are in memory.
@@ -91,11 +100,11 @@ class Race:
             BlockLayoutError: One of them cannot be had.
         """
         first = self.session(contenders[0])
-        expected = first.run(None, self.feeds)
+        expected = self._outputs(first)
         firsts, others = [], []
         for contender in contenders[1:]:
             session = self.session(contender)
-            outputs = session.run(None, self.feeds)
+            outputs = self._outputs(session)
             own, reference = self._times(contender, [session, first])
             firsts.append(reference)
             ratio = Spread.of(a / b for a, b in zip(own, reference, strict=True))

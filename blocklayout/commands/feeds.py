@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout import model
+from blocklayout.api import signature_of
 from blocklayout.errors import InputError
+from blocklayout.model.shapes import concrete_extents
 from blocklayout.model.types import FLOATS, to_numpy
 
 if TYPE_CHECKING:
@@ -40,7 +42,8 @@ def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace) -> dict[str, n
         InputError: A file that holds no array, or extents that do not fit or are left free.
     """
     arrays = {name: load_array(name, path) for name, path in args.input}
-    shapes = chosen_shapes(opened, dict(args.shape) | {name: array.shape for name, array in arrays.items()})
+    given = dict(args.shape) | {name: array.shape for name, array in arrays.items()}
+    shapes = chosen_shapes(opened, given, dict(args.io_layout))
     generator = np.random.default_rng(SEED)
     return {
         info.name: arrays[info.name] if info.name in arrays else random_array(info.dtype, shapes[info.name], generator)
@@ -48,13 +51,16 @@ def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace) -> dict[str, n
     }
 
 
-def chosen_shapes(opened: OnnxModel | Graph, given: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The extents of every input; a first one that is left free is 1.
+def chosen_shapes(
+    opened: OnnxModel | Graph, given: Mapping[str, tuple[int, ...]], io_layout: Mapping[str, str] | None = None
+) -> dict[str, tuple[int, ...]]:
+    """The extents of every input as its array has them; a first one that is left free is 1.
 
     Raises:
         InputError: An unknown input, extents that contradict the model, or another one left free.
+        LayoutError: ``io_layout`` gives an input a format that does not exist, or has another rank.
     """
-    inputs = model.signature(opened)[0]
+    inputs = [model.InputInfo(info.name, info.dtype, info.shape) for info in signature_of(opened, io_layout or {})[0]]
     settled = set(_settled_names(inputs, given))
     singles: dict[str, tuple[int, ...]] = {}
     for info in inputs:
@@ -63,7 +69,7 @@ def chosen_shapes(opened: OnnxModel | Graph, given: Mapping[str, tuple[int, ...]
         is_single = not isinstance(first, int) and first not in settled and len(rest) == len(others)
         if is_single and info.name not in given:
             singles[info.name] = (1, *rest)
-    return model.input_shapes(opened, singles | dict(given))
+    return concrete_extents(inputs, singles | dict(given))
 
 
 def random_array(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:

@@ -53,6 +53,14 @@ def add_model_options(parser: Parser) -> None:
         metavar="NAME=FILE.npy",
         help="what to feed an input; by default random numbers, always the same",
     )
+    parser.add_argument(
+        "--io-layout",
+        action="append",
+        default=[],
+        type=named_layout,
+        metavar="NAME=nhwc",
+        help="format of an input or output at the border; an array is in that order, --shape and --input as well",
+    )
     add_threads(parser)
 
 
@@ -117,6 +125,19 @@ def named_path(text: str) -> tuple[str, str]:
     if not (name and separator and path):
         raise argparse.ArgumentTypeError(f"{text!r}: give an input's name and a file, such as x=file.npy")
     return name, path
+
+
+def named_layout(text: str) -> tuple[str, str]:
+    """An input or output and its format, such as ``x=nhwc``.
+
+    Example:
+        >>> named_layout("x=nhwc")
+        ('x', 'nhwc')
+    """
+    name, separator, layout = text.rpartition("=")
+    if not (name and separator and layout):
+        raise argparse.ArgumentTypeError(f"{text!r}: give a name and a format, such as x=nhwc")
+    return name, layout
 
 
 def _integers(text: str, separator: str, wanted: str) -> tuple[int, ...]:

@@ -34,6 +34,6 @@ def run(args: argparse.Namespace) -> None:
 
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened = open_model(args.model)
-        race = Race(opened, feeds_of(opened, args), args.threads, 1, tell)
+        race = Race(opened, feeds_of(opened, args), args.threads, 1, tell, dict(args.io_layout))
         plan = race.session(Contender(args.layout, args.dtype)).plan
     say(plan.to_json() if args.json else str(plan))

@@ -28,7 +28,7 @@ def run_model(args: argparse.Namespace) -> None:
     """
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened = open_model(args.model)
-        race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell)
+        race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, dict(args.io_layout))
         contenders = [Contender(policy, args.dtype or "f32") for policy in args.layout or ("auto",)]
         measurements = race.run(contenders)
     outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]

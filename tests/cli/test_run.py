@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from blocklayout import dnnl
 from blocklayout.plan import POLICIES
+from tests.cli.command import saved
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,3 +96,30 @@ def test_a_model_for_people(cli: Command, tiny: Path) -> None:
     out = cli.ok("run", tiny, "--rounds", 1, "--shape", "x=2x3x8x8")
     assert "2x9x8x8" in out
     assert "auto" in out
+
+
+def test_formats_at_the_border(cli: Command, tiny: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.ones((2, 8, 8, 3), np.float32))
+    options = ("--io-layout", "x=nhwc", "--io-layout", "y=nChw8c", "--json", "--rounds", 1)
+    told = cli("run", tiny, "--input", f"x={tmp_path / 'x.npy'}", *options).json
+    assert told["outputs"][0]["shape"] == [2, 9, 8, 8]
+    assert "(N, 8, 8, 3)" in cli("run", tiny, "--shape", "x=1x3x8x8", *options[:2]).refusal
+    assert "no input or output 'z'; there are x, y" in cli("plan", tiny, "--io-layout", "z=nhwc").refusal
+    assert "such as x=nhwc" in cli("plan", tiny, "--io-layout", "nhwc").refusal
+
+
+def test_contents_that_decide_extents_come_from_a_file(cli: Command, tmp_path: Path) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Reshape", ["r", "target"], ["y"])],
+        "reshape",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 6)),
+            helper.make_tensor_value_info("target", TensorProto.INT64, (2,)),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    model = saved(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m")
+    np.save(tmp_path / "target.npy", np.array([3, 4]))
+    for command in ("run", "plan", "bench"):
+        told = cli(command, model, "--input", f"target={tmp_path / 'target.npy'}", "--json").json
+        assert told
