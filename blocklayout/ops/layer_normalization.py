@@ -1,0 +1,123 @@
+"""Layer normalisation: over the last dimensions together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from blocklayout import dnnl
+from blocklayout.errors import LayoutError
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Value, Wish
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._descs import argument, followed, has_argument
+from blocklayout.ops._digits import digits, is_padded, runs
+from blocklayout.ops._reading import (
+    axis_attr,
+    bound,
+    float_attr,
+    int_attr,
+    optional,
+    refuse_further_outputs,
+    require_float,
+    require_ndims,
+    required,
+    unsupported,
+    wrong,
+)
+
+_FLOAT = 1
+"""ONNX's number of f32, which the statistics are computed in."""
+
+
+@dataclass(frozen=True)
+class LayerNormalization(BaseOperator):
+    """Brings the elements along the last dimensions to mean 0 and variance 1, and scales and shifts each.
+
+    Runs in any layout in which these dimensions are the inner ones.
+
+    Attributes:
+        axis: The first of these dimensions.
+        epsilon: Added to the variance.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    axis: int
+    epsilon: float
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "X")), 1, 12)
+        refuse_further_outputs(node, "mean or deviation")
+        if int_attr(node, "stash_type", _FLOAT) != _FLOAT:
+            raise unsupported(node, f"stash_type is {node.attrs['stash_type']}", f"statistics are f32: {_FLOAT}")
+        axis = axis_attr(node, "axis", len(src.shape), -1)
+        arguments: dict[str, Value | None] = {"src": src}
+        arrays: dict[str, np.ndarray] = {}
+        for name, value in (("scale", required(node, 1, "Scale")), ("shift", optional(node, 2))):
+            if value is not None and value.data is not None:
+                arrays[name] = _vector(node, name, value.data, src.shape, axis)
+                continue
+            if value is not None and not _is_row(value.shape, src.shape[axis:]):
+                what = f"{name} is computed at run time and has extents {list(value.shape)}"
+                raise unsupported(node, what, f"its primitive takes {list(src.shape[axis:])}")
+            arguments[name] = value
+        return bound(cls(axis, float_attr(node, "epsilon", 1e-5)), arguments, arrays)
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        view = None if descs is None or attr.post_ops else self._view(descs[0])
+        if descs is None or view is None:
+            return None
+        vectors = [name for name in ("scale", "shift") if has_argument(problem, name)]
+        spec = dnnl.layer_normalization(
+            view, view, self.epsilon, [f"use_{name}" for name in vectors], n_threads=problem.n_threads
+        )
+        whole = {"src": descs[0], "dst": descs[1]}
+        try:
+            whole |= {name: self._vector_desc(descs[0], argument(problem, name).dims) for name in vectors}
+        except LayoutError:
+            return None
+        return Recipe((RecipeStep(spec, tuple((name, name) for name in sorted(whole))),), (), tuple(whole.items()))
+
+    def _view(self, src: MemoryDesc) -> MemoryDesc | None:
+        """The source as rows to normalise; ``None`` where they do not lie one after the other."""
+        together = set(range(self.axis, src.ndims))
+        parts = digits(src)
+        found = runs(parts, together) if parts is not None else ()
+        if parts is None or is_padded(src, together) or tuple(run.is_marked for run in found) not in _ROWS:
+            return None
+        length = prod(src.dims[self.axis :])
+        return MemoryDesc((src.n_elements // length, length), src.dtype)
+
+    def _vector_desc(self, src: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc:
+        """Scales in the order in which a row's elements lie."""
+        row = src.resized((1,) * self.axis + src.dims[self.axis :], "f32")
+        return row.reshaped(dims)
+
+
+_ROWS = ((), (False,), (True,), (False, True))
+"""Runs of digits, those to normalise over marked, that are rows."""
+
+
+def _is_row(dims: tuple[int, ...], row: tuple[int, ...]) -> bool:
+    return dims[-len(row) :] == row and prod(dims) == prod(row)
+
+
+def _vector(node: NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...], axis: int) -> np.ndarray:
+    """A constant with one element for each of a row."""
+    full = (1,) * (len(dims) - array.ndim) + array.shape
+    try:
+        fits = np.broadcast_shapes(full, dims) == dims
+    except ValueError:
+        fits = False
+    if not fits:
+        raise wrong(node, f"{name} has extents {list(array.shape)}", f"they must broadcast to {list(dims)}")
+    if prod(full[:axis]) != 1:
+        what = f"{name} has extents {list(array.shape)}, other values for other rows"
+        raise unsupported(node, what, f"its primitive takes {list(dims[axis:])}")
+    return np.broadcast_to(array.reshape(full[axis:]), dims[axis:])
