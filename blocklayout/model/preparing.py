@@ -50,6 +50,7 @@ def preparations(is_native: Callable[[Graph, Node], bool]) -> tuple[Pass, ...]:
         is_native: Whether a primitive, or a view, computes a node of a graph as it is.
     """
     parts: tuple[Pass, ...] = (
+        DropNoOps(),
         PoolWholeImages(),
         SpaceToViews(),
         MeanToSum(),
@@ -58,6 +59,5 @@ def preparations(is_native: Callable[[Graph, Node], bool]) -> tuple[Pass, ...]:
         GemmToMatMul(is_native),
         AlignMatMul(),
         AlignRanks(),
-        DropNoOps(),
     )
     return RemoveDead(), *IDIOMS, ExpandFunctions(is_native, parts), *parts

@@ -15,6 +15,7 @@ from blocklayout.model.passes.merge_gelu import MergeGelu
 from blocklayout.model.passes.merge_hard_sigmoid import MergeHardSigmoid
 from blocklayout.model.passes.merge_leaky_relu import MergeLeakyRelu
 from blocklayout.model.passes.merge_mish import MergeMish
+from blocklayout.model.passes.merge_softplus import MergeSoftplus
 from blocklayout.model.passes.merge_swish import MergeSwish
 
 Same = Callable[[Graph, Graph], None]
@@ -25,6 +26,7 @@ PASSES: tuple[Pass, ...] = (
     RemoveDead(),
     MergeClips(),
     MergeLeakyRelu(),
+    MergeSoftplus(),
     MergeHardSigmoid(),
     MergeSwish(),
     MergeMish(),
@@ -84,6 +86,10 @@ SPELLINGS: list[tuple[str, Spelling]] = [
     ("Gelu", lambda x: 0.5 * (x * (1 + op("Tanh", SLOPE * x * (1 + 0.044715 * x * x))))),
     ("LeakyRelu", lambda x: op("Max", x, x * 0.1)),
     ("LeakyRelu", lambda x: op("Max", x / 8, x)),
+    ("LeakyRelu", lambda x: op("Where", op("Less", x, 0.0), x * 1.5, x)),
+    ("LeakyRelu", lambda x: op("Where", op("Greater", x, 0.0), x, x * -0.5)),
+    ("Softplus", lambda x: op("Where", op("Greater", x, 20.0), x, op("Softplus", x))),
+    ("Softplus", lambda x: op("Where", op("Less", x * 1, 20.0), op("Softplus", x), x)),
 ]
 
 
@@ -123,6 +129,11 @@ def test_limits_and_constants_may_be_attributes(expected: str, spelling: Spellin
         lambda x: 0.5 * x * (1 + op("Tanh", (x + op("Pow", x, 3.0) * 0.05) * SLOPE)),
         lambda x: 0.5 * x * (1 + op("Tanh", (x + op("Pow", x, 2.0) * 0.044715) * SLOPE)),
         lambda x: op("Max", x, x * 1.5),
+        lambda x: op("Where", op("Less", x, 0.5), x * 0.5, x),
+        lambda x: op("Where", op("Less", x, 0.0), x, x * 0.5),
+        lambda x: op("Where", op("Less", x.relu(), 0.0), x * 0.5, x),
+        lambda x: op("Where", op("Greater", x, 2.0), x, op("Softplus", x)),
+        lambda x: op("Where", op("Less", x, 20.0), x, op("Softplus", x)),
         lambda x: op("Max", x, x * -0.5),
         lambda x: op("Max", x, x * np.array([[[0.1, 0.2, 0.3, 0.4]]], np.float32)),
     ],

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from blocklayout.model import Builder, BuildValue, Graph, simplify
-from blocklayout.model.passes import DropExpands, FoldPads, FoldWhere, RemoveDead
+from blocklayout.model.passes import DropExpands, FoldCastLike, FoldPads, FoldWhere, RemoveDead
 from blocklayout.model.passes.merge_shuffle import MergeShuffle
 from blocklayout.model.passes.pool_whole_images import PoolWholeImages
 from blocklayout.model.passes.space_to_views import SpaceToViews
@@ -100,8 +101,11 @@ def test_depth_to_space_is_views(opset: int, attrs: dict[str, str], assert_same:
     assert_same(before, after)
 
 
-def test_space_to_depth_is_views(assert_same: Same, op_types: OpTypes) -> None:
-    before = graph_of(lambda x: op("SpaceToDepth", x, blocksize=2), (2, 3, 4, 6))
+@pytest.mark.parametrize(("opset", "attrs"), [(9, {}), (28, {"mode": "DCR"}), (28, {"mode": "CRD"})], ids=str)
+def test_space_to_depth_is_views(opset: int, attrs: dict[str, str], assert_same: Same, op_types: OpTypes) -> None:
+    if opset > onnx.defs.onnx_opset_version():
+        pytest.skip("this onnx knows no modes")
+    before = graph_of(lambda x: op("SpaceToDepth", x, blocksize=2, **attrs), (2, 3, 4, 6), opset)
     assert op_types(SpaceToViews()(before)) == ["Reshape", "Transpose", "Reshape"]
     assert_same(before, SpaceToViews()(before))
 
@@ -236,6 +240,20 @@ def test_padding_that_others_read_stays(op_types: OpTypes) -> None:
     b.output("y", wide.conv(W))
     b.output("z", wide.relu())
     assert op_types(FoldPads()(b.to_graph())) == ["Pad", "Conv", "Relu"]
+
+
+# --- what is known already
+
+
+def test_a_constant_cast_like_something_computed_is_known(assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder()
+    x = b.input("x", (2, 3))
+    b.output("y", x + op("CastLike", b.constant(np.array([1, 2, 3])), x))
+    before = b.to_graph()
+    assert op_types(before) == ["CastLike", "Add"]
+    after = FoldCastLike()(before)
+    assert op_types(after) == ["Add"]
+    assert_same(before, after)
 
 
 # --- expansions and choices

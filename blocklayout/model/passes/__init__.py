@@ -13,6 +13,7 @@ from blocklayout.model.passes.cancel_transposes import CancelTransposes
 from blocklayout.model.passes.drop_expands import DropExpands
 from blocklayout.model.passes.drop_no_ops import DropNoOps
 from blocklayout.model.passes.fold_affine import FoldAffine
+from blocklayout.model.passes.fold_cast_like import FoldCastLike
 from blocklayout.model.passes.fold_constants import FoldConstants
 from blocklayout.model.passes.fold_pads import FoldPads
 from blocklayout.model.passes.fold_where import FoldWhere
@@ -25,6 +26,7 @@ __all__ = [
     "DropExpands",
     "DropNoOps",
     "FoldAffine",
+    "FoldCastLike",
     "FoldConstants",
     "FoldPads",
     "FoldWhere",
@@ -44,6 +46,7 @@ class Pass(Protocol):
 
 
 DEFAULT: tuple[Pass, ...] = (
+    FoldCastLike(),
     FoldConstants(),
     FoldWhere(),
     RemoveDead(),

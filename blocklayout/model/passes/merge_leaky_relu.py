@@ -11,19 +11,33 @@ from blocklayout.model.types import FLOATS
 
 @dataclass(frozen=True)
 class MergeLeakyRelu:
-    """Makes one LeakyRelu of ``Max(x, alpha * x)``, with alpha between 0 and 1."""
+    """Makes one LeakyRelu of ``Max(x, alpha * x)``, or of ``Where(x < 0, alpha * x, x)``."""
 
     def __call__(self, graph: Graph) -> Graph:
         merging = Merging(graph)
         for node in graph.nodes:
             if node.op_type == "Max" and len(node.inputs) == 2 and graph.values[node.outputs[0]].dtype in FLOATS:
-                for x, smaller in (node.inputs, node.inputs[::-1]):
-                    _merge(merging, node, x, smaller)
+                for x, fraction in (node.inputs, node.inputs[::-1]):
+                    _merge(merging, node, x, fraction)
+            elif node.op_type == "Where" and graph.values[node.outputs[0]].dtype in FLOATS:
+                _merge_choice(merging, node)
         return merging.result()
 
 
-def _merge(merging: Merging, node: Node, x: str, smaller: str) -> None:
-    fraction = merging.expressions.of(smaller, (x,))
-    alpha = fraction.in_letters({x: "x"})
-    if alpha.keys() == {"x"} and 0 <= alpha["x"] < 1 and merging.graph.shape(x) == merging.graph.shape(node.outputs[0]):
-        merging.merge(node.outputs[0], fraction.nodes | {node.name}, "LeakyRelu", (x,), {"alpha": alpha["x"]})
+def _merge_choice(merging: Merging, node: Node) -> None:
+    condition = merging.producer(node.inputs[0], "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+    if condition is None or merging.expressions.number(condition.inputs[1]) != 0:
+        return
+    is_below = condition.op_type.startswith("Less")
+    fraction, x = node.inputs[1:] if is_below else node.inputs[:0:-1]
+    if condition.inputs[0] == x:
+        _merge(merging, node, x, fraction, condition.name)
+
+
+def _merge(merging: Merging, node: Node, x: str, fraction: str, *others: str) -> None:
+    part = merging.expressions.of(fraction, (x,))
+    slope = part.in_letters({x: "x"})
+    is_smaller = bool(others) or 0 <= slope.get("x", 0.0) < 1
+    if slope.keys() == {"x"} and is_smaller and merging.graph.shape(x) == merging.graph.shape(node.outputs[0]):
+        nodes = {node.name, *part.nodes, *others}
+        merging.merge(node.outputs[0], nodes, "LeakyRelu", (x,), {"alpha": slope["x"]})

@@ -31,8 +31,9 @@ class SpaceToViews:
 def _views(graph: Graph, node: Node) -> _Views:
     n, c, h, w = graph.shape(node.inputs[0])
     b = int(node.attr("blocksize", 1))
+    depth_first = node.attr("mode", "DCR") in ("DCR", b"DCR")
     if node.op_type == "SpaceToDepth":
-        return (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4)
-    if node.attr("mode", "DCR") in ("DCR", b"DCR"):
+        return (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4)
+    if depth_first:
         return (n, b, b, c // (b * b), h, w), (0, 3, 4, 1, 5, 2)
     return (n, c // (b * b), b, b, h, w), (0, 1, 4, 2, 5, 3)
