@@ -185,7 +185,8 @@ class Session:
         Raises:
             PlanError: There is none yet, or more than one.
         """
-        plans = [ready.plan for ready, _ in self._plans.values()]
+        with self._lock:
+            plans = [ready.plan for ready, _ in self._plans.values()]
         if not plans:
             raise PlanError("no plan yet: give shapes= when loading, or run once")
         if len(plans) > 1:
@@ -199,10 +200,12 @@ class Session:
             PlanError: None was made for them.
         """
         key = self._key(shapes)
-        for made_for in reversed(self._plans):
-            if made_for.shapes[: len(key)] == key:
-                return self._plans[made_for][0].plan
-        known = "; ".join(str(dict(made_for.shapes)) for made_for in self._plans) or "none"
+        with self._lock:
+            plans = [(made_for.shapes, ready.plan) for made_for, (ready, _) in self._plans.items()]
+        for made_for, plan in reversed(plans):
+            if made_for[: len(key)] == key:
+                return plan
+        known = "; ".join(str(dict(made_for)) for made_for, _ in plans) or "none"
         raise PlanError(f"no plan for {dict(shapes)}; the session has plans for {known}")
 
     def memory_use(self) -> MemoryUse:
