@@ -26,7 +26,7 @@ def x() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def expected(session: bl.Session, x: np.ndarray) -> np.ndarray:
-    return session.run(None, {"x": x})[0]
+    return np.asarray(session.run(None, {"x": x})[0])
 
 
 def _read_only(x: np.ndarray) -> np.ndarray:
