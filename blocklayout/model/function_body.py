@@ -31,7 +31,7 @@ def function_body(
         return None
     try:
         nodes, arrays = convert_nodes(_inlined(node, inputs, opset), None)
-    except UnsupportedError:
+    except (UnsupportedError, RuntimeError):  # the inliner's own, of bodies that depend on absent inputs
         return None
     if any(each.op_type == node.op_type for each in nodes):
         return None

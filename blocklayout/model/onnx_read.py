@@ -123,6 +123,7 @@ def _from_bytes(contents: bytes, origin: str) -> ModelProto:
 
 def _convert(proto: ModelProto, model_path: Path | None, origin: str) -> OnnxModel:
     _check_header(proto, origin)
+    proto = _brought_up(proto)
     if proto.graph.sparse_initializer:
         raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
     constants = {tensor.name: to_array(tensor, model_path) for tensor in proto.graph.initializer}
@@ -167,6 +168,21 @@ def _check_header(proto: ModelProto, origin: str) -> None:
         raise ModelError(
             f"not an ONNX model: {origin} names no operator set; it is damaged, cut short or of another format"
         )
+
+
+def _brought_up(proto: ModelProto) -> ModelProto:
+    """A model older than what can be read, in the oldest operator set that can, where ONNX converts it."""
+    from onnx import version_converter
+
+    versions = [opset.version for opset in proto.opset_import if opset.domain in _OWN_DOMAINS]
+    is_old = bool(versions) and 1 <= versions[0] < OLDEST_OPSET
+    # The converter leaves a PRelu's slopes as they are, although the rule by which they broadcast has changed.
+    if not is_old or any(node.op_type == "PRelu" for node in proto.graph.node):
+        return proto
+    try:
+        return version_converter.convert_version(proto, OLDEST_OPSET)
+    except Exception:  # noqa: BLE001  # the C++ converter raises several types; the model then stays too old
+        return proto
 
 
 def _without_weights(proto: ModelProto, constants: Mapping[str, np.ndarray]) -> ModelProto:

@@ -43,27 +43,31 @@ class Formula:
     Attributes:
         algorithm: The library's name of what is done to all elements.
         before: A function of each element.
-        after: A function of each result.
+        after: Functions of each result, one after the other.
         alone: Of an element that is alone; ``None`` where that is the result.
         keeps_zero: Whether zeros give zero.
     """
 
     algorithm: str
     before: dnnl.Eltwise | None = None
-    after: dnnl.Eltwise | None = None
+    after: tuple[dnnl.Eltwise, ...] = ()
     alone: dnnl.Eltwise | None = None
     keeps_zero: bool = True
 
 
 _ABS, _SQUARE, _LOG, _SQRT = (dnnl.Eltwise(name) for name in ("abs", "square", "log", "sqrt"))
 
+# The library's maximum begins with the lowest finite number, and would never give -inf (a masked row's): doubled it
+# overflows to that, and halving gives all others back as they were, but for those beyond half the largest number.
+_OVERFLOWING = (dnnl.Eltwise("linear", 2.0), dnnl.Eltwise("linear", 0.5))
+
 _FORMULAS: Mapping[str, Formula] = {
     "ReduceL1": Formula("reduction_sum", before=_ABS, alone=_ABS),
-    "ReduceL2": Formula("reduction_sum", before=_SQUARE, after=_SQRT, alone=_ABS),
-    "ReduceLogSum": Formula("reduction_sum", after=_LOG, alone=_LOG, keeps_zero=False),
-    "ReduceMax": Formula("reduction_max"),
+    "ReduceL2": Formula("reduction_sum", before=_SQUARE, after=(_SQRT,), alone=_ABS),
+    "ReduceLogSum": Formula("reduction_sum", after=(_LOG,), alone=_LOG, keeps_zero=False),
+    "ReduceMax": Formula("reduction_max", after=_OVERFLOWING),
     "ReduceMean": Formula("reduction_mean"),
-    "ReduceMin": Formula("reduction_min"),
+    "ReduceMin": Formula("reduction_min", after=_OVERFLOWING),
     "ReduceProd": Formula("reduction_mul"),
     "ReduceSum": Formula("reduction_sum"),
     "ReduceSumSquare": Formula("reduction_sum", before=_SQUARE, alone=_SQUARE),
@@ -133,7 +137,7 @@ class Reduce(BaseOperator):
         if not self.axes:
             steps.add_eltwise(n_elements(parts), formula.alone or dnnl.Eltwise("linear", 1.0))
             return steps
-        algorithm, functions = formula.algorithm, (formula.after,) if formula.after else ()
+        algorithm, functions = formula.algorithm, formula.after
         if is_padded(src, self.axes):
             if algorithm not in ("reduction_sum", "reduction_mean"):
                 return None

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels import Wish
@@ -149,3 +150,14 @@ def test_it_takes_no_post_ops() -> None:
     attr = dnnl.Attr((dnnl.Eltwise("relu"),))
     problem = problem_of(lowered, CASES[0].expected.shape)
     assert lowered.operator.lower(problem, Wish("plain", "plain"), attr) is None
+
+
+@pytest.mark.parametrize(("op_type", "infinity"), [("ReduceMax", -np.inf), ("ReduceMin", np.inf)])
+def test_an_extreme_of_infinities_is_infinite(op_type: str, infinity: float) -> None:
+    b = bl.Builder()
+    b.output("y", b.op(op_type, b.input("x", (2, 9)), [1], keepdims=0))
+    x = np.full((2, 9), infinity, np.float32)
+    x[1, 3] = 1.7e38
+    session = bl.load(b)
+    assert not session.plan.plain_steps
+    np.testing.assert_array_equal(session(x), [infinity, np.float32(1.7e38)])
