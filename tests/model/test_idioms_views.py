@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from blocklayout.model import Builder, BuildValue, Graph, simplify
-from blocklayout.model.passes import DropExpands, FoldCastLike, FoldPads, FoldWhere, RemoveDead
+from blocklayout.model.passes import DropExpands, FoldCastLike, FoldMasks, FoldPads, FoldWhere, RemoveDead
 from blocklayout.model.passes.merge_shuffle import MergeShuffle
 from blocklayout.model.passes.pool_whole_images import PoolWholeImages
 from blocklayout.model.passes.space_to_views import SpaceToViews
@@ -254,6 +254,28 @@ def test_a_constant_cast_like_something_computed_is_known(assert_same: Same, op_
     after = FoldCastLike()(before)
     assert op_types(after) == ["Add"]
     assert_same(before, after)
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_the_mask_of_a_dropout_in_inference_is_known(*, is_read: bool, assert_same: Same, op_types: OpTypes) -> None:
+    b = Builder(opset=13)
+    y, mask = b.op("Dropout", b.input("x", (2, 3)).relu(), 0.5, n_outputs=2)
+    if is_read:
+        b.output("y", y)
+    b.output("mask", mask)
+    before = b.to_graph()
+    after = simplify(before, (RemoveDead(), FoldMasks(), RemoveDead()))
+    assert op_types(after) == (["Relu", "Dropout"] if is_read else [])
+    assert_same(before, after)
+
+
+def test_the_mask_of_a_dropout_in_training_stays() -> None:
+    b = Builder(opset=13)
+    y, mask = b.op("Dropout", b.input("x", (2, 3)), 0.5, True, n_outputs=2)
+    b.output("y", y)
+    b.output("mask", mask)
+    after = FoldMasks()(b.to_graph())
+    assert after.nodes[0].outputs == ("y", "mask")
 
 
 # --- expansions and choices

@@ -146,6 +146,7 @@ def test_a_mean_is_a_sum_and_a_share(n: int, assert_same: Same, op_types: OpType
         ("Selu", {}, ["Elu", "Mul"]),
         ("Selu", {"alpha": 2.0, "gamma": 0.5}, ["Elu", "Mul"]),
         ("Softsign", {}, ["Abs", "Add", "Div"]),
+        ("Shrink", {"lambd": 0.7, "bias": 0.7}, ["Max", "Min", "Sub"]),
     ],
 )
 @pytest.mark.parametrize("opset", [9, 20])
@@ -160,6 +161,34 @@ def test_activations_run_in_parts(
     assert_same(before, after)
     assert not plain_kernels(before)
     assert ActivationsToParts(one_of(op_type))(before) is before
+
+
+def test_a_hard_shrink_stays(op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", op("Shrink", b.input("x", (2, 3)), lambd=0.5))
+    assert op_types(ActivationsToParts(never)(b.to_graph())) == ["Shrink"]
+
+
+@pytest.mark.parametrize("limits", [(True, True), (True, False), (False, True)])
+def test_limits_computed_at_run_time_are_a_maximum_and_a_minimum(
+    limits: tuple[bool, bool], assert_same: Same, op_types: OpTypes
+) -> None:
+    b = Builder()
+    x = b.input("x", (2, 3, 4))
+    given = [b.input(name, ()) if is_there else None for name, is_there in zip(("lo", "hi"), limits, strict=True)]
+    b.output("y", op("Clip", x, *given))
+    before = b.to_graph()
+    after = simplify(before, (ActivationsToParts(never),))
+    wanted = zip(("Max", "Min"), limits, strict=True)
+    assert op_types(after) == [op_type for op_type, is_there in wanted if is_there]
+    assert_same(before, after)
+    assert not plain_kernels(before)
+
+
+def test_a_mean_of_one_is_that_one(op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", op("Mean", b.input("x", (2, 3))))
+    assert op_types(MeanToSum()(b.to_graph())) == ["Identity"]
 
 
 # --- function bodies

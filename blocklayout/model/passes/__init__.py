@@ -15,6 +15,7 @@ from blocklayout.model.passes.drop_no_ops import DropNoOps
 from blocklayout.model.passes.fold_affine import FoldAffine
 from blocklayout.model.passes.fold_cast_like import FoldCastLike
 from blocklayout.model.passes.fold_constants import FoldConstants
+from blocklayout.model.passes.fold_masks import FoldMasks
 from blocklayout.model.passes.fold_pads import FoldPads
 from blocklayout.model.passes.fold_where import FoldWhere
 from blocklayout.model.passes.merge_clips import MergeClips
@@ -28,6 +29,7 @@ __all__ = [
     "FoldAffine",
     "FoldCastLike",
     "FoldConstants",
+    "FoldMasks",
     "FoldPads",
     "FoldWhere",
     "MergeClips",
@@ -50,6 +52,7 @@ DEFAULT: tuple[Pass, ...] = (
     FoldConstants(),
     FoldWhere(),
     RemoveDead(),
+    FoldMasks(),
     DropExpands(),
     DropNoOps(),
     MergeClips(),
