@@ -1,7 +1,8 @@
-"""Mean 0 and variance 1 along some digits of a dense tensor: batch normalisation that computes its own statistics.
+"""Mean 0 and variance 1 along some digits of a dense tensor, and a scale and a shift for each of the others.
 
-Statistics of batch normalisation are those of a channel over the batch and the pixels. So a tensor seen as one image,
-with a channel for whatever is normalised on its own, is normalised in one primitive.
+Rows are normalised by layer normalisation. Where elements of several rows alternate it is batch normalisation that
+computes its own statistics, those of a channel over the batch and the pixels: the tensor is seen as one image, with
+a channel for whatever is normalised on its own.
 """
 
 from __future__ import annotations
@@ -26,56 +27,75 @@ class Standardization:
         found: Runs of digits; those along which statistics are computed are marked.
         dtype: Data type of source and destination.
         epsilon: Added to the variance.
-        vectors: ``scale`` and ``shift``, which of them there are: one element for each of the unmarked digits,
-            in the order in which those lie.
-        has_images: Whether the vectors are the same for everything that lies before the marked run.
+        has_vectors: Whether the operands ``scale`` and ``shift`` have one element for each of the unmarked digits,
+            in the order in which those lie; without, mean 0 and variance 1 are all.
+        has_images: Whether these are the same for everything that lies before the marked run.
     """
 
     found: Sequence[Run]
     dtype: str
     epsilon: float
-    vectors: Sequence[str] = ()
+    has_vectors: bool = True
     has_images: bool = True
 
+    def steps(self, attr: dnnl.Attr, n_threads: int) -> tuple[RecipeStep, ...] | None:
+        """Primitives that normalise ``src`` to ``dst``; ``None`` where there are none, or too many.
 
-def standardizing_steps(what: Standardization, attr: dnnl.Attr, n_threads: int) -> tuple[RecipeStep, ...] | None:
-    """Primitives that normalise the marked runs; ``None`` where they would be too many.
-
-    Args:
-        what: The digits and the vectors.
-        attr: Post-ops.
-        n_threads: Threads they will run on.
-    """
-    images = _images(what)
-    if images is None:
+        Args:
+            attr: Post-ops.
+            n_threads: Threads they will run on.
+        """
+        flags = tuple(run.is_marked for run in self.found)
+        extents = [run.extent for run in self.found]
+        if flags in ((), (False,), (False, True)):
+            lead, window = (*extents, 1, 1)[:2]
+            return self._rows(lead, window, attr, n_threads)
+        if flags == (True,):
+            return self._rows(1, extents[0], attr, n_threads)
+        if flags == (True, False):
+            return self._images(1, extents[0], extents[1], attr, n_threads)
+        if flags == (False, True, False):
+            return self._images(extents[0], extents[1], extents[2], attr, n_threads)
         return None
-    flags = [f"use_{name}" for name in what.vectors]
-    names = ("dst", "src", *what.vectors)
-    specs = (
-        dnnl.batch_normalization(image, image, what.epsilon, flags, attr=attr, n_threads=n_threads) for image in images
-    )
-    return tuple(RecipeStep(spec, tuple((name, name) for name in names)) for spec in specs)
+
+    def _rows(self, n: int, length: int, attr: dnnl.Attr, n_threads: int) -> tuple[RecipeStep, ...] | None:
+        if attr.post_ops and not self.has_vectors:
+            return None
+        rows = MemoryDesc((n, length), self.dtype)
+        spec = dnnl.layer_normalization(rows, rows, self.epsilon, n_threads=n_threads)
+        first = RecipeStep(spec, (("dst", "dst"), ("src", "src")))
+        if not self.has_vectors:
+            return (first,)
+        step = affine_step(MemoryDesc((1, n, length), self.dtype), MemoryDesc((1, n, 1)), attr, n_threads)
+        return None if step is None else (first, step)
+
+    def _images(
+        self, lead: int, window: int, inner: int, attr: dnnl.Attr, n_threads: int
+    ) -> tuple[RecipeStep, ...] | None:
+        # Another post-op than a ReLU has no kernel.
+        if any(post_op != dnnl.Eltwise("relu") for post_op in attr.post_ops):
+            return None
+        if inner in _blocks():
+            images = [MemoryDesc((1, lead * inner, window), self.dtype, f"aBc{inner}b")]
+        elif lead <= (_MOST_IMAGES if self.has_images else 1):
+            images = list(_slices(lead, window, inner, self.dtype))
+        else:
+            return None
+        names = ("scale", "shift") if self.has_vectors else ()
+        flags = [f"use_{name}" for name in names]
+        operands = tuple((name, name) for name in ("dst", "src", *names))
+        specs = (dnnl.batch_normalization(i, i, self.epsilon, flags, attr=attr, n_threads=n_threads) for i in images)
+        return tuple(RecipeStep(spec, operands) for spec in specs)
 
 
-def _images(what: Standardization) -> list[MemoryDesc] | None:
-    """The tensor as one image of three dimensions, or parts of it where one is not enough."""
-    flags, dtype = tuple(run.is_marked for run in what.found), what.dtype
-    extents = [run.extent for run in what.found]
-    if flags in ((), (False,), (False, True)):
-        lead, window = (*extents, 1, 1)[:2]
-        return [MemoryDesc((1, lead, window), dtype)]
-    if flags == (True,):
-        return [MemoryDesc((1, 1, extents[0]), dtype)]
-    if flags == (True, False):
-        flags, extents = (False, True, False), [1, *extents]
-    if flags != (False, True, False):
+def affine_step(dst: MemoryDesc, vector: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> RecipeStep | None:
+    """``dst * scale + shift`` in place, and post-ops that need no operand; ``None`` with others."""
+    if not all(isinstance(post_op, dnnl.Eltwise) for post_op in attr.post_ops):
         return None
-    lead, window, inner = extents
-    if inner in _blocks():
-        return [MemoryDesc((1, lead * inner, window), dtype, f"aBc{inner}b")]
-    if lead > (_MOST_IMAGES if what.has_images else 1):
-        return None
-    return list(_slices(lead, window, inner, dtype))
+    functions = dnnl.Attr((dnnl.Binary("add", vector), *attr.post_ops))
+    spec = dnnl.binary(dst, vector, dst, "mul", attr=functions, n_threads=n_threads)
+    operands = (("dst", "dst"), ("post_op_0_src_1", "shift"), ("src_0", "dst"), ("src_1", "scale"))
+    return RecipeStep(spec, operands)
 
 
 def _blocks() -> tuple[int, ...]:
@@ -86,8 +106,3 @@ def _blocks() -> tuple[int, ...]:
 def _slices(lead: int, window: int, inner: int, dtype: str) -> Iterator[MemoryDesc]:
     for index in range(lead):
         yield MemoryDesc((1, inner, window), dtype, "acb", offset=index * window * inner)
-
-
-def takes_post_ops(attr: dnnl.Attr) -> bool:
-    """Whether batch normalisation computes these post-ops, and they keep zero: ReLU only."""
-    return all(post_op == dnnl.Eltwise("relu") for post_op in attr.post_ops)

@@ -14,7 +14,7 @@ from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import digits, runs
 from blocklayout.ops._reading import constant, float_attr, require_float, require_ndims, required, wrong
-from blocklayout.ops._standardizing import Standardization, standardizing_steps, takes_post_ops
+from blocklayout.ops._standardizing import Standardization
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class InstanceNormalization(BaseOperator):
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
         parts = digits(descs[0]) if descs else None
-        if descs is None or parts is None or not takes_post_ops(attr):
+        if descs is None or parts is None:
             return None
         src, dst = descs
         pixels = range(2, src.ndims)
         channels_follow = any(part.dim in pixels for part in takewhile(lambda part: part.dim != 1, parts))
         found = runs(parts, pixels)
-        what = Standardization(found, src.dtype, self.epsilon, ("scale", "shift"), has_images=channels_follow)
-        steps = standardizing_steps(what, attr, problem.n_threads)
+        what = Standardization(found, src.dtype, self.epsilon, has_images=channels_follow)
+        steps = what.steps(attr, problem.n_threads)
         if steps is None:
             return None
         try:

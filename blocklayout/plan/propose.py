@@ -289,14 +289,16 @@ def _demanded(steps: Iterable[RecipeStep]) -> Iterator[tuple[str, MemoryDesc]]:
 
 
 def _name_post_op_operands(step: RecipeStep, fused: Sequence[Follower]) -> RecipeStep:
-    """Bind what binary post-ops read to the followers' operands."""
+    """Bind what post-ops read, a second source or slopes, to the followers' operands."""
     bound = [
-        (f"post_op_{index}_src_1", follower.operand(follower.use.operand))
+        (f"post_op_{index}_{role}", follower.operand(follower.use.operand))
         for index, follower in enumerate(fused)
         if follower.use.operand is not None
+        for role in ("src_1", "weights")
     ]
     present = {arg for arg, _ in step.spec.descs}
-    kept = [(arg, operand) for arg, operand in step.operands if not arg.startswith("post_op_")]
+    # A recipe may have bound a post-op of its own; by its argument's name it did not.
+    kept = [(arg, operand) for arg, operand in step.operands if operand != arg or not arg.startswith("post_op_")]
     return replace(step, operands=tuple(sorted([*kept, *(pair for pair in bound if pair[0] in present)])))
 
 

@@ -1,0 +1,109 @@
+"""Group normalisation against ONNX's reference, in every layout."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import blocklayout as bl
+from blocklayout import dnnl
+from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.kernels import Wish
+from tests.ops.cases import OpCase, Weights, problem_of
+from tests.ops.harness import check_case
+
+IMAGE = (2, 32, 3, 5)
+
+
+def group_norm(shape: tuple[int, ...], n_groups: int, opset: int = 21, **attrs: Any) -> OpCase:
+    vector = Weights((shape[1] if opset >= 21 else n_groups,))
+    return OpCase("GroupNormalization", (shape, vector, vector), {"num_groups": n_groups, **attrs}, opset=opset)
+
+
+CASES = [
+    group_norm(IMAGE, 4),
+    group_norm(IMAGE, 4, opset=18),
+    group_norm(IMAGE, 16, epsilon=1e-2),
+    group_norm(IMAGE, 1),
+    group_norm(IMAGE, 1, opset=18),
+    group_norm(IMAGE, 32),
+    group_norm(IMAGE, 32, opset=18),
+    group_norm((2, 6, 3, 5), 3),
+    group_norm((1, 6, 9), 2),
+    group_norm((2, 16, 2, 3, 4), 2),
+    group_norm((3, 4, 1, 1), 2, opset=18),
+    group_norm((2, 17, 3, 5), 1),
+    group_norm((2, 4, 2, 3, 2, 2), 2),
+    group_norm((4, 6), 3),
+]
+
+SHARED = OpCase(
+    "GroupNormalization", (IMAGE, np.full(32, 2, np.float32), np.ones(32, np.float32)), {"num_groups": 4}, 21
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_agrees_with_the_reference(case: OpCase) -> None:
+    ran = check_case(case, layouts=("plain", "channels_last", "blocked8"))
+    assert "plain" in ran
+    assert not any("ref" in impl for impl in ran.values())
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[3]], ids=str)
+def test_blocks_within_a_group_stay(case: OpCase) -> None:
+    assert "blocked8" in check_case(case)
+
+
+def test_groups_within_a_block_are_scattered() -> None:
+    lowered = group_norm(IMAGE, 16).lowered()
+    problem = problem_of(lowered, IMAGE)
+    assert lowered.operator.lower(problem, Wish("blocked8", "blocked8"), dnnl.Attr()) is None
+    assert lowered.operator.lower(problem, Wish("nhwc", "nhwc"), dnnl.Attr()) is None
+
+
+def test_one_group_is_normalised_in_channels_last() -> None:
+    assert "channels_last" in check_case(group_norm((2, 17, 3, 5), 1))
+
+
+def test_groups_of_one_channel_are_instances() -> None:
+    assert type(group_norm(IMAGE, 32).lowered().operator).__name__ == "InstanceNormalization"
+
+
+def test_channels_that_share_their_scale_are_scaled_in_groups() -> None:
+    assert SHARED.lowered().operator == group_norm(IMAGE, 4, opset=18).lowered().operator
+    check_case(SHARED)
+
+
+@pytest.mark.parametrize("case", [CASES[0], SHARED], ids=str)
+def test_functions_of_the_result_go_with_it(case: OpCase) -> None:
+    model = onnx.ModelProto.FromString(case.model.SerializeToString())
+    model.graph.node.append(onnx.helper.make_node("LeakyRelu", ["out_0"], ["y"]))
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, IMAGE))
+    session = bl.load(model)
+    [y] = session.run(None, case.feeds)
+    np.testing.assert_allclose(y, np.where(case.expected > 0, case.expected, 0.01 * case.expected), atol=1e-5)
+    assert [step.spec.kind for step in session.plan.steps] == ["layer_normalization", "binary"]
+
+
+def test_groups_that_do_not_divide_the_channels_are_refused() -> None:
+    with pytest.raises(ModelError, match="divide 32"):
+        group_norm(IMAGE, 5).uninferred(IMAGE)
+
+
+def test_another_number_of_scales_is_refused() -> None:
+    vector = Weights((4,))
+    with pytest.raises(ModelError, match=r"\[32\]"):
+        OpCase("GroupNormalization", (IMAGE, vector, vector), {"num_groups": 4}, opset=21).uninferred(IMAGE)
+
+
+def test_statistics_of_another_type_are_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match="stash_type"):
+        group_norm(IMAGE, 4, stash_type=10).uninferred(IMAGE)
+
+
+def test_scales_computed_at_run_time_are_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match="scale"):
+        OpCase("GroupNormalization", (IMAGE, (32,), (32,)), {"num_groups": 4}, opset=21).uninferred(IMAGE)
