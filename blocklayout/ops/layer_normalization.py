@@ -13,7 +13,7 @@ from blocklayout.errors import LayoutError
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed, has_argument
-from blocklayout.ops._digits import digits, is_padded, runs
+from blocklayout.ops._digits import digits, runs
 from blocklayout.ops._reading import (
     axis_attr,
     bound,
@@ -89,7 +89,8 @@ class LayerNormalization(BaseOperator):
         together = set(range(self.axis, src.ndims))
         parts = digits(src)
         found = runs(parts, together) if parts is not None else ()
-        if parts is None or is_padded(src, together) or tuple(run.is_marked for run in found) not in _ROWS:
+        # Rows of padding would become shifts.
+        if parts is None or src.n_padding or tuple(run.is_marked for run in found) not in _ROWS:
             return None
         length = prod(src.dims[self.axis :])
         return MemoryDesc((src.n_elements // length, length), src.dtype)

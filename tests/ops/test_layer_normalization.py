@@ -33,6 +33,7 @@ CASES = [
     layer_norm(IMAGE, (17, 3, 5), Weights((17, 3, 5)), axis=-3),
     layer_norm((7,), Weights((7,))),
     layer_norm((4, 1), Weights((1,)), Weights((1,))),
+    layer_norm((2, 6, 5, 1), Weights((1,)), Weights((1,))),
     layer_norm((2, 3, 2, 3, 2, 4), Weights((2, 4)), axis=4),
 ]
 
