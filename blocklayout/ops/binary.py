@@ -20,7 +20,8 @@ from blocklayout.kernels import (
     Wish,
 )
 from blocklayout.ops._broadcast import bind_broadcast
-from blocklayout.ops._descs import argument, followed, like
+from blocklayout.ops._combining import COMMUTATIVE, Combination, Operand, temporaries_of, whole_of
+from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import bound, require_float, result, wrong
 from blocklayout.ops.eltwise import Eltwise
 
@@ -30,7 +31,6 @@ _ALGORITHMS: Mapping[str, str] = {
     "Mul": "binary_mul",
     "Div": "binary_div",
 }
-_COMMUTATIVE = frozenset({"binary_add", "binary_mul", "binary_min", "binary_max"})
 _SUMMABLE_DTYPES = frozenset({"f32", "bf16"})
 _OTHER = {"src_0": "src_1", "src_1": "src_0"}
 
@@ -57,20 +57,19 @@ class Binary(BaseOperator):
     @property
     def is_commutative(self) -> bool:
         """Whether the sources may change places."""
-        return self.algorithm in _COMMUTATIVE
+        return self.algorithm in COMMUTATIVE
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        # The library is fast where only its second source is broadcast.
-        lead = "src_0"
-        if self.is_commutative and argument(problem, "src_0").dims != problem.dst.dims:
-            lead = "src_1"
-        first, second = argument(problem, lead), argument(problem, _OTHER[lead])
-        descs = followed(problem, wish, first)
+        descs = followed(problem, wish, problem.dst)
         if descs is None:
             return None
-        src, dst = descs
-        spec = dnnl.binary(src, like(src, second), dst, self.algorithm, attr=attr, n_threads=problem.n_threads)
-        return Recipe.single(spec, {} if lead == "src_0" else _OTHER)
+        dst = descs[1]
+        dims = {name: argument(problem, name).dims for name in _OTHER}
+        first, second = (Operand(name, extents) for name, extents in dims.items())
+        steps = Combination(self.algorithm, dst, attr, problem.n_threads).steps(first, second)
+        if steps is None:
+            return None
+        return Recipe(tuple(steps), temporaries_of(dst, steps), whole_of(dst, dims))
 
     def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
         if arg not in problem.sources or not (arg == "src_0" or self.is_commutative):

@@ -10,7 +10,9 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, PostOpUse, Problem, Recipe, Role, Wish
+from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._padded import keeps_zero, over_padding, with_padding
 from blocklayout.ops._reading import (
     bound,
     constant,
@@ -103,11 +105,19 @@ class Eltwise(BaseOperator):
         descs = followed(problem, wish, argument(problem, "src"))
         if descs is None:
             return None
-        spec = dnnl.eltwise(
-            *descs, self.algorithm, alpha=self.alpha, beta=self.beta, attr=attr, n_threads=problem.n_threads
-        )
-        return Recipe.single(spec)
+        src, dst = descs
+        if attr.post_ops or not dst.n_padding or not dst.is_dense or keeps_zero(self._function):
+            return Recipe.single(self._spec(src, dst, attr, problem.n_threads))
+        spec = self._spec(with_padding(src), with_padding(dst), attr, problem.n_threads)
+        return over_padding(spec, {"src": src, "dst": dst})
 
     def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
         del arg, problem
-        return PostOpUse(dnnl.Eltwise(self.algorithm, self.alpha, self.beta))
+        return PostOpUse(self._function)
+
+    @property
+    def _function(self) -> dnnl.Eltwise:
+        return dnnl.Eltwise(self.algorithm, self.alpha, self.beta)
+
+    def _spec(self, src: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> dnnl.Spec:
+        return dnnl.eltwise(src, dst, self.algorithm, alpha=self.alpha, beta=self.beta, attr=attr, n_threads=n_threads)

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from blocklayout import dnnl
 from blocklayout.kernels import (
     BaseOperator,
@@ -17,12 +15,12 @@ from blocklayout.kernels import (
     Recipe,
     RecipeStep,
     Role,
-    TensorInfo,
     Wish,
 )
-from blocklayout.layout import MemoryDesc
 from blocklayout.ops._broadcast import bind_broadcast
-from blocklayout.ops._descs import argument, followed, like
+from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
+from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._padded import with_padding
 from blocklayout.ops._reading import bound, require_float, required, wrong
 from blocklayout.ops.binary import Binary
 from blocklayout.ops.views import Identity
@@ -62,29 +60,26 @@ class Nary(BaseOperator):
         if attr.post_ops or descs is None:
             return None
         dst = descs[1]
-        infos = [argument(problem, f"src_{index}") for index in range(self.n_srcs)]
-        # On padded channels the sum primitive is a reference kernel, and binary is not.
-        if self.algorithm == "binary_add" and not dst.n_padding and all(info.dims == dst.dims for info in infos):
-            srcs = [like(dst, info) for info in infos]
-            return Recipe.single(dnnl.sum(srcs, dst, attr=attr, n_threads=problem.n_threads))
-        return _fold(self.algorithm, infos, dst, problem.n_threads)
+        dims = {f"src_{index}": argument(problem, f"src_{index}").dims for index in range(self.n_srcs)}
+        whole = whole_of(dst, dims)
+        if self.algorithm == "binary_add" and dst.is_dense and all(extents == dst.dims for extents in dims.values()):
+            lanes = with_padding(dst)
+            spec = dnnl.sum([lanes] * self.n_srcs, lanes, n_threads=problem.n_threads)
+            names = ("dst", *dims)
+            return Recipe((RecipeStep(spec, tuple((name, name) for name in names)),), (), whole)
+        steps = _fold(Combination(self.algorithm, dst, attr, problem.n_threads), dims)
+        return None if steps is None else Recipe(tuple(steps), temporaries_of(dst, steps), whole)
 
 
-def _fold(algorithm: str, infos: list[TensorInfo], dst: MemoryDesc, n_threads: int) -> Recipe:
-    """Binary primitives in a row, each adding a source to what the one before left in a temporary."""
-    # The full extents first: the library is fast where only its second source is broadcast.
-    order = sorted(range(len(infos)), key=lambda index: infos[index].dims != dst.dims)
-    previous, name = like(dst, infos[order[0]]), f"src_{order[0]}"
+def _fold(combination: Combination, dims: Mapping[str, tuple[int, ...]]) -> list[RecipeStep] | None:
+    """Binary primitives in a row, each adding a source to what the one before left in the result."""
+    # The full extents first: what is broadcast comes second.
+    first, *others = sorted((Operand(*item) for item in dims.items()), key=lambda op: op.dims != combination.dst.dims)
     steps: list[RecipeStep] = []
-    temporaries: list[tuple[str, MemoryDesc]] = []
-    for position, index in enumerate(order[1:], start=1):
-        is_last = position == len(order) - 1
-        dims = np.broadcast_shapes(previous.dims, infos[index].dims)
-        result = dst if is_last else like(dst, TensorInfo(dims, dst.dtype))
-        spec = dnnl.binary(previous, like(dst, infos[index]), result, algorithm, n_threads=n_threads)
-        result_name = "dst" if is_last else f"partial_{position}"
-        steps.append(RecipeStep(spec, (("dst", result_name), ("src_0", name), ("src_1", f"src_{index}"))))
-        if not is_last:
-            temporaries.append((result_name, result))
-        previous, name = result, result_name
-    return Recipe(tuple(steps), tuple(temporaries))
+    for other in others:
+        added = combination.steps(first, other)
+        if added is None:
+            return None
+        steps += added
+        first = Operand("dst", combination.dst.dims)
+    return steps
