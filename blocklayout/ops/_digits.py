@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import prod
 
+from blocklayout import dnnl
+from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
 
 
@@ -90,3 +92,21 @@ def is_padded(desc: MemoryDesc, dims: Collection[int]) -> bool:
         True
     """
     return any(desc.padded_dims[dim] != desc.dims[dim] for dim in dims)
+
+
+def seen_as(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc | None:
+    """The same bytes under other extents, elements in the same order; ``None`` if the library has no such descriptor.
+
+    Example:
+        >>> seen_as(MemoryDesc((2, 16, 1, 1), "f32", "nChw8c"), (2, 16))
+        MemoryDesc((2, 16), 'f32', 'ab')
+        >>> seen_as(MemoryDesc((2, 17, 1, 1), "f32", "nChw8c"), (2, 17)) is None
+        True
+    """
+    try:
+        made = desc.reshaped(dims)
+    except LayoutError:
+        return None
+    if dnnl.is_expressible(made):
+        return made
+    return MemoryDesc(dims, desc.dtype) if desc.physically_equal(MemoryDesc(desc.dims, desc.dtype)) else None

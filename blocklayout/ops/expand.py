@@ -21,7 +21,7 @@ from blocklayout.kernels import (
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, like
-from blocklayout.ops._digits import digits, is_padded
+from blocklayout.ops._digits import digits, is_padded, seen_as
 from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, wrong
 from blocklayout.ops.views import Reshape
 
@@ -54,18 +54,17 @@ class Expand(BaseOperator):
             if attr.post_ops or not isinstance(dst, MemoryDesc):
                 return None
             src = like(dst, TensorInfo(full, info.dtype))
-            whole = {"src": src.reshaped(info.dims), "dst": dst}
         except LayoutError:
             return None
         repeated = {dim for dim, (s, d) in enumerate(zip(src.dims, dst.dims, strict=True)) if s != d}
-        views = _views(src, dst, repeated)
-        if views is None:
+        views, seen = _views(src, dst, repeated), seen_as(src, info.dims)
+        if views is None or seen is None:
             return None
         spec = dnnl.reorder(*views, n_threads=problem.n_threads)
         steps = [RecipeStep(spec, (("dst", "dst"), ("src", "src")))]
         if is_padded(dst, repeated):
             steps.append(zero_padding_step(dst))
-        return Recipe(tuple(steps), (), tuple(whole.items()))
+        return Recipe(tuple(steps), (), (("src", seen), ("dst", dst)))
 
 
 def _views(src: MemoryDesc, dst: MemoryDesc, repeated: set[int]) -> tuple[MemoryDesc, MemoryDesc] | None:

@@ -67,11 +67,13 @@ class GroupNormalization(BaseOperator):
         }
         epsilon = float_attr(node, "epsilon", 1e-5)
         is_per_group = all((vector == vector[:, :1]).all() for vector in vectors.values())
-        if is_per_group:
-            rows = {name: np.broadcast_to(v[:, 0], (n_images, n_groups)) for name, v in vectors.items()}
+        ones = (1,) * (len(src.shape) - 2)
+        if not is_per_group:
+            rows = {name: v.reshape(1, n_channels, *ones) for name, v in vectors.items()}
         else:
-            rows = {name: v.reshape(1, n_channels, *(1,) * (len(src.shape) - 2)) for name, v in vectors.items()}
+            rows = {name: np.broadcast_to(v[:, 0], (n_images, n_groups)) for name, v in vectors.items()}
         if n_groups == n_channels:
+            rows = {name: v.reshape(n_images, n_channels, *ones) for name, v in rows.items()}
             return InstanceNormalization(epsilon).bind({"src": src}, rows)
         return cls(n_groups, epsilon, is_per_group).bind({"src": src}, rows)
 

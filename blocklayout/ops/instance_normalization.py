@@ -9,7 +9,6 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.errors import LayoutError
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import digits, runs
@@ -40,7 +39,8 @@ class InstanceNormalization(BaseOperator):
             if vector.shape != (n_channels,):
                 rule = f"{src.name} has {n_channels} channels"
                 raise wrong(node, f"{onnx_name} has extents {list(vector.shape)}", rule)
-            vectors[name] = np.broadcast_to(vector, (n_images, n_channels))
+            row = vector.reshape(1, n_channels, *(1,) * (len(src.shape) - 2))
+            vectors[name] = np.repeat(row, n_images, axis=0)
         return cls(float_attr(node, "epsilon", 1e-5)).bind({"src": src}, vectors)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
@@ -56,8 +56,5 @@ class InstanceNormalization(BaseOperator):
         steps = what.steps(attr, problem.n_threads)
         if steps is None:
             return None
-        try:
-            vector = src.resized((*src.dims[:2], *(1,) * (src.ndims - 2)), "f32").reshaped(src.dims[:2])
-        except LayoutError:
-            return None
+        vector = src.resized(argument(problem, "scale").dims, "f32")
         return Recipe(steps, (), (("src", src), ("dst", dst), ("scale", vector), ("shift", vector)))

@@ -9,11 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.errors import LayoutError
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed, has_argument
-from blocklayout.ops._digits import digits, runs
+from blocklayout.ops._digits import digits, runs, seen_as
 from blocklayout.ops._reading import (
     axis_attr,
     bound,
@@ -78,10 +77,13 @@ class LayerNormalization(BaseOperator):
             view, view, self.epsilon, [f"use_{name}" for name in vectors], n_threads=problem.n_threads
         )
         whole = {"src": descs[0], "dst": descs[1]}
-        try:
-            whole |= {name: self._vector_desc(descs[0], argument(problem, name).dims) for name in vectors}
-        except LayoutError:
-            return None
+        for name in vectors:
+            # Scales lie as the elements of a row do.
+            row = descs[0].resized((1,) * self.axis + descs[0].dims[self.axis :], "f32")
+            seen = seen_as(row, argument(problem, name).dims)
+            if seen is None:
+                return None
+            whole[name] = seen
         return Recipe((RecipeStep(spec, tuple((name, name) for name in sorted(whole))),), (), tuple(whole.items()))
 
     def _view(self, src: MemoryDesc) -> MemoryDesc | None:
@@ -95,11 +97,6 @@ class LayerNormalization(BaseOperator):
         length = prod(src.dims[self.axis :])
         return MemoryDesc((src.n_elements // length, length), src.dtype)
 
-    def _vector_desc(self, src: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc:
-        """Scales in the order in which a row's elements lie."""
-        row = src.resized((1,) * self.axis + src.dims[self.axis :], "f32")
-        return row.reshaped(dims)
-
 
 _ROWS = ((), (False,), (True,), (False, True))
 """Runs of digits, those to normalise over marked, that are rows."""
@@ -110,7 +107,7 @@ def _is_row(dims: tuple[int, ...], row: tuple[int, ...]) -> bool:
 
 
 def _vector(node: NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...], axis: int) -> np.ndarray:
-    """A constant with one element for each of a row."""
+    """A constant with one element for each of a row, and the source's rank."""
     full = (1,) * (len(dims) - array.ndim) + array.shape
     try:
         fits = np.broadcast_shapes(full, dims) == dims
@@ -121,4 +118,4 @@ def _vector(node: NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...],
     if prod(full[:axis]) != 1:
         what = f"{name} has extents {list(array.shape)}, other values for other rows"
         raise unsupported(node, what, f"its primitive takes {list(dims[axis:])}")
-    return np.broadcast_to(array.reshape(full[axis:]), dims[axis:])
+    return np.broadcast_to(array.reshape(full), (1,) * axis + dims[axis:])

@@ -9,11 +9,10 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.errors import LayoutError
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, TensorInfo, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed, like
-from blocklayout.ops._digits import digits, runs
+from blocklayout.ops._digits import digits, runs, seen_as
 from blocklayout.ops._reading import bound, require_float, require_ndims, required, unsupported, wrong
 from blocklayout.ops.eltwise import Eltwise
 
@@ -53,13 +52,10 @@ class PRelu(BaseOperator):
             return None
         given = argument(problem, "weights")
         weights = like(descs[0], TensorInfo(self.slope_dims, given.dtype))
-        try:
-            whole = {"src": descs[0], "weights": weights.reshaped(given.dims), "dst": descs[1]}
-        except LayoutError:
+        views, seen = self._views(descs[0], weights), seen_as(weights, given.dims)
+        if views is None or seen is None:
             return None
-        views = self._views(descs[0], weights)
-        if views is None:
-            return None
+        whole = {"src": descs[0], "weights": seen, "dst": descs[1]}
         spec = dnnl.prelu(*views, views[0], n_threads=problem.n_threads)
         return Recipe((RecipeStep(spec, tuple((name, name) for name in whole)),), (), tuple(whole.items()))
 

@@ -10,11 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.errors import LayoutError
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish, zero_padding_step
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument
-from blocklayout.ops._digits import digits, is_padded, n_elements, runs
+from blocklayout.ops._digits import digits, is_padded, n_elements, runs, seen_as
 from blocklayout.ops._reading import (
     bound,
     constant,
@@ -107,27 +106,23 @@ class Reduce(BaseOperator):
         src = wish.src_desc(argument(problem, "src"))
         if not isinstance(src, MemoryDesc) or attr.post_ops:
             return None
-        dst = self._dst(src, problem, wish)
-        if dst is None:
-            return None
         steps = self._steps(src, problem.n_threads)
         if steps is None:
+            return None
+        kept = src.resized(1 if dim in self.axes else extent for dim, extent in enumerate(src.dims))
+        dst = seen_as(kept, problem.dst.dims)
+        if dst is None:
+            # Blocks exist at some ranks only; what is left is little to move.
+            steps.add(dnnl.reorder(kept, MemoryDesc(kept.dims, kept.dtype), n_threads=problem.n_threads))
+            dst = MemoryDesc(problem.dst.dims, kept.dtype)
+        # A wish for one name or descriptor on both sides asks to be followed; the rank may be another one behind.
+        wished = dst if wish.dst in (wish.src, "any") else wish.dst_desc(problem.dst)
+        if not isinstance(wished, MemoryDesc) or not wished.physically_equal(dst):
             return None
         done, temporaries = steps.finished()
         if dst.n_padding and not self.formula.keeps_zero:
             done = (*done, zero_padding_step(dst))
         return Recipe(done, temporaries, (("src", src), ("dst", dst)))
-
-    def _dst(self, src: MemoryDesc, problem: Problem, wish: Wish) -> MemoryDesc | None:
-        """The source's layout without the reduced dimensions; ``None`` where another one is wished for."""
-        kept = tuple(1 if dim in self.axes else extent for dim, extent in enumerate(src.dims))
-        try:
-            dst = src.resized(kept).reshaped(problem.dst.dims)
-        except LayoutError:
-            return None
-        # A wish for one name or descriptor on both sides asks to be followed; the rank may be another one behind.
-        wished = dst if wish.dst in (wish.src, "any") else wish.dst_desc(problem.dst)
-        return dst if isinstance(wished, MemoryDesc) and wished.physically_equal(dst) else None
 
     def _steps(self, src: MemoryDesc, n_threads: int) -> Steps | None:
         parts = digits(src)
