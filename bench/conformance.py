@@ -1,0 +1,162 @@
+"""Which cases of ONNX's own test suite pass, natively or through the reference, and in which layouts?
+
+python bench/conformance.py            # writes docs/conformance.md
+python bench/conformance.py --failing  # prints what does not pass, with the reasons
+python bench/conformance.py --case test_relu
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.onnx_suite import (
+    FOLDED,
+    KINDS,
+    NATIVE,
+    PASSED,
+    PLAIN,
+    UNSUPPORTED,
+    WRONG,
+    Case,
+    cases,
+    layouts_of,
+    verdict_on,
+)
+
+TABLE = Path(__file__).parent.parent / "docs" / "conformance.md"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the table, or print what the arguments ask for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--failing", action="store_true", help="print what does not pass, with the reasons")
+    parser.add_argument("--case", help="run this case alone")
+    args = parser.parse_args(argv)
+    if args.case:
+        [case] = [case for case in cases() if case.name == args.case]
+        sys.stdout.write(f"{verdict_on(case)}\n")
+        return 0
+    if args.failing:
+        _print_failing()
+        return 0
+    TABLE.write_text(table())
+    return 0
+
+
+def _print_failing() -> None:
+    for case in cases():
+        verdict = verdict_on(case)
+        if verdict.outcome not in PASSED:
+            sys.stdout.write(f"{verdict.outcome} {'goal' if case.in_goal else '-'} {case.name}: {verdict.reason}\n")
+    sys.stdout.write(f"{summary_rows()}\n")
+
+
+def summary_rows() -> list[tuple[str, ...]]:
+    """A row for each part of the suite: cases, and how they ended."""
+    rows = []
+    for kind in KINDS:
+        for in_goal in (True, False):
+            ends = Counter(verdict_on(case).outcome for case in cases() if (case.kind, case.in_goal) == (kind, in_goal))
+            if ends:
+                total = ends.total()
+                passed = sum(ends[outcome] for outcome in PASSED)
+                counts = (ends[outcome] for outcome in (NATIVE, PLAIN, FOLDED, UNSUPPORTED, WRONG))
+                where = kind if in_goal else f"{kind}, out of scope"
+                rows.append((where, str(total), *map(str, counts), f"{passed / total:.1%}"))
+    return rows
+
+
+def _by_operator() -> dict[str, list[Case]]:
+    """Node cases of a single node, by its operator, in alphabetical order."""
+    found: dict[str, list[Case]] = defaultdict(list)
+    for case in cases():
+        if case.kind == "node" and len(case.model.graph.node) == 1:
+            found[case.op_type].append(case)
+    return dict(sorted(found.items()))
+
+
+def counts() -> list[tuple[str, tuple[str, ...]]]:
+    """Of each operator: how many cases ended natively, by the reference, folded and unsupported."""
+    return [(op_type, _counts(own)) for op_type, own in _by_operator().items()]
+
+
+def _counts(own: Sequence[Case]) -> tuple[str, ...]:
+    ends = Counter(verdict_on(case).outcome for case in own)
+    return tuple(str(ends[outcome] or "") for outcome in (NATIVE, PLAIN, FOLDED, UNSUPPORTED))
+
+
+def _line(op_type: str, own: Sequence[Case]) -> str:
+    verdicts = {case: verdict_on(case) for case in own}
+    native = [case for case, verdict in verdicts.items() if verdict.outcome == NATIVE]
+    layouts = sorted(set().union(*map(layouts_of, native)))
+    reasons = dict.fromkeys(_short_reason(v.reason) for v in verdicts.values() if v.outcome in (PLAIN, UNSUPPORTED))
+    cells = (op_type, *_counts(own), ", ".join(layouts), "; ".join(reasons))
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+
+
+_SHORT_REASONS = {
+    "is random": "random",
+    "nothing here computes": "no primitive",
+    "nothing of tensors without elements": "no elements",
+    "of the operator set": "another operator set",
+    "holds a subgraph": "subgraph",
+    " is a sequence": "sequence",
+    " is a optional": "optional",
+    "are read": "further results are read",
+    "depend on data": "extents depend on data",
+    "primitives compute it in": "not a float of up to 32 bits",
+    "element type": "strings, complex numbers, types below one byte",
+    "FLOAT8": "strings, complex numbers, types below one byte",
+}
+
+
+def _short_reason(reason: str) -> str:
+    """A reason without the names and numbers of one case."""
+    for part, text in _SHORT_REASONS.items():
+        if part in reason:
+            return text
+    text = re.sub(r"^(node '[^']*'|\w+ '[^']*'): ", "", reason.partition("; nor can the reference")[0])
+    return re.sub(r"\[[-\d, ]*\]|\d+ to \d+|'[^']*'|\([\w.]+\)|\d+", "…", text).split(";")[0].strip()
+
+
+_HEADER = """# Conformance
+
+The `onnx` package carries a test suite: single operators, small networks, and networks converted from PyTorch. Here is
+how each case ends. The table is written by `python bench/conformance.py`, and a test compares it with what happens.
+
+- *native*: oneDNN's primitives compute it, or it is a view that moves no byte;
+- *reference*: some node is left to `onnx.reference`, and shown in the plan as a plain kernel;
+- *folded*: every output follows from constants and extents, and is known when the plan is made;
+- *unsupported*: `UnsupportedError`, with the reason. Nothing ends in any other way.
+
+In scope are tensors of floats, integers and booleans, without control flow, training and random numbers.
+
+"""
+
+
+def table() -> str:
+    """The whole document."""
+    lines = [
+        "| part | cases | native | reference | folded | unsupported | wrong | passed |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [f"| {' | '.join(row)} |" for row in summary_rows()]
+    lines += ["", "## Operators", "", "Cases of a single node, in scope or not.", ""]
+    lines += [
+        "| operator | native | reference | folded | unsupported | layouts | why not native |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [_line(op_type, own) for op_type, own in _by_operator().items()]
+    return _HEADER + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
