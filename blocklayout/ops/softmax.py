@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.kernels import (
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    RecipeStep,
+    Role,
+    Wish,
+    zero_padding_step,
+)
+from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import axis_attr, bound, require_float, require_ndims, required, unsupported
+from blocklayout.ops._digits import digits, is_padded, runs
+from blocklayout.ops._padded import are_eltwise, n_lanes
+from blocklayout.ops._reading import axis_attr, bound, require_float, require_ndims, required
 
 _ALGORITHMS = {"Softmax": "softmax_accurate", "LogSoftmax": "softmax_log"}
 _FIRST_OPSET_OF_ONE_AXIS = 13
@@ -16,40 +30,83 @@ _FIRST_OPSET_OF_ONE_AXIS = 13
 
 @dataclass(frozen=True)
 class Softmax(BaseOperator):
-    """Normalised exponentials along one dimension.
+    """Normalised exponentials along some dimensions together, one in newer models, in any layout.
 
     Attributes:
         algorithm: oneDNN's name of the softmax or its logarithm.
-        axis: The dimension, not negative.
+        axes: The dimensions, not negative, ascending and next to each other.
     """
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_ALGORITHMS)
     role: ClassVar[Role] = Role.FOLLOWER
 
     algorithm: str
-    axis: int
+    axes: tuple[int, ...]
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         src = require_ndims(node, require_float(node, required(node, 0, "input")), 1, 12)
-        axis = _axis(node, src.shape)
-        return bound(cls(_ALGORITHMS[node.op_type], axis), {"src": src})
+        return bound(cls(_ALGORITHMS[node.op_type], _axes(node, src.shape)), {"src": src})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None:
+        if descs is None or not are_eltwise(attr.post_ops):
             return None
-        spec = dnnl.softmax(*descs, axis=self.axis, algorithm=self.algorithm, attr=attr, n_threads=problem.n_threads)
-        return Recipe.single(spec)
+        src, dst = descs
+        if self._is_block_of_lanes(src):
+            return Recipe.single(self._spec(src, self.axes[0], attr, problem.n_threads))
+        steps: list[RecipeStep] = []
+        view = self._rows(src)
+        if view is not None:
+            steps.append(_step(self._spec(view, 1, attr, problem.n_threads), "src", "dst"))
+            if dst.n_padding:
+                steps.append(zero_padding_step(dst))
+            return Recipe(tuple(steps), (), (("src", src), ("dst", dst)))
+        return self._turned(src, dst, attr, problem.n_threads)
+
+    def _is_block_of_lanes(self, src: MemoryDesc) -> bool:
+        """Whether the library normalises over a blocked dimension, and leaves its padding out."""
+        padded = {dim for dim in range(src.ndims) if is_padded(src, {dim})}
+        is_lanes = src.inner_idxs == self.axes and src.inner_blks == (n_lanes(),) and src.is_dense
+        return is_lanes and padded <= set(self.axes)
+
+    def _rows(self, src: MemoryDesc) -> MemoryDesc | None:
+        """The source as rows to normalise over, in whatever order; ``None`` where they are not in one piece."""
+        parts = digits(src)
+        if parts is None or is_padded(src, self.axes):
+            return None
+        found = runs(parts, self.axes)
+        if tuple(run.is_marked for run in found) not in ((), (False,), (True,), (False, True)):
+            return None
+        length = found[-1].extent if found and found[-1].is_marked else 1
+        return MemoryDesc((prod(run.extent for run in found) // length, length), src.dtype)
+
+    def _turned(self, src: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> Recipe:
+        """Reorders to rows and back around the primitive."""
+        order = [*(dim for dim in range(src.ndims) if dim not in self.axes), *self.axes]
+        turned = MemoryDesc([src.dims[dim] for dim in order], src.dtype)
+        length = prod(src.dims[axis] for axis in self.axes)
+        rows = MemoryDesc((src.n_elements // length, length), src.dtype)
+        back = turned.permuted([order.index(dim) for dim in range(src.ndims)])
+        steps = (
+            _step(dnnl.reorder(src, back, n_threads=n_threads), "src", "rows"),
+            _step(self._spec(rows, 1, attr, n_threads), "rows", "rows"),
+            _step(dnnl.reorder(back, dst, n_threads=n_threads), "rows", "dst"),
+        )
+        return Recipe(steps, (("rows", rows),), (("src", src), ("dst", dst)))
+
+    def _spec(self, desc: MemoryDesc, axis: int, attr: dnnl.Attr, n_threads: int) -> dnnl.Spec:
+        return dnnl.softmax(desc, desc, axis=axis, algorithm=self.algorithm, attr=attr, n_threads=n_threads)
 
 
-def _axis(node: NodeInfo, shape: tuple[int, ...]) -> int:
+def _step(spec: dnnl.Spec, source: str, result: str) -> RecipeStep:
+    return RecipeStep(spec, (("dst", result), ("src", source)))
+
+
+def _axes(node: NodeInfo, shape: tuple[int, ...]) -> tuple[int, ...]:
     if node.opset >= _FIRST_OPSET_OF_ONE_AXIS:
-        return axis_attr(node, "axis", len(shape), -1)
+        return (axis_attr(node, "axis", len(shape), -1),)
     # Before opset 13 everything from the axis on was flattened into one dimension (a 1-D source has axis 0 only).
     first = axis_attr(node, "axis", len(shape), min(1, len(shape) - 1))
-    wide = [axis for axis in range(first, len(shape)) if shape[axis] != 1]
-    if len(wide) > 1:
-        what = f"opset {node.opset} normalises over dimensions {first} to {len(shape) - 1} of {list(shape)} together"
-        raise unsupported(node, what, "flatten them before it, or convert the model to opset 13")
-    return wide[0] if wide else first
+    wide = tuple(axis for axis in range(first, len(shape)) if shape[axis] != 1)
+    return wide or (first,)
