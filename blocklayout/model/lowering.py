@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -70,6 +70,11 @@ def _kernel(graph: Graph, node: Node, find: FindOperator, constants: _Constants)
         return _plain(node, info, constants, str(error))
 
 
+def _refuse_empty(node: Node, shapes: Sequence[tuple[int, ...]]) -> None:
+    if any(0 in shape for shape in shapes):
+        raise UnsupportedError(f"node {node.name!r}: primitives compute nothing of tensors without elements")
+
+
 def _native(node: Node, info: NodeInfo, find: FindOperator, constants: _Constants) -> Kernel:
     """The kernel whose operator knows primitives.
 
@@ -80,9 +85,13 @@ def _native(node: Node, info: NodeInfo, find: FindOperator, constants: _Constant
     if operator is None:
         raise UnsupportedError(_no_operator(node))
     dst = _only_output(node, info)
-    if any(0 in value.shape for value in info.inputs if value is not None) and 0 not in dst.shape:
-        raise UnsupportedError(f"node {node.name!r}: primitives compute nothing of tensors without elements")
+    computed = [value.shape for value in info.inputs if value is not None and value.data is None]
+    if 0 not in dst.shape:
+        _refuse_empty(node, computed)
     lowered = operator.from_onnx(info)
+    if 0 not in dst.shape:
+        # An empty constant may be an argument left out: only what the operator took of them is computed with.
+        _refuse_empty(node, [array.shape for array in lowered.constants.values()])
     return Kernel(
         name=node.name,
         operator=lowered.operator,

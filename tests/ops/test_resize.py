@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels import Wish
@@ -150,6 +151,11 @@ def test_neither_scales_nor_sizes_are_refused() -> None:
 def test_extents_that_the_scales_do_not_give_are_refused() -> None:
     with pytest.raises(ModelError, match="scaled"):
         by_scales(1, 1, 2, 2).uninferred((2, 17, 9, 10))
+
+
+def test_an_empty_roi_is_none_at_all() -> None:
+    case = OpCase("Resize", (IMAGE, floats(), floats(1, 1, 2, 2)), opset=13)
+    assert [step.spec.kind for step in bl.load(case.model).plan.steps] == ["resampling"]
 
 
 def test_nothing_to_resize_is_a_view() -> None:
