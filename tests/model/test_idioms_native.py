@@ -35,6 +35,17 @@ def layer_norm(x: BuildValue) -> BuildValue:
     return (y * array(CHANNELS) + array(CHANNELS)).transpose((0, 3, 1, 2))
 
 
+def group_norm(x: BuildValue) -> BuildValue:
+    y = op("InstanceNormalization", x.reshape((0, 3, -1)), array(3), array(3)).reshape(x.shape)
+    return y * array(CHANNELS, 1, 1) + array(CHANNELS, 1, 1)
+
+
+def instance_norm(x: BuildValue) -> BuildValue:
+    centred = x - op("ReduceMean", x, axes=(2, 3))
+    y = centred / op("Sqrt", op("ReduceMean", centred * centred, axes=(2, 3)) + 1e-3)
+    return y * array(CHANNELS, 1, 1)
+
+
 def local_response(x: BuildValue) -> BuildValue:
     n, channels, height, _ = x.shape
     seen = (x * x).reshape((n, 1, channels, height, -1))
@@ -67,6 +78,8 @@ SPELLINGS: dict[str, Spelling] = {
     "selu": lambda x: op("Selu", x),
     "softsign": lambda x: op("Softsign", x),
     "layer normalization": layer_norm,
+    "group normalization": group_norm,
+    "instance normalization": instance_norm,
     "local response": local_response,
     "shuffle": shuffle,
     "depth to space": lambda x: op("DepthToSpace", x.conv(array(12, CHANNELS, 1, 1)), blocksize=2),
@@ -84,8 +97,17 @@ SPELLINGS: dict[str, Spelling] = {
 @pytest.mark.parametrize("layout", ["auto", "nhwc", "blocked", "plain"])
 @pytest.mark.parametrize("spelling", SPELLINGS.values(), ids=SPELLINGS.keys())
 def test_idioms_run_by_primitives_in_every_layout(spelling: Spelling, layout: str) -> None:
+    _check(spelling, layout, opset=17)
+
+
+@pytest.mark.parametrize("layout", ["auto", "nhwc", "blocked", "plain"])
+def test_group_normalization_runs_by_primitives_in_newer_operator_sets(layout: str) -> None:
+    _check(group_norm, layout, opset=21)
+
+
+def _check(spelling: Spelling, layout: str, opset: int) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    b = Builder(opset=17)
+    b = Builder(opset=opset)
     x = b.input("x", (2, 3, 8, 6))
     y = spelling(x.conv(array(CHANNELS, 3, 3, 3) / 3, pads=1))
     b.output("y", y.conv(array(5, y.shape[1], 1, 1)) if len(y.shape) == 4 else y)

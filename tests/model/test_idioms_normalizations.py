@@ -191,6 +191,12 @@ def test_group_normalization_is_one_operator(assert_same: Same) -> None:
     assert after.nodes[1].attrs["num_groups"] == 3
 
 
+def test_scales_of_channels_stay_behind_where_the_operator_set_has_none(op_types: OpTypes) -> None:
+    after = simplify(graph_of(grouped, opset=17), PASSES)
+    assert op_types(after) == ["Add", "GroupNormalization", "Mul", "Add"]
+    assert [after.shape(name) for name in after.nodes[1].inputs[1:]] == [(3,), (3,)]
+
+
 def test_group_normalization_without_scales_is_one_operator(assert_same: Same) -> None:
     def spelling(x: BuildValue) -> BuildValue:
         return op("InstanceNormalization", x.reshape((2, 2, 3, 20)), same(2, 1), same(2, 0)).reshape(x.shape)

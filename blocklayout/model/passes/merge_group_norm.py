@@ -11,13 +11,16 @@ from blocklayout.model.passes.merging import Merging
 from blocklayout.model.passes.normalizing import scale_and_shift
 from blocklayout.model.types import FLOATS, to_numpy
 
+_FIRST_OPSET_OF_CHANNELS = 21
+
 
 @dataclass(frozen=True)
 class MergeGroupNorm:
     """Makes one GroupNormalization of Reshape, InstanceNormalization and Reshape, and scale and shift behind.
 
-    The node has a scale and a shift for each channel, as from operator set 21; exporters to older sets write
-    what this pass reads. It is for kernels, whatever the operator set.
+    The node is what GroupNormalization means in the graph's operator set: from 21 on there is a scale and a shift
+    for each channel. Before, they are for groups, and those for channels stay behind the node. Exporters to these
+    sets write what this pass reads; it is for kernels.
     """
 
     def __call__(self, graph: Graph) -> Graph:
@@ -40,6 +43,10 @@ def _merge(merging: Merging, norm: Node) -> None:
     if len(shape) < 3 or graph.shape(y) != shape or groups[0] != shape[0] or not groups[1] or shape[1] % groups[1]:
         return
     nodes = {apart.name, norm.name, readers[0].name}
+    attrs = {"num_groups": groups[1], "epsilon": norm.attr("epsilon", 1e-5)}
+    if graph.opset < _FIRST_OPSET_OF_CHANNELS:
+        merging.merge(y, nodes, "GroupNormalization", (x, *norm.inputs[1:3]), attrs)
+        return
     scale, shift = (np.repeat(each.astype(np.float64), shape[1] // groups[1]) for each in per_group if each is not None)
     for root in merging.expressions.after(y):
         result = merging.expressions.of(root, (y,))
@@ -49,6 +56,5 @@ def _merge(merging: Merging, norm: Node) -> None:
         dtype = to_numpy(graph.values[root].dtype)
         arrays = {"scale": scale * found[0], "shift": shift * found[0] + found[1]}
         names = [merging.draft.constant(f"{root}.{key}", array.astype(dtype)) for key, array in arrays.items()]
-        attrs = {"num_groups": groups[1], "epsilon": norm.attr("epsilon", 1e-5)}
         if merging.merge(root, nodes | result.nodes, "GroupNormalization", (x, *names), attrs):
             return
