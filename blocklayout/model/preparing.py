@@ -11,6 +11,7 @@ from blocklayout.model.passes.align_matmul import AlignMatMul
 from blocklayout.model.passes.align_ranks import AlignRanks
 from blocklayout.model.passes.drop_no_ops import DropNoOps
 from blocklayout.model.passes.expand_functions import ExpandFunctions
+from blocklayout.model.passes.gather_to_slices import GatherToSlices
 from blocklayout.model.passes.gemm_to_matmul import GemmToMatMul
 from blocklayout.model.passes.mean_to_sum import MeanToSum
 from blocklayout.model.passes.merge_gelu import MergeGelu
@@ -56,6 +57,7 @@ def preparations(is_native: Callable[[Graph, Node], bool]) -> tuple[Pass, ...]:
         MeanToSum(),
         ActivationsToParts(is_native),
         SplitToSlices(),
+        GatherToSlices(),
         GemmToMatMul(is_native),
         AlignMatMul(),
         AlignRanks(),

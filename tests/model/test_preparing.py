@@ -14,6 +14,7 @@ from blocklayout.model.passes.activations_to_parts import ActivationsToParts
 from blocklayout.model.passes.align_matmul import AlignMatMul
 from blocklayout.model.passes.align_ranks import AlignRanks
 from blocklayout.model.passes.expand_functions import ExpandFunctions
+from blocklayout.model.passes.gather_to_slices import GatherToSlices
 from blocklayout.model.passes.gemm_to_matmul import GemmToMatMul
 from blocklayout.model.passes.mean_to_sum import MeanToSum
 
@@ -124,6 +125,37 @@ def test_a_gemm_that_runs_stays() -> None:
     b.output("y", op("Gemm", b.input("a", (3, 4)), b.input("b", (4, 5))))
     before = b.to_graph()
     assert GemmToMatMul(one_of("Gemm"))(before) is before
+
+
+# --- neighbours
+
+
+@pytest.mark.parametrize("opset", [9, 13])
+@pytest.mark.parametrize(
+    ("indices", "axis", "expected"),
+    [
+        (1, 1, ["Slice", "Reshape"]),
+        (-1, -1, ["Slice", "Reshape"]),
+        ([0, 1], 2, ["Slice"]),
+        ([-2, -1], 1, ["Slice"]),
+        ([1], 0, ["Slice"]),
+        ([1, 0], 1, ["Gather"]),
+        ([0, 2], 2, ["Gather"]),
+        ([[0, 1]], 2, ["Gather"]),
+        ([0, 0], 1, ["Gather"]),
+    ],
+)
+def test_neighbours_are_a_slice(
+    opset: int, indices: Any, axis: int, expected: list[str], assert_same: Same, op_types: OpTypes
+) -> None:
+    if opset == 9 and np.min(indices) < 0:
+        indices = np.array(indices) + 3
+    b = Builder(opset=opset)
+    b.output("y", op("Gather", b.input("x", (3, 3, 3)), np.array(indices), axis=axis))
+    before = b.to_graph()
+    after = GatherToSlices()(before)
+    assert op_types(after) == expected
+    assert_same(before, after)
 
 
 # --- means and activations

@@ -37,7 +37,7 @@ def _slices(graph: Graph, draft: Draft, node: Node, taken: set[str]) -> list[Nod
         if output:
             name = fresh_name(f"{node.name}.{index}", taken)
             taken.add(name)
-            inputs, attrs = _bounds(draft, graph.opset, name, (start, start + size, axis))
+            inputs, attrs = slice_bounds(draft, graph.opset, name, (start, start + size, axis))
             absorbed = (node.name, *node.absorbed)
             slices.append(Node(name, "Slice", (source, *inputs), (output,), attrs, absorbed=absorbed))
         start += size
@@ -57,9 +57,10 @@ def _sizes(graph: Graph, node: Node, axis: int) -> list[int] | None:
     return [min(size, extent - index * size) for index in range(n_parts)]
 
 
-def _bounds(
+def slice_bounds(
     draft: Draft, opset: int, name: str, bounds: tuple[int, int, int]
 ) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
+    """Inputs and attributes of a Slice from ``(start, end, axis)``, in the words of this operator set."""
     keys = ("starts", "ends", "axes")
     if opset < 10:
         return (), {key: (value,) for key, value in zip(keys, bounds, strict=True)}
