@@ -1,14 +1,19 @@
-"""Slice: a box inside a tensor, over the same bytes."""
+"""Slice: a box inside a tensor, over the same bytes; copied where it leaves elements out."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar
 
+from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Role
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._reading import bound, constant, optional, required, result, unsupported, wrong
+from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._digits import digits
+from blocklayout.ops._reading import bound, constant, optional, require_float, required, result, unsupported, wrong
 
 _FIRST_OPSET_OF_INPUTS = 10
 _INPUTS = {"starts": 1, "ends": 2, "axes": 3, "steps": 4}
@@ -36,19 +41,100 @@ class Slice(BaseOperator):
         if starts is None or ends is None:
             raise wrong(node, "starts or ends are missing", "both are required")
         axes = _bounds(node, "axes") or tuple(range(len(starts)))
-        steps = _bounds(node, "steps") or ()
-        if any(step != 1 for step in steps):
-            raise unsupported(node, f"steps are {list(steps)}", "only neighbouring elements are a view: steps of 1")
-        shape, offsets = _box(node, src.shape, axes, starts, ends)
+        steps = _bounds(node, "steps") or (1,) * len(starts)
+        shape, offsets, distances = _box(node, src.shape, axes, starts, ends, steps)
         if dst.shape != shape:
             raise wrong(node, f"output {dst.name} has extents {list(dst.shape)}", f"the bounds give {list(shape)}")
-        return bound(cls(shape, offsets), {"src": src})
+        if all(distance == 1 for distance in distances):
+            return bound(cls(shape, offsets), {"src": src})
+        return bound(SteppedSlice(offsets, distances), {"src": require_float(node, src)})
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         try:
             return desc.submemory(self.shape, self.offsets)
         except LayoutError:
             return None
+
+
+@dataclass(frozen=True)
+class SteppedSlice(BaseOperator):
+    """Elements at equal distances: copies out of a source with longer strides, in any layout.
+
+    Dimensions that are cut must have no blocks.
+
+    Attributes:
+        offsets: Where the result begins, along every dimension.
+        steps: Distances, along every dimension; 1 for neighbours.
+    """
+
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    offsets: tuple[int, ...]
+    steps: tuple[int, ...]
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None or attr.post_ops:
+            return None
+        pairs = self._parts(*descs)
+        if pairs is None:
+            return None
+        specs = (dnnl.reorder(*pair, n_threads=problem.n_threads) for pair in pairs)
+        steps = tuple(RecipeStep(spec, (("dst", "dst"), ("src", "src"))) for spec in specs)
+        return Recipe(steps, (), tuple(zip(("src", "dst"), descs, strict=True)))
+
+    def _parts(self, src: MemoryDesc, dst: MemoryDesc) -> list[tuple[MemoryDesc, MemoryDesc]] | None:
+        """What is copied, from where to where; ``None`` where blocks are cut."""
+        is_cut = {dim for dim, (n, whole) in enumerate(zip(dst.dims, src.dims, strict=True)) if n != whole}
+        given, made = digits(src, kept=is_cut), digits(dst, kept=is_cut)
+        if any(src.layout.blocks[dim] != 1 for dim in is_cut) or given is None or made is None:
+            return None
+        if [digit.dim for digit in given] != [digit.dim for digit in made]:
+            return None
+        lines = [
+            _Line(digit.stride, self.offsets[digit.dim], self.steps[digit.dim], digit.extent, part.extent)
+            if digit.dim in is_cut
+            else _Line(digit.stride, 0, 1, digit.extent, part.extent)
+            for digit, part in zip(given, made, strict=True)
+        ]
+        return [_part(lines, chosen, src.dtype) for chosen in product(*(line.stretches for line in lines))]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What is taken of one digit of a dense source.
+
+    Attributes:
+        stride: Elements between two of it.
+        offset: The first that is taken.
+        step: Distance to the next.
+        whole: How many there are.
+        n_kept: How many are taken.
+    """
+
+    stride: int
+    offset: int
+    step: int
+    whole: int
+    n_kept: int
+
+    @property
+    def stretches(self) -> tuple[tuple[int, int], ...]:
+        """Beginnings and extents in the result.
+
+        The library has no strides whose last step would leave the tensor: that element is taken apart.
+        """
+        if self.n_kept * self.step <= self.whole:
+            return ((0, self.n_kept),)
+        return (0, self.n_kept - 1), (self.n_kept - 1, 1)
+
+
+def _part(lines: Sequence[_Line], stretches: Sequence[tuple[int, int]], dtype: str) -> tuple[MemoryDesc, MemoryDesc]:
+    begins, box = zip(*stretches, strict=True)
+    strides = tuple(line.stride * line.step for line in lines)
+    offset = sum((line.offset + begin * line.step) * line.stride for line, begin in zip(lines, begins, strict=True))
+    target = MemoryDesc((line.n_kept for line in lines), dtype).submemory(box, begins)
+    return MemoryDesc(box, dtype, strides=strides, offset=offset), target
 
 
 def _bounds(node: NodeInfo, name: str) -> tuple[int, ...] | None:
@@ -61,15 +147,31 @@ def _bounds(node: NodeInfo, name: str) -> tuple[int, ...] | None:
 
 
 def _box(
-    node: NodeInfo, dims: tuple[int, ...], axes: tuple[int, ...], starts: tuple[int, ...], ends: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Extents and beginnings along every dimension; bounds count from the end where negative, and are clamped."""
-    if not len(axes) == len(starts) == len(ends):
-        raise wrong(node, f"{len(starts)} starts, {len(ends)} ends and {len(axes)} axes", "each needs as many")
+    node: NodeInfo,
+    dims: tuple[int, ...],
+    axes: tuple[int, ...],
+    starts: tuple[int, ...],
+    ends: tuple[int, ...],
+    steps: tuple[int, ...],
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Extents, beginnings and steps along every dimension.
+
+    Bounds count from the end where negative, and are clamped.
+    """
+    if not len(axes) == len(starts) == len(ends) == len(steps):
+        given = f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps"
+        raise wrong(node, given, "each needs as many")
     if any(not -len(dims) <= axis < len(dims) for axis in axes):
         raise wrong(node, f"axes are {list(axes)}", f"rank {len(dims)} allows {-len(dims)} to {len(dims) - 1}")
-    shape, offsets = list(dims), [0] * len(dims)
-    for axis, first, last in zip(axes, starts, ends, strict=True):
-        begin, end, _ = slice(first, last).indices(dims[axis])
-        shape[axis], offsets[axis] = max(end - begin, 0), begin
-    return tuple(shape), tuple(offsets)
+    if 0 in steps:
+        raise wrong(node, f"steps are {list(steps)}", "none may be 0")
+    if min(steps, default=1) < 0:
+        raise unsupported(node, f"steps are {list(steps)}", "strides are never negative")
+    shape, offsets, distances = list(dims), [0] * len(dims), [1] * len(dims)
+    for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
+        kept = range(*slice(first, last, step).indices(dims[axis]))
+        shape[axis] = len(kept)
+        # What has no elements begins anywhere, and one element takes no step.
+        offsets[axis] = kept[0] if kept else 0
+        distances[axis] = step if len(kept) > 1 else 1
+    return tuple(shape), tuple(offsets), tuple(distances)

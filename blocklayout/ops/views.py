@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Role
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Role, Value
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._reading import (
     bound,
@@ -27,12 +27,14 @@ class Reshape(BaseOperator):
 
     Attributes:
         shape: The result's extents.
+        source: The source's; empty where nobody asks for the way back.
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
     role: ClassVar[Role] = Role.VIEW
 
     shape: tuple[int, ...]
+    source: tuple[int, ...] = ()
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
@@ -40,13 +42,25 @@ class Reshape(BaseOperator):
         if math.prod(src.shape) != math.prod(dst.shape):
             rule = f"output {dst.name} has {list(dst.shape)}, another number of elements"
             raise wrong(node, f"{src.name} has extents {list(src.shape)}", rule)
-        return bound(cls(dst.shape), {"src": src})
+        return reshaping(src, dst)
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
-        try:
-            return desc.reshaped(self.shape)
-        except LayoutError:
-            return None
+        return _reshaped(desc, self.shape)
+
+    def back(self, desc: MemoryDesc) -> MemoryDesc | None:
+        return _reshaped(desc, self.source) if self.source else None
+
+
+def reshaping(src: Value, dst: Value) -> Lowered:
+    """``dst`` as a view of ``src``; a scalar is one element of rank 1."""
+    return bound(Reshape(dst.shape or (1,), src.shape or (1,)), {"src": src})
+
+
+def _reshaped(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
+    try:
+        return desc.reshaped(dims)
+    except LayoutError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,9 @@ class Transpose(BaseOperator):
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         return desc.permuted(self.perm)
 
+    def back(self, desc: MemoryDesc) -> MemoryDesc | None:
+        return desc.permuted(self.perm.index(axis) for axis in range(len(self.perm)))
+
 
 @dataclass(frozen=True)
 class Identity(BaseOperator):
@@ -98,6 +115,9 @@ class Identity(BaseOperator):
         return bound(cls(), {"src": src})
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
+        return desc
+
+    def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         return desc
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.kernels import LAYOUT_NAMES, TensorInfo, wished_desc
 from blocklayout.layout import MemoryDesc
 from tests.ops.cases import OpCase
 from tests.ops.harness import check_case
@@ -47,6 +48,34 @@ def test_a_transpose_to_channels_last_of_channels_last_is_plain() -> None:
     dst = CASES[6].lowered().operator.through(MemoryDesc(IMAGE, "f32", "nhwc"))
     assert dst is not None
     assert dst.physically_equal(MemoryDesc((2, 3, 5, 16), "f32"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("layout", LAYOUT_NAMES[1:])
+def test_the_way_back_leads_to_a_source_that_is_seen_as_wished(case: OpCase, layout: str) -> None:
+    operator = case.lowered().operator
+    wished = wished_desc(layout, TensorInfo(case.expected.shape, "f32"))
+    assert isinstance(wished, MemoryDesc)
+    source = operator.back(wished)
+    if source is None:
+        assert layout != "plain"
+        return
+    seen = operator.through(source)
+    assert source.dims == case.feeds["in_0"].shape
+    assert seen is not None
+    assert seen.physically_equal(wished)
+
+
+def test_an_image_from_one_pixel_is_wished_for_in_blocks() -> None:
+    operator = OpCase("Unsqueeze", ((2, 17), np.array([2, 3], np.int64))).lowered().operator
+    source = operator.back(MemoryDesc((2, 17, 1, 1), "f32", "nChw8c"))
+    assert source == MemoryDesc((2, 17), "f32", "aB8b")
+
+
+def test_a_scalar_is_one_element() -> None:
+    operator = OpCase("Reshape", ((1, 1), np.zeros(0, np.int64))).uninferred(()).operator
+    assert operator.through(MemoryDesc((1, 1), "f32")) == MemoryDesc((1,), "f32")
+    assert operator.back(MemoryDesc((1,), "f32")) == MemoryDesc((1, 1), "f32")
 
 
 def test_views_have_no_primitive_and_are_no_post_op() -> None:
