@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import ClassVar
 
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import digits, runs
-from blocklayout.ops._reading import constant, float_attr, require_float, require_ndims, required, wrong
+from blocklayout.ops._reading import float_attr, require_float, require_ndims, required, wrong
 from blocklayout.ops._standardizing import Standardization
 
 
@@ -33,15 +34,18 @@ class InstanceNormalization(BaseOperator):
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         src = require_ndims(node, require_float(node, required(node, 0, "input")), 2, 12)
         n_images, n_channels = src.shape[:2]
-        vectors = {}
+        sources, constants = {"src": src}, {}
         for index, (name, onnx_name) in enumerate((("scale", "scale"), ("shift", "B")), start=1):
-            vector = constant(node, required(node, index, onnx_name), onnx_name)
+            vector = require_float(node, required(node, index, onnx_name))
             if vector.shape != (n_channels,):
                 rule = f"{src.name} has {n_channels} channels"
                 raise wrong(node, f"{onnx_name} has extents {list(vector.shape)}", rule)
-            row = vector.reshape(1, n_channels, *(1,) * (len(src.shape) - 2))
-            vectors[name] = np.repeat(row, n_images, axis=0)
-        return cls(float_attr(node, "epsilon", 1e-5)).bind({"src": src}, vectors)
+            if vector.data is None:
+                sources[name] = vector
+                continue
+            row = vector.data.reshape(1, n_channels, *(1,) * (len(src.shape) - 2))
+            constants[name] = np.repeat(row, n_images, axis=0)
+        return cls(float_attr(node, "epsilon", 1e-5)).bind(sources, constants)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
@@ -51,10 +55,27 @@ class InstanceNormalization(BaseOperator):
         src, dst = descs
         pixels = range(2, src.ndims)
         channels_follow = any(part.dim in pixels for part in takewhile(lambda part: part.dim != 1, parts))
-        found = runs(parts, pixels)
-        what = Standardization(found, src.dtype, self.epsilon, has_images=channels_follow)
+        what = Standardization(runs(parts, pixels), src.dtype, self.epsilon, has_images=channels_follow)
         steps = what.steps(attr, problem.n_threads)
         if steps is None:
             return None
-        vector = src.resized(argument(problem, "scale").dims, "f32")
-        return Recipe(steps, (), (("src", src), ("dst", dst), ("scale", vector), ("shift", vector)))
+        rows = src.resized((*src.dims[:2], *(1,) * (src.ndims - 2)), "f32")
+        plain = Recipe(steps, (), (("src", src), ("dst", dst), ("scale", rows), ("shift", rows)))
+        return _with_computed_vectors(plain, rows, problem)
+
+
+def _with_computed_vectors(recipe: Recipe, rows: MemoryDesc, problem: Problem) -> Recipe:
+    """The recipe behind copies of computed scales and shifts, one for each image."""
+    computed = {name: f"{name}_rows" for name in ("scale", "shift") if name in problem.sources}
+    whole, copies = dict(recipe.whole), []
+    for name, copied in computed.items():
+        vector = MemoryDesc(problem.sources[name].dims, problem.sources[name].dtype)
+        repeated = MemoryDesc(rows.dims, vector.dtype, strides=(0, 1, *(0 for _ in rows.dims[2:])))
+        spec = dnnl.reorder(repeated, rows, n_threads=problem.n_threads)
+        copies.append(RecipeStep(spec, (("dst", copied), ("src", name))))
+        whole[name] = vector
+    steps = [
+        replace(step, operands=tuple((arg, computed.get(name, name)) for arg, name in step.operands))
+        for step in recipe.steps
+    ]
+    return Recipe((*copies, *steps), tuple((copied, rows) for copied in computed.values()), tuple(whole.items()))

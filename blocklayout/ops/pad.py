@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,6 +18,7 @@ from blocklayout.kernels import (
     Recipe,
     RecipeStep,
     Role,
+    Value,
     Wish,
     zero_padding_step,
 )
@@ -53,7 +55,7 @@ class Pad(BaseOperator):
     Attributes:
         mode: ``constant``, ``edge``, ``reflect`` or ``wrap``.
         pads: For each dimension how many are added before and behind; negative to cut some off.
-        value: The number, in the mode ``constant``.
+        value: The number, in the mode ``constant``; ``None`` if it is computed at run time.
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("Pad",)
@@ -61,7 +63,7 @@ class Pad(BaseOperator):
 
     mode: str
     pads: Pads
-    value: float
+    value: float | None
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
@@ -76,7 +78,12 @@ class Pad(BaseOperator):
         _refuse(node, mode, src.shape, pads)
         if mode != "constant":
             return bound(cls(mode, pads, 0.0), {"src": src})
-        value = _value(node)
+        given = optional(node, 2) if node.opset >= _FIRST_OPSET_OF_INPUTS else None
+        if given is not None and given.data is None:
+            return bound(cls(mode, pads, None), {"src": src, "fill": _scalar(node, given)})
+        value = float_attr(node, "value", 0.0)
+        if given is not None:
+            value = float(constant(node, _scalar(node, given), "constant_value").reshape(()))
         return bound(cls(mode, pads, value), {"src": src}, {"fill": np.full(1, value, np.float32)})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
@@ -173,16 +180,10 @@ def _integers(values: object) -> list[int]:
     return [int(number) for number in np.ravel(np.asarray(values))]
 
 
-def _value(node: NodeInfo) -> float:
-    if node.opset < _FIRST_OPSET_OF_INPUTS:
-        return float_attr(node, "value", 0.0)
-    given = optional(node, 2)
-    if given is None:
-        return 0.0
-    array = constant(node, given, "constant_value")
-    if array.size != 1:
-        raise wrong(node, f"constant_value has extents {list(array.shape)}", "it must be a scalar")
-    return float(array.reshape(()))
+def _scalar(node: NodeInfo, value: Value) -> Value:
+    if math.prod(value.shape) != 1 or len(value.shape) > 1:
+        raise wrong(node, f"constant_value has extents {list(value.shape)}", "it must be a scalar")
+    return require_float(node, value)
 
 
 def _refuse(node: NodeInfo, mode: str, dims: tuple[int, ...], pads: Pads) -> None:

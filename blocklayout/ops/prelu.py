@@ -9,7 +9,18 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, TensorInfo, Wish
+from blocklayout.kernels import (
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    PostOpUse,
+    Problem,
+    Recipe,
+    RecipeStep,
+    Role,
+    TensorInfo,
+    Wish,
+)
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed, like
 from blocklayout.ops._digits import digits, runs, seen_as
@@ -20,6 +31,7 @@ _FIRST_OPSET_OF_NUMPY_RULES = 7
 """Before it, slopes of extents (C,) were one for each channel."""
 
 _LARGEST_NDIMS = 5
+_PER_CHANNEL = 1 << 1
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,14 @@ class PRelu(BaseOperator):
         whole = {"src": descs[0], "weights": seen, "dst": descs[1]}
         spec = dnnl.prelu(*views, views[0], n_threads=problem.n_threads)
         return Recipe((RecipeStep(spec, tuple((name, name) for name in whole)),), (), tuple(whole.items()))
+
+    def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
+        # Slopes of other broadcasts, and computed ones in another data type than f32, are slow or refused.
+        dims = problem.dst.dims
+        is_per_channel = self.slope_dims == (1, *dims[1:2], *(1 for _ in dims[2:]))
+        if arg != "src" or "weights" not in problem.constants or not is_per_channel:
+            return None
+        return PostOpUse(dnnl.Prelu(_PER_CHANNEL), "weights")
 
     def _views(self, src: MemoryDesc, weights: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
         """Both under extents the library is fast on, where there are some."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.errors import ModelError
 from blocklayout.kernels import Wish
 from tests.ops.cases import OpCase, Weights, problem_of
 from tests.ops.harness import check_case
@@ -32,6 +32,9 @@ CASES = [
     instance_norm((2, 3, 2, 3, 2, 4)),
     instance_norm((2, 17, 1, 1)),
     instance_norm((1, 1, 3, 5)),
+    OpCase("InstanceNormalization", (IMAGE, (17,), (17,))),
+    OpCase("InstanceNormalization", ((1, 17, 9), (17,), Weights((17,)))),
+    OpCase("InstanceNormalization", ((3, 8, 4, 4), Weights((8,)), (8,)), opset=22),
 ]
 
 
@@ -69,11 +72,6 @@ def test_a_relu_goes_with_it() -> None:
     assert recipe is not None
     assert dnnl.resolve(recipe.steps[0].spec).spec.impl  # type: ignore[arg-type]
     assert lowered.operator.lower(problem, wish, dnnl.Attr((dnnl.Eltwise("exp"),))) is None
-
-
-def test_scales_computed_at_run_time_are_unsupported() -> None:
-    with pytest.raises(UnsupportedError, match="scale"):
-        OpCase("InstanceNormalization", (IMAGE, (17,), (17,))).lowered()
 
 
 def test_another_number_of_scales_is_refused() -> None:

@@ -32,6 +32,8 @@ MODES = [pad(IMAGE, FRAME, mode=mode) for mode in ("constant", "edge", "reflect"
 CASES = [
     *MODES,
     pad(IMAGE, FRAME, 2.5),
+    OpCase("Pad", (IMAGE, np.array(FRAME, np.int64), ()), opset=19),
+    OpCase("Pad", (IMAGE, np.array([0, 8, 0, 0, 0, 0, 0, 1], np.int64), (1,)), opset=13, is_reference_wrong=True),
     pad(IMAGE, [0, 0, 0, 0, 0, 0, 0, 3], 1.0),
     pad(IMAGE, [1, 0, 0, 0, 0, 0, 0, 0], 1.0),
     pad(IMAGE, [0, 0, -1, -2, 0, 0, -1, 0]),

@@ -11,7 +11,7 @@ from blocklayout import dnnl
 from blocklayout.errors import UnimplementedError
 from blocklayout.kernels import LAYOUT_NAMES, PostOpUse, Wish
 from blocklayout.layout import MemoryDesc
-from tests.ops import test_binary, test_clip, test_eltwise, test_nary
+from tests.ops import test_binary, test_clip, test_eltwise, test_nary, test_prelu
 from tests.ops.broadcasts import IMAGE
 from tests.ops.cases import OpCase, Weights, problem_of
 from tests.ops.harness import TOLERANCES, assert_close, assert_padding_is_zero, resolved, run_step
@@ -69,7 +69,7 @@ class Fused:
             dst = step.spec.memory_desc("dst")
             buffers["dst"] = dst, dst.pack(self.operand)
         elif self.operand is not None:
-            arrays["post_op_0_src_1"] = self.operand
+            arrays |= dict.fromkeys(("post_op_0_src_1", "post_op_0_weights"), self.operand)
         run_step(step, arrays, buffers)
         desc, buffer = buffers["dst"]
         assert_padding_is_zero(desc, buffer)
@@ -84,7 +84,7 @@ class Fused:
         return dnnl.Binary(self.use.post_op.algorithm, MemoryDesc(self.operand.shape))
 
 
-FOLLOWERS = [*test_eltwise.CASES, *test_clip.CASES, *test_binary.CASES, *test_nary.CASES]
+FOLLOWERS = [*test_eltwise.CASES, *test_clip.CASES, *test_binary.CASES, *test_nary.CASES, *test_prelu.CASES]
 ALL = [fused for fused in map(Fused.of, FOLLOWERS) if fused is not None]
 
 

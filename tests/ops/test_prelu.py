@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
 
+import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels import Wish
@@ -78,6 +82,12 @@ def test_slopes_per_channel_are_optimised_in_blocks_of_a_register() -> None:
     assert dnnl.isa() == "sse41" or "ref" not in ran[blocks]
 
 
+def test_slopes_along_other_dimensions_are_no_post_op() -> None:
+    for shape, slope in ((IMAGE, (5,)), ((2, 1, 3, 5), (5,)), (IMAGE, IMAGE)):
+        lowered = OpCase("PRelu", (shape, Weights(slope))).lowered()
+        assert lowered.operator.as_post_op("src", problem_of(lowered, shape)) is None
+
+
 def test_one_constant_slope_is_a_leaky_relu() -> None:
     slope = np.full((1, 1), 0.25, np.float32)
     assert OpCase("PRelu", (IMAGE, slope)).lowered().operator == (
@@ -105,3 +115,17 @@ def test_it_takes_no_post_ops() -> None:
     lowered = CASES[0].lowered()
     attr = dnnl.Attr((dnnl.Eltwise("relu"),))
     assert lowered.operator.lower(problem_of(lowered, IMAGE), Wish("plain", "plain"), attr) is None
+
+
+def test_slopes_per_channel_join_a_convolution() -> None:
+    rng = np.random.default_rng(0)
+    weights, slopes = rng.standard_normal((17, 8, 3, 3)), rng.standard_normal((17, 1, 1))
+    builder = bl.Builder()
+    x = builder.input("x", (1, 8, 9, 9))
+    builder.output("y", builder.op("PRelu", x.conv(weights.astype(np.float32), pads=1), slopes.astype(np.float32)))
+    feed = {"x": rng.standard_normal((1, 8, 9, 9)).astype(np.float32)}
+    expected: Any = ReferenceEvaluator(builder.to_onnx()).run(None, feed)
+    for policy in ("auto", "plain", "nhwc", "blocked"):
+        session = bl.load(builder, layout=policy)
+        np.testing.assert_allclose(session.run(None, feed), expected, atol=1e-4)
+        assert [step.spec.kind for step in session.plan.steps].count("prelu") == 0
