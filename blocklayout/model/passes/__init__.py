@@ -19,6 +19,7 @@ from blocklayout.model.passes.fold_masks import FoldMasks
 from blocklayout.model.passes.fold_pads import FoldPads
 from blocklayout.model.passes.fold_where import FoldWhere
 from blocklayout.model.passes.merge_clips import MergeClips
+from blocklayout.model.passes.push_transposes import PushTransposes
 from blocklayout.model.passes.remove_dead import RemoveDead
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "FoldWhere",
     "MergeClips",
     "Pass",
+    "PushTransposes",
     "RemoveDead",
     "simplify",
 ]
@@ -53,6 +55,7 @@ DEFAULT: tuple[Pass, ...] = (
     FoldWhere(),
     RemoveDead(),
     FoldMasks(),
+    PushTransposes(),
     DropExpands(),
     DropNoOps(),
     MergeClips(),
