@@ -104,6 +104,80 @@ def is_nearest_like_dnnl(axis: Axis, transformation: str, rounding: str) -> bool
     return np.array_equal(wanted, given)
 
 
+@dataclass(frozen=True)
+class Kernel:
+    """How much neighbours count.
+
+    Attributes:
+        is_cubic: Whether four count, along cubic curves, instead of two along straight lines.
+        cubic_coeff: The parameter of these curves.
+        is_antialiased: Whether as many more count as the image is made smaller.
+        excludes_outside: Whether neighbours outside the image do not count, instead of being those at the edge.
+    """
+
+    is_cubic: bool = False
+    cubic_coeff: float = -0.75
+    is_antialiased: bool = False
+    excludes_outside: bool = False
+
+    @property
+    def reach(self) -> int:
+        """The largest distance that counts."""
+        return 2 if self.is_cubic else 1
+
+    def weights(self, distances: Coordinates) -> Coordinates:
+        """How much elements at these distances count."""
+        far: Coordinates = np.abs(distances)
+        if not self.is_cubic:
+            straight: Coordinates = np.maximum(1 - far, 0)
+            return straight
+        a = self.cubic_coeff
+        near = ((a + 2) * far - (a + 3)) * far**2 + 1
+        further = ((a * far - 5 * a) * far + 8 * a) * far - 4 * a
+        return np.where(far <= 1, near, np.where(far < 2, further, 0.0))
+
+
+def interpolation_matrix(axis: Axis, transformation: str, kernel: Kernel) -> NDArray[np.float32]:
+    """What resizing one dimension multiplies with: one row for each new element, one column for each old one.
+
+    Example:
+        >>> interpolation_matrix(Axis(2, 3, 1.5), "align_corners", Kernel()).tolist()
+        [[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]
+    """
+    centres = _wanted(axis, transformation)
+    scale = min(axis.scale, 1.0) if kernel.is_antialiased else 1.0
+    reach = int(np.ceil(kernel.reach / scale))
+    neighbours = np.floor(centres)[:, None] + np.arange(-reach, reach + 2)
+    weights = kernel.weights((neighbours - centres[:, None]) * scale)
+    if kernel.excludes_outside:
+        weights = np.where((neighbours < 0) | (neighbours >= axis.src), 0.0, weights)
+    totals = weights.sum(axis=1, keepdims=True)
+    weights /= np.where(totals == 0, 1.0, totals)
+    matrix = np.zeros((axis.dst, axis.src))
+    columns = np.clip(neighbours, 0, axis.src - 1).astype(np.intp)
+    np.add.at(matrix, (np.arange(axis.dst)[:, None], columns), weights)
+    return matrix.astype(np.float32)
+
+
+def nearest_steps(axis: Axis, transformation: str, rounding: str) -> tuple[int, int] | None:
+    """The first element that is taken and the distance to the next, where that is always the same.
+
+    ``None`` also where the last step would leave the source, for descriptors have room for whole steps only.
+
+    Example:
+        >>> nearest_steps(Axis(6, 3, 0.5), "half_pixel", "floor")
+        (0, 2)
+        >>> nearest_steps(Axis(3, 4, 4 / 3), "half_pixel", "floor") is None
+        True
+    """
+    taken = np.clip(ROUNDINGS[rounding](_wanted(axis, transformation)), 0, axis.src - 1).astype(int)
+    steps = set(np.diff(taken).tolist())
+    if len(steps) > 1:
+        return None
+    step = steps.pop() if steps else 1
+    return (int(taken[0]), step) if step * axis.dst <= axis.src else None
+
+
 def _wanted(axis: Axis, transformation: str) -> Coordinates:
     return TRANSFORMATIONS[transformation](axis, np.arange(axis.dst, dtype=np.float64))
 

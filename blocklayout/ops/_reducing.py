@@ -38,10 +38,16 @@ class Steps:
     source: str = "src"
     done: list[RecipeStep] = field(default_factory=list)
 
-    def add(self, spec: dnnl.Spec) -> None:
-        """Append a primitive of the arguments ``src`` and ``dst``."""
+    def add(self, spec: dnnl.Spec, reads: str = "src", others: tuple[tuple[str, str], ...] = ()) -> None:
+        """Append a primitive.
+
+        Args:
+            spec: It writes its argument ``dst``.
+            reads: The argument that takes what the primitive before it wrote.
+            others: Its other arguments with their operands.
+        """
         result = f"partial_{len(self.done)}"
-        self.done.append(RecipeStep(spec, (("dst", result), ("src", self.source))))
+        self.done.append(RecipeStep(spec, (("dst", result), (reads, self.source), *others)))
         self.source = result
 
     def finished(self) -> tuple[tuple[RecipeStep, ...], tuple[tuple[str, MemoryDesc], ...]]:

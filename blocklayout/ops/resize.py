@@ -11,13 +11,22 @@ import numpy as np
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._coordinates import TRANSFORMATIONS, Axis, is_linear_like_dnnl, is_nearest_like_dnnl
+from blocklayout.ops._coordinates import (
+    TRANSFORMATIONS,
+    Axis,
+    Kernel,
+    interpolation_matrix,
+    is_linear_like_dnnl,
+    is_nearest_like_dnnl,
+    nearest_steps,
+)
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import Digit, digits, n_elements
 from blocklayout.ops._reading import (
     bound,
     constant,
     flag_attr,
+    float_attr,
     optional,
     refuse_further_outputs,
     require_float,
@@ -28,6 +37,7 @@ from blocklayout.ops._reading import (
     unsupported,
     wrong,
 )
+from blocklayout.ops.interpolation import Pick, interpolated
 from blocklayout.ops.views import Identity
 
 _FIRST_OPSET_OF_TRANSFORMATIONS = 11
@@ -59,15 +69,12 @@ class Resize(BaseOperator):
         refuse_further_outputs(node, "nothing")
         if 0 in (*src.shape, *result(node).shape):
             raise unsupported(node, f"{src.name} has extents {list(src.shape)}", "there must be something to look at")
-        mode = _mode(node)
-        resized = _resized(node, src)
-        for dim, axis in enumerate(resized):
-            _refuse_other_elements(node, mode, dim, axis)
+        mode, resized = _mode(node), _resized(node, src)
         axes = tuple(dim for dim, axis in enumerate(resized) if axis.src != axis.dst)
+        if not all(_is_like_dnnl(node, mode, axis) for axis in resized) or len(axes) > _MOST_RESIZED:
+            return _otherwise(node, mode, src, resized)
         if not axes:
             return bound(Identity(), {"src": src})
-        if len(axes) > _MOST_RESIZED:
-            raise unsupported(node, f"{len(axes)} dimensions change", f"its primitive resizes up to {_MOST_RESIZED}")
         return bound(cls(f"resampling_{mode}", axes), {"src": src})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
@@ -108,12 +115,7 @@ def _image(parts: Sequence[Digit], first: int, behind: int, dtype: str) -> Memor
 
 def _mode(node: NodeInfo) -> str:
     mode = string_attr(node, "mode", _MODES)
-    if mode == "cubic":
-        raise unsupported(node, "attribute mode is cubic", "the library has nearest and linear")
-    for flag in ("antialias", "exclude_outside"):
-        if flag_attr(node, flag):
-            raise unsupported(node, f"attribute {flag} is set", "its primitive does no such thing: unset it")
-    return "nearest" if mode == "nearest" else "linear"
+    return mode if mode in ("nearest", "cubic") else "linear"
 
 
 def _resized(node: NodeInfo, src: Value) -> list[Axis]:
@@ -153,17 +155,45 @@ def _numbers(node: NodeInfo, name: str) -> list[float]:
     return [] if value is None else [float(number) for number in np.ravel(constant(node, value, name))]
 
 
-def _refuse_other_elements(node: NodeInfo, mode: str, dim: int, axis: Axis) -> None:
-    """Complain where the model's rule and the library's differ."""
+def _is_like_dnnl(node: NodeInfo, mode: str, axis: Axis) -> bool:
+    """Whether the library looks at the elements that the model wants."""
     transformation, roundings = _rules(node, axis)
-    if mode == "linear":
-        agrees, what = is_linear_like_dnnl(axis, transformation), f"linear, {transformation}"
-    else:
-        agrees = all(is_nearest_like_dnnl(axis, transformation, rounding) for rounding in roundings)
-        what = f"nearest, {transformation}, {roundings[0]}"
-    if not agrees:
-        reason = "the library would take other elements: it knows half_pixel, and rounds halves up"
-        raise unsupported(node, f"{what}: dimension {dim} from {axis.src} to {axis.dst}", reason)
+    if mode == "nearest":
+        return all(is_nearest_like_dnnl(axis, transformation, rounding) for rounding in roundings)
+    if mode == "cubic" or flag_attr(node, "antialias"):
+        return False
+    return is_linear_like_dnnl(axis, transformation)
+
+
+def _otherwise(node: NodeInfo, mode: str, src: Value, resized: list[Axis]) -> Lowered:
+    """By copies or multiplications, where the library would look at other elements."""
+    if mode == "nearest":
+        return _picked(node, src, resized)
+    kernel = Kernel(
+        mode == "cubic",
+        float_attr(node, "cubic_coeff_a", -0.75),
+        flag_attr(node, "antialias"),
+        flag_attr(node, "exclude_outside"),
+    )
+    matrices = {
+        dim: interpolation_matrix(axis, _rules(node, axis)[0], kernel)
+        for dim, axis in enumerate(resized)
+        if axis.src != axis.dst or not np.isclose(axis.scale, 1.0)
+    }
+    return interpolated(src, matrices)
+
+
+def _picked(node: NodeInfo, src: Value, resized: list[Axis]) -> Lowered:
+    steps = []
+    for dim, axis in enumerate(resized):
+        transformation, roundings = _rules(node, axis)
+        found = {nearest_steps(axis, transformation, rounding) for rounding in roundings}
+        step = found.pop() if len(found) == 1 else None
+        if step is None:
+            what = f"nearest, {transformation}, {roundings[0]}: dimension {dim} from {axis.src} to {axis.dst}"
+            raise unsupported(node, what, "the library knows half_pixel, and rounds halves up; copies have equal steps")
+        steps.append(step)
+    return bound(Pick(tuple(steps)), {"src": src})
 
 
 def _rules(node: NodeInfo, axis: Axis) -> tuple[str, tuple[str, ...]]:
@@ -174,4 +204,8 @@ def _rules(node: NodeInfo, axis: Axis) -> tuple[str, tuple[str, ...]]:
     if node.attrs.get("coordinate_transformation_mode") in ("tf_crop_and_resize", b"tf_crop_and_resize"):
         raise unsupported(node, "coordinate_transformation_mode is tf_crop_and_resize", "crop with a Slice")
     transformation = string_attr(node, "coordinate_transformation_mode", tuple(TRANSFORMATIONS))
+    if transformation == "align_corners" and not np.isclose(axis.src * axis.scale, axis.dst):
+        # The specification has the corners of what is computed, its reference those of what is asked for.
+        what = f"align_corners of {axis.src} times {axis.scale:.4}"
+        raise unsupported(node, what, "it is no whole extent: give sizes")
     return transformation, (string_attr(node, "nearest_mode", _NEAREST_MODES),)
