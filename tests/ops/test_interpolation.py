@@ -51,7 +51,7 @@ COPIES = [
     scaled(1, 1, 0.5, 0.5, nearest_mode="floor", **ASYMMETRIC),
     scaled(1, 1, 0.25, 1 / 3, nearest_mode="ceil"),
     resized(1, 17, 4, 3),
-    resized(2, 17, 1, 2, shape=(2, 17, 4, 5), nearest_mode="ceil"),
+    resized(2, 17, 1, 3, shape=(2, 17, 4, 7), nearest_mode="floor", **ASYMMETRIC),
     scaled(1, 1, 0.5, shape=(2, 17, 8)),
 ]
 
@@ -77,6 +77,11 @@ def test_images_stay_in_every_layout(case: OpCase) -> None:
 def test_corners_of_a_fractional_extent_are_unsupported(mode: str) -> None:
     with pytest.raises(UnsupportedError, match="whole"):
         scaled(1, 1, 0.8, 0.8, mode=mode, **ALIGNED).lowered()
+
+
+def test_steps_that_leave_the_source_are_unsupported() -> None:
+    with pytest.raises(UnsupportedError, match="dimension 3 from 5 to 2"):
+        resized(2, 17, 4, 2, shape=(2, 17, 4, 5), nearest_mode="ceil").lowered()
 
 
 def test_what_resampling_does_it_does() -> None:
