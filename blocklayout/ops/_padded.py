@@ -73,7 +73,8 @@ def over_padding(spec: dnnl.Spec, whole: Mapping[str, MemoryDesc]) -> Recipe:
         whole: The layout of each of its arguments as everybody else sees it.
     """
     step = RecipeStep(spec, tuple((name, name) for name in sorted(whole)))
-    return Recipe((step, zero_padding_step(whole["dst"])), (), tuple(whole.items()))
+    after = (zero_padding_step(whole["dst"]),) if whole["dst"].n_padding else ()
+    return Recipe((step, *after), (), tuple(whole.items()))
 
 
 def n_lanes() -> int:

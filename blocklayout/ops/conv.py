@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
-from blocklayout.ops._descs import argument, plain_if_any
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._descs import argument, plain, plain_if_any
 from blocklayout.ops._reading import (
     bound,
-    constant,
     int_attr,
     ints_attr,
     optional,
@@ -28,12 +28,14 @@ class Conv(BaseOperator):
 
     Attributes:
         window: The kernel's extents and how it slides.
+        n_groups: How many parts the channels are in, each computed on its own.
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("Conv",)
     role: ClassVar[Role] = Role.CHOOSER
 
     window: Window
+    n_groups: int = 1
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
@@ -46,18 +48,22 @@ class Conv(BaseOperator):
             raise wrong(node, f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} output channels")
         window = read_window(node, weights.shape[2:], src.shape[2:])
         check_extents(node, window.extents(src.shape[2:]))
-        operator, arguments = cls(window), {"src": src, "weights": weights, "bias": bias}
-        if n_groups == 1:
+        operator, arguments = cls(window, n_groups), {"src": src, "weights": weights, "bias": bias}
+        if n_groups == 1 or weights.data is None:
             return bound(operator, arguments)
-        array = constant(node, weights, "the weights of a grouped convolution")
-        grouped = array.reshape(n_groups, weights.shape[0] // n_groups, *weights.shape[1:])
-        return bound(operator, arguments, {"weights": grouped})
+        return bound(operator, arguments, {"weights": weights.data.reshape(_grouped(weights.shape, n_groups))})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")
+        seen: dnnl.Desc = dnnl.AnyDesc(weights.dims, weights.dtype)
+        whole: tuple[tuple[str, MemoryDesc], ...] = ()
+        if self.n_groups > 1 and "weights" in problem.sources:
+            # Computed at run time, and seen in groups over the same bytes.
+            whole = (("weights", plain(weights)),)
+            seen = MemoryDesc(_grouped(weights.dims, self.n_groups), weights.dtype)
         spec = dnnl.convolution(
             wish.src_desc(argument(problem, "src")),
-            dnnl.AnyDesc(weights.dims, weights.dtype),
+            seen,
             wish.dst_desc(problem.dst),
             plain_if_any(problem, "bias"),
             strides=self.window.strides,
@@ -67,7 +73,12 @@ class Conv(BaseOperator):
             attr=attr,
             n_threads=problem.n_threads,
         )
-        return Recipe.single(spec)
+        return replace(Recipe.single(spec), whole=whole)
+
+
+def _grouped(dims: tuple[int, ...], n_groups: int) -> tuple[int, ...]:
+    """Extents of weights with the groups in front."""
+    return (n_groups, dims[0] // n_groups, *dims[1:])
 
 
 def check_weights(node: NodeInfo, src: Value, weights: Value, n_groups: int, channels_axis: int) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
-from blocklayout.ops._descs import argument, plain_if_any
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._descs import argument, plain, plain_if_any
 from blocklayout.ops._reading import (
     bound,
-    constant,
     int_attr,
     ints_attr,
     optional,
@@ -35,12 +35,14 @@ class ConvTranspose(BaseOperator):
 
     Attributes:
         window: Of the convolution that it transposes; its end pads give the destination its extents.
+        n_groups: How many parts the channels are in, each computed on its own.
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
     role: ClassVar[Role] = Role.CHOOSER
 
     window: Window
+    n_groups: int = 1
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
@@ -51,15 +53,21 @@ class ConvTranspose(BaseOperator):
         check_bias(node, bias, weights.shape[1] * n_groups)
         if weights.shape[0] % n_groups:
             raise wrong(node, f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} input channels")
-        array = by_output_channel(constant(node, weights, "the weights"), n_groups)
-        window = _read_transposed(node, weights.shape[2:], src.shape[2:])
-        return bound(cls(window), {"src": src, "weights": weights, "bias": bias}, {"weights": array})
+        operator = cls(_read_transposed(node, weights.shape[2:], src.shape[2:]), n_groups)
+        arrays = {} if weights.data is None else {"weights": by_output_channel(weights.data, n_groups)}
+        return bound(operator, {"src": src, "weights": weights, "bias": bias}, arrays)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")
+        seen: dnnl.Desc = dnnl.AnyDesc(weights.dims, weights.dtype)
+        whole: tuple[tuple[str, MemoryDesc], ...] = ()
+        if "weights" in problem.sources:
+            # Computed at run time in ONNX's order of dimensions, and seen in oneDNN's over the same bytes.
+            whole = (("weights", plain(weights)),)
+            seen = _by_output_channel(plain(weights), self.n_groups)
         spec = dnnl.deconvolution(
             wish.src_desc(argument(problem, "src")),
-            dnnl.AnyDesc(weights.dims, weights.dtype),
+            seen,
             wish.dst_desc(problem.dst),
             plain_if_any(problem, "bias"),
             strides=self.window.strides,
@@ -69,7 +77,7 @@ class ConvTranspose(BaseOperator):
             attr=attr,
             n_threads=problem.n_threads,
         )
-        return Recipe.single(spec)
+        return replace(Recipe.single(spec), whole=whole)
 
 
 def by_output_channel(weights: np.ndarray, n_groups: int) -> np.ndarray:
@@ -83,6 +91,15 @@ def by_output_channel(weights: np.ndarray, n_groups: int) -> np.ndarray:
     if n_groups == 1:
         return weights.swapaxes(0, 1)
     return weights.reshape(n_groups, weights.shape[0] // n_groups, *weights.shape[1:]).swapaxes(1, 2)
+
+
+def _by_output_channel(weights: MemoryDesc, n_groups: int) -> MemoryDesc:
+    """The same of weights that are not known yet."""
+    dims = weights.dims
+    if n_groups == 1:
+        return weights.permuted((1, 0, *range(2, len(dims))))
+    grouped = weights.reshaped((n_groups, dims[0] // n_groups, *dims[1:]))
+    return grouped.permuted((0, 2, 1, *range(3, len(dims) + 1)))
 
 
 def _read_transposed(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...]) -> Window:

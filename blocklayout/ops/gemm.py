@@ -18,12 +18,9 @@ from blocklayout.ops._reading import (
     require_float,
     required,
     result,
-    unsupported,
     wrong,
 )
 from blocklayout.ops.matmul import MatMul
-
-_REMEDY = "write it as Transpose, MatMul, Mul and Add"
 
 
 @dataclass(frozen=True)
@@ -39,18 +36,19 @@ class InnerProduct(BaseOperator):
         return gemm.as_inner_product() if gemm.is_inner_product else gemm.as_matmul()
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        weights = argument(problem, "weights")
+        weights, bias = argument(problem, "weights"), plain_if_any(problem, "bias")
+        whole = (("bias", bias),) if bias is not None and bias.ndims != 1 else ()
         spec = dnnl.inner_product(
             wish.src_desc(argument(problem, "src")),
             # Packing pays off only for what never changes.
             dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else plain(weights),
             wish.dst_desc(problem.dst),
-            plain_if_any(problem, "bias"),
+            bias.reshaped(problem.dst.dims[1:]) if whole and bias is not None else bias,
             prop_kind=wish.prop_kind,
             attr=attr,
             n_threads=problem.n_threads,
         )
-        return Recipe.single(spec)
+        return replace(Recipe.single(spec), whole=whole)
 
 
 @dataclass(frozen=True)
@@ -77,10 +75,12 @@ class SummedProduct(BaseOperator):
             names["scale_src_1"] = "scale_addend"
             attr = replace(attr, scales=(("src_1", 0),))
         dst, addend = plain(problem.dst), plain(argument(problem, "addend"))
-        spec = dnnl.binary(dst, addend, dst, "binary_add", attr=attr, n_threads=problem.n_threads)
+        matrix = addend.reshaped((1,) * (dst.ndims - addend.ndims) + addend.dims)
+        spec = dnnl.binary(dst, matrix, dst, "binary_add", attr=attr, n_threads=problem.n_threads)
         operands = {arg: "product" if operand == "dst" else operand for arg, operand in product.steps[0].operands}
         first = RecipeStep(product.steps[0].spec, tuple(operands.items()))
-        return Recipe((first, RecipeStep(spec, tuple(names.items()))), (("product", dst),))
+        steps = first, RecipeStep(spec, tuple(names.items()))
+        return Recipe(steps, (("product", dst),), (*product.whole, ("addend", addend)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,31 +121,33 @@ class _Gemm:
     @property
     def is_inner_product(self) -> bool:
         """Whether one row of A meets one row of the weights, with no byte of a computed matrix moved."""
-        if not self.b.is_constant:
-            return self.is_b_transposed
-        if self.a.is_constant or self.is_a_transposed:
+        if self.is_a_transposed and not self.a.is_constant:
             return False
-        return self.c is None or self.c.is_constant or self._is_vector_at_run_time
+        if not self.b.is_constant:
+            return self.is_b_transposed and (self.alpha == 1 or self.a.is_constant)
+        if self.a.is_constant:
+            return False
+        return self.c is None or self.c.is_constant or self._is_bias(self.c)
 
-    @property
-    def _is_vector_at_run_time(self) -> bool:
-        n_outputs = result(self.node).shape[1]
-        return self.c is not None and not self.c.is_constant and self.c.shape == (n_outputs,) and self.beta == 1
+    def _is_bias(self, c: Value) -> bool:
+        """Whether C is one element for each column, and added as it is."""
+        n_columns = result(self.node).shape[1]
+        return c.shape in ((n_columns,), (1, n_columns)) and self.beta == 1
 
     def as_inner_product(self) -> Lowered:
         """B's outputs in front: a view of a constant, or as it was computed."""
-        arrays = self._matrices(needs_b_transposed=True)
-        if "scale_src" in arrays:
-            raise unsupported(self.node, f"alpha is {self.alpha} and B is computed at run time and transposed", _REMEDY)
+        arrays, _ = self._matrices(needs_b_transposed=True)
         return self._with_c(InnerProduct(), arrays, bias_ndims=1)
 
     def as_matmul(self) -> Lowered:
-        """The general case, as far as operands computed at run time can be taken as they are."""
-        return self._with_c(MatMul(), self._matrices(needs_b_transposed=False), bias_ndims=2)
+        """The general case: operands computed at run time are read as they lie."""
+        arrays, transposed = self._matrices(needs_b_transposed=False)
+        return self._with_c(MatMul(transposed), arrays, bias_ndims=2)
 
-    def _matrices(self, *, needs_b_transposed: bool) -> dict[str, np.ndarray]:
-        """Those of A and B that are constant, with alpha in one of them, else beside them."""
+    def _matrices(self, *, needs_b_transposed: bool) -> tuple[dict[str, np.ndarray], frozenset[str]]:
+        """Those of A and B that are constant, with alpha in one of them, else beside them; those to be turned."""
         arrays: dict[str, np.ndarray] = {}
+        turned: set[str] = set()
         alpha = self.alpha
         for name, value, is_transposed in (
             ("weights", self.b, self.is_b_transposed != needs_b_transposed),
@@ -155,8 +157,9 @@ class _Gemm:
                 arrays[name] = _scaled(value.data.T if is_transposed else value.data, alpha)
                 alpha = 1.0
             elif is_transposed:
-                raise unsupported(self.node, f"{value.name} is computed at run time and transposed", _REMEDY)
-        return arrays if alpha == 1 else arrays | {"scale_src": np.array([alpha], np.float32)}
+                turned.add(name)
+        scale = {} if alpha == 1 else {"scale_src": np.array([alpha], np.float32)}
+        return arrays | scale, frozenset(turned)
 
     def _with_c(self, product: InnerProduct | MatMul, arrays: dict[str, np.ndarray], bias_ndims: int) -> Lowered:
         """The product and what is added to it: as its bias where C is one row, else by a second primitive."""
@@ -164,17 +167,14 @@ class _Gemm:
         c, dst = self.c, result(self.node).shape
         if c is None:
             return bound(product, matrices, arrays)
-        is_row = len(c.shape) < len(dst) or c.shape[0] == 1
         if c.data is not None:
             array = _scaled(c.data, self.beta).reshape((1,) * (2 - c.data.ndim) + c.data.shape)
-            if not is_row:
+            if array.shape[0] != 1:
                 return bound(SummedProduct(product), matrices | {"addend": c}, arrays | {"addend": array})
             bias = np.broadcast_to(array[0], dst[1:]) if bias_ndims == 1 else array
             return bound(product, matrices | {"bias": c}, arrays | {"bias": bias})
-        if self.beta == 1 and is_row and len(c.shape) == bias_ndims and c.shape[-1] == dst[1]:
+        if self._is_bias(c):
             return bound(product, matrices | {"bias": c}, arrays)
-        if len(c.shape) != len(dst):
-            raise unsupported(self.node, f"C is computed at run time and has rank {len(c.shape)}", _REMEDY)
         scale = {} if self.beta == 1 else {"scale_addend": np.array([self.beta], np.float32)}
         return bound(SummedProduct(product), matrices | {"addend": c}, arrays | scale)
 

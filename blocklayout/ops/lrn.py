@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._digits import Run, digits, is_padded, runs
+from blocklayout.ops._padded import n_lanes, over_padding, with_padding
 from blocklayout.ops._reading import (
     bound,
     float_attr,
@@ -15,9 +19,10 @@ from blocklayout.ops._reading import (
     require_float,
     require_ndims,
     required,
-    unsupported,
     wrong,
 )
+
+_USUAL_SIZE, _USUAL_BETA = 5, 0.75
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,6 @@ class LRN(BaseOperator):
         size = int_attr(node, "size", 1)
         if size < 1:
             raise wrong(node, f"attribute size is {size}", "it must be at least 1")
-        if size % 2 == 0:
-            reason = "the extra neighbour is the one before for oneDNN and the one behind for ONNX: use an odd size"
-            raise unsupported(node, f"attribute size is {size}, an even number", reason)
         operator = cls(
             size, float_attr(node, "alpha", 1e-4), float_attr(node, "beta", 0.75), float_attr(node, "bias", 1.0)
         )
@@ -59,14 +61,61 @@ class LRN(BaseOperator):
         descs = followed(problem, wish, argument(problem, "src"))
         if descs is None or attr.post_ops:
             return None
-        spec = dnnl.lrn(
-            *descs,
+        src, dst = descs
+        found = runs(digits(src) or (), {1})
+        if is_padded(src, {1}) or len([run for run in found if run.is_marked]) > 1:
+            # The extra neighbour of an even size is the one before for oneDNN and the one behind for ONNX.
+            if self.size % 2 == 0:
+                return None
+            return over_padding(self._spec(with_padding(src), problem.n_threads), {"src": src, "dst": dst})
+        if self._is_fast(src) or not found:
+            return Recipe.single(self._spec(src, problem.n_threads)) if self.size % 2 else None
+        return Recipe(
+            self._steps(found, src.dtype, problem.n_threads),
+            (("squares", with_padding(src)),),
+            (("src", src), ("dst", dst)),
+        )
+
+    def _is_fast(self, src: MemoryDesc) -> bool:
+        """Whether the library has more than a reference kernel: for what the first networks used."""
+        channels = src.dims[1]
+        is_usual = self.size == _USUAL_SIZE and self.beta == _USUAL_BETA
+        return is_usual and src.ndims == len("nchw") and channels % n_lanes() == 0 and channels >= 2 * n_lanes()
+
+    def _spec(self, src: MemoryDesc, n_threads: int) -> dnnl.Spec:
+        return dnnl.lrn(
+            src,
+            src,
             algorithm="lrn_across_channels",
             local_size=self.size,
             alpha=self.alpha,
             beta=self.beta,
             k=self.bias,
-            attr=attr,
-            n_threads=problem.n_threads,
+            n_threads=n_threads,
         )
-        return Recipe.single(spec)
+
+    def _steps(self, found: tuple[Run, ...], dtype: str, n_threads: int) -> tuple[RecipeStep, ...]:
+        """Squares, their mean over neighbours as a pooling along the channels, and the product."""
+        at = next((index for index, run in enumerate(found) if run.is_marked), len(found))
+        extents = [run.extent for run in found]
+        lead, channels, inner = prod(extents[:at]), prod(extents[at : at + 1]), prod(extents[at + 1 :])
+        image, row = MemoryDesc((lead, inner, channels, 1), dtype, "nhwc"), MemoryDesc((1, prod(extents)), dtype)
+        before = (self.size - 1) // 2
+        factor = (dnnl.Eltwise("linear", self.alpha, self.bias), dnnl.Eltwise("pow", 1.0, -self.beta))
+        square = dnnl.eltwise(row, row, "square", n_threads=n_threads)
+        mean = dnnl.pooling(
+            image,
+            image,
+            "pooling_avg_include_padding",
+            kernel=(self.size, 1),
+            strides=(1, 1),
+            pads=(before, 0, self.size - 1 - before, 0),
+            attr=dnnl.Attr(factor),
+            n_threads=n_threads,
+        )
+        product = dnnl.binary(row, row, row, "mul", n_threads=n_threads)
+        return (
+            RecipeStep(square, (("dst", "squares"), ("src", "src"))),
+            RecipeStep(mean, (("dst", "dst"), ("src", "squares"))),
+            RecipeStep(product, (("dst", "dst"), ("src_0", "dst"), ("src_1", "src"))),
+        )

@@ -9,6 +9,7 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.kernels import LAYOUT_NAMES, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
+from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, unsupported, wrong
 
@@ -18,10 +19,15 @@ class MatMul(BaseOperator):
     """A product of matrices, in batches that broadcast.
 
     The product is multiplied by the constant ``scale_src`` where there is one, and ``bias`` is added to that.
+
+    Attributes:
+        transposed: Arguments computed at run time whose matrices are read with rows and columns exchanged.
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("MatMul",)
     role: ClassVar[Role] = Role.CHOOSER
+
+    transposed: frozenset[str] = frozenset()
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
@@ -41,16 +47,29 @@ class MatMul(BaseOperator):
         is_scaled = has_argument(problem, "scale_src")
         if is_scaled:
             attr = replace(attr, scales=(("src", 0),))
+        whole = {name: plain(argument(problem, name)) for name in sorted(self.transposed)}
+        seen = {name: _turned(desc) for name, desc in whole.items()}
+        bias = plain_if_any(problem, "bias")
+        if bias is not None and bias.ndims < len(problem.dst.dims):
+            whole["bias"] = bias
+            bias = bias.reshaped((1,) * (len(problem.dst.dims) - bias.ndims) + bias.dims)
+        # Packing pays off only for what never changes.
+        packed = dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else plain(weights)
         spec = dnnl.matmul(
-            wish.src_desc(argument(problem, "src")),
-            # Packing pays off only for what never changes.
-            dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else plain(weights),
+            seen.get("src") or wish.src_desc(argument(problem, "src")),
+            seen.get("weights") or packed,
             wish.dst_desc(problem.dst),
-            plain_if_any(problem, "bias"),
+            bias,
             attr=attr,
             n_threads=problem.n_threads,
         )
-        return Recipe.single(spec, {"scale_src": "scale_src"} if is_scaled else None)
+        recipe = Recipe.single(spec, {"scale_src": "scale_src"} if is_scaled else None)
+        return replace(recipe, whole=tuple(whole.items()))
+
+
+def _turned(desc: MemoryDesc) -> MemoryDesc:
+    """The last two dimensions exchanged, over the same bytes."""
+    return desc.permuted((*range(desc.ndims - 2), desc.ndims - 1, desc.ndims - 2))
 
 
 def _of_matrices(wish: Wish) -> Wish:

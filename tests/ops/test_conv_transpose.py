@@ -30,6 +30,30 @@ CASES = [
         {"strides": [2, 2], "output_shape": [8, 8]},
         is_reference_wrong=True,
     ),
+    OpCase("ConvTranspose", ((1, 3, 4, 5), (3, 8, 3, 3), (8,))),
+    OpCase("ConvTranspose", ((1, 4, 4, 4), (4, 3, 3, 3)), {"group": 2}, is_reference_wrong=True),
+    OpCase("ConvTranspose", ((1, 4, 4, 4), Weights((4, 1, 3, 3))), {"group": 4}, is_reference_wrong=True),
+    OpCase(
+        "ConvTranspose",
+        ((1, 3, 4, 3, 3), Weights((3, 8, 3, 2, 2)), (8,)),
+        {"strides": [2, 1, 2], "output_padding": [1, 0, 1], "dilations": [2, 1, 1]},
+    ),
+    *(
+        OpCase(
+            "ConvTranspose",
+            ((1, 8, 4, 4), Weights((8, 8, 3, 3))),
+            {"strides": [3, 2], **attrs},
+            is_reference_wrong=True,
+        )
+        for attrs in (
+            {"auto_pad": "SAME_LOWER"},
+            {"auto_pad": "VALID"},
+            {"output_padding": [2, 1]},
+            {"output_shape": [10, 8]},
+            {"output_shape": [10, 8], "auto_pad": "SAME_UPPER"},
+            {"output_shape": [10, 8], "auto_pad": "SAME_LOWER"},
+        )
+    ),
 ]
 
 
@@ -53,11 +77,6 @@ def test_contradictions_name_node_and_attribute(
 ) -> None:
     with pytest.raises(ModelError, match=f"'tested'.*{message}"):
         OpCase("ConvTranspose", inputs, attrs).uninferred((1, 4, 6, 6))
-
-
-def test_weights_computed_at_run_time_are_unsupported() -> None:
-    with pytest.raises(UnsupportedError, match="run time"):
-        OpCase("ConvTranspose", ((1, 3, 4, 4), (3, 4, 3, 3))).lowered()
 
 
 def test_outputs_larger_than_the_windows_are_unsupported() -> None:

@@ -123,6 +123,6 @@ def test_the_destination_follows_a_descriptor() -> None:
     src = MemoryDesc((1, 17, 8, 8), "f32", "nChw8c")
     recipe = lowered.operator.lower(problem, Wish(src, "any"), dnnl.Attr())
     assert recipe is not None
-    assert recipe.steps[0].spec.desc("dst") == MemoryDesc((1, 17, 4, 4), "f32", "nChw8c")
+    assert recipe.steps[0].spec.memory_desc("dst") == MemoryDesc((1, 17, 4, 4), "f32", "nChw8c")
     assert lowered.operator.lower(problem, Wish(src, "plain"), dnnl.Attr()) is None
     assert lowered.operator.lower(problem, Wish("any", "any"), dnnl.Attr()) is None
