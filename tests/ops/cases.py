@@ -15,7 +15,15 @@ from onnx.reference import ReferenceEvaluator
 from blocklayout import ops
 from blocklayout.kernels import Lowered, NodeInfo, Problem, TensorInfo, Value
 
-_DTYPES = {"float32": "f32", "int64": "s64", "bool": "bool", "float64": "f64", "int32": "s32"}
+_DTYPES = {
+    "float32": "f32",
+    "float64": "f64",
+    "int64": "s64",
+    "int32": "s32",
+    "int8": "s8",
+    "uint8": "u8",
+    "bool": "bool",
+}
 _ALWAYS_F32 = frozenset({"bias", "mean", "variance", "scale", "shift"})
 
 
@@ -43,6 +51,7 @@ class OpCase:
         inputs: In ONNX order.
         low: Lower bound of the random values fed at run time; the upper bound is 1.
         high: Upper bound of them.
+        fed: Data type of the values fed at run time; random ones of integers are rounded towards 0.
         is_reference_wrong: ONNX's reference fails or contradicts the specification here, so
             onnxruntime says what is right.
     """
@@ -55,6 +64,7 @@ class OpCase:
     high: float = 1.0
     n_outputs: int = 1
     seed: int = 0
+    fed: str = "float32"
     is_reference_wrong: bool = False
 
     def __str__(self) -> str:
@@ -71,7 +81,7 @@ class OpCase:
                 return value
             if isinstance(value, Weights):
                 return rng.uniform(value.low, 1.0, value.shape).astype(np.float32)
-            return rng.uniform(self.low, self.high, value).astype(np.float32)
+            return rng.uniform(self.low, self.high, value).astype(self.fed)
 
         return tuple(make(value) for value in self.inputs)
 
@@ -158,7 +168,10 @@ def bind(node: NodeInfo) -> Lowered:
 def problem_of(lowered: Lowered, dst_shape: tuple[int, ...], dtype: str = "f32") -> Problem:
     """The arguments of a lowered node, computed in ``dtype`` by one thread."""
     return Problem(
-        sources={arg: TensorInfo(value.shape or (1,), dtype) for arg, value in lowered.sources.items()},
+        sources={
+            arg: TensorInfo(value.shape or (1,), dtype if value.dtype == "f32" else value.dtype)
+            for arg, value in lowered.sources.items()
+        },
         constants={
             arg: TensorInfo(array.shape or (1,), "f32" if arg in _ALWAYS_F32 else dtype)
             for arg, array in lowered.constants.items()

@@ -70,5 +70,5 @@ def test_the_destination_may_have_its_own_layout() -> None:
     wish = Wish("blocked8", "channels_last")
     recipe = lowered.operator.lower(problem_of(lowered, case.expected.shape), wish, dnnl.Attr())
     assert recipe is not None
-    assert recipe.steps[0].spec.desc("src_1") == MemoryDesc((2, 8, 3, 5), "f32", "nChw8c")
-    assert recipe.steps[0].spec.desc("dst") == MemoryDesc((2, 24, 3, 5), "f32", "nhwc")
+    assert recipe.steps[0].spec.memory_desc("src_1") == MemoryDesc((2, 8, 3, 5), "f32", "nChw8c")
+    assert recipe.steps[0].spec.memory_desc("dst") == MemoryDesc((2, 24, 3, 5), "f32", "nhwc")

@@ -1,0 +1,49 @@
+"""Cast to a floating-point type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from blocklayout import dnnl
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._reading import FLOAT_DTYPES, bound, require_float, required, result, wrong
+from blocklayout.ops.views import Identity
+
+_CONVERTED = ("u8", "s8", "s32", "bool")
+"""What reorders take; a bool is a byte that is 0 or 1."""
+
+
+@dataclass(frozen=True)
+class Cast(BaseOperator):
+    """The same numbers as floats: a reorder that keeps the layout.
+
+    Between floats it is nothing at all, for a plan computes them in one type. What gives integers is left to the
+    reference: primitives round and saturate where ONNX cuts off.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("Cast", "CastLike")
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src, dst = required(node, 0, "input"), require_float(node, result(node))
+        if src.shape != dst.shape:
+            rule = f"{src.name} has {list(src.shape)}"
+            raise wrong(node, f"output {dst.name} has extents {list(dst.shape)}", rule)
+        if src.dtype in FLOAT_DTYPES:
+            return bound(Identity(), {"src": src})
+        return bound(cls(), {"src": require_float(node, src, (*_CONVERTED, *FLOAT_DTYPES))})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None or attr.post_ops:
+            return None
+        src, dst = descs
+        if src.dtype == "bool" and src.inner_blks:
+            # Nothing brings bools into blocks.
+            return None
+        bytes_of = src.with_dtype("u8") if src.dtype == "bool" else src
+        step = dnnl.reorder(bytes_of, dst, n_threads=problem.n_threads)
+        return Recipe(Recipe.single(step).steps, (), (("src", src), ("dst", dst)))
