@@ -91,6 +91,18 @@ class BuildValue:
         """1 / (1 + exp(-x))."""
         return self._op("Sigmoid", name=name)
 
+    def tanh(self, name: str | None = None) -> BuildValue:
+        """Hyperbolic tangent."""
+        return self._op("Tanh", name=name)
+
+    def gelu(self, *, approximate: bool = False, name: str | None = None) -> BuildValue:
+        """The normal distribution's x * P(X <= x), exactly or by way of tanh; from opset 20 on."""
+        return self._op("Gelu", name=name, approximate="tanh" if approximate else None)
+
+    def hard_swish(self, name: str | None = None) -> BuildValue:
+        """Swish of straight lines, x * clip(x / 6 + 1/2, 0, 1); from opset 14 on."""
+        return self._op("HardSwish", name=name)
+
     def clip(self, lo: float = -math.inf, hi: float = math.inf, name: str | None = None) -> BuildValue:
         """Limits to ``lo`` below and ``hi`` above; ``clip(0, 6)`` is Relu6."""
         limits = [float(limit) if math.isfinite(limit) else None for limit in (lo, hi)]
@@ -142,6 +154,18 @@ class BuildValue:
         """Normalisation of channels by known statistics, each of shape (channels,)."""
         return self._op("BatchNormalization", scale, bias, mean, var, name=name, epsilon=epsilon)
 
+    def layer_norm(
+        self,
+        scale: Operand,
+        bias: Operand | None = None,
+        *,
+        axis: int = -1,
+        epsilon: float = 1e-5,
+        name: str | None = None,
+    ) -> BuildValue:
+        """Normalisation over the dimensions from ``axis`` on, by their own statistics; from opset 17 on."""
+        return self._op("LayerNormalization", scale, bias, name=name, axis=axis, epsilon=epsilon)
+
     def lrn(
         self, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, name: str | None = None
     ) -> BuildValue:
@@ -159,6 +183,21 @@ class BuildValue:
     def flatten(self, axis: int = 1, name: str | None = None) -> BuildValue:
         """A matrix: the dimensions before ``axis`` are its rows."""
         return self._op("Flatten", name=name, axis=axis)
+
+    def mean(self, axes: Sequence[int], *, keepdims: bool = False, name: str | None = None) -> BuildValue:
+        """Mean over ``axes``, which go unless ``keepdims`` says otherwise."""
+        if self.builder.opset < 18:
+            return self._op("ReduceMean", name=name, axes=axes, keepdims=int(keepdims))
+        return self._op("ReduceMean", np.asarray(axes, np.int64), name=name, keepdims=int(keepdims))
+
+    def split(self, sizes: Sequence[int], axis: int = 1, name: str | None = None) -> tuple[BuildValue, ...]:
+        """Parts of so many elements each along ``axis``."""
+        given: dict[str, Any] = {"name": name, "n_outputs": len(sizes), "axis": axis}
+        if self.builder.opset < 13:
+            parts = self.builder.op("Split", self, split=sizes, **given)
+        else:
+            parts = self.builder.op("Split", self, np.asarray(sizes, np.int64), **given)
+        return (parts,) if len(sizes) == 1 else cast("tuple[BuildValue, ...]", parts)
 
     def reshape(self, shape: Sequence[int], name: str | None = None) -> BuildValue:
         """Other extents for the same elements; -1 is worked out, 0 is the extent before."""

@@ -1,6 +1,13 @@
-"""Models to try and to measure with: ``zoo.digits`` is embedded, ``zoo.light`` is made on demand.
+"""Models to try and to measure with.
 
-Nothing is read or computed before a function of those modules is called.
+:func:`build` makes networks of the literature, with random weights. ``zoo.digits`` is small, trained and embedded,
+``zoo.light`` is made of graphs in the ``onnx`` package.
+
+Nothing is read or computed before a function of this package or those modules is called.
 """
 
 from __future__ import annotations
+
+from blocklayout.zoo._catalogue import NetworkInfo, build, info, names
+
+__all__ = ["NetworkInfo", "build", "info", "names"]

@@ -1,0 +1,131 @@
+"""The networks there are, by name: every module of this package may have some."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.errors import ModelError
+
+if TYPE_CHECKING:
+    from blocklayout.model import Builder
+    from blocklayout.zoo._network import Network
+
+
+@dataclass(frozen=True)
+class NetworkInfo:
+    """What a network is like at its usual size, one sample at a time.
+
+    Attributes:
+        shape: Extents of its input ``x``, batch included.
+        parameters: Numbers that training would learn.
+        multiply_adds: Of its convolutions and matrix products.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    parameters: int
+    multiply_adds: int
+
+
+def names() -> tuple[str, ...]:
+    """What :func:`build` knows, in alphabetical order.
+
+    Example:
+        >>> "resnet50" in names()
+        True
+    """
+    return tuple(sorted(_networks()))
+
+
+def build(
+    name: str, *, batch: int = 1, size: int | Sequence[int] | None = None, seed: int | None = 0, **variant: Any
+) -> Builder:
+    """A network with random weights; its input is ``x``, its output ``y``.
+
+    Args:
+        name: One of :func:`names`.
+        batch: How many samples at a time.
+        size: Spatial extents of the input: all of them, or one number for height and width (of sound:
+            its length). By default those of the paper.
+        seed: Of the weights. ``None`` makes weights of ones, which take neither time nor memory.
+        variant: What to have otherwise than the network of this name has it, such as ``classes=10``.
+
+    Raises:
+        ModelError: No such network or variant, or it cannot take this size.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> network = build("squeezenet1_1", size=64, classes=10)
+        >>> bl.load(network).get_outputs()[0].shape
+        [1, 10]
+    """
+    from blocklayout.model import Builder
+    from blocklayout.zoo._layers import Layers
+
+    network = _find(name)
+    _check_variant(name, network, variant)
+    builder = Builder(name)
+    x = builder.input("x", (batch, network.shape[0], *_spatial(name, network, size)))
+    builder.output("y", network.write(Layers(builder, seed), x, **{**network.variant, **variant}))
+    return builder
+
+
+def info(name: str) -> NetworkInfo:
+    """A network's size and work.
+
+    Raises:
+        ModelError: No such network.
+
+    Example:
+        >>> info("resnet18")
+        NetworkInfo(name='resnet18', shape=(1, 3, 224, 224), parameters=11689512, multiply_adds=1814073344)
+    """
+    from blocklayout.zoo._counts import multiply_adds, parameters
+
+    graph = build(name, seed=None).to_graph()
+    return NetworkInfo(name, graph.shape("x"), parameters(graph), multiply_adds(graph))
+
+
+@cache
+def _networks() -> dict[str, Network]:
+    package = __name__.rpartition(".")[0]
+    paths = importlib.import_module(package).__path__
+    found: dict[str, Network] = {}
+    for module in pkgutil.iter_modules(paths):
+        if not module.name.startswith("_"):
+            found |= getattr(importlib.import_module(f"{package}.{module.name}"), "NETWORKS", {})
+    return found
+
+
+def _find(name: str) -> Network:
+    if name in _networks():
+        return _networks()[name]
+    close = difflib.get_close_matches(name, names(), 3, cutoff=0)
+    raise ModelError(f"the zoo has no network {name!r}; the closest are {', '.join(close)}")
+
+
+def _check_variant(name: str, network: Network, variant: dict[str, Any]) -> None:
+    parameters = inspect.signature(network.write).parameters.values()
+    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    for keyword in variant:
+        if keyword not in known:
+            raise ModelError(f"{name} has no variant {keyword!r}; what can be varied: {', '.join(known)}")
+
+
+def _spatial(name: str, network: Network, size: int | Sequence[int] | None) -> tuple[int, ...]:
+    usual = network.shape[1:]
+    if size is None:
+        return usual
+    if isinstance(size, int):
+        return (*usual[:-2], *(size for _ in usual[-2:]))
+    if len(size) != len(usual):
+        wanted = "one number" if len(usual) == 1 else f"one number, or {len(usual)} of them"
+        raise ModelError(f"{name}: size is {tuple(size)}; give {wanted}, such as {usual}")
+    return tuple(size)

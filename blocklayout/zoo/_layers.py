@@ -1,0 +1,204 @@
+"""What networks are made of: operators, with weights where they take some."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from blocklayout.zoo._weights import BALANCE, Weights
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from blocklayout.model import Builder
+    from blocklayout.model.build_value import BuildValue, Extents
+
+BRANCH_GAIN = 0.3
+"""What the last normalisation of a residual branch is multiplied by, so that sums hardly grow."""
+
+_ACTIVATIONS: dict[str, tuple[Callable[[BuildValue, str], BuildValue], float]] = {
+    "relu": (lambda x, name: x.relu(name), 0.5),
+    "relu6": (lambda x, name: x.clip(0, 6, name), 0.5),
+    "silu": (lambda x, name: x * x.sigmoid(name), 0.36),
+    "gelu": (lambda x, name: x.gelu(name=name), 0.43),
+}
+"""By name: how it is written, and the mean square of what it makes of standard normal values."""
+
+_SIGMOID_POWER = 0.29
+
+
+class Layers:
+    """Adds layers to a network that is being built.
+
+    It remembers the mean square of the values it makes, as far as theory knows it, and draws the next weights
+    accordingly: activations neither die out nor explode, however deep the network.
+
+    Args:
+        builder: What the network is built with.
+        seed: Of the weights; ``None`` for ones.
+
+    Attributes:
+        builder: For operators that have no weights.
+        epsilon: Of the batch normalisations.
+    """
+
+    def __init__(self, builder: Builder, seed: int | None) -> None:
+        self.builder = builder
+        self.epsilon = 1e-5
+        self._weights = Weights(seed)
+        self._powers: dict[str, float] = {}
+        self._positive: set[str] = set()  # mostly: a ReLU leaves nearly all of them
+        self._place = ""
+        self._used: Counter[str] = Counter()
+
+    def at(self, place: str) -> None:
+        """Begin a part of the network: what follows is named after it, ``layer1.0.conv1``."""
+        self._place = f"{place}."
+
+    def conv(
+        self,
+        x: BuildValue,
+        channels: int,
+        kernel: Extents = 3,
+        *,
+        strides: Extents = 1,
+        pads: Extents | None = None,
+        group: int = 1,
+        bias: bool = False,
+    ) -> BuildValue:
+        """Convolution; ``pads`` of half the kernel unless they are given."""
+        extents = _spread(x, kernel)
+        weights = self._weights.he(
+            (channels, x.shape[1] // group, *extents), x.shape[1] // group * math.prod(extents), self._power(x)
+        )
+        return x.conv(
+            weights,
+            self._bias(channels) if bias else None,
+            strides=strides,
+            pads=tuple(extent // 2 for extent in extents) if pads is None else pads,
+            group=group,
+            name=self._name("conv"),
+        )
+
+    def conv_transpose(
+        self, x: BuildValue, channels: int, kernel: int, *, strides: int = 1, pads: int = 0, bias: bool = False
+    ) -> BuildValue:
+        """Transposed convolution."""
+        extents = _spread(x, kernel)
+        fan_in = x.shape[1] * math.prod(extents) / math.prod(_spread(x, strides))
+        weights = self._weights.he((x.shape[1], channels, *extents), fan_in, self._power(x))
+        biases = self._bias(channels) if bias else None
+        return x.conv_transpose(weights, biases, strides=strides, pads=pads, name=self._name("conv_transpose"))
+
+    def bn(self, x: BuildValue, gain: float = 1.0) -> BuildValue:
+        """Batch normalisation with varied statistics; ``gain`` multiplies its scales."""
+        shape = x.shape[1:2]
+        scale = self._weights.uniform(shape, 0.9 * gain * BALANCE, 1.1 * gain * BALANCE)
+        bias, mean = self._bias(*shape), self._bias(*shape)
+        variance = self._weights.uniform(shape, 0.5, 1.5)
+        y = x.batch_norm(scale, bias, mean, variance, self.epsilon, self._name("bn"))
+        return self._known(y, gain**2)
+
+    def act(self, x: BuildValue, kind: str = "relu") -> BuildValue:
+        """An activation: ``relu``, ``relu6``, ``silu`` or ``gelu``."""
+        write, power = _ACTIVATIONS[kind]
+        y = self._known(write(x, self._name(kind)), self._power(x) * (1.0 if x.name in self._positive else power))
+        if kind.startswith("relu"):
+            self._positive.add(y.name)
+        return y
+
+    def conv_act(
+        self,
+        x: BuildValue,
+        channels: int,
+        kernel: Extents = 3,
+        *,
+        strides: Extents = 1,
+        pads: Extents | None = None,
+    ) -> BuildValue:
+        """Convolution with a bias, and ReLU."""
+        return self.act(self.conv(x, channels, kernel, strides=strides, pads=pads, bias=True))
+
+    def conv_bn(
+        self,
+        x: BuildValue,
+        channels: int,
+        kernel: Extents = 3,
+        *,
+        strides: Extents = 1,
+        pads: Extents | None = None,
+        group: int = 1,
+        act: str | None = "relu",
+        gain: float = 1.0,
+    ) -> BuildValue:
+        """Convolution, normalisation and, unless it is ``None``, an activation."""
+        y = self.bn(self.conv(x, channels, kernel, strides=strides, pads=pads, group=group), gain)
+        return y if act is None else self.act(y, act)
+
+    def layer_norm(self, x: BuildValue, epsilon: float) -> BuildValue:
+        """Normalisation along the last dimension."""
+        shape = x.shape[-1:]
+        scale = self._weights.uniform(shape, 0.9, 1.1)
+        return self._known(x.layer_norm(scale, self._bias(*shape), epsilon=epsilon, name=self._name("norm")), 1.0)
+
+    def linear(self, x: BuildValue, features: int) -> BuildValue:
+        """What a row of a matrix is mapped to, with a bias."""
+        weights = self._weights.he((features, x.shape[1]), x.shape[1], self._power(x))
+        return x.gemm(weights, self._bias(features), trans_b=True, name=self._name("linear"))
+
+    def linear_last(self, x: BuildValue, features: int) -> BuildValue:
+        """What the last dimension, of a tensor of any rank, is mapped to, with a bias."""
+        weights = self._weights.he((x.shape[-1], features), x.shape[-1], self._power(x))
+        return x.matmul(weights, name=self._name("linear")) + self._bias(features)
+
+    def scaled(self, x: BuildValue, low: float, high: float) -> BuildValue:
+        """Each channel times a learnt number."""
+        scale = self._weights.uniform((x.shape[1], *(1 for _ in x.shape[2:])), low, high)
+        return self._known(x * scale, self._power(x) * (low + high) ** 2 / 4)
+
+    def classifier(self, x: BuildValue, classes: int) -> BuildValue:
+        """Mean over each channel, and what the means are mapped to."""
+        self.at("classifier")
+        return self.linear(x.global_average_pool().flatten(), classes)
+
+    def add(self, x: BuildValue, y: BuildValue) -> BuildValue:
+        """The sum of two branches."""
+        total = self._known(x + y, self._power(x) + self._power(y))
+        if {x.name, y.name} & self._positive:
+            self._positive.add(total.name)
+        return total
+
+    def gated(self, x: BuildValue, gate: BuildValue) -> BuildValue:
+        """``x`` as far as a sigmoid lets it through."""
+        return self._known(x * gate.sigmoid(self._name("sigmoid")), _SIGMOID_POWER * self._power(x))
+
+    def concat(self, values: Sequence[BuildValue]) -> BuildValue:
+        """Channels of one value after those of another."""
+        y = self.builder.concat(values)
+        return self._known(y, sum(self._power(value) * value.shape[1] for value in values) / y.shape[1])
+
+    def same(self, y: BuildValue, x: BuildValue) -> BuildValue:
+        """``y``, of which is noted that its elements are about as large as those of ``x``."""
+        return self._known(y, self._power(x))
+
+    def _known(self, x: BuildValue, power: float) -> BuildValue:
+        self._powers[x.name] = power
+        return x
+
+    def _power(self, x: BuildValue) -> float:
+        return self._powers.get(x.name, 1.0)
+
+    def _bias(self, channels: int) -> np.ndarray:
+        return self._weights.normal((channels,), 0.1)
+
+    def _name(self, kind: str) -> str:
+        stem = f"{self._place}{kind}"
+        self._used[stem] += 1
+        return f"{stem}{self._used[stem]}"
+
+
+def _spread(x: BuildValue, extents: Extents) -> tuple[int, ...]:
+    """One number for each spatial dimension."""
+    return (extents,) * (len(x.shape) - 2) if isinstance(extents, int) else tuple(extents)

@@ -1,0 +1,29 @@
+"""What the catalogue knows of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from blocklayout.model.build_value import BuildValue
+
+IMAGE = (3, 224, 224)
+"""What networks for ImageNet take."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network by name: a member of a family.
+
+    Attributes:
+        write: Adds the family's layers to a network: takes a ``Layers``, the input and, by keyword, what its
+            members differ in; returns the output.
+        shape: Extents of one sample, channels first, as the network is usually used.
+        variant: What this member is, as keywords for ``write``.
+    """
+
+    write: Callable[..., BuildValue]
+    shape: tuple[int, ...] = IMAGE
+    variant: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,93 @@
+"""Inception v3.
+
+Source: C. Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", arXiv:1512.00567; as in
+torchvision 0.29, without the auxiliary classifier, which is for training.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocklayout.zoo._network import Network
+
+if TYPE_CHECKING:
+    from blocklayout.model.build_value import BuildValue
+    from blocklayout.zoo._layers import Layers
+
+
+def pooled(net: Layers, x: BuildValue) -> BuildValue:
+    """Means of 3x3 pixels; those outside of the image count as zeros."""
+    return net.same(x.average_pool(3, 1, pads=1, count_include_pad=True), x)
+
+
+def module_a(net: Layers, x: BuildValue, channels: int) -> BuildValue:
+    """1x1, 5x5 and two 3x3 convolutions, and ``channels`` behind a pooling."""
+    ones = net.conv_bn(x, 64, 1)
+    fives = net.conv_bn(net.conv_bn(x, 48, 1), 64, 5)
+    threes = net.conv_bn(net.conv_bn(net.conv_bn(x, 64, 1), 96), 96)
+    return net.concat([ones, fives, threes, net.conv_bn(pooled(net, x), channels, 1)])
+
+
+def module_b(net: Layers, x: BuildValue) -> BuildValue:
+    """Half the image."""
+    three = net.conv_bn(x, 384, strides=2, pads=0)
+    threes = net.conv_bn(net.conv_bn(net.conv_bn(x, 64, 1), 96), 96, strides=2, pads=0)
+    return net.concat([three, threes, net.same(x.max_pool(3, 2), x)])
+
+
+def module_c(net: Layers, x: BuildValue, channels: int) -> BuildValue:
+    """7x7 convolutions, each taken apart into 1x7 and 7x1."""
+    ones = net.conv_bn(x, 192, 1)
+    seven = net.conv_bn(net.conv_bn(x, channels, 1), channels, (1, 7))
+    seven = net.conv_bn(seven, 192, (7, 1))
+    sevens = net.conv_bn(net.conv_bn(x, channels, 1), channels, (7, 1))
+    sevens = net.conv_bn(net.conv_bn(sevens, channels, (1, 7)), channels, (7, 1))
+    sevens = net.conv_bn(sevens, 192, (1, 7))
+    return net.concat([ones, seven, sevens, net.conv_bn(pooled(net, x), 192, 1)])
+
+
+def module_d(net: Layers, x: BuildValue) -> BuildValue:
+    """Half the image again."""
+    three = net.conv_bn(net.conv_bn(x, 192, 1), 320, strides=2, pads=0)
+    seven = net.conv_bn(net.conv_bn(x, 192, 1), 192, (1, 7))
+    seven = net.conv_bn(net.conv_bn(seven, 192, (7, 1)), 192, strides=2, pads=0)
+    return net.concat([three, seven, net.same(x.max_pool(3, 2), x)])
+
+
+def module_e(net: Layers, x: BuildValue) -> BuildValue:
+    """3x3 convolutions taken apart into 1x3 and 3x1, side by side."""
+    ones = net.conv_bn(x, 320, 1)
+    three = apart(net, net.conv_bn(x, 384, 1))
+    threes = apart(net, net.conv_bn(net.conv_bn(x, 448, 1), 384))
+    return net.concat([ones, three, threes, net.conv_bn(pooled(net, x), 192, 1)])
+
+
+def apart(net: Layers, x: BuildValue) -> BuildValue:
+    """1x3 beside 3x1."""
+    return net.concat([net.conv_bn(x, 384, (1, 3)), net.conv_bn(x, 384, (3, 1))])
+
+
+def inception_v3(net: Layers, x: BuildValue, *, classes: int = 1000) -> BuildValue:
+    """Modules of five kinds."""
+    net.epsilon = 1e-3
+    net.at("stem")
+    x = net.conv_bn(net.conv_bn(x, 32, strides=2, pads=0), 32, pads=0)
+    x = net.conv_bn(x, 64).max_pool(3, 2)
+    x = net.conv_bn(net.conv_bn(x, 80, 1), 192, pads=0).max_pool(3, 2)
+    for letter, channels in zip("bcd", (32, 64, 64), strict=True):
+        net.at(f"mixed5{letter}")
+        x = module_a(net, x, channels)
+    net.at("mixed6a")
+    x = module_b(net, x)
+    for letter, channels in zip("bcde", (128, 160, 160, 192), strict=True):
+        net.at(f"mixed6{letter}")
+        x = module_c(net, x, channels)
+    net.at("mixed7a")
+    x = module_d(net, x)
+    for letter in "bc":
+        net.at(f"mixed7{letter}")
+        x = module_e(net, x)
+    return net.classifier(x, classes)
+
+
+NETWORKS = {"inception_v3": Network(inception_v3, (3, 299, 299))}
