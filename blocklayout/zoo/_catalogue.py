@@ -64,7 +64,7 @@ def build(
         >>> import blocklayout as bl
         >>> network = build("squeezenet1_1", size=64, classes=10)
         >>> bl.load(network).get_outputs()[0].shape
-        [1, 10]
+        (1, 10)
     """
     from blocklayout.model import Builder
     from blocklayout.zoo._layers import Layers

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from blocklayout.zoo._weights import BALANCE, Weights
+from blocklayout.zoo._weights import Weights
+from blocklayout.zoo.light import BALANCE
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,9 +11,6 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-BALANCE = math.log(3) ** -0.5
-"""Uniform on 0.5..1.5, a variance has a mean reciprocal of ln 3. This factor on scales makes up for it."""
-
 
 class Weights:
     """Draws weights, one array after the other.

@@ -6,7 +6,7 @@ Source: W. Dai et al., "Very Deep Convolutional Neural Networks for Raw Waveform
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blocklayout.zoo._layers import BRANCH_GAIN
 from blocklayout.zoo._network import Network
@@ -34,7 +34,7 @@ def raw_waveform(
     *,
     stem: int,
     stages: Sequence[tuple[int, int]],
-    residual: bool = False,
+    is_residual: bool = False,
     classes: int = 10,
 ) -> BuildValue:
     """A convolution of 80 samples at every fourth, and stages of convolutions of 3.
@@ -44,7 +44,7 @@ def raw_waveform(
         x: Sound.
         stem: Channels of the first convolution.
         stages: Channels and number of layers of each; a layer is a convolution, or a residual block of two.
-        residual: Whether layers are residual blocks.
+        is_residual: Whether layers are residual blocks.
         classes: How many scores there are for a sound.
     """
     net.at("stem")
@@ -52,18 +52,16 @@ def raw_waveform(
     for stage, (channels, n_layers) in enumerate(stages, start=1):
         for index in range(n_layers):
             net.at(f"stage{stage}.{index}")
-            x = residual_block(net, x, channels) if residual else net.conv_bn(x, channels)
+            x = residual_block(net, x, channels) if is_residual else net.conv_bn(x, channels)
         x = x.max_pool(4, ceil_mode=True) if stage < N_POOLS else x
     return net.classifier(x, classes)
 
 
-NETWORKS = {
-    name: Network(raw_waveform, FOUR_SECONDS, variant)
-    for name, variant in {
-        "m3": {"stem": 256, "stages": ((256, 1),)},
-        "m5": {"stem": 128, "stages": ((128, 1), (256, 1), (512, 1))},
-        "m11": {"stem": 64, "stages": ((64, 2), (128, 2), (256, 3), (512, 2))},
-        "m18": {"stem": 64, "stages": ((64, 4), (128, 4), (256, 4), (512, 4))},
-        "m34_res": {"stem": 48, "stages": ((48, 3), (96, 4), (192, 6), (384, 3)), "residual": True},
-    }.items()
+VARIANTS: dict[str, dict[str, Any]] = {
+    "m3": {"stem": 256, "stages": ((256, 1),)},
+    "m5": {"stem": 128, "stages": ((128, 1), (256, 1), (512, 1))},
+    "m11": {"stem": 64, "stages": ((64, 2), (128, 2), (256, 3), (512, 2))},
+    "m18": {"stem": 64, "stages": ((64, 4), (128, 4), (256, 4), (512, 4))},
+    "m34_res": {"stem": 48, "stages": ((48, 3), (96, 4), (192, 6), (384, 3)), "is_residual": True},
 }
+NETWORKS = {name: Network(raw_waveform, FOUR_SECONDS, variant) for name, variant in VARIANTS.items()}

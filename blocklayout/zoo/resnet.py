@@ -8,7 +8,7 @@ Deep Neural Networks", arXiv:1611.05431; as in torchvision 0.29, where the 3x3 c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blocklayout.zoo._layers import BRANCH_GAIN
 from blocklayout.zoo._network import IMAGE, Network
@@ -68,17 +68,15 @@ def resnet(
     return net.classifier(x, classes)
 
 
-NETWORKS = {
-    name: Network(resnet, IMAGE, variant)
-    for name, variant in {
-        "resnet18": {"blocks": (2, 2, 2, 2), "has_bottlenecks": False},
-        "resnet34": {"blocks": (3, 4, 6, 3), "has_bottlenecks": False},
-        "resnet50": {"blocks": (3, 4, 6, 3)},
-        "resnet101": {"blocks": (3, 4, 23, 3)},
-        "resnet152": {"blocks": (3, 8, 36, 3)},
-        "wide_resnet50_2": {"blocks": (3, 4, 6, 3), "width": 128},
-        "wide_resnet101_2": {"blocks": (3, 4, 23, 3), "width": 128},
-        "resnext50_32x4d": {"blocks": (3, 4, 6, 3), "width": 32 * 4, "group": 32},
-        "resnext101_32x8d": {"blocks": (3, 4, 23, 3), "width": 32 * 8, "group": 32},
-    }.items()
+VARIANTS: dict[str, dict[str, Any]] = {
+    "resnet18": {"blocks": (2, 2, 2, 2), "has_bottlenecks": False},
+    "resnet34": {"blocks": (3, 4, 6, 3), "has_bottlenecks": False},
+    "resnet50": {"blocks": (3, 4, 6, 3)},
+    "resnet101": {"blocks": (3, 4, 23, 3)},
+    "resnet152": {"blocks": (3, 8, 36, 3)},
+    "wide_resnet50_2": {"blocks": (3, 4, 6, 3), "width": 128},
+    "wide_resnet101_2": {"blocks": (3, 4, 23, 3), "width": 128},
+    "resnext50_32x4d": {"blocks": (3, 4, 6, 3), "width": 32 * 4, "group": 32},
+    "resnext101_32x8d": {"blocks": (3, 4, 23, 3), "width": 32 * 8, "group": 32},
 }
+NETWORKS = {name: Network(resnet, IMAGE, variant) for name, variant in VARIANTS.items()}

@@ -68,6 +68,6 @@ def shufflenet_v2(net: Layers, x: BuildValue, *, channels: Sequence[int], classe
 
 
 NETWORKS = {
-    f"shufflenet_v2_{size}": Network(shufflenet_v2, IMAGE, {"channels": channels})
-    for size, channels in CHANNELS.items()
+    f"shufflenet_v2_{width}": Network(shufflenet_v2, IMAGE, {"channels": channels})
+    for width, channels in CHANNELS.items()
 }
