@@ -159,23 +159,30 @@ def interpolation_matrix(axis: Axis, transformation: str, kernel: Kernel) -> NDA
     return matrix.astype(np.float32)
 
 
-def nearest_steps(axis: Axis, transformation: str, rounding: str) -> tuple[int, int] | None:
-    """The first element that is taken and the distance to the next, where that is always the same.
+def nearest_elements(axis: Axis, transformation: str, rounding: str) -> NDArray[np.int64]:
+    """The element that is taken for each new one.
+
+    Example:
+        >>> nearest_elements(Axis(3, 5, 5 / 3), "asymmetric", "floor").tolist()
+        [0, 0, 1, 1, 2]
+    """
+    return np.clip(ROUNDINGS[rounding](_wanted(axis, transformation)), 0, axis.src - 1).astype(np.int64)
+
+
+def equal_steps(taken: NDArray[np.int64], extent: int) -> tuple[int, int] | None:
+    """The first of these elements and the distance to the next, where that is always the same.
 
     ``None`` also where the last step would leave the source, for descriptors have room for whole steps only.
 
     Example:
-        >>> nearest_steps(Axis(6, 3, 0.5), "half_pixel", "floor")
-        (0, 2)
-        >>> nearest_steps(Axis(3, 4, 4 / 3), "half_pixel", "floor") is None
-        True
+        >>> equal_steps(np.array([0, 2, 4]), 6), equal_steps(np.array([0, 0, 1]), 3), equal_steps(np.array([1, 3]), 3)
+        ((0, 2), None, None)
     """
-    taken = np.clip(ROUNDINGS[rounding](_wanted(axis, transformation)), 0, axis.src - 1).astype(int)
     steps = set(np.diff(taken).tolist())
     if len(steps) > 1:
         return None
     step = steps.pop() if steps else 1
-    return (int(taken[0]), step) if step * axis.dst <= axis.src else None
+    return (int(taken[0]), step) if step * len(taken) <= extent else None
 
 
 def _wanted(axis: Axis, transformation: str) -> Coordinates:

@@ -1,4 +1,4 @@
-"""Resize and Upsample, where the library looks at the same elements."""
+"""Resize and Upsample: by resampling where the library looks at the same elements, else by products and copies."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from blocklayout.ops._coordinates import (
     TRANSFORMATIONS,
     Axis,
     Kernel,
+    equal_steps,
     interpolation_matrix,
     is_linear_like_dnnl,
     is_nearest_like_dnnl,
-    nearest_steps,
+    nearest_elements,
 )
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import Digit, digits, n_elements
@@ -184,16 +185,25 @@ def _otherwise(node: NodeInfo, mode: str, src: Value, resized: list[Axis]) -> Lo
 
 
 def _picked(node: NodeInfo, src: Value, resized: list[Axis]) -> Lowered:
-    steps = []
+    """The nearest elements: one copy where they lie in equal steps, else products with rows of one 1 each."""
+    taken = []
     for dim, axis in enumerate(resized):
         transformation, roundings = _rules(node, axis)
-        found = {nearest_steps(axis, transformation, rounding) for rounding in roundings}
-        step = found.pop() if len(found) == 1 else None
-        if step is None:
-            what = f"nearest, {transformation}, {roundings[0]}: dimension {dim} from {axis.src} to {axis.dst}"
-            raise unsupported(node, what, "the library knows half_pixel, and rounds halves up; copies have equal steps")
-        steps.append(step)
-    return bound(Pick(tuple(steps)), {"src": src})
+        elements, *others = (nearest_elements(axis, transformation, rounding) for rounding in roundings)
+        if not all(np.array_equal(elements, other) for other in others):
+            what = f"dimension {dim} from {axis.src} to {axis.dst} in opset {node.opset}"
+            raise unsupported(node, what, "it does not say how to round: convert the model to opset 11")
+        taken.append(elements)
+    steps = [equal_steps(elements, extent) for elements, extent in zip(taken, src.shape, strict=True)]
+    found = tuple(step for step in steps if step is not None)
+    if len(found) == len(steps):
+        return bound(Pick(found), {"src": src})
+    matrices = {
+        dim: np.eye(extent, dtype=np.float32)[elements]
+        for dim, (elements, extent) in enumerate(zip(taken, src.shape, strict=True))
+        if not np.array_equal(elements, np.arange(extent))
+    }
+    return interpolated(src, matrices)
 
 
 def _rules(node: NodeInfo, axis: Axis) -> tuple[str, tuple[str, ...]]:
