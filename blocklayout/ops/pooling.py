@@ -44,12 +44,8 @@ class Pooling(BaseOperator):
         src = require_ndims(node, require_float(node, required(node, 0, "X")), 3, 5)
         refuse_further_outputs(node, "indices of the maxima")
         if node.op_type in _GLOBAL:
-            return bound(cls(_GLOBAL[node.op_type], _global_window(node, src)), {"src": src})
-        spatial = src.shape[2:]
-        window = read_window(node, read_kernel_shape(node, len(spatial)), spatial)
-        covering = _covering(node, window, spatial) if flag_attr(node, "ceil_mode") else window
-        check_extents(node, covering.extents(spatial))
-        _refuse_empty_windows(node, covering, spatial)
+            return bound(cls(_GLOBAL[node.op_type], global_window(node, src)), {"src": src})
+        window, covering = pooling_windows(node, src)
         return bound(cls(_algorithm(node, window, covering), covering), {"src": src})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
@@ -69,7 +65,27 @@ class Pooling(BaseOperator):
         return Recipe.single(spec)
 
 
-def _global_window(node: NodeInfo, src: Value) -> Window:
+def pooling_windows(node: NodeInfo, src: Value) -> tuple[Window, Window]:
+    """The window as the node has it, and with the pads behind that ``ceil_mode`` adds.
+
+    Raises:
+        ModelError: An attribute is wrong.
+        UnsupportedError: A window sees nothing but padding.
+    """
+    spatial = src.shape[2:]
+    window = read_window(node, read_kernel_shape(node, len(spatial)), spatial)
+    covering = _covering(node, window, spatial) if flag_attr(node, "ceil_mode") else window
+    check_extents(node, covering.extents(spatial))
+    _refuse_empty_windows(node, covering, spatial)
+    return window, covering
+
+
+def global_window(node: NodeInfo, src: Value) -> Window:
+    """The window that sees the whole image.
+
+    Raises:
+        UnsupportedError: There is no element to see.
+    """
     spatial = src.shape[2:]
     if 0 in spatial:
         raise unsupported(node, f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")

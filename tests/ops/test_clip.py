@@ -25,8 +25,8 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_agrees_with_the_reference(case: OpCase) -> None:
-    check_case(case)
+def test_agrees_with_the_reference_by_no_reference_kernel(case: OpCase) -> None:
+    assert not any("ref" in impl for impl in check_case(case).values())
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -10,6 +10,9 @@ import pytest
 from blocklayout import ops
 from blocklayout.kernels import BaseOperator
 
+RECOGNISED = frozenset({"ChannelShuffle"})
+"""What ONNX writes as several operators."""
+
 
 def test_every_op_type_finds_an_operator_that_names_it() -> None:
     for op_type in ops.op_types():
@@ -29,4 +32,4 @@ def test_operators_are_frozen_values_of_operators_that_onnx_knows(op_type: str) 
     assert issubclass(operator, BaseOperator)
     assert dataclasses.is_dataclass(operator)
     assert "__setattr__" in vars(operator), "frozen dataclasses define it"
-    assert onnx.defs.has(op_type)
+    assert onnx.defs.has(op_type) or op_type in RECOGNISED

@@ -60,7 +60,9 @@ def test_agrees_with_the_reference(case: OpCase) -> None:
 def poolings(draw: st.DrawFn) -> OpCase:
     op_type = draw(st.sampled_from(["MaxPool", "AveragePool"]))
     kernel = [draw(st.integers(1, 3)) for _ in range(2)]
+    dilations = [draw(st.integers(1, 3)) for _ in range(2)]
     attrs = {
+        "dilations": dilations,
         "kernel_shape": kernel,
         "strides": [draw(st.integers(1, 3)) for _ in range(2)],
         "pads": [draw(st.integers(0, k - 1)) for k in kernel * 2],
@@ -68,9 +70,10 @@ def poolings(draw: st.DrawFn) -> OpCase:
     }
     if op_type == "AveragePool":
         attrs["count_include_pad"] = draw(st.integers(0, 1))
-    shape = (draw(st.integers(1, 2)), draw(st.integers(1, 17)), draw(st.integers(3, 8)), draw(st.integers(3, 8)))
+    spatial = ((k - 1) * d + 1 + draw(st.integers(0, 5)) for k, d in zip(kernel, dilations, strict=True))
+    shape = (draw(st.integers(1, 2)), draw(st.integers(1, 17)), *spatial)
     # ONNX's reference fails where the pads are not alike on all sides.
-    return OpCase(op_type, (shape,), attrs, is_reference_wrong=True)
+    return OpCase(op_type, (shape,), attrs, opset=19, is_reference_wrong=True)
 
 
 @settings(max_examples=30)

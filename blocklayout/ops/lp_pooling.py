@@ -1,0 +1,82 @@
+"""Pooling of norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from blocklayout import dnnl
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._reading import bound, float_attr, require_float, require_ndims, required, wrong
+from blocklayout.ops._window import Window
+from blocklayout.ops.pooling import global_window, pooling_windows
+
+
+@dataclass(frozen=True)
+class LpPooling(BaseOperator):
+    """The norm of every window: the root of the sum of its elements' powers.
+
+    Attributes:
+        window: Its extents and how it slides.
+        p: The exponent.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ("GlobalLpPool", "LpPool")
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    window: Window
+    p: float
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered:
+        src = require_ndims(node, require_float(node, required(node, 0, "X")), 3, 5)
+        p = float_attr(node, "p", 2)
+        if p <= 0:
+            raise wrong(node, f"attribute p is {p}", "it must be above 0")
+        window = global_window(node, src) if node.op_type == "GlobalLpPool" else pooling_windows(node, src)[1]
+        return bound(cls(window, p), {"src": src})
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        descs = followed(problem, wish, argument(problem, "src"))
+        if descs is None:
+            return None
+        src, dst = descs
+        source, steps = "src", []
+        for function in self._powers():
+            power = dnnl.eltwise(
+                src, src, function.algorithm, alpha=function.alpha, beta=function.beta, n_threads=problem.n_threads
+            )
+            steps.append(RecipeStep(power, (("dst", "powers"), ("src", source))))
+            source = "powers"
+        # The mean counts pads, which are zeros, so that it is the sum over as many elements everywhere.
+        total = dnnl.Eltwise("linear", math.prod(self.window.kernel))
+        mean = dnnl.pooling(
+            src,
+            dst,
+            "pooling_avg_include_padding",
+            kernel=self.window.kernel,
+            strides=self.window.strides,
+            pads=self.window.pads,
+            dilations=self.window.dnnl_dilations,
+            attr=dnnl.Attr((total, *self._roots(), *attr.post_ops)),
+            n_threads=problem.n_threads,
+        )
+        steps.append(RecipeStep(mean, (("dst", "dst"), ("src", source))))
+        return Recipe(tuple(steps), (("powers", src),))
+
+    def _powers(self) -> Iterator[dnnl.Eltwise]:
+        if self.p == 2:
+            yield dnnl.Eltwise("square")
+            return
+        yield dnnl.Eltwise("abs")
+        if self.p != 1:
+            yield dnnl.Eltwise("pow", 1.0, self.p)
+
+    def _roots(self) -> Iterator[dnnl.Eltwise]:
+        if self.p == 2:
+            yield dnnl.Eltwise("sqrt")
+        elif self.p != 1:
+            yield dnnl.Eltwise("pow", 1.0, 1 / self.p)
