@@ -209,3 +209,9 @@ def test_the_graph_says_which_transposes_went() -> None:
     b.output("y", b.op("Transpose", y, perm=FIRST, name="to_first").sigmoid())
     [act, _] = pushed(b).nodes
     assert act.name == "act"
+
+
+def test_a_flat_image_that_no_product_reads_stays_as_it_is() -> None:
+    b = Builder()
+    b.output("y", b.input("x", SHAPE).transpose(LAST).flatten().softmax())
+    assert n_transposes(pushed(b)) == 1

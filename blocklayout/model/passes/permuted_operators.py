@@ -267,31 +267,32 @@ def _resize(walk: Walk, node: Node) -> bool:
 def _flatten(walk: Walk, node: Node) -> bool:
     """A permuted image as rows of a matrix: the weights of the only product that reads them are permuted instead."""
     view, flat = walk.views.get(node.inputs[0]), walk.shape(node.outputs[0])
-    readers = walk.readers[node.outputs[0]]
-    if (
-        view is None
-        or len(flat) != 2
-        or view.perm[0] != 0
-        or len(readers) != 1
-        or node.outputs[0] in walk.graph.outputs
-    ):
-        return False
+    product = _only_product(walk, node.outputs[0])
     shape = walk.shape(node.inputs[0])
-    [product] = readers
-    weights = walk.constant(product.inputs[1]) if product.op_type in ("Gemm", "MatMul") else None
-    is_first = product.inputs[0] == node.outputs[0] and product.inputs[1] != node.outputs[0]
-    if weights is None or not is_first or flat[0] != shape[0] or weights.ndim != 2 or product.attr("transA", 0):
+    if view is None or product is None or view.perm[0] != 0 or len(flat) != 2 or flat[0] != shape[0]:
         return False
-    rows = weights.T if product.attr("transB", 0) else weights
+    is_transposed = bool(product.attr("transB", 0))
+    weights = walk.draft.contents(product.inputs[1])
+    rows = weights.T if is_transposed else weights
     inner = [dim - 1 for dim in inverse(view.perm)[1:]]
     turned = rows.reshape(*shape[1:], -1).transpose(*inner, len(inner)).reshape(rows.shape)
-    if product.attr("transB", 0):
-        turned = turned.T
-    name = walk.draft.constant(f"{product.inputs[1]}.permuted", np.ascontiguousarray(turned))
-    walk.replace_source(product, 1, name)
+    array = np.ascontiguousarray(turned.T if is_transposed else turned)
+    walk.replace_source(product, 1, walk.draft.constant(f"{product.inputs[1]}.permuted", array))
     extents = walk.draft.constant(f"{node.outputs[0]}.shape", np.array(flat, np.int64))
     walk.nodes.append(node.replace(op_type="Reshape", inputs=(view.base, extents), attrs={}))
     return True
+
+
+def _only_product(walk: Walk, name: str) -> Node | None:
+    """The product with constant weights that alone reads a value, as its first factor."""
+    readers = walk.readers[name]
+    if len(readers) != 1 or name in walk.graph.outputs or readers[0].op_type not in ("Gemm", "MatMul"):
+        return None
+    [product] = readers
+    weights = walk.constant(product.inputs[1])
+    is_first = product.inputs[0] == name and name not in product.inputs[1:]
+    is_plain = weights is not None and weights.ndim == 2 and not product.attr("transA", 0)
+    return product if is_first and is_plain else None
 
 
 _UNARY = """
