@@ -56,12 +56,8 @@ class GroupNormalization(BaseOperator):
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         src = require_ndims(node, require_float(node, required(node, 0, "X")), 2, 12)
-        if int_attr(node, "stash_type", _FLOAT) != _FLOAT:
-            raise unsupported(node, f"stash_type is {node.attrs['stash_type']}", f"statistics are f32: {_FLOAT}")
         n_images, n_channels = src.shape[:2]
-        n_groups = int_attr(node, "num_groups", 0)
-        if n_groups < 1 or n_channels % n_groups:
-            raise wrong(node, f"attribute num_groups is {n_groups}", f"it must divide {n_channels} channels")
+        n_groups = _n_groups(node, n_channels)
         vectors = {
             name: _by_group(node, index, n_groups, n_channels) for index, name in enumerate(("scale", "shift"), start=1)
         }
@@ -70,12 +66,12 @@ class GroupNormalization(BaseOperator):
         ones = (1,) * (len(src.shape) - 2)
         if not is_per_group:
             rows = {name: v.reshape(1, n_channels, *ones) for name, v in vectors.items()}
-        else:
-            rows = {name: np.broadcast_to(v[:, 0], (n_images, n_groups)) for name, v in vectors.items()}
-        if n_groups == n_channels:
-            rows = {name: v.reshape(n_images, n_channels, *ones) for name, v in rows.items()}
-            return InstanceNormalization(epsilon).bind({"src": src}, rows)
-        return cls(n_groups, epsilon, is_per_group).bind({"src": src}, rows)
+            return cls(n_groups, epsilon, is_per_group=False).bind({"src": src}, rows)
+        rows = {name: np.broadcast_to(v[:, 0], (n_images, n_groups)) for name, v in vectors.items()}
+        if n_groups < n_channels:
+            return cls(n_groups, epsilon, is_per_group=True).bind({"src": src}, rows)
+        instances = {name: v.reshape(n_images, n_channels, *ones) for name, v in rows.items()}
+        return InstanceNormalization(epsilon).bind({"src": src}, instances)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
@@ -119,6 +115,15 @@ class GroupNormalization(BaseOperator):
         """One number for each group of each image, in the order in which they lie."""
         kept = [part.dim for part in parts if part.dim in (0, 1)]
         return MemoryDesc((src.dims[0], self.n_groups), "f32", "ba" if kept == [1, 0] else "ab")
+
+
+def _n_groups(node: NodeInfo, n_channels: int) -> int:
+    if int_attr(node, "stash_type", _FLOAT) != _FLOAT:
+        raise unsupported(node, f"stash_type is {node.attrs['stash_type']}", f"statistics are f32: {_FLOAT}")
+    n_groups = int_attr(node, "num_groups", 0)
+    if n_groups < 1 or n_channels % n_groups:
+        raise wrong(node, f"attribute num_groups is {n_groups}", f"it must divide {n_channels} channels")
+    return n_groups
 
 
 def _by_group(node: NodeInfo, index: int, n_groups: int, n_channels: int) -> np.ndarray:
