@@ -35,7 +35,9 @@ class Axis:
 
 
 def _align_corners(axis: Axis, dst: Coordinates) -> Coordinates:
-    return dst * (axis.src - 1) / max(axis.dst - 1, 1)
+    # The corners are those of the extent that the scale gives, whole or not: so ONNX's suite wants it.
+    extent = axis.src * axis.scale
+    return np.zeros_like(dst) if extent == 1 else dst * (axis.src - 1) / (extent - 1)
 
 
 def _asymmetric(axis: Axis, dst: Coordinates) -> Coordinates:

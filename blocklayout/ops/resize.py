@@ -214,8 +214,4 @@ def _rules(node: NodeInfo, axis: Axis) -> tuple[str, tuple[str, ...]]:
     if node.attrs.get("coordinate_transformation_mode") in ("tf_crop_and_resize", b"tf_crop_and_resize"):
         raise unsupported(node, "coordinate_transformation_mode is tf_crop_and_resize", "crop with a Slice")
     transformation = string_attr(node, "coordinate_transformation_mode", tuple(TRANSFORMATIONS))
-    if transformation == "align_corners" and not np.isclose(axis.src * axis.scale, axis.dst):
-        # The specification has the corners of what is computed, its reference those of what is asked for.
-        what = f"align_corners of {axis.src} times {axis.scale:.4}"
-        raise unsupported(node, what, "it is no whole extent: give sizes")
     return transformation, (string_attr(node, "nearest_mode", _NEAREST_MODES),)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.errors import UnsupportedError
 from blocklayout.kernels import Wish
 from tests.ops.cases import OpCase, problem_of
 from tests.ops.harness import check_case
@@ -44,6 +43,9 @@ PRODUCTS = [
     scaled(1, 1, 0.6, 1.7, mode="linear"),
     scaled(1, 1, 1.0, 1.1, shape=(2, 17, 4, 5), mode="linear"),
     scaled(1, 1, 1.5, 2.5, mode="cubic", **ALIGNED),
+    scaled(1, 1, 0.8, 0.8, mode="cubic", **ALIGNED),
+    scaled(1, 1, 0.6, 0.6, shape=(1, 1, 2, 4), mode="linear", **ALIGNED),
+    scaled(1, 1, 1.3, 0.8, **ALIGNED),
     scaled(1, 1, 1.5, 1.7),
     scaled(1, 1, 0.5, 2),
     resized(2, 17, 5, 5, nearest_mode="round_prefer_ceil", **ASYMMETRIC),
@@ -75,12 +77,6 @@ def test_copies_agree_with_the_reference(case: OpCase) -> None:
 @pytest.mark.parametrize("case", [PRODUCTS[0], PRODUCTS[2], COPIES[0]], ids=str)
 def test_images_stay_in_every_layout(case: OpCase) -> None:
     assert {"plain", "channels_last", "blocked8", "blocked16"} <= set(check_case(case))
-
-
-@pytest.mark.parametrize("mode", ["linear", "cubic", "nearest"])
-def test_corners_of_a_fractional_extent_are_unsupported(mode: str) -> None:
-    with pytest.raises(UnsupportedError, match="whole"):
-        scaled(1, 1, 0.8, 0.8, mode=mode, **ALIGNED).lowered()
 
 
 def test_what_resampling_does_it_does() -> None:
