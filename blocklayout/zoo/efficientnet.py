@@ -6,6 +6,7 @@ arXiv:1905.11946; as in torchvision 0.29.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from blocklayout.zoo._inverted import inverted_residual
@@ -27,11 +28,13 @@ STAGES = (
 )
 
 
-def efficientnet_b0(net: Layers, x: BuildValue, *, classes: int = 1000) -> BuildValue:
+def efficientnet_b0(
+    net: Layers, x: BuildValue, *, stages: Sequence[tuple[int, int, int, int, int]] = STAGES, classes: int = 1000
+) -> BuildValue:
     """Stages of inverted residuals that squeeze and excite."""
     net.at("stem")
     x = net.conv_bn(x, 32, strides=2, act="silu")
-    for stage, (expansion, kernel, strides, channels, n_blocks) in enumerate(STAGES, start=1):
+    for stage, (expansion, kernel, strides, channels, n_blocks) in enumerate(stages, start=1):
         for index in range(n_blocks):
             net.at(f"stage{stage}.{index}")
             stride = strides if index == 0 else 1

@@ -6,6 +6,8 @@ Source: C. Szegedy et al., "Going Deeper with Convolutions", arXiv:1409.4842; as
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 from blocklayout.zoo._network import Network
@@ -14,21 +16,21 @@ if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue
     from blocklayout.zoo._layers import Layers
 
-# Channels of a module's branches: 1x1; 3x3, reduced before it; 5x5, reduced before it; behind the pooling.
-STAGES = {
-    "inception3": ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
-    "inception4": (
+# Channels of each module's branches: 1x1; 3x3, reduced before it; 5x5, reduced before it; behind the pooling.
+STAGES = (
+    ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
+    (
         (192, 96, 208, 16, 48, 64),
         (160, 112, 224, 24, 64, 64),
         (128, 128, 256, 24, 64, 64),
         (112, 144, 288, 32, 64, 64),
         (256, 160, 320, 32, 128, 128),
     ),
-    "inception5": ((256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)),
-}
+    ((256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)),
+)
 
 
-def inception(net: Layers, x: BuildValue, channels: tuple[int, int, int, int, int, int]) -> BuildValue:
+def inception(net: Layers, x: BuildValue, channels: Sequence[int]) -> BuildValue:
     """Four branches side by side."""
     ones, before_threes, threes, before_fives, fives, pooled = channels
     return net.concat(
@@ -41,16 +43,18 @@ def inception(net: Layers, x: BuildValue, channels: tuple[int, int, int, int, in
     )
 
 
-def googlenet(net: Layers, x: BuildValue, *, classes: int = 1000) -> BuildValue:
-    """Nine modules in three stages."""
+def googlenet(
+    net: Layers, x: BuildValue, *, stages: Sequence[Sequence[Sequence[int]]] = STAGES, classes: int = 1000
+) -> BuildValue:
+    """Three stages of modules, which have so many channels."""
     net.epsilon = 1e-3
     net.at("stem")
     x = net.conv_bn(x, 64, 7, strides=2).max_pool(3, 2, ceil_mode=True)
     x = net.conv_bn(net.conv_bn(x, 64, 1), 192)
-    for stage, modules in STAGES.items():
-        x = x.max_pool(2 if stage == "inception5" else 3, 2, ceil_mode=True)
-        for letter, channels in zip("abcde", modules, strict=False):
-            net.at(f"{stage}{letter}")
+    for stage, modules in enumerate(stages, start=3):
+        x = x.max_pool(2 if stage == 5 else 3, 2, ceil_mode=True)
+        for letter, channels in zip(ascii_lowercase, modules, strict=False):
+            net.at(f"inception{stage}{letter}")
             x = inception(net, x, channels)
     return net.classifier(x, classes)
 

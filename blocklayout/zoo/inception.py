@@ -6,6 +6,8 @@ torchvision 0.29, without the auxiliary classifier, which is for training.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
 from blocklayout.zoo._network import Network
@@ -67,19 +69,30 @@ def apart(net: Layers, x: BuildValue) -> BuildValue:
     return net.concat([net.conv_bn(x, 384, (1, 3)), net.conv_bn(x, 384, (3, 1))])
 
 
-def inception_v3(net: Layers, x: BuildValue, *, classes: int = 1000) -> BuildValue:
-    """Modules of five kinds."""
+def inception_v3(
+    net: Layers,
+    x: BuildValue,
+    *,
+    pooled5: Sequence[int] = (32, 64, 64),
+    channels6: Sequence[int] = (128, 160, 160, 192),
+    classes: int = 1000,
+) -> BuildValue:
+    """Modules of five kinds.
+
+    Those of the fifth stage differ in the channels behind their pooling, those of the sixth in the channels between
+    their convolutions.
+    """
     net.epsilon = 1e-3
     net.at("stem")
     x = net.conv_bn(net.conv_bn(x, 32, strides=2, pads=0), 32, pads=0)
     x = net.conv_bn(x, 64).max_pool(3, 2)
     x = net.conv_bn(net.conv_bn(x, 80, 1), 192, pads=0).max_pool(3, 2)
-    for letter, channels in zip("bcd", (32, 64, 64), strict=True):
+    for letter, channels in zip(ascii_lowercase[1:], pooled5, strict=False):
         net.at(f"mixed5{letter}")
         x = module_a(net, x, channels)
     net.at("mixed6a")
     x = module_b(net, x)
-    for letter, channels in zip("bcde", (128, 160, 160, 192), strict=True):
+    for letter, channels in zip(ascii_lowercase[1:], channels6, strict=False):
         net.at(f"mixed6{letter}")
         x = module_c(net, x, channels)
     net.at("mixed7a")

@@ -6,6 +6,7 @@ torchvision 0.29.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from blocklayout.zoo._inverted import inverted_residual, rounded
@@ -19,13 +20,20 @@ if TYPE_CHECKING:
 STACKS = ((24, 3, 2, 3, 3), (40, 5, 2, 3, 3), (80, 5, 2, 6, 3), (96, 3, 1, 6, 2), (192, 5, 2, 6, 4), (320, 3, 1, 6, 1))
 
 
-def mnasnet(net: Layers, x: BuildValue, *, width: float = 1.0, classes: int = 1000) -> BuildValue:
+def mnasnet(
+    net: Layers,
+    x: BuildValue,
+    *,
+    width: float = 1.0,
+    stacks: Sequence[tuple[int, int, int, int, int]] = STACKS,
+    classes: int = 1000,
+) -> BuildValue:
     """Stacks of inverted residuals; ``width`` multiplies all channels but the last."""
     net.at("stem")
     x = net.conv_bn(x, rounded(32 * width), strides=2)
     x = net.conv_bn(x, x.shape[1], group=x.shape[1])
     x = net.conv_bn(x, rounded(16 * width), 1, act=None)
-    for stack, (channels, kernel, strides, expansion, n_blocks) in enumerate(STACKS, start=1):
+    for stack, (channels, kernel, strides, expansion, n_blocks) in enumerate(stacks, start=1):
         for index in range(n_blocks):
             net.at(f"stack{stack}.{index}")
             stride = strides if index == 0 else 1

@@ -6,6 +6,7 @@ torchvision 0.29.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from blocklayout.zoo._inverted import inverted_residual, rounded
@@ -27,11 +28,18 @@ STACKS = (
 )
 
 
-def mobilenet_v2(net: Layers, x: BuildValue, *, width: float = 1.0, classes: int = 1000) -> BuildValue:
+def mobilenet_v2(
+    net: Layers,
+    x: BuildValue,
+    *,
+    width: float = 1.0,
+    stacks: Sequence[tuple[int, int, int, int]] = STACKS,
+    classes: int = 1000,
+) -> BuildValue:
     """Stacks of inverted residuals with ReLU6; ``width`` multiplies all channels."""
     net.at("stem")
     x = net.conv_bn(x, rounded(32 * width), strides=2, act="relu6")
-    for stack, (expansion, channels, n_blocks, strides) in enumerate(STACKS, start=1):
+    for stack, (expansion, channels, n_blocks, strides) in enumerate(stacks, start=1):
         for index in range(n_blocks):
             net.at(f"stack{stack}.{index}")
             stride = strides if index == 0 else 1
