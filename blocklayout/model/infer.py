@@ -15,6 +15,7 @@ import numpy as np
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels.value import Value
 from blocklayout.model.function_body import function_body
+from blocklayout.model.reference import RANDOM, is_wrong_there
 from blocklayout.model.reshaping import check_n_elements, target_of_empty
 from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, to_numpy, type_proto
@@ -25,13 +26,12 @@ if TYPE_CHECKING:
 
     from blocklayout.model.graph import Node
 
-_RANDOM = frozenset(
-    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-)
 OF_SHAPES = frozenset(("Shape", "Size"))
 _MAX_INFERENCE_ELEMENTS = 512
 """Constants that shapes depend on (pads, axes, scales) are small; weights stay out of protobuf."""
 _MAX_FOLDED_NBYTES = 4 << 30
+_MISREAD_DEFAULTS = {"STFT": {"onesided": 1}}
+"""Attributes that shape inference takes to be something else where a node leaves them out."""
 
 
 class DependsOnDataError(UnsupportedError):
@@ -58,7 +58,8 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
         ModelError: The node contradicts the operator's specification.
         UnsupportedError: The extents of an output depend on data, or it is no tensor.
     """
-    proto = to_proto(with_named_outputs(node))
+    spelled_out = node.replace(attrs=_MISREAD_DEFAULTS.get(node.op_type, {}) | dict(node.attrs))
+    proto = to_proto(with_named_outputs(spelled_out))
     schema = find_schema(node, opset)
     _check_types(node, schema, inputs)
     types = _infer_types(node, proto, schema, inputs, opset)
@@ -170,7 +171,9 @@ def _fold(
     node: Node, proto: NodeProto, inputs: Sequence[Value | None], types: dict[str, TypeProto], opset: int
 ) -> tuple[Value | None, ...] | None:
     feeds = _feeds(node, inputs)
-    if feeds is None or node.op_type in _RANDOM or _inferred_nbytes(types) > _MAX_FOLDED_NBYTES:
+    if feeds is None or _inferred_nbytes(types) > _MAX_FOLDED_NBYTES:
+        return None
+    if node.op_type in RANDOM or is_wrong_there(node, opset):
         return None
     from onnx import GraphProto, ValueInfoProto
     from onnx.reference import ReferenceEvaluator

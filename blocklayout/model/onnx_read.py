@@ -14,14 +14,13 @@ from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.model.graph import Node
 from blocklayout.model.tensors import to_array
 from blocklayout.model.types import from_elem_type
+from blocklayout.model.upgrading import OLDEST_OPSET, OWN_DOMAINS, upgraded
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, ModelProto, NodeProto, ValueInfoProto
 
-OLDEST_OPSET = 7
 _FIRST_IR_WITH_DEFAULTS = 4
 """Before it every initializer had to be an input as well, which said nothing about who may change it."""
-_OWN_DOMAINS = ("", "ai.onnx")
 _MAX_PROTO_NBYTES = 2**31 - 1
 
 
@@ -123,7 +122,7 @@ def _from_bytes(contents: bytes, origin: str) -> ModelProto:
 
 def _convert(proto: ModelProto, model_path: Path | None, origin: str) -> OnnxModel:
     _check_header(proto, origin)
-    proto = _brought_up(proto)
+    proto = upgraded(proto)
     if proto.graph.sparse_initializer:
         raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
     constants = {tensor.name: to_array(tensor, model_path) for tensor in proto.graph.initializer}
@@ -168,21 +167,6 @@ def _check_header(proto: ModelProto, origin: str) -> None:
         raise ModelError(
             f"not an ONNX model: {origin} names no operator set; it is damaged, cut short or of another format"
         )
-
-
-def _brought_up(proto: ModelProto) -> ModelProto:
-    """A model older than what can be read, in the oldest operator set that can, where ONNX converts it."""
-    from onnx import version_converter
-
-    versions = [opset.version for opset in proto.opset_import if opset.domain in _OWN_DOMAINS]
-    is_old = bool(versions) and 1 <= versions[0] < OLDEST_OPSET
-    # The converter leaves a PRelu's slopes as they are, although the rule by which they broadcast has changed.
-    if not is_old or any(node.op_type == "PRelu" for node in proto.graph.node):
-        return proto
-    try:
-        return version_converter.convert_version(proto, OLDEST_OPSET)
-    except Exception:  # noqa: BLE001  # the C++ converter raises several types; the model then stays too old
-        return proto
 
 
 def _without_weights(proto: ModelProto, constants: Mapping[str, np.ndarray]) -> ModelProto:
@@ -231,7 +215,7 @@ def _inlined(skeleton: ModelProto, origin: str) -> ModelProto:
 def _opset(skeleton: ModelProto, origin: str) -> int:
     from onnx import defs
 
-    versions = [opset.version for opset in skeleton.opset_import if opset.domain in _OWN_DOMAINS]
+    versions = [opset.version for opset in skeleton.opset_import if opset.domain in OWN_DOMAINS]
     if not versions:
         raise ModelError(f"{origin} does not import ONNX's own operator set")
     newest = defs.onnx_opset_version()
@@ -245,7 +229,7 @@ def _opset(skeleton: ModelProto, origin: str) -> int:
 
 def _check_domains(skeleton: ModelProto) -> None:
     for index, node in enumerate(skeleton.graph.node):
-        if node.domain not in _OWN_DOMAINS:
+        if node.domain not in OWN_DOMAINS:
             raise UnsupportedError(
                 f"{_label(node, index)} is of the operator set {node.domain!r}; only ONNX's own operators can run"
             )

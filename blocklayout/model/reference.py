@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Compute = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 """Arrays of a node's inputs, those that are there, to arrays of its outputs, those that are read."""
 
-_RANDOM = frozenset(
+RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
 
@@ -48,9 +48,9 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
     Raises:
         UnsupportedError: The evaluator does not have the operator, or has it wrong, or its results are random.
     """
-    if node.op_type in _RANDOM:
+    if node.op_type in RANDOM:
         raise UnsupportedError(f"node {node.name!r}: {node.op_type} is random; a plan computes the same every time")
-    if node.op_type in _WRONG_THERE and _WRONG_THERE[node.op_type](node, opset):
+    if is_wrong_there(node, opset):
         raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
     model = _one_node_model(node, inputs, outputs, opset)
     try:
@@ -62,6 +62,11 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
     descs |= {result_name(index): row_major(value) for index, value in enumerate(results)}
     text = base64.b64encode(model.SerializeToString(deterministic=True)).decode()
     return HostSpec("plain", tuple(descs.items()), node.op_type, text)
+
+
+def is_wrong_there(node: Node, opset: int) -> bool:
+    """Whether ``onnx.reference`` computes something else than ONNX specifies."""
+    return node.op_type in _WRONG_THERE and _WRONG_THERE[node.op_type](node, opset)
 
 
 def arguments(inputs: Sequence[Value | None]) -> dict[str, Value]:

@@ -257,9 +257,3 @@ def test_external_data_stay_beside_the_model(location: str, tmp_path: Path) -> N
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelError, match="must be a file beside the model"):
         read(path, {"x": (1, 3, 8, 8)})
-
-
-def test_a_model_of_an_operator_set_before_7_is_converted() -> None:
-    model = relu_model()
-    model.opset_import[0].version = 6
-    assert read(model).opset == 7

@@ -1,0 +1,35 @@
+"""What is known of a node's outputs before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from blocklayout.model import read
+from tests.model.protos import make_model
+
+
+@pytest.mark.parametrize(
+    ("op_type", "n_parameters", "attrs", "opset"),
+    [("LRN", 0, {"size": 3, "alpha": 1.0}, 17), ("BatchNormalization", 4, {}, 9)],
+)
+def test_what_the_reference_computes_wrongly_is_not_folded_by_it(
+    op_type: str, n_parameters: int, attrs: dict[str, Any], opset: int
+) -> None:
+    names = [f"p{index}" for index in range(n_parameters)]
+    constants: dict[str, np.ndarray] = dict.fromkeys(names, np.ones(6, np.float32))
+    constants["a"] = np.arange(12, dtype=np.float32).reshape(1, 6, 2, 1)
+    nodes = [helper.make_node(op_type, ["a", *names], ["b"], **attrs), helper.make_node("Add", ["b", "x"], ["y"])]
+    graph = read(make_model(nodes, {"x": (1, 6, 2, 1)}, constants=constants, opset=opset))
+    assert [node.op_type for node in graph.nodes] == [op_type, "Add"]
+
+
+@pytest.mark.parametrize(("attrs", "n_bins"), [({}, 9), ({"onesided": 1}, 9), ({"onesided": 0}, 16)], ids=str)
+def test_a_short_time_fourier_transform_has_one_side_by_default(attrs: dict[str, Any], n_bins: int) -> None:
+    nodes = [helper.make_node("STFT", ["x", "step", "", "length"], ["y"], **attrs)]
+    constants = {"step": np.array(8), "length": np.array(16)}
+    graph = read(make_model(nodes, {"x": (1, 128, 1)}, constants=constants, opset=17))
+    assert graph.shape("y") == (1, 15, n_bins, 2)
