@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> None:
 
     policies = dict.fromkeys((BASELINE, *(args.policies or POLICIES)))
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        opened = open_model(args.model)
+        opened = open_model(args)
         race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, dict(args.io_layout))
         measurements = race.run([Contender(policy, args.dtype) for policy in policies])
     environment = describe_environment(measurements[0].facts.n_threads)

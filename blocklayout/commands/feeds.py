@@ -10,6 +10,7 @@ import numpy as np
 
 from blocklayout import model
 from blocklayout.api import signature_of
+from blocklayout.commands.sources import ZOO, open_source
 from blocklayout.errors import InputError
 from blocklayout.model.shapes import concrete_extents
 from blocklayout.model.types import FLOATS, to_numpy
@@ -23,16 +24,17 @@ if TYPE_CHECKING:
 SEED = 0
 
 
-def open_model(path: str | None) -> OnnxModel | Graph:
-    """The model at ``path``, or the embedded one.
+def open_model(args: argparse.Namespace) -> OnnxModel | Graph:
+    """The model that MODEL names; one of the zoo is built for what ``--shape`` and ``--input`` give.
 
     Raises:
-        ModelError: No such file, damaged, or not ONNX.
+        ModelError: No such file or network, damaged, or not ONNX.
+        InputError: A file that holds no array, or extents that a network of the zoo cannot take.
         UnsupportedError: Valid ONNX that cannot run here.
     """
-    from blocklayout.zoo import digits
-
-    return model.open_model(path if path is not None else digits.model_bytes())
+    is_sized = args.model is not None and args.model.startswith(ZOO)
+    arrays = {name: load_array(name, path).shape for name, path in args.input} if is_sized else {}
+    return open_source(args.model, dict(args.shape) | arrays, dict(args.io_layout))
 
 
 def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace) -> dict[str, np.ndarray]:

@@ -36,7 +36,12 @@ def add_command(subparsers: Subparsers, name: str, run: Command, summary: str, e
 
 def add_model_options(parser: Parser) -> None:
     """MODEL, and what settles its inputs' extents and its threads."""
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="an ONNX file; by default the embedded one")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="an ONNX file, or zoo:resnet50 and its like; by default the embedded one",
+    )
     parser.add_argument(
         "--shape",
         action="append",

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
     from blocklayout.inspector.progress import shown_progress
 
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        opened = open_model(args.model)
+        opened = open_model(args)
         race = Race(opened, feeds_of(opened, args), args.threads, 1, tell, dict(args.io_layout))
         plan = race.session(Contender(args.layout, args.dtype)).plan
     say(plan.to_json() if args.json else str(plan))

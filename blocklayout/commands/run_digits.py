@@ -71,7 +71,7 @@ def run_digits(args: argparse.Namespace) -> None:
     images, labels = digits.held_out()
     contenders = _contenders(args)
     with shown_progress("reading the embedded model", is_quiet=args.json) as tell:
-        race = Race(open_model(None), {"image": images}, args.threads, args.rounds, tell)
+        race = Race(open_model(args), {"image": images}, args.threads, args.rounds, tell)
         scores = [_score(measurement, labels) for measurement in race.run(contenders)]
     environment = describe_environment(scores[0].measurement.facts.n_threads)
     missing = [] if args.dtype or dnnl.has_bf16() else [f"bf16: {why_no_bf16()}"]

@@ -27,7 +27,7 @@ def run_model(args: argparse.Namespace) -> None:
         BlockLayoutError: The model, what it is fed, or a policy is wrong, or cannot run here.
     """
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        opened = open_model(args.model)
+        opened = open_model(args)
         race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, dict(args.io_layout))
         contenders = [Contender(policy, args.dtype or "f32") for policy in args.layout or ("auto",)]
         measurements = race.run(contenders)

@@ -73,7 +73,11 @@ def build(
     _check_variant(name, network, variant)
     builder = Builder(name)
     x = builder.input("x", (batch, network.shape[0], *_spatial(name, network, size)))
-    builder.output("y", network.write(Layers(builder, seed), x, **{**network.variant, **variant}))
+    try:
+        builder.output("y", network.write(Layers(builder, seed), x, **{**network.variant, **variant}))
+    except ModelError as error:
+        raise ModelError(f"{name} cannot take {x.shape}: {error}") from error
+    _check_extents(builder, x.shape)
     return builder
 
 
@@ -117,6 +121,15 @@ def _check_variant(name: str, network: Network, variant: dict[str, Any]) -> None
     for keyword in variant:
         if keyword not in known:
             raise ModelError(f"{name} has no variant {keyword!r}; what can be varied: {', '.join(known)}")
+
+
+def _check_extents(builder: Builder, shape: tuple[int, ...]) -> None:
+    """Refuse images of which poolings and strides leave nothing."""
+    for value in builder.to_graph().values.values():
+        if 0 in value.shape[1:]:
+            raise ModelError(
+                f"{builder.name} cannot take {shape}: of {value.name!r}, {value.shape}, nothing would be left"
+            )
 
 
 def _spatial(name: str, network: Network, size: int | Sequence[int] | None) -> tuple[int, ...]:
