@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -82,15 +82,31 @@ class Binary(BaseOperator):
 
 
 def _of_a_number(node: NodeInfo) -> Lowered | None:
-    """``number - x`` and ``number / x`` as eltwise: the library is slow where a first source is broadcast."""
+    """An operation with one known number as a function of each element: faster, and a post-op anywhere."""
     first, second, dst = node.inputs[0], node.inputs[1], result(node)
-    if first is None or second is None or first.data is None or first.data.size != 1 or second.is_constant:
+    if first is None or second is None or first.is_constant == second.is_constant:
         return None
-    number = float(first.data.reshape(()))
-    algorithms = {"Sub": Eltwise("eltwise_linear", -1.0, number), "Div": Eltwise("eltwise_pow", number, -1.0)}
-    if node.op_type not in algorithms or second.shape != dst.shape or not math.isfinite(number):
+    known, src = (first, second) if first.is_constant else (second, first)
+    if known.data is None or known.data.size != 1 or src.shape != dst.shape:
         return None
-    return bound(algorithms[node.op_type], {"src": require_float(node, second)})
+    number = float(known.data.reshape(()))
+    functions = _NUMBER_FIRST if known is first else _NUMBER_SECOND
+    if node.op_type not in functions or not math.isfinite(number):
+        return None
+    return bound(functions[node.op_type](number), {"src": require_float(node, src)})
+
+
+_NUMBER_SECOND: Mapping[str, Callable[[float], Eltwise]] = {
+    "Add": lambda number: Eltwise("eltwise_linear", 1.0, number),
+    "Sub": lambda number: Eltwise("eltwise_linear", 1.0, -number),
+    "Mul": lambda number: Eltwise("eltwise_linear", number, 0.0),
+}
+_NUMBER_FIRST: Mapping[str, Callable[[float], Eltwise]] = {
+    "Add": _NUMBER_SECOND["Add"],
+    "Sub": lambda number: Eltwise("eltwise_linear", -1.0, number),
+    "Mul": _NUMBER_SECOND["Mul"],
+    "Div": lambda number: Eltwise("eltwise_pow", number, -1.0),
+}
 
 
 def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:

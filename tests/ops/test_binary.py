@@ -18,6 +18,8 @@ CASES = [
     *(OpCase(op_type, (IMAGE, Weights((17, 1, 1), 0.5))) for op_type in ("Add", "Sub", "Mul", "Div")),
     *(OpCase(op_type, (Weights((17, 1, 1), 0.5), IMAGE), low=0.5) for op_type in ("Add", "Sub", "Mul", "Div")),
     OpCase("Add", (IMAGE, Weights(()))),
+    *(OpCase(op_type, (IMAGE, Weights((1, 1), 0.5))) for op_type in ("Sub", "Mul", "Div")),
+    OpCase("Mul", (Weights((1,)), IMAGE)),
     OpCase("Sub", (Weights((1,)), IMAGE)),
     OpCase("Div", (Weights((1,)), IMAGE), low=0.5),
     OpCase("Mul", (IMAGE, (2, 17, 1, 1))),
@@ -104,11 +106,28 @@ def test_a_constant_operand_is_a_post_op() -> None:
     assert use == PostOpUse(dnnl.Binary("binary_add"), "src_0")
 
 
-@pytest.mark.parametrize("op_type", ["Sub", "Div"])
+@pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul", "Div"])
 def test_a_number_before_a_tensor_is_an_eltwise(op_type: str) -> None:
     use = post_op(OpCase(op_type, (Weights((1,)), IMAGE)), "src")
     assert use is not None
     assert isinstance(use.post_op, dnnl.Eltwise)
+
+
+@pytest.mark.parametrize("op_type", ["Add", "Sub", "Mul"])
+def test_a_number_behind_a_tensor_is_an_eltwise(op_type: str) -> None:
+    use = post_op(OpCase(op_type, (IMAGE, Weights((1, 1)))), "src")
+    assert use is not None
+    assert isinstance(use.post_op, dnnl.Eltwise)
+
+
+def test_a_division_by_a_number_stays_one() -> None:
+    use = post_op(OpCase("Div", (IMAGE, Weights(()))), "src_0")
+    assert use == PostOpUse(dnnl.Binary("binary_div"), "src_1")
+
+
+@pytest.mark.parametrize("number", [np.inf, np.nan])
+def test_what_is_no_number_stays_a_tensor(number: float) -> None:
+    assert OpCase("Mul", (IMAGE, np.full(1, number, np.float32))).lowered().constants["src_1"].shape == (1, 1, 1, 1)
 
 
 def test_constants_get_the_rank_of_the_result() -> None:
