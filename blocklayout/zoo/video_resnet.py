@@ -59,14 +59,14 @@ def block(net: Layers, x: BuildValue, channels: int, strides: int, convolve: Con
     return net.act(net.add(y, x))
 
 
-def video_resnet(net: Layers, x: BuildValue, *, kind: str, classes: int = 400) -> BuildValue:
-    """Four layers of two blocks each; ``kind`` is ``r3d``, ``mc3`` or ``r2plus1d``."""
+def video_resnet(net: Layers, x: BuildValue, *, kind: str, layers: int = 4, classes: int = 400) -> BuildValue:
+    """Four layers of two blocks each, or fewer; ``kind`` is ``r3d``, ``mc3`` or ``r2plus1d``."""
     net.at("stem")
     if kind == "r2plus1d":
         x = net.conv_bn(net.conv_bn(x, 45, (1, 7, 7), strides=(1, 2, 2)), 64, (3, 1, 1))
     else:
         x = net.conv_bn(x, 64, (3, 7, 7), strides=(1, 2, 2))
-    for layer, convolve in enumerate(CONVOLUTIONS[kind]):
+    for layer, convolve in enumerate(CONVOLUTIONS[kind][:layers]):
         for index in range(2):
             net.at(f"layer{layer + 1}.{index}")
             x = block(net, x, 64 << layer, 2 if layer > 0 and index == 0 else 1, convolve)

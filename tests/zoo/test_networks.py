@@ -1,0 +1,112 @@
+"""What the zoo's networks compute, in every policy, against another runtime."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blocklayout as bl
+from blocklayout import zoo
+from blocklayout.model import Builder
+from blocklayout.plan import POLICIES
+
+TOLERANCE = 1e-5
+"""Largest error, over the largest output."""
+
+
+@dataclass(frozen=True)
+class Small:
+    """A network with less of everything that it has several of, at an odd size."""
+
+    size: int | tuple[int, ...]
+    variant: dict[str, Any] = field(default_factory=dict)
+
+
+# One of each family, or of each kind of block in it.
+SMALL = {
+    "alexnet": Small((95, 63), {"features": 24, "classes": 10}),
+    "vgg11_bn": Small(65, {"features": 24, "depths": (1, 1, 1, 1, 1), "classes": 10}),
+    "resnet18": Small(49, {"blocks": (2, 1), "classes": 10}),
+    "resnext50_32x4d": Small(49, {"blocks": (1, 1), "classes": 10}),
+    "densenet121": Small(45, {"blocks": (3, 2), "growth": 12, "stem": 20}),
+    "googlenet": Small(47, {"stages": (((24, 20, 28, 10, 12, 16),), ((30, 24, 33, 12, 14, 17),)), "classes": 10}),
+    "inception_v3": Small(75, {"pooled5": (32,), "channels6": (40,), "classes": 10}),
+    "mnasnet0_5": Small(49, {"stacks": ((24, 3, 2, 3, 2), (40, 5, 2, 3, 1)), "classes": 10}),
+    "mobilenet_v2": Small(49, {"stacks": ((1, 16, 1, 1), (6, 24, 2, 2)), "classes": 10}),
+    "shufflenet_v2_x1_0": Small(49, {"channels": (24, 116, 232, 464, 64), "classes": 10}),
+    "squeezenet1_1": Small(49, {"classes": 10}),
+    "convnext_tiny": Small(45, {"blocks": (1, 1), "channels": (24, 40), "classes": 10}),
+    "efficientnet_b0": Small(49, {"stages": ((1, 3, 1, 16, 1), (6, 5, 2, 24, 2)), "classes": 10}),
+    "unet": Small((61, 50), {"width": 24, "depth": 2}),
+    "dcgan_generator": Small((2, 3), {"width": 20}),
+    "r3d_18": Small((5, 21, 17), {"layers": 2, "classes": 10}),
+    "mc3_18": Small((5, 21, 17), {"layers": 2, "classes": 10}),
+    "r2plus1d_18": Small((5, 21, 17), {"layers": 2, "classes": 10}),
+    "m34_res": Small(3001, {"stages": ((48, 1), (96, 1))}),
+}
+
+ODD: dict[str, int | tuple[int, ...]] = {
+    "inception_v3": 315,
+    "unet": 573,
+    "dcgan_generator": (2, 3),
+    "r3d_18": (15, 117, 113),
+    "mc3_18": (15, 117, 113),
+    "r2plus1d_18": (15, 117, 113),
+    **dict.fromkeys(("m3", "m5", "m11", "m18", "m34_res"), 30_001),
+}
+FULL = [(name, size) for name in zoo.names() for size in (None, ODD.get(name, 231))]
+
+
+def inputs_of(network: Builder) -> np.ndarray:
+    return np.random.default_rng(7).standard_normal(network.to_graph().shape("x"), np.float32)
+
+
+def computed_elsewhere(network: Builder, x: np.ndarray) -> np.ndarray:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    session = onnxruntime.InferenceSession(network.to_onnx().SerializeToString())
+    return np.asarray(session.run(None, {"x": x})[0])
+
+
+def check_every_policy(network: Builder) -> None:
+    x = inputs_of(network)
+    expected = computed_elsewhere(network, x)
+    for policy in POLICIES:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of operators that no primitive computes
+            session = bl.load(network, layout=policy)
+        error = np.abs(session(x) - expected).max() / np.abs(expected).max()
+        assert error < TOLERANCE, policy
+        assert session.plan.plain_steps == (), policy
+        assert session.plan.reference_steps == (), policy
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_policy_agrees_with_onnxruntime(name: str) -> None:
+    small = SMALL[name]
+    check_every_policy(zoo.build(name, batch=2, size=small.size, **small.variant))
+
+
+def test_padding_unet_agrees_with_onnxruntime() -> None:
+    check_every_policy(zoo.build("unet", size=(37, 50), width=24, depth=2, is_padded=True))
+
+
+@pytest.mark.parametrize("name", ["resnet101", "densenet121", "vgg19", "efficientnet_b0", "m34_res"])
+def test_activations_neither_vanish_nor_explode(name: str) -> None:
+    """Through the deepest of each kind; images are small, since depth is what matters."""
+    size = 3000 if name == "m34_res" else 48
+    variant = {"features": 256} if name == "vgg19" else {}
+    network = zoo.build(name, batch=2, size=size, **variant)
+    y = computed_elsewhere(network, inputs_of(network))
+    assert np.isfinite(y).all()
+    assert 1e-2 < y.std() < 1e2
+    assert np.abs(y[0] - y[1]).max() > 0.01 * np.abs(y).max()  # it does matter what is shown
+
+
+@pytest.mark.full_size
+@pytest.mark.parametrize(("name", "size"), FULL)
+def test_full_size_networks_agree_with_onnxruntime(name: str, size: int | tuple[int, ...] | None) -> None:
+    check_every_policy(zoo.build(name, size=size))
