@@ -12,6 +12,7 @@ from blocklayout.dnnl import arguments, c_desc, enums, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.attr import Binary
 from blocklayout.dnnl.create._call import Call
+from blocklayout.dnnl.faults import is_faulty
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 
@@ -57,8 +58,8 @@ def create_pd(spec: Spec) -> Handle:
 def walk(pd: Handle, spec: Spec, impl: str = "") -> Iterator[Resolved]:
     """Each implementation from the present one on; ``pd`` is the one that was given last.
 
-    Passed over are implementations whose descriptors only the library could read, and those that
-    change a layout they were given.
+    Passed over are implementations whose descriptors only the library could read, those that
+    change a layout they were given, and those known to compute something else.
 
     Args:
         pd: The first; it moves on.
@@ -68,7 +69,9 @@ def walk(pd: Handle, spec: Spec, impl: str = "") -> Iterator[Resolved]:
     while True:
         if not impl or impl == impl_name(pd, spec):
             with contextlib.suppress(UnsupportedError):
-                yield describe(pd, spec)
+                resolved = describe(pd, spec)
+                if not is_faulty(resolved.spec):
+                    yield resolved
         if not _next_impl(pd, spec):
             return
 

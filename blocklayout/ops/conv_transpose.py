@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
 from blocklayout.ops._reading import (
@@ -65,19 +65,37 @@ class ConvTranspose(BaseOperator):
             # Computed at run time in ONNX's order of dimensions, and seen in oneDNN's over the same bytes.
             whole = (("weights", plain(weights)),)
             seen = _by_output_channel(plain(weights), self.n_groups)
+        dst, bias = wish.dst_desc(problem.dst), plain_if_any(problem, "bias")
+        adds_behind = bias is not None and self._is_fast_without_bias(dst)
         spec = dnnl.deconvolution(
             wish.src_desc(argument(problem, "src")),
             seen,
-            wish.dst_desc(problem.dst),
-            plain_if_any(problem, "bias"),
+            dst,
+            None if adds_behind else bias,
             strides=self.window.strides,
             pads=self.window.pads,
             dilations=self.window.dnnl_dilations,
             prop_kind=wish.prop_kind,
-            attr=attr,
+            attr=dnnl.Attr() if adds_behind else attr,
             n_threads=problem.n_threads,
         )
-        return replace(Recipe.single(spec), whole=whole)
+        if bias is None or not isinstance(dst, MemoryDesc) or not adds_behind:
+            return replace(Recipe.single(spec), whole=whole)
+        channels = bias.reshaped((1, *bias.dims, *(1,) * (dst.ndims - 2)))
+        add = dnnl.binary(dst, channels, dst, "add", attr=attr, n_threads=problem.n_threads)
+        product = RecipeStep(spec, (("dst", "product"), ("src", "src"), ("weights", "weights")))
+        names = {"src_0": "product", "src_1": "bias"}
+        sum_ = RecipeStep(add, tuple((arg, names.get(arg, arg)) for arg, _ in sorted(add.descs)))
+        return Recipe((product, sum_), (("product", dst),), (*whole, ("bias", bias)))
+
+    def _is_fast_without_bias(self, dst: dnnl.Desc) -> bool:
+        """Whether the library's fast implementation in this layout is passed over where it has a bias to add.
+
+        It adds to partial sums where a strided kernel is large: ``dnnl.faults``.
+        """
+        is_strided = any(k > s > 1 for k, s in zip(self.window.kernel, self.window.strides, strict=True))
+        is_last = isinstance(dst, MemoryDesc) and not dst.inner_blks and not dst.is_contiguous("channels_first")
+        return is_strided and is_last
 
 
 def by_output_channel(weights: np.ndarray, n_groups: int) -> np.ndarray:

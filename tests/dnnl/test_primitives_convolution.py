@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.errors import UnimplementedError
+from blocklayout.layout import MemoryDesc
 from tests.dnnl.running import LAYOUTS, assert_close, check, convolve, deconvolve, desc, execute, random
 
 
@@ -161,3 +163,29 @@ def test_convolution_in_bf16(layout: str) -> None:
         pads=1,
     )
     check(spec, {"src": x, "weights": w}, expected, 2e-2)
+
+
+@pytest.mark.parametrize(("channels", "kernel"), [(512, 4), (256, 6)])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_a_large_strided_deconvolution_is_right_or_refused(channels: int, kernel: int, has_bias: bool) -> None:  # noqa: FBT001
+    rng = np.random.default_rng(0)
+    src = rng.standard_normal((1, channels, 8, 8)).astype(np.float32)
+    weights = (rng.standard_normal((16, channels, kernel, kernel)) * 0.02).astype(np.float32)
+    arrays = {"src": src, "weights": weights} | ({"bias": np.ones(16, np.float32)} if has_bias else {})
+    dims = (1, 16, *[14 + kernel - 2] * 2)
+    results: list[Any] = []
+    for layout in ("nchw", "nhwc"):
+        spec = dnnl.deconvolution(
+            MemoryDesc(src.shape, "f32", layout),
+            dnnl.AnyDesc(weights.shape, "f32"),
+            MemoryDesc(dims, "f32", layout),
+            MemoryDesc((16,)) if has_bias else None,
+            strides=2,
+            pads=1,
+            attr=dnnl.Attr((dnnl.Eltwise("relu"),)),
+            n_threads=1,
+        )
+        with contextlib.suppress(UnimplementedError):
+            results.append(dnnl.Primitive(spec)(**arrays))
+    for result in results[1:]:
+        np.testing.assert_allclose(result, results[0], rtol=1e-4, atol=1e-4)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import blocklayout as bl
 from blocklayout.errors import ModelError, UnsupportedError
 from tests.ops.cases import OpCase, Weights
 from tests.ops.harness import check_case
@@ -83,3 +88,15 @@ def test_outputs_larger_than_the_windows_are_unsupported() -> None:
     case = OpCase("ConvTranspose", ((1, 3, 4, 4), Weights((3, 4, 3, 3))), {"output_shape": [9, 9]})
     with pytest.raises(UnsupportedError, match="negative"):
         case.uninferred((1, 4, 9, 9))
+
+
+@pytest.mark.parametrize("policy", ["plain", "nhwc", "blocked"])
+def test_many_channels_in_strides_are_summed_before_the_bias_is_added(policy: str) -> None:
+    rng, b = np.random.default_rng(0), bl.Builder()
+    weights = (rng.standard_normal((512, 17, 4, 4)) * 0.02).astype(np.float32)
+    x = b.input("x", (1, 512, 6, 6))
+    y = b.op("ConvTranspose", x, weights, np.ones(17, np.float32), strides=[2, 2], pads=[1, 1, 1, 1]).relu()
+    b.output("y", y)
+    feed = {"x": rng.standard_normal((1, 512, 6, 6)).astype(np.float32)}
+    expected: Any = ReferenceEvaluator(b.to_onnx()).run(None, feed)
+    np.testing.assert_allclose(bl.load(b, layout=policy).run(None, feed)[0], expected[0], rtol=1e-4, atol=1e-4)
