@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._padded import are_eltwise
 from blocklayout.ops._reading import (
     bound,
     flag_attr,
@@ -31,6 +36,7 @@ class Pooling(BaseOperator):
     Attributes:
         algorithm: oneDNN's name for it.
         window: Its extents and how it slides.
+        is_shared: Whether means are multiplied by the constant ``share``: that of the window that counts.
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool", *_GLOBAL)
@@ -38,6 +44,7 @@ class Pooling(BaseOperator):
 
     algorithm: str
     window: Window
+    is_shared: bool = False
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
@@ -46,11 +53,17 @@ class Pooling(BaseOperator):
         if node.op_type in _GLOBAL:
             return bound(cls(_GLOBAL[node.op_type], global_window(node, src)), {"src": src})
         window, covering = pooling_windows(node, src)
-        return bound(cls(_algorithm(node, window, covering), covering), {"src": src})
+        algorithm = _algorithm(node, window, covering)
+        if algorithm != "pooling_avg_include_padding" or covering == window:
+            return bound(cls(algorithm, covering), {"src": src})
+        # ONNX counts pads, but not what ceil_mode adds behind them; oneDNN counts the whole window.
+        return bound(
+            cls(algorithm, covering, is_shared=True), {"src": src}, {"share": _shares(window, covering, src.shape[2:])}
+        )
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None:
+        if descs is None or (self.is_shared and not are_eltwise(attr.post_ops)):
             return None
         spec = dnnl.pooling(
             *descs,
@@ -59,10 +72,22 @@ class Pooling(BaseOperator):
             strides=self.window.strides,
             pads=self.window.pads,
             dilations=self.window.dnnl_dilations,
-            attr=attr,
+            attr=dnnl.Attr() if self.is_shared else attr,
             n_threads=problem.n_threads,
         )
-        return Recipe.single(spec)
+        return self._with_shares(spec, descs, problem, attr) if self.is_shared else Recipe.single(spec)
+
+    def _with_shares(
+        self, mean: dnnl.Spec, descs: tuple[MemoryDesc, MemoryDesc], problem: Problem, attr: dnnl.Attr
+    ) -> Recipe | None:
+        src, dst = descs
+        dims = {"share": argument(problem, "share").dims}
+        shared = Combination("binary_mul", dst, attr, problem.n_threads)
+        product = shared.steps(Operand("dst", dst.dims), Operand("share", dims["share"]))
+        if product is None:
+            return None
+        steps = (*Recipe.single(mean).steps, *product)
+        return Recipe(steps, temporaries_of(dst, product), (("src", src), *whole_of(dst, dims)))
 
 
 def pooling_windows(node: NodeInfo, src: Value) -> tuple[Window, Window]:
@@ -125,7 +150,17 @@ def _algorithm(node: NodeInfo, window: Window, covering: Window) -> str:
         return "pooling_max"
     if not flag_attr(node, "count_include_pad") or not any(covering.pads):
         return "pooling_avg_exclude_padding"
-    if covering != window:
-        what = "ceil_mode with count_include_pad averages an incomplete window over its part inside the pads"
-        raise unsupported(node, what, "oneDNN divides by the whole window: unset one of the two")
-    return "pooling_avg_include_padding"
+    # Nothing but what ceil_mode adds: that is not counted either way.
+    return "pooling_avg_include_padding" if any(window.pads) else "pooling_avg_exclude_padding"
+
+
+def _shares(window: Window, covering: Window, spatial: tuple[int, ...]) -> np.ndarray:
+    """By how much a mean over a whole window is too small, where its end lies behind the pads."""
+    shares = np.ones(())
+    for d, n_windows in enumerate(covering.extents(spatial)):
+        positions = (
+            np.arange(n_windows)[:, None] * window.strides[d] + np.arange(window.kernel[d]) * window.dilations[d]
+        )
+        counted = (positions < spatial[d] + window.pads_begin[d] + window.pads_end[d]).sum(axis=1)
+        shares = np.multiply.outer(shares, window.kernel[d] / counted)
+    return shares.astype(np.float32)[None, None]

@@ -86,10 +86,20 @@ def test_any_pooling_agrees_with_the_reference_or_is_refused(case: OpCase) -> No
     check_case(case)
 
 
-def test_an_incomplete_window_averaged_with_its_pads_is_refused() -> None:
-    attrs = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 1, "count_include_pad": 1}
-    with pytest.raises(UnsupportedError, match="count_include_pad"):
-        OpCase("AveragePool", ((1, 8, 8, 8),), attrs).lowered()
+INCOMPLETE = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 1, "count_include_pad": 1}
+
+
+@pytest.mark.parametrize("attrs", [INCOMPLETE, INCOMPLETE | {"pads": [0, 0, 0, 0]}, INCOMPLETE | {"dilations": [2, 1]}])
+def test_incomplete_windows_count_pads_and_nothing_behind_them(attrs: dict[str, object]) -> None:
+    check_case(OpCase("AveragePool", ((1, 17, 8, 8),), attrs, opset=19, is_reference_wrong=True))
+
+
+def test_what_follows_incomplete_windows_comes_last() -> None:
+    lowered = OpCase("AveragePool", ((1, 8, 8, 8),), INCOMPLETE).lowered()
+    attr = dnnl.Attr((dnnl.Eltwise("relu"),))
+    recipe = lowered.operator.lower(problem_of(lowered, (1, 8, 5, 5)), Wish("plain", "plain"), attr)
+    assert recipe is not None
+    assert [step.spec.attr.post_ops for step in recipe.steps] == [(), attr.post_ops]
 
 
 def test_a_last_window_of_nothing_but_pads_is_refused() -> None:
