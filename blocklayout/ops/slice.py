@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from typing import ClassVar
 
 from blocklayout import dnnl
@@ -16,6 +17,7 @@ from blocklayout.ops._digits import digits
 from blocklayout.ops._reading import bound, constant, optional, require_float, required, result, unsupported, wrong
 
 _FIRST_OPSET_OF_INPUTS = 10
+_MOST_BACKWARDS = 128
 _INPUTS = {"starts": 1, "ends": 2, "axes": 3, "steps": 4}
 
 
@@ -47,6 +49,10 @@ class Slice(BaseOperator):
             raise wrong(node, f"output {dst.name} has extents {list(dst.shape)}", f"the bounds give {list(shape)}")
         if all(distance == 1 for distance in distances):
             return bound(cls(shape, offsets), {"src": src})
+        n_backwards = prod(n for n, distance in zip(shape, distances, strict=True) if distance < 0)
+        if n_backwards > _MOST_BACKWARDS:
+            what = f"steps are {list(steps)}, backwards over {n_backwards} elements"
+            raise unsupported(node, what, f"strides are never negative: up to {_MOST_BACKWARDS} are copied one by one")
         return bound(SteppedSlice(offsets, distances), {"src": require_float(node, src)})
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
@@ -64,7 +70,7 @@ class SteppedSlice(BaseOperator):
 
     Attributes:
         offsets: Where the result begins, along every dimension.
-        steps: Distances, along every dimension; 1 for neighbours.
+        steps: Distances, along every dimension; 1 for neighbours, negative for backwards.
     """
 
     role: ClassVar[Role] = Role.FOLLOWER
@@ -85,7 +91,7 @@ class SteppedSlice(BaseOperator):
 
     def _parts(self, src: MemoryDesc, dst: MemoryDesc) -> list[tuple[MemoryDesc, MemoryDesc]] | None:
         """What is copied, from where to where; ``None`` where blocks are cut."""
-        is_cut = {dim for dim, (n, whole) in enumerate(zip(dst.dims, src.dims, strict=True)) if n != whole}
+        is_cut = {dim for dim, step in enumerate(self.steps) if dst.dims[dim] != src.dims[dim] or step != 1}
         given, made = digits(src, kept=is_cut), digits(dst, kept=is_cut)
         if any(src.layout.blocks[dim] != 1 for dim in is_cut) or given is None or made is None:
             return None
@@ -122,8 +128,11 @@ class _Line:
     def stretches(self) -> tuple[tuple[int, int], ...]:
         """Beginnings and extents in the result.
 
-        The library has no strides whose last step would leave the tensor: that element is taken apart.
+        The library has no strides whose last step would leave the tensor: that element is taken apart. Nor has it
+        negative ones: there each is.
         """
+        if self.step < 0:
+            return tuple((index, 1) for index in range(self.n_kept))
         if self.n_kept * self.step <= self.whole:
             return ((0, self.n_kept),)
         return (0, self.n_kept - 1), (self.n_kept - 1, 1)
@@ -131,7 +140,7 @@ class _Line:
 
 def _part(lines: Sequence[_Line], stretches: Sequence[tuple[int, int]], dtype: str) -> tuple[MemoryDesc, MemoryDesc]:
     begins, box = zip(*stretches, strict=True)
-    strides = tuple(line.stride * line.step for line in lines)
+    strides = tuple(line.stride * abs(line.step) for line in lines)
     offset = sum((line.offset + begin * line.step) * line.stride for line, begin in zip(lines, begins, strict=True))
     target = MemoryDesc((line.n_kept for line in lines), dtype).submemory(box, begins)
     return MemoryDesc(box, dtype, strides=strides, offset=offset), target
@@ -165,8 +174,6 @@ def _box(
         raise wrong(node, f"axes are {list(axes)}", f"rank {len(dims)} allows {-len(dims)} to {len(dims) - 1}")
     if 0 in steps:
         raise wrong(node, f"steps are {list(steps)}", "none may be 0")
-    if min(steps, default=1) < 0:
-        raise unsupported(node, f"steps are {list(steps)}", "strides are never negative")
     shape, offsets, distances = list(dims), [0] * len(dims), [1] * len(dims)
     for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
         kept = range(*slice(first, last, step).indices(dims[axis]))
