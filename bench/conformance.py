@@ -14,6 +14,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+import onnx
+
 # Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -27,9 +29,10 @@ from bench.onnx_suite import (
     WRONG,
     Case,
     cases,
-    layouts_of,
+    networks,
     verdict_on,
 )
+from bench.onnx_suite_layouts import VIEW, layouts_in_networks, layouts_of
 
 TABLE = Path(__file__).parent.parent / "docs" / "conformance.md"
 
@@ -60,18 +63,26 @@ def _print_failing() -> None:
 
 
 def summary_rows() -> list[tuple[str, ...]]:
-    """A row for each part of the suite: cases, and how they ended."""
+    """A row for each part of the suite but the light models: cases, and how they ended."""
     rows = []
     for kind in KINDS:
         for in_goal in (True, False):
-            ends = Counter(verdict_on(case).outcome for case in cases() if (case.kind, case.in_goal) == (kind, in_goal))
-            if ends:
-                total = ends.total()
-                passed = sum(ends[outcome] for outcome in PASSED)
-                counts = (ends[outcome] for outcome in (NATIVE, PLAIN, FOLDED, UNSUPPORTED, WRONG))
-                where = kind if in_goal else f"{kind}, out of scope"
-                rows.append((where, str(total), *map(str, counts), f"{passed / total:.1%}"))
+            own = [case for case in cases() if (case.kind, case.in_goal) == (kind, in_goal)]
+            if own:
+                rows.append(_summary(kind if in_goal else f"{kind}, out of scope", own))
     return rows
+
+
+def networks_row() -> tuple[str, ...]:
+    """The row of the light models, which takes a minute."""
+    return _summary("light models", networks())
+
+
+def _summary(title: str, own: Sequence[Case]) -> tuple[str, ...]:
+    ends = Counter(verdict_on(case).outcome for case in own)
+    counts = (ends[outcome] for outcome in (NATIVE, PLAIN, FOLDED, UNSUPPORTED, WRONG))
+    passed = sum(ends[outcome] for outcome in PASSED)
+    return title, str(len(own)), *map(str, counts), f"{passed / len(own):.1%}"
 
 
 def _by_operator() -> dict[str, list[Case]]:
@@ -96,10 +107,11 @@ def _counts(own: Sequence[Case]) -> tuple[str, ...]:
 def _line(op_type: str, own: Sequence[Case]) -> str:
     verdicts = {case: verdict_on(case) for case in own}
     native = [case for case, verdict in verdicts.items() if verdict.outcome == NATIVE]
-    layouts = sorted(set().union(*map(layouts_of, native)))
+    found = layouts_in_networks().get(op_type, set()).union(*map(layouts_of, native))
+    layouts = sorted(found - {VIEW} or found)
     reasons = dict.fromkeys(_short_reason(v.reason) for v in verdicts.values() if v.outcome in (PLAIN, UNSUPPORTED))
     cells = (op_type, *_counts(own), ", ".join(layouts), "; ".join(reasons))
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    return as_line(cells)
 
 
 _SHORT_REASONS = {
@@ -130,16 +142,33 @@ def _short_reason(reason: str) -> str:
 _HEADER = """# Conformance
 
 The `onnx` package carries a test suite: single operators, small networks, and networks converted from PyTorch. Here is
-how each case ends. The table is written by `python bench/conformance.py`, and a test compares it with what happens.
+how each case of `onnx` VERSION ends. The tables are written by `python bench/conformance.py`, and a test compares them
+with what happens.
 
 - *native*: oneDNN's primitives compute it, or it is a view that moves no byte;
 - *reference*: some node is left to `onnx.reference`, and shown in the plan as a plain kernel;
 - *folded*: every output follows from constants and extents, and is known when the plan is made;
 - *unsupported*: `UnsupportedError`, with the reason. Nothing ends in any other way.
 
-In scope are tensors of floats, integers and booleans, without control flow, training and random numbers.
+In scope are tensors of floats of 16 and 32 bits, integers of 8 to 64 and booleans, and ONNX's own operators, without
+control flow, sequences, training and random numbers. A test asserts, from the plan, that the convolutional operators
+run natively in the suite's own 32-bit cases, and names the exceptions.
 
 """
+
+_OPERATORS = """
+## Operators
+
+Node cases of a single node, in scope or not. The layouts are those in which primitives compute them that are not the
+library's reference implementations, also at larger extents and in networks; a view moves no byte wherever its source is
+dense in the right way.
+
+"""
+
+
+def as_line(cells: Sequence[str]) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
 def table() -> str:
@@ -148,14 +177,14 @@ def table() -> str:
         "| part | cases | native | reference | folded | unsupported | wrong | passed |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    lines += [f"| {' | '.join(row)} |" for row in summary_rows()]
-    lines += ["", "## Operators", "", "Cases of a single node, in scope or not.", ""]
+    lines += [as_line(row) for row in (*summary_rows(), networks_row())]
+    lines += _OPERATORS.splitlines()
     lines += [
         "| operator | native | reference | folded | unsupported | layouts | why not native |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [_line(op_type, own) for op_type, own in _by_operator().items()]
-    return _HEADER + "\n".join(lines) + "\n"
+    return _HEADER.replace("VERSION", onnx.__version__) + "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

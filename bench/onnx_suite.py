@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,12 @@ from onnx import TypeProto, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
-from blocklayout import dnnl, model, onnx_backend, plan
+from blocklayout import onnx_backend
 from blocklayout.errors import UnsupportedError
-from blocklayout.layout import MemoryDesc
-from blocklayout.plan.costs import CostModel
-from blocklayout.plan.fuse import fuse
-from blocklayout.plan.network import propose_all
-from blocklayout.plan.propose import Proposer
+from blocklayout.zoo import light
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
+NETWORKS = "light models"
 
 NATIVE, PLAIN, FOLDED, UNSUPPORTED, WRONG = "native", "plain", "folded", "unsupported", "wrong"
 PASSED = (NATIVE, PLAIN, FOLDED)
@@ -36,8 +33,8 @@ _TYPES = {
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 }
 _CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
+_OF_SEQUENCES = {"SequenceConstruct", "SequenceEmpty", "SplitToSequence"}
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
-_TRAINING = {"Adam", "Adagrad", "Momentum", "Gradient"}
 
 
 @dataclass(frozen=True)
@@ -60,8 +57,7 @@ class Case:
 
     Attributes:
         kind: Which part of the suite it is of.
-        in_goal: Whether it holds tensors of floats, integers and booleans only, without control flow,
-            training or random numbers.
+        data: Inputs and results, as many times as the case is tried.
     """
 
     name: str
@@ -79,16 +75,23 @@ class Case:
 
     @property
     def in_goal(self) -> bool:
-        nodes = list(self.model.graph.node)
-        if any(node.domain not in ("", "ai.onnx") for node in nodes):
-            return False
-        if {node.op_type for node in nodes} & (_CONTROL_FLOW | _RANDOM | _TRAINING):
-            return False
-        if any(attr.name == "training_mode" and attr.i for node in nodes for attr in node.attribute):
-            return False
-        values = [*self.model.graph.input, *self.model.graph.output]
+        """Whether it is of ONNX's own operators on floats, integers and booleans.
+
+        Without control flow, sequences, training and random numbers.
+        """
+        return not self.is_special and all(
+            _is_plain_tensor(value.type) for value in (*self.model.graph.input, *self.model.graph.output)
+        )
+
+    @property
+    def is_special(self) -> bool:
+        """Whether it is of something that no plan of tensors can hold, whatever the types of its inputs."""
+        nodes = self.model.graph.node
         return (
-            "training" not in self.name and "train" not in self.name and all(_is_plain_tensor(v.type) for v in values)
+            any(node.domain not in ("", "ai.onnx") for node in nodes)
+            or any(node.op_type in _CONTROL_FLOW | _RANDOM for node in nodes)
+            or any(node.op_type in _OF_SEQUENCES for node in nodes)
+            or "train" in self.name
         )
 
 
@@ -101,10 +104,22 @@ def _is_plain_tensor(type_: TypeProto) -> bool:
 
 @cache
 def cases() -> tuple[Case, ...]:
-    """Every case of the suite but the large models."""
+    """Every case of the suite but the networks of ImageNet size."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the suite's own arithmetic overflows
         return tuple(_case(kind, given) for kind in KINDS for given in load_model_tests(kind=kind))
+
+
+@cache
+def networks() -> tuple[Case, ...]:
+    """The suite's networks of ImageNet size, their weights generated; gigabytes, and a minute to run."""
+    return tuple(_network(given) for given in load_model_tests(kind="real"))
+
+
+def _network(given: Any) -> Case:
+    proto, inputs, outputs = light.smoke_case(given.model_name)
+    data = ((tuple(inputs.values()), tuple(outputs.values())),)
+    return Case(given.name, NETWORKS, proto, data, given.rtol, given.atol)
 
 
 def _case(kind: str, given: Any) -> Case:
@@ -135,12 +150,23 @@ def _stored(folder: Path, what: str, infos: Sequence[onnx.ValueInfoProto]) -> tu
     return tuple(found)
 
 
+def with_constant(case: Case, index: int) -> Case:
+    """The case with one of its inputs known beforehand.
+
+    Args:
+        case: Of one set of data.
+        index: Which input.
+    """
+    [(sources, results)] = case.data
+    proto = onnx.ModelProto()
+    proto.CopyFrom(case.model)
+    name = proto.graph.input.pop(index).name
+    proto.graph.initializer.append(numpy_helper.from_array(sources[index], name))
+    rest = tuple(source for each, source in enumerate(sources) if each != index)
+    return replace(case, model=proto, data=((rest, results),))
+
+
 _VERDICTS: dict[str, Verdict] = {}
-
-
-def judged() -> dict[str, Verdict]:
-    """The verdict on every case, by name."""
-    return {case.name: verdict_on(case) for case in cases()}
 
 
 def verdict_on(case: Case) -> Verdict:
@@ -150,10 +176,15 @@ def verdict_on(case: Case) -> Verdict:
     return _VERDICTS[case.name]
 
 
-def judge(case: Case) -> Verdict:
-    """Run a case and compare."""
+def judge(case: Case, **options: Any) -> Verdict:
+    """Run a case and compare, with the comparison and the tolerances of ONNX's own runner.
+
+    Args:
+        case: The case.
+        options: Those of :func:`blocklayout.load`.
+    """
     try:
-        prepared = onnx_backend.prepare(case.model)
+        prepared = onnx_backend.prepare(case.model, **options)
         for sources, results in case.data:
             outputs = prepared.run(list(sources))
             with np.errstate(all="ignore"):
@@ -174,30 +205,3 @@ def _way(session: Any) -> Verdict:
     if made.steps or made.entries:
         return Verdict(NATIVE)
     return Verdict(FOLDED, "every output follows from constants and extents")
-
-
-def layouts_of(case: Case) -> set[str]:
-    """The layouts in which primitives other than reference implementations compute a case's kernels."""
-    sources, _ = case.data[0]
-    names = [info.name for info in case.model.graph.input]
-    arrays = dict(zip(names, sources, strict=False))
-    inits = {tensor.name for tensor in case.model.graph.initializer}
-    shapes = {name: array.shape for name, array in arrays.items() if name not in inits}
-    constants = {name: array for name, array in arrays.items() if array.dtype == np.int64 and name not in inits}
-    try:
-        graph = model.read(case.model, {k: v for k, v in shapes.items() if k not in constants}, constants)
-        program = model.lower(model.simplify(graph))
-    except Exception:  # noqa: BLE001  # some other input decides extents: the other cases of the operator will do
-        return set()
-    machine = plan.Machine(dnnl.isa(), 1)
-    network = propose_all(program, fuse(program, "f32", 1), Proposer(CostModel(machine), "f32"))
-    taken = [each for candidates in network.candidates for each in candidates if each.steps and not each.is_reference]
-    return {_layout_class(desc) for each in taken for desc in (each.dst, *each.source_descs.values())}
-
-
-def _layout_class(desc: MemoryDesc) -> str:
-    if desc.inner_blks:
-        return "blocked"
-    if 3 <= desc.ndims <= 5 and desc.is_contiguous("channels_last") and not desc.is_contiguous("channels_first"):
-        return "channels last"
-    return "plain"
