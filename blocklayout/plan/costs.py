@@ -30,6 +30,9 @@ place, f32, on an AVX2 machine with 2 threads; blocked and channels-last lie wit
 """
 
 _OTHER_COMPUTE_SHARE = 0.4
+_GEMM_MATMUL_SHARE = 0.9
+_GEMM_HALF_SPEED_CHANNELS = 16
+"""Channels of a group at which a convolution by gemm is half as fast as without groups; its matrices are thin."""
 
 _TRAFFIC_SHARES = (
     ("", "ref", 0.005),
@@ -71,11 +74,21 @@ class CostModel:
         flops = 2 * spec.multiply_adds(padded=True)
         if not flops:
             return 0.0
-        share = next((s for prefix, s in _COMPUTE_SHARES if spec.impl.startswith(prefix)), _OTHER_COMPUTE_SHARE)
-        return flops / (share * self.machine.peak_flops(spec.impl, spec.desc("src").dtype))
+        return flops / (_compute_share(spec) * self.machine.peak_flops(spec.impl, spec.desc("src").dtype))
 
     def _traffic_ns(self, spec: Spec) -> float:
         return spec.nbytes_moved / (self.machine.bandwidth * _traffic_share(spec))
+
+
+def _compute_share(spec: Spec) -> float:
+    share = next((s for prefix, s in _COMPUTE_SHARES if spec.impl.startswith(prefix)), _OTHER_COMPUTE_SHARE)
+    if "gemm" not in spec.impl or spec.impl.startswith("br"):
+        return share
+    if spec.kind == "matmul":
+        return _GEMM_MATMUL_SHARE
+    weights, src = spec.memory_desc("weights").dims, spec.memory_desc("src").dims
+    channels = weights[2] if len(weights) > len(src) else _GEMM_HALF_SPEED_CHANNELS * 100
+    return share * channels / (channels + _GEMM_HALF_SPEED_CHANNELS)
 
 
 def _host_ns(spec: HostSpec) -> float:
