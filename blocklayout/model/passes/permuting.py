@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
+from blocklayout import dtypes
 from blocklayout.kernels.value import Value
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.passes.rewrite import Draft
@@ -63,23 +65,31 @@ def moves_nothing(shape: Sequence[int], perm: Perm) -> bool:
 class Walk:
     """The new graph under construction, from the first node to the last.
 
+    Args:
+        graph: The old one.
+        kept: Names of nodes to leave in the order in which they are written.
+
     Attributes:
-        draft: Its values.
-        nodes: Its nodes.
+        draft: Values of the new graph.
+        nodes: Nodes of the new graph.
         views: By name in the old graph, values that are permutations so far.
+        turning: By name, the nodes that work in another order now, and the bytes that had to be turned for it.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, kept: Collection[str] = ()) -> None:
         self.graph = graph
+        self.kept = kept
         self.opset = graph.opset
         self.readers = graph.readers()
         self.draft = Draft(graph)
         self.nodes: list[Node] = []
         self.views: dict[str, Permuted] = {}
+        self.turning: dict[str, int] = {}
         self._names = {node.name for node in graph.nodes}
         self._held: set[str] = set()
-        self._written: set[str] = set()
+        self._computed: dict[tuple[str, Perm], str] = {}
         self._turned: dict[tuple[str, Perm], str] = {}
+        self._turned_nbytes = 0
         self._ranked: dict[tuple[str, int], str] = {}
         self._replaced: dict[str, Node] = {}
 
@@ -128,22 +138,28 @@ class Walk:
         whole = Permuted(name, perm, ())
         turned = self._compute(whole, fresh_name(f"{name}.permuted", self.draft.values))
         self.views[name] = Permuted(turned, inverse(perm), ())
+        self._computed[turned, inverse(perm)] = name
+
+    def moved_nbytes(self, name: str) -> int:
+        """Bytes that move when a permutation is computed, all others being where they are."""
+        view = self.views[name]
+        value = self.draft.values[view.base]
+        return 0 if moves_nothing(value.shape, view.perm) else prod(value.shape) * dtypes.itemsize(value.dtype)
 
     def read(self, name: str) -> str:
-        """A value that nodes may read for ``name``: itself, computed now where it was held back."""
+        """A value that nodes may read for ``name``: itself, or its like, computed now where it was held back."""
         view = self.views.get(name)
         if view is None:
             return name
         if view.perm == identity(len(view.perm)):
             return view.base
-        self._write(name, view)
-        return name
+        return self._computed.get((view.base, view.perm)) or self._compute(view, name)
 
     def give(self, name: str) -> None:
         """Compute an output of the graph under its own name."""
         view = self.views.get(name)
-        if view is not None:
-            self._write(name, view)
+        if view is not None and self._computed.get((view.base, view.perm)) != name:
+            self._compute(view, name)
 
     def keep(self, node: Node) -> None:
         """A node as it was, its sources computed."""
@@ -155,21 +171,28 @@ class Walk:
         absorbed = tuple(n for name in node.inputs if name in self.views for n in self.views[name].nodes)
         outputs = tuple(self._result(name, perm, absorbed) if name else "" for name in node.outputs)
         self.nodes.append(node.replace(inputs=tuple(inputs), outputs=outputs, attrs=attrs))
+        self.turning[node.name], self._turned_nbytes = self._turned_nbytes, 0
 
     def turned(self, name: str, perm: Perm) -> str:
         """A value of full rank with its dimensions in the order ``perm``: a constant at once, else by a node."""
         key = (name, perm)
         if key not in self._turned:
             data = self.constant(name)
-            if data is None:
-                source = Permuted(name, identity(len(perm)), ())
-                view = self.views.get(name, source)
-                whole = Permuted(view.base, tuple(view.perm[dim] for dim in perm), view.nodes)
-                self._turned[key] = self._compute(whole, fresh_name(f"{name}.permuted", self.draft.values))
-            else:
-                array = np.ascontiguousarray(data.transpose(perm))
-                self._turned[key] = self.draft.constant(f"{name}.permuted", array)
+            self._turned[key] = self._turn(name, perm) if data is None else self._turn_constant(name, perm, data)
         return self._turned[key]
+
+    def _turn_constant(self, name: str, perm: Perm, data: np.ndarray) -> str:
+        return self.draft.constant(f"{name}.permuted", np.ascontiguousarray(data.transpose(perm)))
+
+    def _turn(self, name: str, perm: Perm) -> str:
+        view = self.views.get(name, Permuted(name, identity(len(perm)), ()))
+        whole = Permuted(view.base, tuple(view.perm[dim] for dim in perm), view.nodes)
+        if (whole.base, whole.perm) in self._computed:
+            return self._computed[whole.base, whole.perm]
+        base = self.draft.values[view.base]
+        if not moves_nothing(base.shape, whole.perm):
+            self._turned_nbytes += prod(base.shape) * dtypes.itemsize(base.dtype)
+        return self._compute(whole, fresh_name(f"{name}.permuted", self.draft.values))
 
     def _result(self, name: str, perm: Perm, nodes: tuple[str, ...]) -> str:
         if perm == identity(len(perm)):
@@ -192,14 +215,10 @@ class Walk:
         self._names.add(name)
         return name
 
-    def _write(self, name: str, view: Permuted) -> None:
-        if name not in self._written:
-            self._written.add(name)
-            self._compute(view, name)
-
     def _compute(self, view: Permuted, name: str) -> str:
         base = self.draft.values[view.base]
         shape = permuted_shape(base.shape, view.perm)
+        self._computed[view.base, view.perm] = name
         self.draft.values.setdefault(name, Value(name, shape, base.dtype))
         own = next((node for node in reversed(view.nodes) if node in self._held), "")
         self._held.discard(own)
@@ -214,3 +233,7 @@ class Walk:
             node = Node(node_name, "Transpose", (view.base,), (name,), {"perm": view.perm})
         self.nodes.append(node.replace(absorbed=absorbed))
         return name
+
+
+Rule = Callable[[Walk, Node], bool]
+"""Puts a node that gives what another gave, permuted, and says whether it did; some source of it is permuted."""

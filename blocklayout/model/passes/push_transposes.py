@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from math import prod
 
-from blocklayout.model.graph import Graph, live_nodes
+from blocklayout import dtypes
+from blocklayout.model.graph import Graph, Node, live_nodes
+from blocklayout.model.passes.permute_places import better_kept
 from blocklayout.model.passes.permuted_operators import KEEP_RANK, rule_for
-from blocklayout.model.passes.permuting import Perm, Walk
+from blocklayout.model.passes.permuting import Perm, Walk, moves_nothing
 
 
 @dataclass(frozen=True)
@@ -22,23 +26,54 @@ class PushTransposes:
     def __call__(self, graph: Graph) -> Graph:
         if not any(node.op_type == "Transpose" for node in graph.nodes):
             return graph
-        walk = Walk(graph)
-        for name in graph.inputs:
-            perm = _order_wanted(walk, name)
-            if perm is not None:
-                walk.enter(name, perm)
-        for old in graph.nodes:
-            node = walk.current(old)
-            if node.op_type == "Transpose":
-                walk.hold(node)
-                continue
-            rule = rule_for(node.op_type) if any(name in walk.views for name in node.inputs) else None
-            if rule is None or not rule(walk, node):
-                walk.keep(node)
-        for name in graph.outputs:
-            walk.give(name)
-        nodes = live_nodes(walk.nodes, graph.outputs)
-        return graph.replace(nodes=nodes, values=walk.draft.values)
+        walk = _walked(graph)
+        pushed = _result(walk)
+        if not moved_nbytes(pushed):
+            return pushed
+        kept = better_kept(walk)
+        held = _result(_walked(graph, kept)) if kept else pushed
+        return min(pushed, held, graph, key=moved_nbytes)
+
+
+def moved_nbytes(graph: Graph) -> int:
+    """Bytes that the Transposes of a graph move."""
+    return sum(_moved_nbytes(graph, node) for node in graph.nodes if node.op_type == "Transpose")
+
+
+def _moved_nbytes(graph: Graph, node: Node) -> int:
+    value = graph.values[node.inputs[0]]
+    perm = tuple(node.attr("perm", None) or reversed(range(len(value.shape))))
+    return 0 if moves_nothing(value.shape, perm) else prod(value.shape) * dtypes.itemsize(value.dtype)
+
+
+def _walked(graph: Graph, kept: Collection[str] = ()) -> Walk:
+    """From the inputs to the outputs, with all Transposes held back but where an operator insists."""
+    walk = Walk(graph, kept)
+    for name in graph.inputs:
+        perm = _order_wanted(walk, name)
+        if perm is not None:
+            walk.enter(name, perm)
+    for old in graph.nodes:
+        node = walk.current(old)
+        if node.op_type == "Transpose":
+            walk.hold(node)
+        elif not _is_moved(walk, node):
+            walk.keep(node)
+    for name in graph.outputs:
+        walk.give(name)
+    return walk
+
+
+def _is_moved(walk: Walk, node: Node) -> bool:
+    if node.name in walk.kept or not any(name in walk.views for name in node.inputs):
+        return False
+    rule = rule_for(node.op_type)
+    return rule is not None and rule(walk, node)
+
+
+def _result(walk: Walk) -> Graph:
+    nodes = live_nodes(walk.nodes, walk.graph.outputs)
+    return walk.graph.replace(nodes=nodes, values=walk.draft.values)
 
 
 def _order_wanted(walk: Walk, name: str) -> Perm | None:
