@@ -15,7 +15,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import blocklayout as bl
 from blocklayout import dnnl
-from blocklayout.plan import POLICIES
 from tests import nets
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -86,7 +85,7 @@ def test_shapes_that_come_back_are_right() -> None:
     assert many.memory_use().n_plans == 4
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", ["auto"])
 def test_no_object_outlives_its_plan(policy: str) -> None:
     session = bl.load(_free_net(), layout=policy, max_plans=2)
     kinds = ("memory", "primitive", "primitive_desc", "primitive_attr", "post_ops")
