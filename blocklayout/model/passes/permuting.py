@@ -87,6 +87,7 @@ class Walk:
         self.turning: dict[str, int] = {}
         self._names = {node.name for node in graph.nodes}
         self._held: set[str] = set()
+        self._written: set[str] = set()
         self._computed: dict[tuple[str, Perm], str] = {}
         self._turned: dict[tuple[str, Perm], str] = {}
         self._turned_nbytes = 0
@@ -139,6 +140,7 @@ class Walk:
         turned = self._compute(whole, fresh_name(f"{name}.permuted", self.draft.values))
         self.views[name] = Permuted(turned, inverse(perm), ())
         self._computed[turned, inverse(perm)] = name
+        self._written.add(name)
 
     def moved_nbytes(self, name: str) -> int:
         """Bytes that move when a permutation is computed, all others being where they are."""
@@ -158,7 +160,7 @@ class Walk:
     def give(self, name: str) -> None:
         """Compute an output of the graph under its own name."""
         view = self.views.get(name)
-        if view is not None and self._computed.get((view.base, view.perm)) != name:
+        if view is not None and name not in self._written:
             self._compute(view, name)
 
     def keep(self, node: Node) -> None:
@@ -218,6 +220,7 @@ class Walk:
     def _compute(self, view: Permuted, name: str) -> str:
         base = self.draft.values[view.base]
         shape = permuted_shape(base.shape, view.perm)
+        self._written.add(name)
         self._computed[view.base, view.perm] = name
         self.draft.values.setdefault(name, Value(name, shape, base.dtype))
         own = next((node for node in reversed(view.nodes) if node in self._held), "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -26,13 +26,11 @@ class PushTransposes:
     def __call__(self, graph: Graph) -> Graph:
         if not any(node.op_type == "Transpose" for node in graph.nodes):
             return graph
-        walk = _walked(graph)
-        pushed = _result(walk)
-        if not moved_nbytes(pushed):
-            return pushed
-        kept = better_kept(walk)
-        held = _result(_walked(graph, kept)) if kept else pushed
-        return min(pushed, held, graph, key=moved_nbytes)
+        entered = _entered(graph)
+        found = [*_ways(graph, entered)]
+        if entered and moved_nbytes(found[-1]):
+            found += _ways(graph, {})
+        return min(*found, graph, key=moved_nbytes)
 
 
 def moved_nbytes(graph: Graph) -> int:
@@ -46,13 +44,21 @@ def _moved_nbytes(graph: Graph, node: Node) -> int:
     return 0 if moves_nothing(value.shape, perm) else prod(value.shape) * dtypes.itemsize(value.dtype)
 
 
-def _walked(graph: Graph, kept: Collection[str] = ()) -> Walk:
+def _ways(graph: Graph, entered: Mapping[str, Perm]) -> Iterator[Graph]:
+    """With all Transposes as far down as they sink; then with them where they move less, if that is elsewhere."""
+    walk = _walked(graph, entered)
+    pushed = _result(walk)
+    yield pushed
+    kept = better_kept(walk) if moved_nbytes(pushed) else ()
+    if kept:
+        yield _result(_walked(graph, entered, kept))
+
+
+def _walked(graph: Graph, entered: Mapping[str, Perm], kept: Collection[str] = ()) -> Walk:
     """From the inputs to the outputs, with all Transposes held back but where an operator insists."""
     walk = Walk(graph, kept)
-    for name in graph.inputs:
-        perm = _order_wanted(walk, name)
-        if perm is not None:
-            walk.enter(name, perm)
+    for name, perm in entered.items():
+        walk.enter(name, perm)
     for old in graph.nodes:
         node = walk.current(old)
         if node.op_type == "Transpose":
@@ -76,15 +82,21 @@ def _result(walk: Walk) -> Graph:
     return walk.graph.replace(nodes=nodes, values=walk.draft.values)
 
 
-def _order_wanted(walk: Walk, name: str) -> Perm | None:
-    """How an input is transposed behind operators that can work in any order; ``None`` if it is not."""
+def _entered(graph: Graph) -> dict[str, Perm]:
+    """The inputs that are transposed behind operators that can work in any order, and how."""
+    readers = graph.readers()
+    wanted = {name: _order_wanted(graph, readers, name) for name in graph.inputs}
+    return {name: perm for name, perm in wanted.items() if perm is not None}
+
+
+def _order_wanted(graph: Graph, readers: Mapping[str, Sequence[Node]], name: str) -> Perm | None:
     is_behind = False
-    while name not in walk.graph.outputs and len(walk.readers[name]) == 1:
-        [reader] = walk.readers[name]
+    while name not in graph.outputs and len(readers[name]) == 1:
+        [reader] = readers[name]
         if reader.op_type == "Transpose":
             perm = reader.attr("perm", None)
             return tuple(perm) if perm and is_behind else None
-        has_one_source = all(walk.constant(other) is not None for other in reader.inputs if other not in ("", name))
+        has_one_source = all(graph.constant(other) is not None for other in reader.inputs if other not in ("", name))
         if reader.op_type not in KEEP_RANK or not has_one_source:
             return None
         name, is_behind = reader.outputs[0], True
