@@ -33,6 +33,10 @@ class Sketch:
     def pick(self) -> BuildValue:
         return self.data.draw(st.sampled_from(self.values[-4:]), "source")
 
+    def op(self, op_type: str, *args: Any, **attrs: Any) -> BuildValue:
+        result: BuildValue = self.builder.op(op_type, *args, **attrs)
+        return result
+
     def vector(self, size: int) -> np.ndarray:
         return self.rng.standard_normal(size).astype(np.float32)
 
@@ -85,37 +89,38 @@ def _squeeze_and_excite(sketch: Sketch) -> BuildValue:
 
 def _prelu(sketch: Sketch) -> BuildValue:
     x = sketch.pick()
-    return sketch.builder.op("PRelu", x, sketch.vector(x.shape[1]).reshape(-1, 1, 1))
+    return sketch.op("PRelu", x, sketch.vector(x.shape[1]).reshape(-1, 1, 1))
 
 
 def _pad(sketch: Sketch) -> BuildValue:
     mode = sketch.data.draw(st.sampled_from(("constant", "edge", "reflect")), "mode")
-    return sketch.builder.op("Pad", sketch.pick(), [0, 0, 1, 0, 0, 0, 1, 1], mode=mode)
+    return sketch.op("Pad", sketch.pick(), [0, 0, 1, 0, 0, 0, 1, 1], mode=mode)
 
 
 def _resize(sketch: Sketch) -> BuildValue:
     mode = sketch.data.draw(st.sampled_from(("nearest", "linear")), "mode")
     roi, scales = np.empty(0, np.float32), np.array([1, 1, 2, 2], np.float32)
+    attrs: dict[str, Any]
     attrs = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"} if mode == "nearest" else {}
-    return sketch.builder.op("Resize", sketch.pick(), roi, scales, mode=mode, **attrs)
+    return sketch.op("Resize", sketch.pick(), roi, scales, mode=mode, **attrs)
 
 
 def _instance_norm(sketch: Sketch) -> BuildValue:
     x = sketch.pick()
-    return sketch.builder.op("InstanceNormalization", x, sketch.vector(x.shape[1]), sketch.vector(x.shape[1]))
+    return sketch.op("InstanceNormalization", x, sketch.vector(x.shape[1]), sketch.vector(x.shape[1]))
 
 
 def _layer_norm_over_channels(sketch: Sketch) -> BuildValue:
     x = sketch.pick()
     scale, bias = sketch.vector(x.shape[1]), sketch.vector(x.shape[1])
-    normed = sketch.builder.op("LayerNormalization", x.transpose((0, 2, 3, 1)), scale, bias, axis=-1)
+    normed = sketch.op("LayerNormalization", x.transpose((0, 2, 3, 1)), scale, bias, axis=-1)
     return normed.transpose((0, 3, 1, 2))
 
 
 def _centre(sketch: Sketch) -> BuildValue:
     x = sketch.pick()
     axes = sketch.data.draw(st.sampled_from(([1], [2, 3], [1, 2, 3], [3])), "axes")
-    return x - sketch.builder.op("ReduceMean", x, axes, keepdims=1)
+    return x - sketch.op("ReduceMean", x, axes, keepdims=1)
 
 
 def _shuffle(sketch: Sketch) -> BuildValue:
@@ -129,7 +134,7 @@ def _half_of_the_channels(sketch: Sketch) -> BuildValue:
     x = sketch.pick()
     start, end = sketch.data.draw(st.sampled_from(((0, 8), (8, 40), (1, 9), (0, 1))), "channels")
     start = min(start, x.shape[1] - 1)
-    return sketch.builder.op("Slice", x, [start], [end], [1])
+    return sketch.op("Slice", x, [start], [end], [1])
 
 
 def _spelled_hard_swish(sketch: Sketch) -> BuildValue:
@@ -163,7 +168,7 @@ STEPS: tuple[Callable[[Sketch], BuildValue], ...] = (
     _shuffle,
     _half_of_the_channels,
     _spelled_hard_swish,
-    lambda sketch: sketch.builder.op("Erf", sketch.pick()),
+    lambda sketch: sketch.op("Erf", sketch.pick()),
     lambda sketch: sketch.pick().transpose((0, 1, 3, 2)).relu().transpose((0, 1, 3, 2)),
 )
 
