@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 import blocklayout as bl
-from blocklayout import model
-from blocklayout.model import BuildValue
-from blocklayout.plan import POLICIES
+from blocklayout import model, zoo
+from blocklayout.model import BuildValue, Graph
+from blocklayout.plan import POLICIES, Plan
 from tests import nets
+from tests.wrapping import to_last, wrapped
 
 Wrap = Callable[[BuildValue, Callable[[BuildValue], BuildValue]], BuildValue]
 
@@ -90,6 +92,47 @@ def test_transposes_around_every_operator_change_no_value(rank: int, policy: str
     np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-6)
 
 
+CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
+FROM_THE_ZOO: dict[str, tuple[int | tuple[int, ...], dict[str, Any]]] = {
+    "densenet121": (45, {"blocks": (2, 1), "growth": 12, "stem": 20}),
+    "mobilenet_v2": (49, {"stacks": ((1, 16, 1, 1), (6, 24, 2, 2)), "classes": 10}),
+    "shufflenet_v2_x1_0": (49, {"channels": (24, 116, 232, 464, 64), "classes": 10}),
+    "efficientnet_b0": (49, {"stages": ((1, 3, 1, 16, 1), (6, 5, 2, 24, 2)), "classes": 10}),
+    "convnext_tiny": (45, {"blocks": (1, 1), "channels": (24, 40), "classes": 10}),
+    "unet": ((61, 50), {"width": 24, "depth": 2}),
+    "dcgan_generator": ((2, 3), {"width": 20}),
+    "r2plus1d_18": ((5, 21, 17), {"layers": 2, "classes": 10}),
+    "m34_res": (3001, {"stages": ((48, 1), (96, 1))}),
+}
+
+
+def channels_last_plan(graph: Graph) -> Plan:
+    """The plan of a network without Transposes whose caller holds images channels-last."""
+    images = [name for name in (*graph.inputs, *graph.outputs) if len(graph.shape(name)) in CHANNELS_LAST]
+    orders = {name: CHANNELS_LAST[len(graph.shape(name))] for name in images}
+    plan: Plan = bl.load(model.to_model(graph), io_layout=orders).plan
+    return plan
+
+
+def n_primitives(plan: Plan) -> int:
+    return sum(step.spec.kind != "reorder" for step in plan.steps)
+
+
+@pytest.mark.parametrize("name", FROM_THE_ZOO)
+def test_a_network_of_wrapped_operators_has_the_plan_of_the_bare_one(name: str) -> None:
+    size, variant = FROM_THE_ZOO[name]
+    bare = zoo.build(name, size=size, **variant).to_graph()
+    expected, session = channels_last_plan(bare), bl.load(model.to_model(wrapped(bare)))
+    assert session.plan.reorder_nbytes <= expected.reorder_nbytes
+    assert n_primitives(session.plan) <= n_primitives(expected)
+    assert session.plan.cost_ns <= expected.cost_ns * 1.0001
+    x = nets.random_input(bare.shape("x"))
+    y = bl.load(model.to_model(bare))(x)
+    given = session(np.ascontiguousarray(x.transpose(to_last(x.ndim))))
+    y = y.transpose(to_last(y.ndim)) if y.ndim > 2 else y
+    np.testing.assert_allclose(given, y, rtol=1e-4, atol=1e-5 * np.abs(y).max())
+
+
 def from_keras() -> bl.Builder:
     """The beginning and the end of a MobileNet, in the spelling of tf2onnx."""
     rng, b = np.random.default_rng(1), bl.Builder()
@@ -118,6 +161,44 @@ def test_a_network_of_keras_is_three_convolutions_and_a_head() -> None:
     feed = nets.feed_of(session)
     peer = onnxruntime.InferenceSession(b.to_onnx().SerializeToString(), providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(session.run(None, feed)[0], peer.run(None, feed)[0], rtol=1e-4, atol=1e-6)
+
+
+def from_keras_with_gates() -> bl.Builder:
+    """Squeeze and excite, a strided convolution padded on one side, softmax over channels, in opset 13."""
+    rng, b = np.random.default_rng(2), bl.Builder(opset=13)
+    last, first = (0, 2, 3, 1), (0, 3, 1, 2)
+
+    def conv(y: BuildValue, wanted: int, size: int, **window: Any) -> BuildValue:
+        z = y.transpose(first).conv(nets.he(rng, wanted, y.shape[3], size, size), **window).transpose(last)
+        return z + rng.standard_normal(wanted).astype(np.float32)
+
+    y = conv(b.op("Pad", b.input("image", (1, 18, 18, 3)), [0, 0, 0, 0, 0, 1, 1, 0]), 16, 3, strides=2)
+    scale, shift = (rng.standard_normal(16).astype(np.float32) for _ in range(2))
+    y = y * scale + shift
+    y = y * y.sigmoid()
+    gate = b.op("ReduceMean", y, axes=[1, 2], keepdims=0).reshape((1, 1, 1, 16))
+    gate = conv(conv(gate, 4, 1).relu(), 16, 1).sigmoid()
+    y = conv(y * gate, 24, 1)
+    y = y + conv(y.clip(0, 6), 24, 3, pads=1)
+    up = b.op("Resize", y.transpose(first), np.empty(0, np.float32), np.array([1, 1, 2, 2], np.float32)).transpose(last)
+    b.output("mask", conv(b.concat([up, up.relu()], axis=3), 5, 1).softmax(axis=3))
+    return b
+
+
+def test_gates_and_masks_of_keras_move_nothing_between() -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    b = from_keras_with_gates()
+    simple = model.simplify(model.read(b))
+    kinds = [node.op_type for node in simple.nodes]
+    assert kinds.count("Transpose") == 2  # one at each border
+    assert kinds[0] == kinds[-1] == "Transpose"
+    feed = {"image": nets.random_input((1, 18, 18, 3))}
+    peer = onnxruntime.InferenceSession(b.to_onnx().SerializeToString(), providers=["CPUExecutionProvider"])
+    [expected] = peer.run(None, feed)
+    for policy in POLICIES:
+        session = bl.load(b, layout=policy)
+        np.testing.assert_allclose(session.run(None, feed)[0], expected, rtol=1e-4, atol=1e-5)
+        assert not session.plan.plain_steps
 
 
 def test_the_simplified_graph_is_a_model_for_others(tmp_path: Path) -> None:

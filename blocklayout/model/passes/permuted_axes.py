@@ -29,8 +29,8 @@ def softmax(walk: Walk, node: Node) -> bool:
 def _where_trailing(shape: tuple[int, ...], dims: set[int]) -> int | None:
     """Where ``dims`` begin, if they are the last ones but for extents of 1."""
     wide = {dim for dim, extent in enumerate(shape) if extent != 1}
-    firsts = (first for first in range(len(shape)) if wide & set(range(first, len(shape))) == wide & dims)
-    return next(firsts, None)
+    first = min(wide & dims, default=len(shape) - 1)
+    return first if wide & set(range(first, len(shape))) == wide & dims else None
 
 
 def split(walk: Walk, node: Node) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocklayout.model.graph import Node
-from blocklayout.model.passes.permuting import Walk, inverse
+from blocklayout.model.passes.permuting import Perm, Walk, inverse
 
 
 def pad(walk: Walk, node: Node) -> bool:
@@ -39,6 +39,8 @@ def resize(walk: Walk, node: Node) -> bool:
     others = node.inputs[1:]
     if view is None or any(name and walk.constant(name) is None for name in others):
         return False
+    if _is_of_images(walk, node) and not _is_of_images(walk, node, view.perm):
+        return False
     attrs = dict(node.attrs)
     if "axes" in attrs:
         attrs["axes"] = tuple(view.perm[axis] for axis in attrs["axes"])
@@ -49,6 +51,13 @@ def resize(walk: Walk, node: Node) -> bool:
         attrs["scales"] = tuple(np.asarray(attrs["scales"])[back].tolist())
     walk.put(node, (view.base, *(_turned(walk, name, back) for name in others)), attrs, view.perm)
     return True
+
+
+def _is_of_images(walk: Walk, node: Node, perm: Perm | None = None) -> bool:
+    """Whether batch and channels, the first two dimensions, keep their extents: there are primitives for that."""
+    before, after = walk.shape(node.inputs[0]), walk.shape(node.outputs[0])
+    dims = (dim for dim, extent in enumerate(before) if extent != after[dim])
+    return all((perm[dim] if perm else dim) > 1 for dim in dims)
 
 
 def _turned(walk: Walk, name: str, order: list[int]) -> str:

@@ -83,21 +83,22 @@ def _result(walk: Walk) -> Graph:
 
 
 def _entered(graph: Graph) -> dict[str, Perm]:
-    """The inputs that are transposed behind operators that can work in any order, and how."""
+    """The inputs that are read transposed, at once or behind operators that can work in any order, and how."""
     readers = graph.readers()
     wanted = {name: _order_wanted(graph, readers, name) for name in graph.inputs}
     return {name: perm for name, perm in wanted.items() if perm is not None}
 
 
 def _order_wanted(graph: Graph, readers: Mapping[str, Sequence[Node]], name: str) -> Perm | None:
-    is_behind = False
-    while name not in graph.outputs and len(readers[name]) == 1:
-        [reader] = readers[name]
-        if reader.op_type == "Transpose":
-            perm = reader.attr("perm", None)
-            return tuple(perm) if perm and is_behind else None
+    while name not in graph.outputs and readers[name]:
+        perms = {node.attr("perm", None) for node in readers[name] if node.op_type == "Transpose"}
+        if perms:
+            [perm, *others] = perms
+            is_alone = not others and all(node.op_type == "Transpose" for node in readers[name])
+            return tuple(perm) if perm and is_alone else None
+        [reader, *more] = readers[name]
         has_one_source = all(graph.constant(other) is not None for other in reader.inputs if other not in ("", name))
-        if reader.op_type not in KEEP_RANK or not has_one_source:
+        if more or reader.op_type not in KEEP_RANK or not has_one_source:
             return None
-        name, is_behind = reader.outputs[0], True
+        name = reader.outputs[0]
     return None
