@@ -163,6 +163,19 @@ def test_a_network_of_keras_is_three_convolutions_and_a_head() -> None:
     np.testing.assert_allclose(session.run(None, feed)[0], peer.run(None, feed)[0], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["efficientnet_b0", "shufflenet_v2_x1_0", "r2plus1d_18"])
+def test_every_pass_leaves_a_model_for_others(name: str) -> None:
+    size, variant = FROM_THE_ZOO[name]
+    graph = wrapped(zoo.build(name, size=size, **variant).to_graph())
+
+    def check(_: object, after: Graph) -> None:
+        onnx.checker.check_model(model.to_model(after), full_check=True)
+
+    simple = model.simplify(graph, on_pass=check)
+    assert simple.opset == graph.opset
+    assert model.to_model(model.simplify(graph)) == model.to_model(simple)
+
+
 def from_keras_with_gates() -> bl.Builder:
     """Squeeze and excite, a strided convolution padded on one side, softmax over channels, in opset 13."""
     rng, b = np.random.default_rng(2), bl.Builder(opset=13)

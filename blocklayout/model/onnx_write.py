@@ -64,6 +64,7 @@ def write(graph: Graph | Any, path: str | os.PathLike[str], *, external_nbytes: 
 
 
 def _write_external(graph: Graph, target: Path) -> None:
+    _check_without_weights(graph)
     data_path = target.with_name(f"{target.name}.data")
     tensors: list[TensorProto] = []
     offset = 0
@@ -88,6 +89,12 @@ def _model(graph: Graph, tensors: list[TensorProto]) -> ModelProto:
     # the oldest format that has this operator set: the more runtimes can read it
     version = max(helper.find_min_ir_version_for(opsets), 4)
     return helper.make_model(proto, opset_imports=opsets, ir_version=version, producer_name="blocklayout")
+
+
+def _check_without_weights(graph: Graph) -> None:
+    """Check a graph whose weights no ModelProto holds: as if the caller fed them."""
+    fed = [value.name for value, _ in _constants(graph) if value.name not in graph.inputs]
+    _check(_model(graph.replace(inputs=(*graph.inputs, *fed)), []))
 
 
 def _check(model: ModelProto) -> None:

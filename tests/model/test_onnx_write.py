@@ -47,6 +47,16 @@ def test_other_runtimes_read_external_weights(small_net: Builder, tmp_path: Path
     np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.parametrize("external_nbytes", [0, 1 << 30])
+def test_what_is_no_onnx_is_not_written(small_net: Builder, tmp_path: Path, external_nbytes: int) -> None:
+    graph = small_net.to_graph()
+    first, *others = graph.nodes
+    wrong = graph.replace(nodes=(first.replace(attrs={**first.attrs, "flavour": 1}), *others))
+    with pytest.raises(ModelError, match="flavour"):
+        write(wrong, tmp_path / "model.onnx", external_nbytes=external_nbytes)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_failed_write_leaves_the_old_file(
     small_net: Builder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
