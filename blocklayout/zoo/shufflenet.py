@@ -52,12 +52,14 @@ def unit(net: Layers, x: BuildValue) -> BuildValue:
     return shuffled(net, net.concat([first, branch(net, second, half, 1)]))
 
 
-def shufflenet_v2(net: Layers, x: BuildValue, *, channels: Sequence[int], classes: int = 1000) -> BuildValue:
-    """Stages of 4, 8 and 4 units."""
+def shufflenet_v2(
+    net: Layers, x: BuildValue, *, channels: Sequence[int], units: Sequence[int] = (4, 8, 4), classes: int = 1000
+) -> BuildValue:
+    """Stages of so many ``units``; ``channels`` of the stem, the stages, and the head."""
     stem, *stages, head = channels
     net.at("stem")
     x = net.conv_bn(x, stem, strides=2).max_pool(3, 2, pads=1)
-    for stage, (n_units, wanted) in enumerate(zip((4, 8, 4), stages, strict=True), start=2):
+    for stage, (n_units, wanted) in enumerate(zip(units, stages, strict=True), start=2):
         for index in range(n_units):
             net.at(f"stage{stage}.{index}")
             x = unit(net, x) if index else downsampling_unit(net, x, wanted)

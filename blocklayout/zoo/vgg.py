@@ -31,7 +31,7 @@ def vgg(
     classes: int = 1000,
 ) -> BuildValue:
     """Stacks of ``depths`` convolutions, normalised or not, and three fully connected layers."""
-    for stack, (depth, channels) in enumerate(zip(depths, CHANNELS, strict=True), start=1):
+    for stack, (depth, channels) in enumerate(zip(depths, CHANNELS, strict=False), start=1):
         net.at(f"stack{stack}")
         for _ in range(depth):
             x = net.act(net.bn(net.conv(x, channels, bias=True))) if bn else net.conv_act(x, channels)
