@@ -89,16 +89,30 @@ def _flatten(walk: Walk, node: Node) -> bool:
     shape = walk.shape(node.inputs[0])
     if view is None or product is None or view.perm[0] != 0 or len(flat) != 2 or flat[0] != shape[0] or 0 in shape:
         return False
+    inner = tuple(dim - 1 for dim in inverse(view.perm)[1:])
     is_transposed = bool(product.attr("transB", 0))
-    weights = walk.draft.contents(product.inputs[1])
-    rows = weights.T if is_transposed else weights
-    inner = [dim - 1 for dim in inverse(view.perm)[1:]]
-    turned = rows.reshape(*shape[1:], -1).transpose(*inner, len(inner)).reshape(rows.shape)
-    array = np.ascontiguousarray(turned.T if is_transposed else turned)
-    walk.replace_source(product, 1, walk.draft.constant(f"{product.inputs[1]}.permuted", array))
+    rows = _Rows(walk.draft.contents(product.inputs[1]), shape[1:], inner, is_transposed)
+    turned = walk.make_constant(product.inputs[1], (shape[1:], inner, is_transposed), rows.turned)
+    walk.replace_source(product, 1, turned)
     extents = walk.draft.constant(f"{node.outputs[0]}.shape", np.array(flat, np.int64))
     walk.put(node.replace(op_type="Reshape"), (view.base, extents), {}, identity(2))
     return True
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Weights of a product with a row for every element of a flat image."""
+
+    weights: np.ndarray
+    extents: tuple[int, ...]
+    perm: Perm
+    is_transposed: bool
+
+    def turned(self) -> np.ndarray:
+        """The weights for the image permuted by ``perm``."""
+        rows = self.weights.T if self.is_transposed else self.weights
+        turned = rows.reshape(*self.extents, -1).transpose(*self.perm, len(self.perm)).reshape(rows.shape)
+        return turned.T if self.is_transposed else turned
 
 
 def _only_product(walk: Walk, name: str) -> Node | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -68,6 +68,7 @@ class Walk:
     Args:
         graph: The old one.
         kept: Names of nodes to leave in the order in which they are written.
+        arrays: Contents of constants that other walks through this graph made; grows.
 
     Attributes:
         draft: Values of the new graph.
@@ -76,7 +77,7 @@ class Walk:
         turning: By name, the nodes that work in another order now, and the bytes that had to be turned for it.
     """
 
-    def __init__(self, graph: Graph, kept: Collection[str] = ()) -> None:
+    def __init__(self, graph: Graph, kept: Collection[str], arrays: dict[Hashable, np.ndarray]) -> None:
         self.graph = graph
         self.kept = kept
         self.opset = graph.opset
@@ -85,6 +86,7 @@ class Walk:
         self.nodes: list[Node] = []
         self.views: dict[str, Permuted] = {}
         self.turning: dict[str, int] = {}
+        self._arrays = arrays
         self._names = {node.name for node in graph.nodes}
         self._held: set[str] = set()
         self._written: set[str] = set()
@@ -180,11 +182,16 @@ class Walk:
         key = (name, perm)
         if key not in self._turned:
             data = self.constant(name)
-            self._turned[key] = self._turn(name, perm) if data is None else self._turn_constant(name, perm, data)
+            self._turned[key] = (
+                self._turn(name, perm) if data is None else self.make_constant(name, perm, lambda: data.transpose(perm))
+            )
         return self._turned[key]
 
-    def _turn_constant(self, name: str, perm: Perm, data: np.ndarray) -> str:
-        return self.draft.constant(f"{name}.permuted", np.ascontiguousarray(data.transpose(perm)))
+    def make_constant(self, name: str, how: Hashable, make: Callable[[], np.ndarray]) -> str:
+        """Add a constant that is another, permuted; ``how`` tells it from others made of that one."""
+        if (name, how) not in self._arrays:
+            self._arrays[name, how] = np.ascontiguousarray(make())
+        return self.draft.constant(f"{name}.permuted", self._arrays[name, how])
 
     def _turn(self, name: str, perm: Perm) -> str:
         view = self.views.get(name, Permuted(name, identity(len(perm)), ()))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
 from blocklayout import dtypes
 from blocklayout.model.graph import Graph, Node, live_nodes
 from blocklayout.model.passes.permute_places import better_kept
 from blocklayout.model.passes.permuted_operators import KEEP_RANK, rule_for
 from blocklayout.model.passes.permuting import Perm, Walk, moves_nothing
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -19,17 +23,20 @@ class PushTransposes:
 
     Networks exported from channels-last frameworks wrap each convolution in two of them. Behind a convolution
     they sink until they meet the next one's and cancel; so the operators between come to stand beside the
-    convolution, where they can be folded into it or run with it. What is left stands where an operator insists
-    on an order, or at the outputs. Where operands disagree, the smaller ones are turned.
+    convolution, where they can be folded into it or run with it. Where operands disagree, the smaller ones are
+    turned. What is left stands where it moves the least bytes: before what makes a value larger or is read by
+    several that insist on an order, else as far down as it sinks. An input that is read transposed is so at once.
+    Never do more bytes move than before.
     """
 
     def __call__(self, graph: Graph) -> Graph:
         if not any(node.op_type == "Transpose" for node in graph.nodes):
             return graph
         entered = _entered(graph)
-        found = [*_ways(graph, entered)]
+        arrays: dict[Hashable, np.ndarray] = {}
+        found = [*_ways(graph, entered, arrays)]
         if entered and moved_nbytes(found[-1]):
-            found += _ways(graph, {})
+            found += _ways(graph, {}, arrays)
         return min(*found, graph, key=moved_nbytes)
 
 
@@ -44,28 +51,27 @@ def _moved_nbytes(graph: Graph, node: Node) -> int:
     return 0 if moves_nothing(value.shape, perm) else prod(value.shape) * dtypes.itemsize(value.dtype)
 
 
-def _ways(graph: Graph, entered: Mapping[str, Perm]) -> Iterator[Graph]:
+def _ways(graph: Graph, entered: Mapping[str, Perm], arrays: dict[Hashable, np.ndarray]) -> Iterator[Graph]:
     """With all Transposes as far down as they sink; then with them where they move less, if that is elsewhere."""
-    walk = _walked(graph, entered)
+    walk = _walked(Walk(graph, (), arrays), entered)
     pushed = _result(walk)
     yield pushed
     kept = better_kept(walk) if moved_nbytes(pushed) else ()
     if kept:
-        yield _result(_walked(graph, entered, kept))
+        yield _result(_walked(Walk(graph, kept, arrays), entered))
 
 
-def _walked(graph: Graph, entered: Mapping[str, Perm], kept: Collection[str] = ()) -> Walk:
+def _walked(walk: Walk, entered: Mapping[str, Perm]) -> Walk:
     """From the inputs to the outputs, with all Transposes held back but where an operator insists."""
-    walk = Walk(graph, kept)
     for name, perm in entered.items():
         walk.enter(name, perm)
-    for old in graph.nodes:
+    for old in walk.graph.nodes:
         node = walk.current(old)
         if node.op_type == "Transpose":
             walk.hold(node)
         elif not _is_moved(walk, node):
             walk.keep(node)
-    for name in graph.outputs:
+    for name in walk.graph.outputs:
         walk.give(name)
     return walk
 
