@@ -7,6 +7,7 @@ An offset does not travel at all: Memory adds it to the address, because most im
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -63,22 +64,26 @@ def _any_to_c(desc: AnyDesc) -> Handle:
 def _layout_to_c(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout) -> Handle:
     if not layout.inner_blks:
         return _from_strides(dims, dtype, layout.strides)
-    try:
-        return _blocked_to_c(dims, padded_dims, dtype, layout)
-    except UnsupportedError:
-        swapped = _swapped_to_c(dims, padded_dims, dtype, layout)
-        if swapped is None:
-            raise
-        return swapped
+    for is_strict in (True, False):  # some implementations want the very strides they asked for, used or not
+        with suppress(UnsupportedError):
+            return _blocked_to_c(dims, padded_dims, dtype, layout, is_strict=is_strict)
+        swapped = _swapped_to_c(dims, padded_dims, dtype, layout, is_strict=is_strict)
+        if swapped is not None:
+            return swapped
+    return _blocked_to_c(dims, padded_dims, dtype, layout, is_strict=False)  # raises, and says why
 
 
-def _blocked_to_c(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout) -> Handle:
-    corner = find_corner(dims, padded_dims, layout)
+def _blocked_to_c(
+    dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout, *, is_strict: bool
+) -> Handle:
+    corner = find_corner(dims, padded_dims, layout, is_strict=is_strict)
     parent = _from_tag(corner.dims, dtype, corner.tag)
     return parent if corner.dims == dims else _from_parent(parent, dims, dtype)
 
 
-def _swapped_to_c(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout) -> Handle | None:
+def _swapped_to_c(
+    dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout, *, is_strict: bool
+) -> Handle | None:
     """By way of a tag for two neighbours the other way round: a deconvolution's weights are a convolution's, turned."""
     for dim in range(len(dims) - 1):
         perm = (*range(dim), dim + 1, dim, *range(dim + 2, len(dims)))
@@ -87,7 +92,7 @@ def _swapped_to_c(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: st
         )
         turned = Layout(strides, layout.inner_blks, tuple(perm[axis] for axis in layout.inner_idxs))
         try:
-            handle = _blocked_to_c(turned_dims, turned_padded, dtype, turned)
+            handle = _blocked_to_c(turned_dims, turned_padded, dtype, turned, is_strict=is_strict)
         except UnsupportedError:
             continue
         c_perm = ffi.new("int[]", perm)

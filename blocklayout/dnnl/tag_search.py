@@ -31,16 +31,20 @@ class Corner:
     tag: int
 
 
-def find_corner(dims: tuple[int, ...], padded_dims: tuple[int, ...], layout: Layout) -> Corner:
+def find_corner(
+    dims: tuple[int, ...], padded_dims: tuple[int, ...], layout: Layout, *, is_strict: bool = False
+) -> Corner:
     """The dense tensor that has a format tag and, from its first element on, the strides of ``layout``.
 
-    A dimension of one outer block takes no step: its stride is met if a tag can, and else has no say.
+    A dimension of one outer block takes no step: its stride is met if a tag can, and else has no say, unless
+    ``is_strict``.
 
     Args:
         dims: Extents of what is laid out.
         padded_dims: Its extents with padding. A part that ends inside a block has none there: what follows
             belongs to its neighbour.
         layout: Strides and inner blocks, at least one.
+        is_strict: Whether the strides of dimensions of one outer block have a say.
 
     Raises:
         UnsupportedError: There is no such tensor.
@@ -62,7 +66,7 @@ def find_corner(dims: tuple[int, ...], padded_dims: tuple[int, ...], layout: Lay
     least_dims = tuple(extent if padded % block == 0 else block for extent, padded, block in unpadded)
     every = range(len(dims))
     moving = [dim for dim in every if dims[dim] > layout.blocks[dim]]
-    for counting in (every, moving):
+    for counting in (every,) if is_strict else (every, moving):
         for order, number in tags:
             parent_dims = _parent_dims(least_dims, layout, [dim for dim in order if dim in counting], order[-1])
             if parent_dims is not None:

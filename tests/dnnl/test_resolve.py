@@ -118,3 +118,10 @@ def test_bf16_is_unimplemented_where_the_cpu_has_none() -> None:
         pytest.skip("this CPU computes in bf16")
     with pytest.raises(UnimplementedError, match="bf16"):
         dnnl.resolve(conv(dtype="bf16"))
+
+
+def test_weights_of_one_block_of_channels_out_stay_those_a_deconvolution_asked_for() -> None:
+    src, dst = dnnl.MemoryDesc((2, 16, 6, 6), "f32", "nChw8c"), dnnl.MemoryDesc((2, 8, 12, 12), "f32", "nChw8c")
+    spec = dnnl.deconvolution(src, dnnl.AnyDesc((8, 16, 2, 2), "f32"), dst, strides=(2, 2), n_threads=1)
+    for offered in dnnl.implementations(spec):
+        assert dnnl.resolve(offered.spec).spec == offered.spec
