@@ -56,17 +56,17 @@ class Formula:
 
 _ABS, _SQUARE, _LOG, _SQRT = (dnnl.Eltwise(name) for name in ("abs", "square", "log", "sqrt"))
 
-# The library's maximum begins with the lowest finite number, and would never give -inf (a masked row's): doubled it
-# overflows to that, and halving gives all others back as they were, but for those beyond half the largest number.
-_OVERFLOWING = (dnnl.Eltwise("linear", 2.0), dnnl.Eltwise("linear", 0.5))
+# The library's maximum begins with the lowest finite number and never gives -inf (a masked row's). Of halves, that
+# number can only be the beginning: doubled it overflows to -inf, and all others are as they were.
+_HALVED, _DOUBLED = (dnnl.Eltwise("linear", factor) for factor in (0.5, 2.0))
 
 _FORMULAS: Mapping[str, Formula] = {
     "ReduceL1": Formula("reduction_sum", before=_ABS, alone=_ABS),
     "ReduceL2": Formula("reduction_sum", before=_SQUARE, after=(_SQRT,), alone=_ABS),
     "ReduceLogSum": Formula("reduction_sum", after=(_LOG,), alone=_LOG, keeps_zero=False),
-    "ReduceMax": Formula("reduction_max", after=_OVERFLOWING),
+    "ReduceMax": Formula("reduction_max", before=_HALVED, after=(_DOUBLED,)),
     "ReduceMean": Formula("reduction_mean"),
-    "ReduceMin": Formula("reduction_min", after=_OVERFLOWING),
+    "ReduceMin": Formula("reduction_min", before=_HALVED, after=(_DOUBLED,)),
     "ReduceProd": Formula("reduction_mul"),
     "ReduceSum": Formula("reduction_sum"),
     "ReduceSumSquare": Formula("reduction_sum", before=_SQUARE, alone=_SQUARE),

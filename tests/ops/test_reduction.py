@@ -153,11 +153,14 @@ def test_it_takes_no_post_ops() -> None:
 
 
 @pytest.mark.parametrize(("op_type", "infinity"), [("ReduceMax", -np.inf), ("ReduceMin", np.inf)])
-def test_an_extreme_of_infinities_is_infinite(op_type: str, infinity: float) -> None:
+def test_an_extreme_of_infinities_is_infinite_and_that_of_any_numbers_is_one_of_them(
+    op_type: str, infinity: float
+) -> None:
     b = bl.Builder()
-    b.output("y", b.op(op_type, b.input("x", (2, 9)), [1], keepdims=0))
-    x = np.full((2, 9), infinity, np.float32)
-    x[1, 3] = 1.7e38
+    b.output("y", b.op(op_type, b.input("x", (4, 9)), [1], keepdims=0))
+    x = np.full((4, 9), infinity, np.float32)
+    largest = np.finfo(np.float32).max
+    x[1:, 3] = largest, -largest, 1 / 3
     session = bl.load(b)
     assert not session.plan.plain_steps
-    np.testing.assert_array_equal(session(x), [infinity, np.float32(1.7e38)])
+    np.testing.assert_array_equal(session(x), [infinity, largest, -largest, np.float32(1 / 3)])
