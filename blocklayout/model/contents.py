@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout.model.infer import OF_SHAPES, DependsOnDataError
+from blocklayout.model.infer import OF_SHAPES
 from blocklayout.model.shapes import Shapes, concrete_extents, set_shapes
+from blocklayout.model.undecided import DependsOnDataError
 
 if TYPE_CHECKING:
     from blocklayout.model.graph import Graph, Node

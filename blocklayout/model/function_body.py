@@ -30,10 +30,10 @@ def function_body(
     if not (schema.has_function or schema.has_context_dependent_function):
         return None
     try:
-        nodes, arrays = convert_nodes(_inlined(node, inputs, opset), None)
+        nodes, arrays = convert_nodes(_inlined(node, inputs, opset).graph, None)
     except (UnsupportedError, RuntimeError):  # the inliner's own, of bodies that depend on absent inputs
         return None
-    if any(each.op_type == node.op_type for each in nodes):
+    if any(each.op_type in (node.op_type, "If") for each in nodes):
         return None
     outside = {"", *node.inputs, *node.outputs}
     inside = [*arrays, *(name for each in nodes for name in each.outputs)]

@@ -22,7 +22,7 @@ class Node:
         op_type: ``Conv``, ``Relu``, ...
         inputs: Names of values, in ONNX order; ``""`` where an optional one is absent.
         outputs: Likewise.
-        attrs: Integers, floats, strings, tuples of them, and arrays.
+        attrs: Integers, floats, strings, tuples of them, and arrays; of an ``If``, its branches.
         domain: Empty is ONNX's own.
         absorbed: Names of nodes that a pass folded into this one.
     """

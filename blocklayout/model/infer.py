@@ -19,6 +19,7 @@ from blocklayout.model.reference import RANDOM, is_wrong_there
 from blocklayout.model.reshaping import check_n_elements, target_of_empty
 from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, to_numpy, type_proto
+from blocklayout.model.undecided import DependsOnDataError
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TypeProto
@@ -30,20 +31,10 @@ OF_SHAPES = frozenset(("Shape", "Size"))
 _MAX_INFERENCE_ELEMENTS = 512
 """Constants that shapes depend on (pads, axes, scales) are small; weights stay out of protobuf."""
 _MAX_FOLDED_NBYTES = 4 << 30
+_OF_SCALARS = frozenset(("Range",))
+"""Operators that other runtimes, and function bodies of ONNX's own, also give one element of rank 1."""
 _MISREAD_DEFAULTS = {"STFT": {"onesided": 1}}
 """Attributes that shape inference takes to be something else where a node leaves them out."""
-
-
-class DependsOnDataError(UnsupportedError):
-    """An extent depends on data that are not known yet.
-
-    Attributes:
-        node: The node whose output it is an extent of.
-    """
-
-    def __init__(self, message: str, node: Node) -> None:
-        super().__init__(message)
-        self.node = node
 
 
 def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:
@@ -58,6 +49,7 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
         ModelError: The node contradicts the operator's specification.
         UnsupportedError: The extents of an output depend on data, or it is no tensor.
     """
+    inputs = _as_scalars(inputs) if node.op_type in _OF_SCALARS else inputs
     spelled_out = node.replace(attrs=_MISREAD_DEFAULTS.get(node.op_type, {}) | dict(node.attrs))
     proto = to_proto(with_named_outputs(spelled_out))
     schema = find_schema(node, opset)
@@ -70,6 +62,15 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
     if node.op_type == "Reshape":
         check_n_elements(node, inputs[0], outputs[0])
     return outputs
+
+
+def _as_scalars(inputs: Sequence[Value | None]) -> list[Value | None]:
+    return [
+        Value(value.name, (), value.dtype, value.data.reshape(()))
+        if value is not None and value.data is not None and value.data.size == 1
+        else value
+        for value in inputs
+    ]
 
 
 def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -> None:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.model.branches import Branch
 from blocklayout.model.graph import Node
 from blocklayout.model.tensors import to_array
 from blocklayout.model.types import from_elem_type
 from blocklayout.model.upgrading import OLDEST_OPSET, OWN_DOMAINS, upgraded
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 _FIRST_IR_WITH_DEFAULTS = 4
 """Before it every initializer had to be an input as well, which said nothing about who may change it."""
@@ -72,7 +73,7 @@ def open_onnx(source: Any) -> OnnxModel:
 
     Raises:
         ModelError: No such file, damaged, not ONNX, or against ONNX's specification.
-        UnsupportedError: Foreign operators, too old or too new an operator set, subgraphs, unusual types.
+        UnsupportedError: Foreign operators, too old or too new an operator set, loops, unusual types.
     """
     proto, model_path, origin = _parse(source)
     try:
@@ -130,7 +131,7 @@ def _convert(proto: ModelProto, model_path: Path | None, origin: str) -> OnnxMod
     _check_domains(skeleton)
     opset = _opset(skeleton, origin)
     _check_specification(skeleton, origin)
-    nodes, written = convert_nodes(skeleton, model_path)
+    nodes, written = convert_nodes(skeleton.graph, model_path)
     constants |= written
     declared = {info.name: _input_info(info) for info in proto.graph.input}
     inputs = tuple(info for name, info in declared.items() if name not in constants)
@@ -148,15 +149,15 @@ def _convert(proto: ModelProto, model_path: Path | None, origin: str) -> OnnxMod
     )
 
 
-def convert_nodes(model: ModelProto, model_path: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:
-    """The nodes of a model, and what its ``Constant`` nodes hold by name.
+def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:
+    """The nodes of a graph, and what its ``Constant`` nodes hold by name.
 
     Raises:
         ModelError: A constant is damaged.
-        UnsupportedError: A subgraph or an unusual type.
+        UnsupportedError: A loop or an unusual type.
     """
-    nodes = tuple(_node(node) for node in model.graph.node if node.op_type != "Constant")
-    constants = dict(_constant_node(node, model_path) for node in model.graph.node if node.op_type == "Constant")
+    nodes = tuple(_node(node, model_path) for node in graph.node if node.op_type != "Constant")
+    constants = dict(_constant_node(node, model_path) for node in graph.node if node.op_type == "Constant")
     return nodes, constants
 
 
@@ -228,11 +229,20 @@ def _opset(skeleton: ModelProto, origin: str) -> int:
 
 
 def _check_domains(skeleton: ModelProto) -> None:
-    for index, node in enumerate(skeleton.graph.node):
+    for index, node in enumerate(_with_inner(skeleton.graph)):
         if node.domain not in OWN_DOMAINS:
             raise UnsupportedError(
                 f"{_label(node, index)} is of the operator set {node.domain!r}; only ONNX's own operators can run"
             )
+
+
+def _with_inner(graph: GraphProto) -> Iterator[NodeProto]:
+    """The nodes of a graph and of all subgraphs."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _with_inner(inner)
 
 
 def _check_specification(skeleton: ModelProto, origin: str) -> None:
@@ -247,9 +257,26 @@ def _check_specification(skeleton: ModelProto, origin: str) -> None:
         raise ModelError(f"{origin} is against ONNX's specification: {reason}") from error
 
 
-def _node(proto: NodeProto) -> Node:
+def _node(proto: NodeProto, model_path: Path | None) -> Node:
+    if proto.op_type == "If":
+        return _if_node(proto, model_path)
     attrs = {attribute.name: _attribute(attribute, proto) for attribute in proto.attribute}
     return Node(proto.name, proto.op_type, tuple(proto.input), tuple(proto.output), attrs)
+
+
+def _if_node(proto: NodeProto, model_path: Path | None) -> Node:
+    """An ``If`` reads, behind its condition, whatever its branches read of the graph around it."""
+    branches = {attribute.name: _branch(attribute.g, model_path) for attribute in proto.attribute}
+    captured = dict.fromkeys(name for branch in branches.values() for name in branch.captured)
+    return Node(proto.name, proto.op_type, (*proto.input, *captured), tuple(proto.output), branches)
+
+
+def _branch(graph: GraphProto, model_path: Path | None) -> Branch:
+    if graph.sparse_initializer:
+        raise UnsupportedError(f"the subgraph {graph.name!r} has sparse initializers; store them dense")
+    constants = {tensor.name: to_array(tensor, model_path) for tensor in graph.initializer}
+    nodes, written = convert_nodes(graph, model_path)
+    return Branch(nodes, constants | written, tuple(info.name for info in graph.output))
 
 
 def _attribute(attribute: AttributeProto, node: NodeProto) -> Any:
@@ -257,7 +284,8 @@ def _attribute(attribute: AttributeProto, node: NodeProto) -> Any:
 
     if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
         raise UnsupportedError(
-            f"{_label(node)} holds a subgraph, which cannot run here; export the model without control flow"
+            f"{_label(node)} runs a subgraph again and again, which is not done here; "
+            "export the model without control flow"
         )
     if attribute.type == AttributeProto.TENSOR:
         return to_array(attribute.t, None)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 import operator
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import InputError, ModelError
 from blocklayout.kernels.value import Value
+from blocklayout.model.branches import branch_taken
 from blocklayout.model.graph import Graph, Node, fresh_name, live_nodes
-from blocklayout.model.infer import DependsOnDataError, evaluate
+from blocklayout.model.infer import evaluate
 from blocklayout.model.types import from_numpy
+from blocklayout.model.undecided import DependsOnDataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,12 +80,16 @@ def _contents(info: InputInfo, array: np.ndarray | None) -> np.ndarray | None:
 
 def walk(nodes: Iterable[Node], values: dict[str, Value], opset: int) -> tuple[Node, ...]:
     """Evaluate ``nodes`` in order into ``values``; gives those that must run, each with a name of its own."""
-    nodes = tuple(nodes)
-    taken = {node.name for node in nodes if node.name}
+    pending = deque(nodes)
+    taken = {node.name for node in pending if node.name}
     kept: list[Node] = []
     seen: set[str] = set()
-    for node in nodes:
+    while pending:
+        node = pending.popleft()
         named = _with_name(node, len(kept), taken, seen)
+        if node.op_type == "If":
+            pending.extendleft(reversed(branch_taken(named, values)))
+            continue
         outputs = _evaluate(named, [values[name] if name else None for name in node.inputs], opset)
         values.update({value.name: value for value in outputs if value is not None})
         if any(value is not None and not value.is_constant for value in outputs):

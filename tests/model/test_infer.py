@@ -33,3 +33,10 @@ def test_a_short_time_fourier_transform_has_one_side_by_default(attrs: dict[str,
     constants = {"step": np.array(8), "length": np.array(16)}
     graph = read(make_model(nodes, {"x": (1, 128, 1)}, constants=constants, opset=17))
     assert graph.shape("y") == (1, 15, n_bins, 2)
+
+
+def test_a_range_may_be_given_single_elements_of_any_rank() -> None:
+    nodes = [helper.make_node("Range", ["a", "b", "a"], ["r"]), helper.make_node("Add", ["x", "r"], ["y"])]
+    constants = {"a": np.array([1], np.float32), "b": np.array([[4]], np.float32)}
+    graph = read(make_model(nodes, {"x": (3,)}, constants=constants))
+    np.testing.assert_array_equal(graph.constant("r"), [1, 2, 3])

@@ -162,17 +162,15 @@ def test_an_invented_operator_is_against_the_specification() -> None:
         read(model)
 
 
-def test_control_flow_is_not_supported() -> None:
-    branch = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["b"])], "branch", [], [helper.make_tensor_value_info("b", 1, (1, 2))]
-    )
-    model = make_model(
-        [helper.make_node("If", ["c"], ["y"], name="i", then_branch=branch, else_branch=branch)],
-        {"x": (1, 2)},
-        constants={"c": np.array(True)},
-    )
-    with pytest.raises(UnsupportedError, match=r"'i' \(If\) holds a subgraph"):
-        read(model)
+def test_loops_are_not_supported() -> None:
+    given = [helper.make_tensor_value_info("n", 7, ()), helper.make_tensor_value_info("c", 9, ())]
+    given.append(helper.make_tensor_value_info("v", 1, (1, 2)))
+    results = [helper.make_tensor_value_info("c2", 9, ()), helper.make_tensor_value_info("v2", 1, (1, 2))]
+    nodes = [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Relu", ["v"], ["v2"])]
+    body = helper.make_graph(nodes, "body", given, results)
+    loop = helper.make_node("Loop", ["m", "", "x"], ["y"], name="i", body=body)
+    with pytest.raises(UnsupportedError, match=r"'i' \(Loop\) runs a subgraph again and again"):
+        read(make_model([loop], {"x": (1, 2)}, constants={"m": np.array(2)}))
 
 
 def test_extents_that_depend_on_data_are_not_supported() -> None:
