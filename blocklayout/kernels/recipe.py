@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from blocklayout.dnnl import Spec
     from blocklayout.kernels.host_spec import HostSpec
@@ -45,7 +45,12 @@ class Recipe:
     whole: tuple[tuple[str, MemoryDesc], ...] = ()
 
     @classmethod
-    def single(cls, spec: Spec, operands: Mapping[str, str] | None = None) -> Recipe:
+    def single(
+        cls,
+        spec: Spec,
+        operands: Mapping[str, str] | None = None,
+        whole: Iterable[tuple[str, MemoryDesc]] = (),
+    ) -> Recipe:
         """A recipe of one primitive whose arguments are the kernel's own, unless renamed."""
         names = {name: name for name, _ in spec.descs} | dict(operands or {})
-        return cls((RecipeStep(spec, tuple(sorted(names.items()))),))
+        return cls((RecipeStep(spec, tuple(sorted(names.items()))),), whole=tuple(whole))

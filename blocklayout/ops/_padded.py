@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from blocklayout import dnnl
-from blocklayout.kernels import Recipe, RecipeStep, zero_padding_step
+from blocklayout.kernels import Recipe, zero_padding_step
 from blocklayout.layout import MemoryDesc
 
 _KEEP_ZERO = frozenset(
@@ -72,9 +72,8 @@ def over_padding(spec: dnnl.Spec, whole: Mapping[str, MemoryDesc]) -> Recipe:
         spec: The primitive.
         whole: The layout of each of its arguments as everybody else sees it.
     """
-    step = RecipeStep(spec, tuple((name, name) for name in sorted(whole)))
     after = (zero_padding_step(whole["dst"]),) if whole["dst"].n_padding else ()
-    return Recipe((step, *after), (), tuple(whole.items()))
+    return Recipe((*Recipe.single(spec).steps, *after), (), tuple(whole.items()))
 
 
 def n_lanes() -> int:

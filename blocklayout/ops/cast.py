@@ -46,4 +46,4 @@ class Cast(BaseOperator):
             return None
         bytes_of = src.with_dtype("u8") if src.dtype == "bool" else src
         step = dnnl.reorder(bytes_of, dst, n_threads=problem.n_threads)
-        return Recipe(Recipe.single(step).steps, (), (("src", src), ("dst", dst)))
+        return Recipe.single(step, whole=(("src", src), ("dst", dst)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
@@ -73,7 +73,7 @@ class Conv(BaseOperator):
             attr=attr,
             n_threads=problem.n_threads,
         )
-        return replace(Recipe.single(spec), whole=whole)
+        return Recipe.single(spec, whole=whole)
 
 
 def _grouped(dims: tuple[int, ...], n_groups: int) -> tuple[int, ...]:

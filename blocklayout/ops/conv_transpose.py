@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from blocklayout import dnnl
@@ -80,7 +80,7 @@ class ConvTranspose(BaseOperator):
             n_threads=problem.n_threads,
         )
         if bias is None or not isinstance(dst, MemoryDesc) or not adds_behind:
-            return replace(Recipe.single(spec), whole=whole)
+            return Recipe.single(spec, whole=whole)
         channels = bias.reshaped((1, *bias.dims, *(1,) * (dst.ndims - 2)))
         add = dnnl.binary(dst, channels, dst, "add", attr=attr, n_threads=problem.n_threads)
         product = RecipeStep(spec, (("dst", "product"), ("src", "src"), ("weights", "weights")))

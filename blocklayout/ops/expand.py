@@ -13,7 +13,6 @@ from blocklayout.kernels import (
     NodeInfo,
     Problem,
     Recipe,
-    RecipeStep,
     Role,
     TensorInfo,
     Wish,
@@ -61,10 +60,8 @@ class Expand(BaseOperator):
         if views is None or seen is None:
             return None
         spec = dnnl.reorder(*views, n_threads=problem.n_threads)
-        steps = [RecipeStep(spec, (("dst", "dst"), ("src", "src")))]
-        if is_padded(dst, repeated):
-            steps.append(zero_padding_step(dst))
-        return Recipe(tuple(steps), (), (("src", seen), ("dst", dst)))
+        after = (zero_padding_step(dst),) if is_padded(dst, repeated) else ()
+        return Recipe((*Recipe.single(spec).steps, *after), (), (("src", seen), ("dst", dst)))
 
 
 def _views(src: MemoryDesc, dst: MemoryDesc, repeated: set[int]) -> tuple[MemoryDesc, MemoryDesc] | None:

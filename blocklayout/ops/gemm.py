@@ -48,7 +48,7 @@ class InnerProduct(BaseOperator):
             attr=attr,
             n_threads=problem.n_threads,
         )
-        return replace(Recipe.single(spec), whole=whole)
+        return Recipe.single(spec, whole=whole)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Value, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed, has_argument
 from blocklayout.ops._digits import digits, runs, seen_as
@@ -84,7 +84,7 @@ class LayerNormalization(BaseOperator):
             if seen is None:
                 return None
             whole[name] = seen
-        return Recipe((RecipeStep(spec, tuple((name, name) for name in sorted(whole))),), (), tuple(whole.items()))
+        return Recipe.single(spec, {name: name for name in vectors}, whole.items())
 
     def _view(self, src: MemoryDesc) -> MemoryDesc | None:
         """The source as rows to normalise; ``None`` where they do not lie one after the other."""

@@ -63,8 +63,7 @@ class MatMul(BaseOperator):
             attr=attr,
             n_threads=problem.n_threads,
         )
-        recipe = Recipe.single(spec, {"scale_src": "scale_src"} if is_scaled else None)
-        return replace(recipe, whole=tuple(whole.items()))
+        return Recipe.single(spec, {"scale_src": "scale_src"} if is_scaled else None, whole.items())
 
 
 def _turned(desc: MemoryDesc) -> MemoryDesc:

@@ -65,8 +65,7 @@ class Nary(BaseOperator):
         if self.algorithm == "binary_add" and dst.is_dense and all(extents == dst.dims for extents in dims.values()):
             lanes = with_padding(dst)
             spec = dnnl.sum([lanes] * self.n_srcs, lanes, n_threads=problem.n_threads)
-            names = ("dst", *dims)
-            return Recipe((RecipeStep(spec, tuple((name, name) for name in names)),), (), whole)
+            return Recipe.single(spec, whole=whole)
         steps = _fold(Combination(self.algorithm, dst, attr, problem.n_threads), dims)
         return None if steps is None else Recipe(tuple(steps), temporaries_of(dst, steps), whole)
 

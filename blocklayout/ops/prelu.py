@@ -16,7 +16,6 @@ from blocklayout.kernels import (
     PostOpUse,
     Problem,
     Recipe,
-    RecipeStep,
     Role,
     TensorInfo,
     Wish,
@@ -69,7 +68,7 @@ class PRelu(BaseOperator):
             return None
         whole = {"src": descs[0], "weights": seen, "dst": descs[1]}
         spec = dnnl.prelu(*views, views[0], n_threads=problem.n_threads)
-        return Recipe((RecipeStep(spec, tuple((name, name) for name in whole)),), (), tuple(whole.items()))
+        return Recipe.single(spec, whole=whole.items())
 
     def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
         # Slopes of other broadcasts, and computed ones in another data type than f32, are slow or refused.

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Value, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._coordinates import (
     TRANSFORMATIONS,
@@ -89,8 +89,7 @@ class Resize(BaseOperator):
         if views is None:
             return None
         spec = dnnl.resampling(*views, self.algorithm, n_threads=problem.n_threads)
-        step = RecipeStep(spec, (("dst", "dst"), ("src", "src")))
-        return Recipe((step,), (), (("src", descs[0]), ("dst", descs[1])))
+        return Recipe.single(spec, whole=zip(("src", "dst"), descs, strict=True))
 
     def _views(self, src: MemoryDesc, dst: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
         """Both as images whose height and width and depth are what changes."""

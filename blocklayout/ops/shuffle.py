@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import bound, int_attr, require_float, require_ndims, required, wrong
@@ -58,4 +58,4 @@ class ChannelShuffle(BaseOperator):
         perm = (0, 2, 1, *range(3, len(src.dims) + 1))
         rows = src.reshaped((n, self.groups, columns, *spatial)).permuted(perm)
         spec = dnnl.reorder(rows, dst.reshaped((n, columns, self.groups, *spatial)), n_threads=n_threads)
-        return Recipe((RecipeStep(spec, (("dst", "dst"), ("src", "src"))),), whole=(("dst", dst), ("src", src)))
+        return Recipe.single(spec, whole=(("dst", dst), ("src", src)))
