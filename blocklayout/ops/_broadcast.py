@@ -31,6 +31,18 @@ def bind_broadcast(operator: BaseOperator, node: NodeInfo) -> Lowered:
     return bound(operator, arguments, arrays)
 
 
+def broadcast_dims(dims: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Extents with ones in front, as many as ``whole`` has; ``None`` where they do not broadcast to that.
+
+    Example:
+        >>> broadcast_dims((5, 1), (2, 5, 4)), broadcast_dims((2, 1), (2, 5, 4))
+        ((1, 5, 1), None)
+    """
+    full = (1,) * (len(whole) - len(dims)) + dims
+    fits = len(full) == len(whole) and all(extent in (1, n) for extent, n in zip(full, whole, strict=True))
+    return full if fits else None
+
+
 def _full_shape(node: NodeInfo, src: Value, dst: Value, *, is_second: bool) -> tuple[int, ...]:
     """The input's shape with extents of 1 up to the result's rank."""
     n_missing = len(dst.shape) - len(src.shape)

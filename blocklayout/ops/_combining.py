@@ -14,7 +14,7 @@ from blocklayout import dnnl
 from blocklayout.kernels import Problem, RecipeStep, TensorInfo, Wish, zero_padding_step
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import like
-from blocklayout.ops._digits import digits, runs
+from blocklayout.ops._digits import broadcast_views, digits
 from blocklayout.ops._padded import are_eltwise, keep_zero, n_lanes, with_padding
 from blocklayout.ops.expand import Expand
 
@@ -106,16 +106,10 @@ class Combination:
 
     def _views(self, second: Operand) -> tuple[MemoryDesc, MemoryDesc] | None:
         """The result and the second source under extents the library is fast on, where there are some."""
-        varying = {dim for dim, (n, whole) in enumerate(zip(second.dims, self.dst.dims, strict=True)) if n == whole}
-        found = runs(digits(self.dst) or (), varying)
-        places = _PATTERNS.get(tuple(run.is_marked for run in found))
-        if places is not None:
-            extents = [*(run.extent for run in found), 1]
-            is_varying = [*(run.is_marked for run in found), True]
-            dims = tuple(extents[place] for place in places)
-            other = tuple(extents[place] if is_varying[place] else 1 for place in places)
-            return MemoryDesc(dims, self.dst.dtype), MemoryDesc(other, self.dst.dtype)
-        is_per_channel = varying <= {1} | {dim for dim, extent in enumerate(self.dst.dims) if extent == 1}
+        views = broadcast_views(self.dst, second.dims, _PATTERNS)
+        if views is not None:
+            return MemoryDesc(views[0], self.dst.dtype), MemoryDesc(views[1], self.dst.dtype)
+        is_per_channel = all(extent == 1 for dim, extent in enumerate(second.dims) if dim != 1)
         if is_per_channel and self.dst.inner_idxs == (1,) and self.dst.inner_blks == (n_lanes(),) and n_lanes() >= 8:
             return with_padding(self.dst), with_padding(self._desc(second))
         return None

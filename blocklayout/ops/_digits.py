@@ -6,7 +6,7 @@ these extents: ``nChw8c`` of 17 channels is a plain tensor (N, 3, H, W, 8), ``nh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
@@ -77,6 +77,65 @@ def runs(parts: Sequence[Digit], marked: Collection[int]) -> tuple[Run, ...]:
     return tuple(
         Run(is_marked, n_elements(list(group))) for is_marked, group in groupby(parts, lambda part: part.dim in marked)
     )
+
+
+def as_rows(found: Sequence[Run]) -> tuple[int, int] | None:
+    """How many rows there are and how long, marked digits being a row; ``None`` where those are not the innermost.
+
+    Example:
+        >>> as_rows([Run(False, 6), Run(True, 20)]), as_rows([Run(True, 20)]), as_rows([Run(True, 20), Run(False, 6)])
+        ((6, 20), (1, 20), None)
+    """
+    if [run.is_marked for run in found] not in ([], [False], [True], [False, True]):
+        return None
+    length = found[-1].extent if found and found[-1].is_marked else 1
+    return prod(run.extent for run in found) // length, length
+
+
+def paired(src: MemoryDesc, dst: MemoryDesc, changed: Collection[int]) -> list[tuple[Digit, Digit]] | None:
+    """The digits of a source, each with the one in its place in a result; ``None`` where they are no pairs.
+
+    Args:
+        src: The source's layout.
+        dst: The result's, in which the digits have to be in the same order.
+        changed: Dimensions along which the extents are others; they must have no blocks.
+
+    Example:
+        >>> src, dst = (MemoryDesc((2, 16, extent, 4), "f32", "nChw8c") for extent in (5, 3))
+        >>> [(given.extent, made.extent) for given, made in paired(src, dst, {2})]
+        [(2, 2), (2, 2), (5, 3), (4, 4), (8, 8)]
+    """
+    given, made = digits(src, kept=changed), digits(dst, kept=changed)
+    if given is None or made is None or any(src.layout.blocks[dim] != 1 for dim in changed):
+        return None
+    if [digit.dim for digit in given] != [digit.dim for digit in made]:
+        return None
+    return list(zip(given, made, strict=True))
+
+
+def broadcast_views(
+    whole: MemoryDesc, dims: Sequence[int], patterns: Mapping[tuple[bool, ...], Sequence[int]]
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """The extents under which a primitive sees a dense tensor, and what is broadcast to it, as plain ones.
+
+    Args:
+        whole: The tensor's layout.
+        dims: Extents of what is broadcast, with the tensor's rank; each the tensor's, or 1.
+        patterns: The runs of digits that the primitive is to see (-1: an extent of 1), by whether what is broadcast
+            varies along each.
+
+    Returns:
+        Both extents; ``None`` where no pattern fits.
+    """
+    parts = digits(whole)
+    if parts is None:
+        return None
+    found = runs(parts, {dim for dim, (n, extent) in enumerate(zip(dims, whole.dims, strict=True)) if n == extent})
+    places = patterns.get(tuple(run.is_marked for run in found))
+    if places is None:
+        return None
+    seen = [(found[place].extent, found[place].is_marked) if place >= 0 else (1, True) for place in places]
+    return tuple(extent for extent, _ in seen), tuple(extent if varies else 1 for extent, varies in seen)
 
 
 def n_elements(parts: Sequence[Digit]) -> int:

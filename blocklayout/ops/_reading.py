@@ -13,6 +13,8 @@ from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Value
 if TYPE_CHECKING:
     import numpy as np
 
+_FLOAT = 1
+"""ONNX's number of f32."""
 FLOAT_DTYPES = ("f32", "bf16", "f16")
 
 
@@ -66,6 +68,16 @@ def string_attr(node: NodeInfo, name: str, choices: Sequence[str]) -> str:
     if text not in choices:
         raise wrong(node, f"attribute {name} is {text!r}", f"it must be one of {', '.join(choices)}")
     return str(text)
+
+
+def refuse_other_statistics(node: NodeInfo) -> None:
+    """Complain about a normalisation whose mean and variance are to be computed in another type than f32.
+
+    Raises:
+        UnsupportedError: They are.
+    """
+    if int_attr(node, "stash_type", _FLOAT) != _FLOAT:
+        raise unsupported(node, f"stash_type is {node.attrs['stash_type']}", f"statistics are f32: {_FLOAT}")
 
 
 def ints_attr(node: NodeInfo, name: str, length: int, default: int, at_least: int) -> tuple[int, ...]:

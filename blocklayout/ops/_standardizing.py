@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from blocklayout import dnnl
 from blocklayout.kernels import RecipeStep
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._digits import Run
+from blocklayout.ops._digits import Run, as_rows
+from blocklayout.ops._padded import are_eltwise
 
 _MOST_IMAGES = 16
 """Each is a step of its own where channels are the innermost."""
@@ -45,13 +46,11 @@ class Standardization:
             attr: Post-ops.
             n_threads: Threads they will run on.
         """
+        rows = as_rows(self.found)
+        if rows is not None:
+            return self._rows(*rows, attr, n_threads)
         flags = tuple(run.is_marked for run in self.found)
         extents = [run.extent for run in self.found]
-        if flags in ((), (False,), (False, True)):
-            lead, window = (*extents, 1, 1)[:2]
-            return self._rows(lead, window, attr, n_threads)
-        if flags == (True,):
-            return self._rows(1, extents[0], attr, n_threads)
         if flags == (True, False):
             return self._images(1, extents[0], extents[1], attr, n_threads)
         if flags == (False, True, False):
@@ -90,7 +89,7 @@ class Standardization:
 
 def affine_step(dst: MemoryDesc, vector: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> RecipeStep | None:
     """``dst * scale + shift`` in place, and post-ops that need no operand; ``None`` with others."""
-    if not all(isinstance(post_op, dnnl.Eltwise) for post_op in attr.post_ops):
+    if not are_eltwise(attr.post_ops):
         return None
     functions = dnnl.Attr((dnnl.Binary("add", vector), *attr.post_ops))
     spec = dnnl.binary(dst, vector, dst, "mul", attr=functions, n_threads=n_threads)

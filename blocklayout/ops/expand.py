@@ -19,6 +19,7 @@ from blocklayout.kernels import (
     zero_padding_step,
 )
 from blocklayout.layout import MemoryDesc
+from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, like
 from blocklayout.ops._digits import digits, is_padded, seen_as
 from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, wrong
@@ -36,9 +37,8 @@ class Expand(BaseOperator):
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         src = require_float(node, required(node, 0, "input"))
         dst = require_ndims(node, result(node), 0, 12)
-        full = (1,) * (len(dst.shape) - len(src.shape)) + src.shape
-        fits = len(full) == len(dst.shape) and all(s in (1, d) for s, d in zip(full, dst.shape, strict=True))
-        if not fits:
+        full = broadcast_dims(src.shape, dst.shape)
+        if full is None:
             what = f"{src.name} has extents {list(src.shape)}"
             raise wrong(node, what, f"they must broadcast to the output's {list(dst.shape)}")
         if full == dst.shape:

@@ -17,10 +17,10 @@ from blocklayout.ops._reading import (
     constant,
     float_attr,
     int_attr,
+    refuse_other_statistics,
     require_float,
     require_ndims,
     required,
-    unsupported,
     wrong,
 )
 from blocklayout.ops._standardizing import Standardization, affine_step
@@ -29,7 +29,6 @@ from blocklayout.ops.instance_normalization import InstanceNormalization
 _FIRST_OPSET_OF_CHANNELS = 21
 """Before it, scale and bias were given for each group."""
 
-_FLOAT = 1
 _WITHIN = -1
 """Stands for the channels of a group as a dimension."""
 
@@ -118,8 +117,7 @@ class GroupNormalization(BaseOperator):
 
 
 def _n_groups(node: NodeInfo, n_channels: int) -> int:
-    if int_attr(node, "stash_type", _FLOAT) != _FLOAT:
-        raise unsupported(node, f"stash_type is {node.attrs['stash_type']}", f"statistics are f32: {_FLOAT}")
+    refuse_other_statistics(node)
     n_groups = int_attr(node, "num_groups", 0)
     if n_groups < 1 or n_channels % n_groups:
         raise wrong(node, f"attribute num_groups is {n_groups}", f"it must divide {n_channels} channels")

@@ -1,4 +1,4 @@
-"""Interpolation by matrices, and picking in equal steps: what is left of Resize where resampling does not fit."""
+"""Interpolation by matrices: what is left of Resize where resampling does not fit."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, Problem, Recipe, RecipeStep, Role, Value, Wish
+from blocklayout.kernels import BaseOperator, Lowered, Problem, Recipe, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import digits
+from blocklayout.ops._digits import paired
 from blocklayout.ops._reading import bound
 from blocklayout.ops._reducing import Steps
 
@@ -37,17 +37,16 @@ class Interpolate(BaseOperator):
         if descs is None or attr.post_ops:
             return None
         src, dst = descs
-        parts, results = digits(src, kept=self.axes), digits(dst, kept=self.axes)
-        if parts is None or results is None or any(src.layout.blocks[axis] != 1 for axis in self.axes):
+        pairs = paired(src, dst, self.axes)
+        if pairs is None:
             return None
-        order = [part.dim for part in parts]
-        if order != [part.dim for part in results]:
-            return None
-        extents, steps = [part.extent for part in parts], Steps(src.dtype, problem.n_threads)
+        order = [given.dim for given, _ in pairs]
+        extents, steps = [given.extent for given, _ in pairs], Steps(src.dtype, problem.n_threads)
         for axis in self.axes:
             index = order.index(axis)
-            _multiply(steps, extents, index, results[index].extent, f"matrix_{axis}")
-            extents[index] = results[index].extent
+            new = pairs[index][1].extent
+            _multiply(steps, extents, index, new, f"matrix_{axis}")
+            extents[index] = new
         done, temporaries = steps.finished()
         matrices = {name: MemoryDesc(info.dims, src.dtype) for name, info in problem.constants.items()}
         return Recipe(done, temporaries, (("src", src), ("dst", dst), *matrices.items()))
@@ -69,38 +68,3 @@ def _multiply(steps: Steps, extents: Sequence[int], index: int, new: int, matrix
     rows = MemoryDesc((1, new, old), steps.dtype)
     src, dst = MemoryDesc((lead, old, inner), steps.dtype), MemoryDesc((lead, new, inner), steps.dtype)
     steps.add(dnnl.matmul(rows, src, dst, n_threads=steps.n_threads), "weights", (("src", matrix),))
-
-
-@dataclass(frozen=True)
-class Pick(BaseOperator):
-    """Elements in equal steps along every dimension, as one copy.
-
-    Attributes:
-        steps: For each dimension the first element and the distance to the next.
-    """
-
-    role: ClassVar[Role] = Role.FOLLOWER
-
-    steps: tuple[tuple[int, int], ...]
-
-    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None or attr.post_ops:
-            return None
-        views = self._views(*descs)
-        if views is None:
-            return None
-        step = RecipeStep(dnnl.reorder(*views, n_threads=problem.n_threads), (("dst", "dst"), ("src", "src")))
-        return Recipe((step,), (), (("src", descs[0]), ("dst", descs[1])))
-
-    def _views(self, src: MemoryDesc, dst: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
-        changed = [dim for dim, step in enumerate(self.steps) if src.dims[dim] != dst.dims[dim] or step != (0, 1)]
-        if any(src.layout.blocks[dim] != 1 for dim in changed):
-            return None
-        parts, results = digits(src, kept=changed), digits(dst, kept=changed)
-        if parts is None or results is None or [part.dim for part in parts] != [part.dim for part in results]:
-            return None
-        dims = tuple(part.extent for part in results)
-        strides = tuple(part.stride * (self.steps[part.dim][1] if part.dim in changed else 1) for part in parts)
-        offset = sum(part.stride * self.steps[part.dim][0] for part in parts if part.dim in changed)
-        return MemoryDesc(dims, src.dtype, strides=strides, offset=offset), MemoryDesc(dims, dst.dtype)

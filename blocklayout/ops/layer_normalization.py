@@ -11,24 +11,22 @@ import numpy as np
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
+from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, has_argument
-from blocklayout.ops._digits import digits, runs, seen_as
+from blocklayout.ops._digits import as_rows, digits, runs, seen_as
 from blocklayout.ops._reading import (
     axis_attr,
     bound,
     float_attr,
-    int_attr,
     optional,
     refuse_further_outputs,
+    refuse_other_statistics,
     require_float,
     require_ndims,
     required,
     unsupported,
     wrong,
 )
-
-_FLOAT = 1
-"""ONNX's number of f32, which the statistics are computed in."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,7 @@ class LayerNormalization(BaseOperator):
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         src = require_ndims(node, require_float(node, required(node, 0, "X")), 1, 12)
         refuse_further_outputs(node, "mean or deviation")
-        if int_attr(node, "stash_type", _FLOAT) != _FLOAT:
-            raise unsupported(node, f"stash_type is {node.attrs['stash_type']}", f"statistics are f32: {_FLOAT}")
+        refuse_other_statistics(node)
         axis = axis_attr(node, "axis", len(src.shape), -1)
         arguments: dict[str, Value | None] = {"src": src}
         arrays: dict[str, np.ndarray] = {}
@@ -88,18 +85,12 @@ class LayerNormalization(BaseOperator):
 
     def _view(self, src: MemoryDesc) -> MemoryDesc | None:
         """The source as rows to normalise; ``None`` where they do not lie one after the other."""
-        together = set(range(self.axis, src.ndims))
         parts = digits(src)
-        found = runs(parts, together) if parts is not None else ()
         # Rows of padding would become shifts.
-        if parts is None or src.n_padding or tuple(run.is_marked for run in found) not in _ROWS:
+        if parts is None or src.n_padding:
             return None
-        length = prod(src.dims[self.axis :])
-        return MemoryDesc((src.n_elements // length, length), src.dtype)
-
-
-_ROWS = ((), (False,), (True,), (False, True))
-"""Runs of digits, those to normalise over marked, that are rows."""
+        rows = as_rows(runs(parts, range(self.axis, src.ndims)))
+        return None if rows is None else MemoryDesc(rows, src.dtype)
 
 
 def _is_row(dims: tuple[int, ...], row: tuple[int, ...]) -> bool:
@@ -108,12 +99,8 @@ def _is_row(dims: tuple[int, ...], row: tuple[int, ...]) -> bool:
 
 def _vector(node: NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...], axis: int) -> np.ndarray:
     """A constant with one element for each of a row, and the source's rank."""
-    full = (1,) * (len(dims) - array.ndim) + array.shape
-    try:
-        fits = np.broadcast_shapes(full, dims) == dims
-    except ValueError:
-        fits = False
-    if not fits:
+    full = broadcast_dims(array.shape, dims)
+    if full is None:
         raise wrong(node, f"{name} has extents {list(array.shape)}", f"they must broadcast to {list(dims)}")
     if prod(full[:axis]) != 1:
         what = f"{name} has extents {list(array.shape)}, other values for other rows"

@@ -21,8 +21,9 @@ from blocklayout.kernels import (
     Wish,
 )
 from blocklayout.layout import MemoryDesc
+from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, like
-from blocklayout.ops._digits import digits, runs, seen_as
+from blocklayout.ops._digits import broadcast_views, seen_as
 from blocklayout.ops._reading import bound, require_float, require_ndims, required, unsupported, wrong
 from blocklayout.ops.eltwise import Eltwise
 
@@ -80,27 +81,21 @@ class PRelu(BaseOperator):
 
     def _views(self, src: MemoryDesc, weights: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
         """Both under extents the library is fast on, where there are some."""
-        varying = {dim for dim, (w, s) in enumerate(zip(self.slope_dims, src.dims, strict=True)) if w == s}
-        parts = digits(src)
-        found = None if parts is None else runs(parts, varying)
-        seen = _PATTERNS.get(tuple(run.is_marked for run in found)) if found is not None else None
-        if found is None or seen is None:
+        views = broadcast_views(src, self.slope_dims, _PATTERNS)
+        if views is None:
             return (src, weights) if src.ndims <= _LARGEST_NDIMS else None
-        extents = [*(run.extent for run in found), 1]
-        dims = tuple(extents[index] for index, _ in seen)
-        slopes = tuple(extents[index] if varies else 1 for index, varies in seen)
-        return MemoryDesc(dims, src.dtype), MemoryDesc(slopes, weights.dtype)
+        return MemoryDesc(views[0], src.dtype), MemoryDesc(views[1], weights.dtype)
 
 
-_PATTERNS: Mapping[tuple[bool, ...], tuple[tuple[int, bool], ...]] = {
-    (): ((-1, True),),
-    (True,): ((0, True),),
-    (False,): ((-1, True), (-1, True), (0, False)),
-    (False, True): ((0, False), (1, True)),
-    (True, False): ((-1, True), (0, True), (1, False)),
-    (False, True, False): ((0, False), (1, True), (2, False)),
+_PATTERNS: Mapping[tuple[bool, ...], tuple[int, ...]] = {
+    (): (-1,),
+    (True,): (0,),
+    (False,): (-1, -1, 0),
+    (False, True): (0, 1),
+    (True, False): (-1, 0, 1),
+    (False, True, False): (0, 1, 2),
 }
-"""The extents to see, by whether slopes vary along each run of digits: the run (-1: an extent of 1), and if they do.
+"""The extents to see, by whether slopes vary along each run of digits: the run (-1: an extent of 1).
 
 The library is fast with slopes for all elements, and with slopes for each index along dimension 1.
 """
@@ -110,9 +105,8 @@ def _slope_dims(node: NodeInfo, dims: tuple[int, ...], slope: tuple[int, ...]) -
     is_per_channel = node.opset < _FIRST_OPSET_OF_NUMPY_RULES and len(slope) == 1 and len(dims) > 1
     if is_per_channel and slope == dims[1:2]:
         return (1, slope[0], *(1,) * (len(dims) - 2))
-    full = (1,) * (len(dims) - len(slope)) + slope
-    fits = len(full) == len(dims) and all(s in (1, extent) for s, extent in zip(full, dims, strict=True))
-    if not fits:
+    full = broadcast_dims(slope, dims)
+    if full is None:
         raise wrong(node, f"the slopes have extents {list(slope)}", f"they must broadcast to the source's {list(dims)}")
     return full
 

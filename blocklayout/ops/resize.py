@@ -22,7 +22,7 @@ from blocklayout.ops._coordinates import (
     nearest_elements,
 )
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import Digit, digits, n_elements
+from blocklayout.ops._digits import Digit, n_elements, paired
 from blocklayout.ops._reading import (
     bound,
     constant,
@@ -38,7 +38,8 @@ from blocklayout.ops._reading import (
     unsupported,
     wrong,
 )
-from blocklayout.ops.interpolation import Pick, interpolated
+from blocklayout.ops.interpolation import interpolated
+from blocklayout.ops.slice import SteppedSlice
 from blocklayout.ops.views import Identity
 
 _FIRST_OPSET_OF_TRANSFORMATIONS = 11
@@ -93,12 +94,13 @@ class Resize(BaseOperator):
 
     def _views(self, src: MemoryDesc, dst: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
         """Both as images whose height and width and depth are what changes."""
-        parts, results = digits(src, kept=self.axes), digits(dst, kept=self.axes)
-        if parts is None or results is None or [part.dim for part in parts] != [part.dim for part in results]:
+        pairs = paired(src, dst, self.axes)
+        if pairs is None:
             return None
+        parts, results = zip(*pairs, strict=True)
         changing = [index for index, part in enumerate(parts) if part.dim in self.axes]
         first, behind = changing[0], changing[-1] + 1
-        if len(changing) != len(self.axes) or behind - first > _MOST_RESIZED:
+        if behind - first > _MOST_RESIZED:
             return None
         # What does not change in between is resized to what it is.
         return _image(parts, first, behind, src.dtype), _image(results, first, behind, dst.dtype)
@@ -196,7 +198,8 @@ def _picked(node: NodeInfo, src: Value, resized: list[Axis]) -> Lowered:
     steps = [equal_steps(elements, extent) for elements, extent in zip(taken, src.shape, strict=True)]
     found = tuple(step for step in steps if step is not None)
     if len(found) == len(steps):
-        return bound(Pick(found), {"src": src})
+        offsets, distances = zip(*found, strict=True)
+        return bound(SteppedSlice(offsets, distances), {"src": src})
     matrices = {
         dim: np.eye(extent, dtype=np.float32)[elements]
         for dim, (elements, extent) in enumerate(zip(taken, src.shape, strict=True))
@@ -210,7 +213,7 @@ def _rules(node: NodeInfo, axis: Axis) -> tuple[str, tuple[str, ...]]:
     if node.op_type == "Upsample" or node.opset < _FIRST_OPSET_OF_TRANSFORMATIONS:
         # The specification of these opsets does not say which element is taken of several.
         return "asymmetric", ("floor",) if axis.scale >= 1 else ("floor", "ceil")
-    if node.attrs.get("coordinate_transformation_mode") in ("tf_crop_and_resize", b"tf_crop_and_resize"):
+    if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
         raise unsupported(node, "coordinate_transformation_mode is tf_crop_and_resize", "crop with a Slice")
     transformation = string_attr(node, "coordinate_transformation_mode", tuple(TRANSFORMATIONS))
     return transformation, (string_attr(node, "nearest_mode", _NEAREST_MODES),)

@@ -13,7 +13,7 @@ from blocklayout.errors import LayoutError
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import digits
+from blocklayout.ops._digits import paired
 from blocklayout.ops._reading import bound, constant, optional, require_float, required, result, unsupported, wrong
 
 _FIRST_OPSET_OF_INPUTS = 10
@@ -70,7 +70,7 @@ class SteppedSlice(BaseOperator):
 
     Attributes:
         offsets: Where the result begins, along every dimension.
-        steps: Distances, along every dimension; 1 for neighbours, negative for backwards.
+        steps: Distances, along every dimension; 1 for neighbours, 0 for the same again, negative for backwards.
     """
 
     role: ClassVar[Role] = Role.FOLLOWER
@@ -92,16 +92,14 @@ class SteppedSlice(BaseOperator):
     def _parts(self, src: MemoryDesc, dst: MemoryDesc) -> list[tuple[MemoryDesc, MemoryDesc]] | None:
         """What is copied, from where to where; ``None`` where blocks are cut."""
         is_cut = {dim for dim, step in enumerate(self.steps) if dst.dims[dim] != src.dims[dim] or step != 1}
-        given, made = digits(src, kept=is_cut), digits(dst, kept=is_cut)
-        if any(src.layout.blocks[dim] != 1 for dim in is_cut) or given is None or made is None:
-            return None
-        if [digit.dim for digit in given] != [digit.dim for digit in made]:
+        pairs = paired(src, dst, is_cut)
+        if pairs is None:
             return None
         lines = [
             _Line(digit.stride, self.offsets[digit.dim], self.steps[digit.dim], digit.extent, part.extent)
             if digit.dim in is_cut
             else _Line(digit.stride, 0, 1, digit.extent, part.extent)
-            for digit, part in zip(given, made, strict=True)
+            for digit, part in pairs
         ]
         return [_part(lines, chosen, src.dtype) for chosen in product(*(line.stretches for line in lines))]
 

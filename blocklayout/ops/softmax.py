@@ -20,7 +20,7 @@ from blocklayout.kernels import (
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import digits, is_padded, runs
+from blocklayout.ops._digits import as_rows, digits, is_padded, runs
 from blocklayout.ops._padded import are_eltwise, n_lanes
 from blocklayout.ops._reading import axis_attr, bound, require_float, require_ndims, required
 
@@ -75,11 +75,8 @@ class Softmax(BaseOperator):
         parts = digits(src)
         if parts is None or is_padded(src, self.axes):
             return None
-        found = runs(parts, self.axes)
-        if tuple(run.is_marked for run in found) not in ((), (False,), (True,), (False, True)):
-            return None
-        length = found[-1].extent if found and found[-1].is_marked else 1
-        return MemoryDesc((prod(run.extent for run in found) // length, length), src.dtype)
+        rows = as_rows(runs(parts, self.axes))
+        return None if rows is None else MemoryDesc(rows, src.dtype)
 
     def _turned(self, src: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> Recipe:
         """Reorders to rows and back around the primitive."""

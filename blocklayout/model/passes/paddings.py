@@ -36,7 +36,7 @@ class Padding:
 
 def read_padding(graph: Graph, pad: Node) -> Padding | None:
     """What a Pad adds; ``None`` if it reflects or wraps, or is known at run time only."""
-    if pad.attr("mode", "constant") not in ("constant", b"constant"):
+    if pad.attr("mode", "constant") != "constant":
         return None
     ndims = len(graph.shape(pad.inputs[0]))
     if graph.opset < _FIRST_OPSET_OF_INPUTS:

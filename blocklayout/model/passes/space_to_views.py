@@ -31,7 +31,7 @@ class SpaceToViews:
 def _views(graph: Graph, node: Node) -> _Views:
     n, c, h, w = graph.shape(node.inputs[0])
     b = int(node.attr("blocksize", 1))
-    depth_first = node.attr("mode", "DCR") in ("DCR", b"DCR")
+    depth_first = node.attr("mode", "DCR") == "DCR"
     if node.op_type == "SpaceToDepth":
         return (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4)
     if depth_first:
