@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from blocklayout.model.graph import Graph, Node, live_nodes
+from blocklayout.model.passes.permuting import keeps_order, perm_of
 from blocklayout.model.passes.rewrite import bypass
 
 
@@ -20,7 +21,7 @@ class CancelTransposes:
             merged = _merged(graph, node, producers) if node.op_type == "Transpose" else node
             nodes.append(merged)
             producers.update({name: merged for name in merged.outputs if name})
-            if merged.op_type == "Transpose" and _is_identity(_perm(graph, merged)):
+            if merged.op_type == "Transpose" and keeps_order(graph, merged):
                 undone[merged.outputs[0]] = merged.inputs[0]
         short = bypass(graph.replace(nodes=tuple(nodes)), undone)
         return short.replace(nodes=live_nodes(short.nodes, short.outputs))
@@ -30,17 +31,8 @@ def _merged(graph: Graph, node: Node, producers: dict[str, Node]) -> Node:
     first = producers.get(node.inputs[0])
     if first is None or first.op_type != "Transpose":
         return node
-    inner = _perm(graph, first)
-    perm = tuple(inner[axis] for axis in _perm(graph, node))
+    inner = perm_of(graph, first)
+    perm = tuple(inner[axis] for axis in perm_of(graph, node))
     return node.replace(
         inputs=first.inputs, attrs={"perm": perm}, absorbed=(first.name, *first.absorbed, *node.absorbed)
     )
-
-
-def _perm(graph: Graph, node: Node) -> tuple[int, ...]:
-    ndims = len(graph.shape(node.inputs[0]))
-    return tuple(node.attr("perm", tuple(reversed(range(ndims)))))
-
-
-def _is_identity(perm: tuple[int, ...]) -> bool:
-    return perm == tuple(range(len(perm)))

@@ -8,7 +8,7 @@ import numpy as np
 
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.align_ranks import BROADCASTING
-from blocklayout.model.passes.rewrite import bypass
+from blocklayout.model.passes.rewrite import bypass, resolve
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,5 @@ class DropExpands:
 def _broadcasts(graph: Graph, node: Node, dropped: dict[str, str]) -> bool:
     if node.op_type not in BROADCASTING or (node.op_type == "PRelu" and node.inputs[0] in dropped):
         return False
-    shapes = [graph.shape(_resolve(name, dropped)) for name in node.inputs]
+    shapes = [graph.shape(resolve(dropped, name)) for name in node.inputs]
     return np.broadcast_shapes(*shapes) == graph.shape(node.outputs[0])
-
-
-def _resolve(name: str, dropped: dict[str, str]) -> str:
-    while name in dropped:
-        name = dropped[name]
-    return name

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes.permuting import keeps_order
 from blocklayout.model.passes.rewrite import bypass
 
 _SAME_IF_SAME_SHAPE = frozenset(("Cast", "CastLike", "Expand", "Flatten", "Reshape", "Squeeze", "Tile", "Unsqueeze"))
@@ -43,8 +44,7 @@ def _is_no_op(graph: Graph, node: Node) -> bool:
     if node.op_type == "Dropout":
         return not _is_training(graph, node)
     if node.op_type == "Transpose":
-        perm = node.attr("perm", tuple(reversed(range(len(graph.shape(node.inputs[0]))))))
-        return tuple(perm) == tuple(range(len(perm)))
+        return keeps_order(graph, node)
     if node.op_type in _OF_ONE_INPUT:
         return len(node.inputs) == 1
     if node.op_type in _SAME_IF_SAME_SHAPE:

@@ -25,13 +25,12 @@ class MergeLeakyRelu:
 
 
 def _merge_choice(merging: Merging, node: Node) -> None:
-    condition = merging.producer(node.inputs[0], "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
-    if condition is None or merging.expressions.number(condition.inputs[1]) != 0:
+    choice = merging.choice(node)
+    if choice is None:
         return
-    is_below = condition.op_type.startswith("Less")
-    fraction, x = node.inputs[1:] if is_below else node.inputs[:0:-1]
-    if condition.inputs[0] == x:
-        _merge(merging, node, x, fraction, condition.name)
+    comparison, fraction, x = choice
+    if comparison.inputs[0] == x and merging.expressions.number(comparison.inputs[1]) == 0:
+        _merge(merging, node, x, fraction, comparison.name)
 
 
 def _merge(merging: Merging, node: Node, x: str, fraction: str, *others: str) -> None:

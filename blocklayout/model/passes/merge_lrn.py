@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes.expressions import Expression
 from blocklayout.model.passes.merging import Merging
 from blocklayout.model.passes.paddings import Padding, read_padding
 from blocklayout.model.types import FLOATS
@@ -31,26 +32,35 @@ class MergeLrn:
 
 
 def _merge(merging: Merging, power: Node) -> None:
-    expressions = merging.expressions
-    exponent = expressions.number(power.inputs[1]) or 0.0
+    exponent = merging.expressions.number(power.inputs[1]) or 0.0
     inverse = f"1/{power.outputs[0]}" if exponent > 0 else power.outputs[0]
     for average in _averages(merging, power.inputs[0]):
-        total = expressions.of(power.inputs[0], (average.name,))
+        total = merging.expressions.of(power.inputs[0], (average.name,))
         terms = total.in_letters({average.name: "p"})
         if terms.keys() != {"", "p"}:
             continue
-        for x in expressions.before(average.source):
-            square = expressions.of(average.source, (x,))
-            factor = square.in_letters({x: "x"})
-            if factor.keys() != {"xx"}:
-                continue
-            for root in expressions.after(power.outputs[0]):
-                result = expressions.of(root, (x, power.outputs[0]))
-                if result.terms == {tuple(sorted((x, inverse))): 1.0}:
-                    alpha = terms["p"] * factor["xx"]
-                    attrs = {"size": average.size, "alpha": alpha, "beta": abs(exponent), "bias": terms[""]}
-                    nodes = {power.name}.union(average.nodes, total.nodes, square.nodes, result.nodes)
-                    merging.merge(root, nodes, "LRN", (x,), attrs)
+        for x, square in _squares(merging, average.source):
+            alpha = terms["p"] * square.terms[x, x]
+            attrs = {"size": average.size, "alpha": alpha, "beta": abs(exponent), "bias": terms[""]}
+            for root, product in _products(merging, (x, inverse), power.outputs[0]):
+                nodes = {power.name}.union(average.nodes, total.nodes, square.nodes, product.nodes)
+                merging.merge(root, nodes, "LRN", (x,), attrs)
+
+
+def _squares(merging: Merging, name: str) -> Iterator[tuple[str, Expression]]:
+    """The values of which ``name`` is a multiple of the square, and how it is computed from them."""
+    for x in merging.expressions.before(name):
+        square = merging.expressions.of(name, (x,))
+        if square.terms.keys() == {(x, x)}:
+            yield x, square
+
+
+def _products(merging: Merging, factors: tuple[str, str], power: str) -> Iterator[tuple[str, Expression]]:
+    """What is computed from ``power`` as the product of both factors, and how."""
+    for root in merging.expressions.after(power):
+        product = merging.expressions.of(root, (factors[0], power))
+        if product.terms == {tuple(sorted(factors)): 1.0}:
+            yield root, product
 
 
 @dataclass(frozen=True)

@@ -25,21 +25,17 @@ class MergeSoftplus:
         return merging.result()
 
 
-def _merge(merging: Merging, choice: Node) -> None:
-    condition = merging.producer(choice.inputs[0], "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
-    if condition is None:
+def _merge(merging: Merging, node: Node) -> None:
+    choice = merging.choice(node)
+    if choice is None:
         return
-    is_upward = condition.op_type.startswith("Greater")
-    x, other = choice.inputs[1:] if is_upward else choice.inputs[:0:-1]
+    comparison, other, x = choice
     soft = merging.producer(other, "Softplus")
-    limit = merging.expressions.number(condition.inputs[1])
+    limit = merging.expressions.number(comparison.inputs[1])
     if soft is None or limit is None or limit < _LARGE or soft.inputs[0] != x:
         return
-    asked = merging.expressions.of(condition.inputs[0], (x,))
-    if is_close(asked.in_letters({x: "x"}), {"x": 1.0}, "f32") and _keeps_extents(merging, choice, x):
-        nodes = {choice.name, condition.name, soft.name, *asked.nodes}
-        merging.merge(choice.outputs[0], nodes, "Softplus", (x,), {})
-
-
-def _keeps_extents(merging: Merging, choice: Node, x: str) -> bool:
-    return merging.graph.shape(x) == merging.graph.shape(choice.outputs[0])
+    asked = merging.expressions.of(comparison.inputs[0], (x,))
+    keeps_extents = merging.graph.shape(x) == merging.graph.shape(node.outputs[0])
+    if is_close(asked.in_letters({x: "x"}), {"x": 1.0}, "f32") and keeps_extents:
+        nodes = {node.name, comparison.name, soft.name, *asked.nodes}
+        merging.merge(node.outputs[0], nodes, "Softplus", (x,), {})

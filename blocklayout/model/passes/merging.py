@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -29,12 +30,21 @@ class Merging:
 
     def fresh_name(self, wanted: str) -> str:
         """A name that no value and no node has."""
-        return fresh_name(wanted, {**self.draft.values, **self._by_name})
+        return fresh_name(wanted, ChainMap[str, Any](self.draft.values, self._by_name))
 
     def producer(self, name: str, *op_types: str) -> Node | None:
         """The node that writes a value, if it is one of ``op_types``."""
         node = self.expressions.producers.get(name)
         return node if node is not None and node.op_type in op_types else None
+
+    def choice(self, where: Node) -> tuple[Node, str, str] | None:
+        """The comparison by which a Where chooses, and the values it gives below and above."""
+        comparison = self.producer(where.inputs[0], "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+        if comparison is None:
+            return None
+        if_true, if_false = where.inputs[1:]
+        is_true_below = comparison.op_type.startswith("Less")
+        return comparison, *((if_true, if_false) if is_true_below else (if_false, if_true))
 
     def merge(
         self, root: str, nodes: Collection[str], op_type: str, inputs: Sequence[str], attrs: Mapping[str, Any]

@@ -62,6 +62,22 @@ def moves_nothing(shape: Sequence[int], perm: Perm) -> bool:
     return wide == sorted(wide) or 0 in shape
 
 
+def perm_of(graph: Graph, node: Node) -> Perm:
+    """What a Transpose does: the dimensions the other way round where it does not say."""
+    return tuple(node.attr("perm", None) or reversed(identity(len(graph.shape(node.inputs[0])))))
+
+
+def keeps_order(graph: Graph, node: Node) -> bool:
+    """Whether a Transpose leaves all dimensions where they are."""
+    perm = perm_of(graph, node)
+    return perm == identity(len(perm))
+
+
+def permuted_nbytes(value: Value, perm: Perm) -> int:
+    """Bytes that move when a value is permuted."""
+    return 0 if moves_nothing(value.shape, perm) else prod(value.shape) * dtypes.itemsize(value.dtype)
+
+
 class Walk:
     """The new graph under construction, from the first node to the last.
 
@@ -129,9 +145,8 @@ class Walk:
     def hold(self, node: Node) -> None:
         """Take a Transpose out; what it gives is a permutation."""
         source, result = node.inputs[0], node.outputs[0]
-        ndims = len(self.shape(source))
-        perm = tuple(node.attr("perm", None) or reversed(range(ndims)))
-        view = self.views.get(source, Permuted(source, identity(ndims), ()))
+        perm = perm_of(self.graph, node)
+        view = self.views.get(source, Permuted(source, identity(len(perm)), ()))
         turned = tuple(view.perm[dim] for dim in perm)
         self._held.add(node.name)
         self.views[result] = Permuted(view.base, turned, (*view.nodes, node.name, *node.absorbed))
@@ -147,8 +162,7 @@ class Walk:
     def moved_nbytes(self, name: str) -> int:
         """Bytes that move when a permutation is computed, all others being where they are."""
         view = self.views[name]
-        value = self.draft.values[view.base]
-        return 0 if moves_nothing(value.shape, view.perm) else prod(value.shape) * dtypes.itemsize(value.dtype)
+        return permuted_nbytes(self.draft.values[view.base], view.perm)
 
     def read(self, name: str) -> str:
         """A value that nodes may read for ``name``: itself, or its like, computed now where it was held back."""
@@ -198,9 +212,7 @@ class Walk:
         whole = Permuted(view.base, tuple(view.perm[dim] for dim in perm), view.nodes)
         if (whole.base, whole.perm) in self._computed:
             return self._computed[whole.base, whole.perm]
-        base = self.draft.values[view.base]
-        if not moves_nothing(base.shape, whole.perm):
-            self._turned_nbytes += prod(base.shape) * dtypes.itemsize(base.dtype)
+        self._turned_nbytes += permuted_nbytes(self.draft.values[view.base], whole.perm)
         return self._compute(whole, fresh_name(f"{name}.permuted", self.draft.values))
 
     def _result(self, name: str, perm: Perm, nodes: tuple[str, ...]) -> str:

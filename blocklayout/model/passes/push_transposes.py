@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING
 
-from blocklayout import dtypes
 from blocklayout.model.graph import Graph, Node, live_nodes
 from blocklayout.model.passes.permute_places import better_kept
 from blocklayout.model.passes.permuted_operators import KEEP_RANK, rule_for
-from blocklayout.model.passes.permuting import Perm, Walk, moves_nothing
+from blocklayout.model.passes.permuting import Perm, Walk, perm_of, permuted_nbytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,13 +40,8 @@ class PushTransposes:
 
 def moved_nbytes(graph: Graph) -> int:
     """Bytes that the Transposes of a graph move."""
-    return sum(_moved_nbytes(graph, node) for node in graph.nodes if node.op_type == "Transpose")
-
-
-def _moved_nbytes(graph: Graph, node: Node) -> int:
-    value = graph.values[node.inputs[0]]
-    perm = tuple(node.attr("perm", None) or reversed(range(len(value.shape))))
-    return 0 if moves_nothing(value.shape, perm) else prod(value.shape) * dtypes.itemsize(value.dtype)
+    transposes = (node for node in graph.nodes if node.op_type == "Transpose")
+    return sum(permuted_nbytes(graph.values[node.inputs[0]], perm_of(graph, node)) for node in transposes)
 
 
 def _ways(graph: Graph, entered: Mapping[str, Perm], arrays: dict[Hashable, np.ndarray]) -> Iterator[Graph]:

@@ -34,7 +34,7 @@ def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
         for old in node.outputs:
             if old not in sources:
                 continue
-            new = _resolve(names, sources[old])
+            new = resolve(names, sources[old])
             if old not in graph.outputs:
                 names[old] = new
             elif values[new].is_constant and new not in kept_names:
@@ -50,15 +50,16 @@ def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
     return graph.replace(nodes=tuple(_renamed(node, names) for node in nodes), values=values)
 
 
-def _resolve(names: Mapping[str, str], name: str) -> str:
+def resolve(names: Mapping[str, str], name: str) -> str:
+    """What stands for a value in the end, where names may stand for others in turn."""
     while name in names:
         name = names[name]
     return name
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:
-    inputs = tuple(_resolve(names, name) for name in node.inputs)
-    outputs = tuple(_resolve(names, name) for name in node.outputs)
+    inputs = tuple(resolve(names, name) for name in node.inputs)
+    outputs = tuple(resolve(names, name) for name in node.outputs)
     if inputs == node.inputs and outputs == node.outputs:
         return node
     return node.replace(inputs=inputs, outputs=outputs)
