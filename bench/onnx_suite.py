@@ -17,6 +17,7 @@ from onnx.backend.test.runner import Runner
 
 from blocklayout import onnx_backend
 from blocklayout.errors import UnsupportedError
+from blocklayout.model.reference import RANDOM
 from blocklayout.zoo import light
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -34,7 +35,6 @@ _TYPES = {
 }
 _CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
 _OF_SEQUENCES = {"SequenceConstruct", "SequenceEmpty", "SplitToSequence"}
-_RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Case:
         nodes = self.model.graph.node
         return (
             any(node.domain not in ("", "ai.onnx") for node in nodes)
-            or any(node.op_type in _CONTROL_FLOW | _RANDOM for node in nodes)
+            or any(node.op_type in _CONTROL_FLOW | RANDOM for node in nodes)
             or any(node.op_type in _OF_SEQUENCES for node in nodes)
             or "train" in self.name
         )

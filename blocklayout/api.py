@@ -23,10 +23,9 @@ from blocklayout.runtime.border import check_names, check_rank, with_layouts
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from blocklayout.kernels import Program
+    from blocklayout.kernels import Compute, Program
     from blocklayout.model import Builder, Graph, OnnxModel
     from blocklayout.plan import Plan
-    from blocklayout.runtime.host import Compute
     from blocklayout.runtime.session import Contents, Shapes
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel"
@@ -128,12 +127,19 @@ def signature_of(opened: OnnxModel | Graph, io_layout: Mapping[str, str]) -> tup
     return with_layouts(inputs, io_layout), with_layouts(outputs, io_layout)
 
 
+def extents_of(inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The extents of every input as the caller's array has them, from what is given and what is declared.
+
+    Raises:
+        InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
+    """
+    return concrete_extents([model.InputInfo(info.name, info.dtype, info.shape) for info in inputs], shapes)
+
+
 def _prepare(session: Session, inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[int]]) -> None:
     """Plan for these extents, unless others follow from contents that only a run brings."""
-    declared = [model.InputInfo(info.name, info.dtype, info.shape) for info in inputs]
-    extents = concrete_extents(declared, shapes)
     with suppress(ContentsNeededError):
-        session.prepare(extents)
+        session.prepare(extents_of(inputs, shapes))
     dnnl.release_pool()  # whoever runs the session may be another thread
 
 
@@ -188,11 +194,6 @@ class _PlanMaker:
             self.has_warned = True
             warnings.warn(_plain_warning(plan), PlainKernelWarning, stacklevel=2)
         return computes
-
-
-def lowered(opened: OnnxModel | Graph, shapes: Mapping[str, Sequence[int]] | None) -> Program:
-    """The kernels of a model for concrete input extents: shapes set, simplified, lowered."""
-    return model.lower(model.simplify(model.read(opened, shapes)))
 
 
 def _plain_warning(plan: Plan) -> str:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 ITEMSIZES = {"f32": 4, "bf16": 2, "f16": 2, "f64": 8, "s32": 4, "s8": 1, "u8": 1}
 """Bytes of one element, by data type that oneDNN has."""
 
+PRIMITIVE_FLOATS = ("f32", "bf16", "f16")
+"""Floating-point types whose numbers primitives compute with."""
+
 _OTHER_ITEMSIZES = {"s64": 8, "u64": 8, "u32": 4, "s16": 2, "u16": 2, "bool": 1}
 _ALL_ITEMSIZES = ITEMSIZES | _OTHER_ITEMSIZES
 _REORDERED = frozenset(ITEMSIZES) - {"f64"}

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout import model
-from blocklayout.api import signature_of
+from blocklayout.api import extents_of, signature_of
 from blocklayout.commands.sources import ZOO, open_source
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError
-from blocklayout.model.shapes import concrete_extents
-from blocklayout.model.types import FLOATS, to_numpy
+from blocklayout.model.types import FLOATS
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Mapping
 
-    from blocklayout.model import Graph, InputInfo, OnnxModel
+    from blocklayout.model import Graph, OnnxModel
+    from blocklayout.runtime import InputInfo
 
 SEED = 0
 
@@ -62,16 +63,16 @@ def chosen_shapes(
         InputError: An unknown input, extents that contradict the model, or another one left free.
         LayoutError: ``io_layout`` gives an input a format that does not exist, or has another rank.
     """
-    inputs = [model.InputInfo(info.name, info.dtype, info.shape) for info in signature_of(opened, io_layout or {})[0]]
+    inputs = signature_of(opened, io_layout or {})[0]
     settled = set(_settled_names(inputs, given))
     singles: dict[str, tuple[int, ...]] = {}
     for info in inputs:
-        first, *others = info.extents or (0,)
+        first, *others = info.shape or (0,)
         rest = tuple(extent for extent in others if isinstance(extent, int))
         is_single = not isinstance(first, int) and first not in settled and len(rest) == len(others)
         if is_single and info.name not in given:
             singles[info.name] = (1, *rest)
-    return concrete_extents(inputs, singles | dict(given))
+    return extents_of(inputs, singles | dict(given))
 
 
 def random_array(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
@@ -103,4 +104,4 @@ def _settled_names(inputs: Iterable[InputInfo], given: Mapping[str, tuple[int, .
     """Names of free extents that the given shapes settle."""
     for info in inputs:
         if info.name in given:
-            yield from (extent for extent in info.extents or () if isinstance(extent, str))
+            yield from (extent for extent in info.shape or () if isinstance(extent, str))

@@ -7,7 +7,6 @@ An offset does not travel at all: Memory adds it to the address, because most im
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import lru_cache
 from typing import Any
 
@@ -64,13 +63,24 @@ def _any_to_c(desc: AnyDesc) -> Handle:
 def _layout_to_c(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout) -> Handle:
     if not layout.inner_blks:
         return _from_strides(dims, dtype, layout.strides)
-    for is_strict in (True, False):  # some implementations want the very strides they asked for, used or not
-        with suppress(UnsupportedError):
-            return _blocked_to_c(dims, padded_dims, dtype, layout, is_strict=is_strict)
+    try:
+        # some implementations want the very strides they asked for, used or not
+        return _tagged_to_c(dims, padded_dims, dtype, layout, is_strict=True)
+    except UnsupportedError:
+        return _tagged_to_c(dims, padded_dims, dtype, layout, is_strict=False)
+
+
+def _tagged_to_c(
+    dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout, *, is_strict: bool
+) -> Handle:
+    """By way of a format tag."""
+    try:
+        return _blocked_to_c(dims, padded_dims, dtype, layout, is_strict=is_strict)
+    except UnsupportedError:
         swapped = _swapped_to_c(dims, padded_dims, dtype, layout, is_strict=is_strict)
-        if swapped is not None:
-            return swapped
-    return _blocked_to_c(dims, padded_dims, dtype, layout, is_strict=False)  # raises, and says why
+        if swapped is None:
+            raise
+        return swapped
 
 
 def _blocked_to_c(

@@ -31,20 +31,15 @@ class Corner:
     tag: int
 
 
-def find_corner(
-    dims: tuple[int, ...], padded_dims: tuple[int, ...], layout: Layout, *, is_strict: bool = False
-) -> Corner:
+def find_corner(dims: tuple[int, ...], padded_dims: tuple[int, ...], layout: Layout, *, is_strict: bool) -> Corner:
     """The dense tensor that has a format tag and, from its first element on, the strides of ``layout``.
-
-    A dimension of one outer block takes no step: its stride is met if a tag can, and else has no say, unless
-    ``is_strict``.
 
     Args:
         dims: Extents of what is laid out.
         padded_dims: Its extents with padding. A part that ends inside a block has none there: what follows
             belongs to its neighbour.
         layout: Strides and inner blocks, at least one.
-        is_strict: Whether the strides of dimensions of one outer block have a say.
+        is_strict: Whether the strides of dimensions of one outer block, which take no step, have a say.
 
     Raises:
         UnsupportedError: There is no such tensor.
@@ -52,7 +47,7 @@ def find_corner(
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> part = MemoryDesc((2, 32, 4, 4), "f32", "nChw8c").submemory((2, 16, 2, 4), (0, 0, 0, 0))
-        >>> corner = find_corner(part.dims, part.padded_dims, part.layout)
+        >>> corner = find_corner(part.dims, part.padded_dims, part.layout, is_strict=True)
         >>> corner.dims, library.fmt_tag_names()[corner.tag]
         ((2, 32, 4, 4), 'aBcd8b')
     """
@@ -64,13 +59,11 @@ def find_corner(
         )
     unpadded = zip(dims, padded_dims, layout.blocks, strict=True)
     least_dims = tuple(extent if padded % block == 0 else block for extent, padded, block in unpadded)
-    every = range(len(dims))
-    moving = [dim for dim in every if dims[dim] > layout.blocks[dim]]
-    for counting in (every,) if is_strict else (every, moving):
-        for order, number in tags:
-            parent_dims = _parent_dims(least_dims, layout, [dim for dim in order if dim in counting], order[-1])
-            if parent_dims is not None:
-                return Corner(parent_dims, number)
+    counting = [dim for dim in range(len(dims)) if is_strict or dims[dim] > layout.blocks[dim]]
+    for order, number in tags:
+        parent_dims = _parent_dims(least_dims, layout, [dim for dim in order if dim in counting], order[-1])
+        if parent_dims is not None:
+            return Corner(parent_dims, number)
     raise UnsupportedError(
         f"oneDNN can describe {dims} with strides {layout.strides} and inner blocks {layout.inner_blks} neither by a "
         f"format tag nor as a part of a tensor that has one; copy it into a dense layout first"

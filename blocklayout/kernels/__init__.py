@@ -1,7 +1,7 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
 from blocklayout.kernels.candidate import Candidate
-from blocklayout.kernels.host_spec import HostSpec, copy_spec, zero_padding_step
+from blocklayout.kernels.host_spec import Compute, HostSpec, copy_spec, zero_padding_step
 from blocklayout.kernels.kernel import Constant, Kernel, Program
 from blocklayout.kernels.operator import (
     LAYOUT_NAMES,
@@ -24,6 +24,7 @@ __all__ = [
     "LAYOUT_NAMES",
     "BaseOperator",
     "Candidate",
+    "Compute",
     "Constant",
     "HostSpec",
     "Kernel",

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from blocklayout.dnnl import Attr
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.kernels.recipe import RecipeStep
 from blocklayout.layout import MemoryDesc
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Compute = Callable[[Sequence["np.ndarray"]], "list[np.ndarray]"]
+"""Runs a plain step: arrays of its sources to arrays of its results."""
 
 HostKind = Literal["plain", "copy", "zero_padding"]
 _IMPLEMENTATIONS = {"plain": "onnx.reference", "copy": "numpy", "zero_padding": "numpy"}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from blocklayout.model.onnx_read import InputInfo, OnnxModel
     from blocklayout.model.onnx_write import to_model, write
     from blocklayout.model.passes import simplify
-    from blocklayout.model.reading import defaults, free_extents, input_shapes, open_model, read, read_fed, signature
+    from blocklayout.model.reading import defaults, free_extents, open_model, read, read_fed, signature
     from blocklayout.model.reference import compute_of
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "compute_of",
     "defaults",
     "free_extents",
-    "input_shapes",
     "lower",
     "open_model",
     "read",
@@ -59,7 +58,6 @@ _HOMES = {
     "compute_of": "reference",
     "defaults": "reading",
     "free_extents": "reading",
-    "input_shapes": "reading",
     "lower": "lowering",
     "open_model": "reading",
     "read": "reading",

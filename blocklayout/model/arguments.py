@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError
 from blocklayout.model.schemas import attribute_kind
-from blocklayout.model.types import DTYPES, onnx_type_name, to_numpy
+from blocklayout.model.types import DTYPES, onnx_type_name
 
 if TYPE_CHECKING:
     from onnx.defs import OpSchema

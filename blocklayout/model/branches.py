@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import ModelError
-from blocklayout.kernels.value import Value
-from blocklayout.model.graph import Node, fresh_name, live_nodes
-from blocklayout.model.types import from_numpy
+from blocklayout.model.graph import Node, constant_value, fresh_name, live_nodes
 from blocklayout.model.undecided import DependsOnDataError
 
 if TYPE_CHECKING:
     import numpy as np
 
-ATTRS = ("then_branch", "else_branch")
+    from blocklayout.kernels.value import Value
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +46,7 @@ class Branch:
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:
     attrs = {key: value.renamed(names) if isinstance(value, Branch) else value for key, value in node.attrs.items()}
-    inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (node.inputs, node.outputs))
-    return node.replace(inputs=inputs, outputs=outputs, attrs=attrs)
+    return node.renamed(names).replace(attrs=attrs)
 
 
 def branch_taken(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
@@ -71,7 +68,7 @@ def branch_taken(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
         raise ModelError(
             f"node {node.name!r}: the condition {condition.name!r} must be one bool, not {condition.shape}"
         )
-    branch = node.attrs[ATTRS[0] if condition.data.item() else ATTRS[1]]
+    branch = node.attrs["then_branch" if condition.data.item() else "else_branch"]
     if len(branch.outputs) != len(node.outputs):
         raise ModelError(f"node {node.name!r} has {len(node.outputs)} outputs, its branch has {len(branch.outputs)}")
     return _nodes_of(branch, node, values)
@@ -81,8 +78,7 @@ def _nodes_of(branch: Branch, node: Node, values: dict[str, Value]) -> tuple[Nod
     # two Ifs side by side may use the same names inside
     inside = [*branch.constants, *(name for each in branch.nodes for name in each.outputs if name)]
     own = branch.renamed({name: fresh_name(name, values) for name in inside})
-    for name, array in own.constants.items():
-        values[name] = Value(name, array.shape, from_numpy(array.dtype, f"the constant {name!r}"), array)
+    values.update({name: constant_value(name, array) for name, array in own.constants.items()})
     given = zip(own.outputs, node.outputs, strict=True)
     copies = tuple(Node("", "Identity", (inner,), (outer,)) for inner, outer in given if outer)
     return live_nodes((*own.nodes, *copies), node.outputs)

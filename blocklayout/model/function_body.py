@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from blocklayout.errors import UnsupportedError
 from blocklayout.kernels.value import Value
-from blocklayout.model.graph import Node
+from blocklayout.model.graph import Node, constant_value
 from blocklayout.model.onnx_read import convert_nodes
 from blocklayout.model.schemas import find_schema, to_proto
-from blocklayout.model.types import from_numpy, type_proto
+from blocklayout.model.types import type_proto
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -38,11 +38,8 @@ def function_body(
     outside = {"", *node.inputs, *node.outputs}
     inside = [*arrays, *(name for each in nodes for name in each.outputs)]
     names = {name: f"{node.name}.{name}" for name in inside if name not in outside}
-    constants = [
-        Value(names.get(name, name), array.shape, from_numpy(array.dtype, name), array)
-        for name, array in arrays.items()
-    ]
-    return tuple(_renamed(each, names) for each in nodes), tuple(constants)
+    constants = tuple(constant_value(names.get(name, name), array) for name, array in arrays.items())
+    return tuple(each.renamed(names).replace(name="") for each in nodes), constants
 
 
 def _inlined(node: Node, inputs: Sequence[Value | None], opset: int) -> ModelProto:
@@ -60,9 +57,3 @@ def _inlined(node: Node, inputs: Sequence[Value | None], opset: int) -> ModelPro
     graph = helper.make_graph([whole], "body", infos, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     return inliner.inline_selected_functions(model, [("", node.op_type)], inline_schema_functions=True)
-
-
-def _renamed(node: Node, names: dict[str, str]) -> Node:
-    inputs = tuple(names.get(name, name) for name in node.inputs)
-    outputs = tuple(names.get(name, name) for name in node.outputs)
-    return node.replace(name="", inputs=inputs, outputs=outputs)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from blocklayout.errors import ModelError
 from blocklayout.kernels.value import Value
+from blocklayout.model.types import from_numpy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +43,11 @@ class Node:
     def replace(self, **changes: Any) -> Node:
         """A node that differs in ``changes``."""
         return replace(self, **changes)
+
+    def renamed(self, names: Mapping[str, str]) -> Node:
+        """The node with other names for some of the values it reads and writes."""
+        inputs, outputs = (tuple(names.get(name, name) for name in side) for side in (self.inputs, self.outputs))
+        return self.replace(inputs=inputs, outputs=outputs)
 
     def __str__(self) -> str:
         attrs = ", ".join(f"{key}={value!r}" for key, value in self.attrs.items())
@@ -155,6 +161,15 @@ def live_nodes(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...
             kept.append(node if read == node.outputs else node.replace(outputs=read))
             wanted.update(name for name in node.inputs if name)
     return tuple(reversed(kept))
+
+
+def constant_value(name: str, array: np.ndarray) -> Value:
+    """A value whose contents are known.
+
+    Raises:
+        UnsupportedError: No graph holds elements of this type.
+    """
+    return Value(name, array.shape, from_numpy(array.dtype, f"the constant {name!r}"), array)
 
 
 def fresh_name(wanted: str, taken: Container[str]) -> str:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels.value import Value
 from blocklayout.model.function_body import function_body
 from blocklayout.model.reference import RANDOM, is_wrong_there
 from blocklayout.model.reshaping import check_n_elements, target_of_empty
 from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
-from blocklayout.model.types import from_elem_type, onnx_type_name, to_numpy, type_proto
+from blocklayout.model.types import from_elem_type, onnx_type_name, type_proto
 from blocklayout.model.undecided import DependsOnDataError
 
 if TYPE_CHECKING:

@@ -71,19 +71,6 @@ def defaults(source: Any) -> tuple[InputInfo, ...]:
     return model.defaults if isinstance(model, OnnxModel) else ()
 
 
-def input_shapes(source: Any, shapes: Shapes | None = None) -> dict[str, tuple[int, ...]]:
-    """The extents of every input, from what the caller gives and what the model declares.
-
-    Args:
-        source: Whatever :func:`open_model` takes.
-        shapes: Extents of inputs, by name; needed for those in :func:`free_extents`.
-
-    Raises:
-        InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
-    """
-    return concrete_extents(signature(source)[0], shapes or {})
-
-
 def _infos(graph: Graph, names: tuple[str, ...]) -> tuple[InputInfo, ...]:
     return tuple(InputInfo(name, graph.values[name].dtype, graph.values[name].shape) for name in names)
 

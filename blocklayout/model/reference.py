@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels import HostSpec
+from blocklayout.kernels import Compute, HostSpec
 from blocklayout.kernels.value import Value
 from blocklayout.layout import MemoryDesc
 from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
-from blocklayout.model.types import from_elem_type, to_numpy, type_proto
+from blocklayout.model.types import from_elem_type, type_proto
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
     from onnx.reference import ReferenceEvaluator
 
     from blocklayout.model.graph import Node
-
-Compute = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
-"""Arrays of a node's inputs, those that are there, to arrays of its outputs, those that are read."""
 
 RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from blocklayout.errors import InputError, ModelError
 from blocklayout.kernels.value import Value
 from blocklayout.model.branches import branch_taken
-from blocklayout.model.graph import Graph, Node, fresh_name, live_nodes
+from blocklayout.model.graph import Graph, Node, constant_value, fresh_name, live_nodes
 from blocklayout.model.infer import evaluate
 from blocklayout.model.types import from_numpy
 from blocklayout.model.undecided import DependsOnDataError
@@ -59,7 +59,7 @@ def set_shapes(
     extents = concrete_extents(fed, {**(shapes or {}), **{name: array.shape for name, array in known.items()}})
     values = {}
     for name, array in model.constants.items():
-        values[name] = Value(name, array.shape, from_numpy(array.dtype, f"the constant {name!r}"), array)
+        values[name] = constant_value(name, array)
     for info in fed:
         values[info.name] = Value(info.name, extents[info.name], info.dtype, _contents(info, known.get(info.name)))
     outputs = tuple(name for name, _ in model.outputs)

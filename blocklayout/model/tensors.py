@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError
-from blocklayout.model.types import from_elem_type, to_numpy
+from blocklayout.model.types import from_elem_type
 
 if TYPE_CHECKING:
     from onnx import TensorProto

@@ -9,7 +9,6 @@ from blocklayout import dtypes
 from blocklayout.errors import LayoutError, UnsupportedError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import DTypeLike
     from onnx import TypeProto
 
@@ -77,11 +76,6 @@ def from_numpy(dtype: DTypeLike, what: str) -> str:
         return dtypes.from_numpy(dtype)
     except LayoutError as error:
         raise UnsupportedError(f"{what}: {error}") from None
-
-
-def to_numpy(dtype: str) -> np.dtype:
-    """The numpy dtype that holds ``dtype``; bf16 is ``ml_dtypes.bfloat16``."""
-    return dtypes.to_numpy(dtype)
 
 
 @lru_cache(maxsize=1024)

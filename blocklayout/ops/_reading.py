@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Value
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 _FLOAT = 1
 """ONNX's number of f32."""
-FLOAT_DTYPES = ("f32", "bf16", "f16")
 
 
 def wrong(node: NodeInfo, what: str, rule: str) -> ModelError:
@@ -150,7 +150,7 @@ def refuse_further_outputs(node: NodeInfo, meaning: str) -> None:
         raise unsupported(node, f"output {', '.join(extra)} ({meaning}) is read", "only the first output is computed")
 
 
-def require_float(node: NodeInfo, value: Value, allowed: Collection[str] = FLOAT_DTYPES) -> Value:
+def require_float(node: NodeInfo, value: Value, allowed: Collection[str] = PRIMITIVE_FLOATS) -> Value:
     """``value``, if primitives compute in its data type.
 
     Raises:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import FLOAT_DTYPES, bound, require_float, required, result, wrong
+from blocklayout.ops._reading import bound, require_float, required, result, wrong
 from blocklayout.ops.views import Identity
 
 _CONVERTED = ("u8", "s8", "s32", "bool")
@@ -32,9 +33,9 @@ class Cast(BaseOperator):
         if src.shape != dst.shape:
             rule = f"{src.name} has {list(src.shape)}"
             raise wrong(node, f"output {dst.name} has extents {list(dst.shape)}", rule)
-        if src.dtype in FLOAT_DTYPES:
+        if src.dtype in PRIMITIVE_FLOATS:
             return bound(Identity(), {"src": src})
-        return bound(cls(), {"src": require_float(node, src, (*_CONVERTED, *FLOAT_DTYPES))})
+        return bound(cls(), {"src": require_float(node, src, (*_CONVERTED, *PRIMITIVE_FLOATS))})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -13,9 +13,9 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder, to_numpy
-from blocklayout.kernels import HostSpec
+from blocklayout.kernels import Compute, HostSpec
 from blocklayout.layout import MemoryDesc
-from blocklayout.runtime.host import Compute, HostExecution, HostMemory, copy_elements, host_function
+from blocklayout.runtime.host import HostExecution, HostMemory, copy_elements, host_function
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:

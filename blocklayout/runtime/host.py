@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +12,8 @@ from blocklayout.errors import PlanError
 from blocklayout.layout.packing import as_elements, blocked_view
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import HostSpec
+    from blocklayout.kernels import Compute, HostSpec
     from blocklayout.layout import MemoryDesc
-
-Compute = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
-"""Arrays of a plain step's sources to arrays of its results."""
 
 HostFunction = Callable[[Mapping[str, "HostMemory"]], None]
 

@@ -18,8 +18,8 @@ from blocklayout.runtime.feeding import InputInfo, OutputInfo, check_feed, check
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
+    from blocklayout.kernels import Compute
     from blocklayout.plan import Plan
-    from blocklayout.runtime.host import Compute
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 """Logical extents of every input, in the model's order; those of defaults follow where they are fed."""

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.model import Builder, Graph, to_model
 from blocklayout.model.passes import PushTransposes
 from blocklayout.model.passes.push_transposes import moved_nbytes
-from blocklayout.model.types import to_numpy
 
 RNG = np.random.default_rng(3)
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)

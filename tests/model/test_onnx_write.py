@@ -93,7 +93,7 @@ def test_equal_graphs_give_equal_files(small_net: Builder, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "f64", "s8", "u8", "s32", "s64", "bool"])
 def test_every_type_of_constant_survives(dtype: str, tmp_path: Path) -> None:
-    from blocklayout.model.types import to_numpy
+    from blocklayout.dtypes import to_numpy
 
     b = Builder()
     array = np.array([[0, 1], [1, 0]]).astype(to_numpy(dtype))

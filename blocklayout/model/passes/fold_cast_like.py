@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.model.graph import Graph, Node
-from blocklayout.model.types import to_numpy
 
 
 @dataclass(frozen=True)

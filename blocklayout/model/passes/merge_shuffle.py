@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merging import Merging
-
-_DTYPES = ("f32", "bf16", "f16")
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class MergeShuffle:
     def __call__(self, graph: Graph) -> Graph:
         merging = Merging(graph)
         for node in graph.nodes:
-            if node.op_type == "Transpose" and graph.values[node.outputs[0]].dtype in _DTYPES:
+            if node.op_type == "Transpose" and graph.values[node.outputs[0]].dtype in PRIMITIVE_FLOATS:
                 _merge(merging, node)
         return merging.result()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merging import Merging
 from blocklayout.model.passes.reductions import reduced_axes
@@ -11,7 +12,6 @@ from blocklayout.model.passes.steps import Steps
 
 _OF_REDUCTION = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"}
 _OF_POOL = {"AveragePool": "GlobalAveragePool", "MaxPool": "GlobalMaxPool"}
-_DTYPES = ("f32", "bf16", "f16")
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class PoolWholeImages:
 
 def _is_of_images(graph: Graph, node: Node) -> bool:
     source = graph.values[node.inputs[0]]
-    return source.dtype in _DTYPES and 3 <= len(source.shape) <= 5 and 0 not in source.shape
+    return source.dtype in PRIMITIVE_FLOATS and 3 <= len(source.shape) <= 5 and 0 not in source.shape
 
 
 def _reduces_space(graph: Graph, node: Node) -> bool:

@@ -7,9 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import ModelError
-from blocklayout.kernels.value import Value
-from blocklayout.model.graph import Graph, Node, fresh_name
-from blocklayout.model.types import from_numpy
+from blocklayout.model.graph import Graph, Node, constant_value, fresh_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,5 +87,5 @@ class Draft:
     def constant(self, wanted_name: str, array: np.ndarray) -> str:
         """Add a constant; gives its name."""
         name = fresh_name(wanted_name, self.values)
-        self.values[name] = Value(name, array.shape, from_numpy(array.dtype, f"the constant {name!r}"), array)
+        self.values[name] = constant_value(name, array)
         return name

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.kernels.value import Value
 from blocklayout.model.graph import Node
 from blocklayout.model.passes.merging import Merging
-from blocklayout.model.types import to_numpy
 
 
 class Steps:
