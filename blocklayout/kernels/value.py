@@ -16,8 +16,8 @@ class Value:
     Attributes:
         name: The model's own name for it.
         shape: Logical extents; every extent is known.
-        dtype: ``f32``, ``s32``, ...; beyond oneDNN's data types also ``s64`` and ``bool``,
-            which only shape arithmetic uses.
+        dtype: ``f32``, ``s32``, ...; beyond oneDNN's data types also ``s64``, ``bool`` and others,
+            with which no primitive computes.
         data: The contents, if it is a constant.
     """
 
@@ -25,6 +25,11 @@ class Value:
     shape: tuple[int, ...]
     dtype: str
     data: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Extents as descriptors have them: a scalar is one element of rank 1."""
+        return self.shape or (1,)
 
     @property
     def is_constant(self) -> bool:

@@ -80,7 +80,7 @@ def result_name(index: int) -> str:
 
 def row_major(value: Value) -> MemoryDesc:
     """A value as the reference evaluator holds it; a scalar is one element of rank 1."""
-    return MemoryDesc(value.shape or (1,), value.dtype)
+    return MemoryDesc(value.dims, value.dtype)
 
 
 def compute_of(spec: HostSpec) -> Compute:

@@ -42,7 +42,7 @@ class Expand(BaseOperator):
             what = f"{src.name} has extents {list(src.shape)}"
             raise wrong(node, what, f"they must broadcast to the output's {list(dst.shape)}")
         if full == dst.shape:
-            return bound(Reshape(dst.shape or (1,)), {"src": src})
+            return bound(Reshape(dst.dims), {"src": src})
         return bound(cls(), {"src": src})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:

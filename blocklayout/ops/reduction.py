@@ -99,7 +99,7 @@ class Reduce(BaseOperator):
         formula = _FORMULAS[node.op_type]
         wide = tuple(axis for axis in axes if src.shape[axis] != 1)
         if not wide and formula.alone is None:
-            return bound(Reshape(result(node).shape or (1,)), {"src": src})
+            return bound(Reshape(result(node).dims), {"src": src})
         return bound(cls(formula, wide), {"src": src})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:

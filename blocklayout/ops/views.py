@@ -53,7 +53,7 @@ class Reshape(BaseOperator):
 
 def reshaping(src: Value, dst: Value) -> Lowered:
     """``dst`` as a view of ``src``; a scalar is one element of rank 1."""
-    return bound(Reshape(dst.shape or (1,), src.shape or (1,)), {"src": src})
+    return bound(Reshape(dst.dims, src.dims), {"src": src})
 
 
 def _reshaped(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:

@@ -164,7 +164,7 @@ def kernel_problem(kernel: Kernel, dtype: str, n_threads: int) -> Problem:
 
 def value_info(value: Value, dtype: str) -> TensorInfo:
     """A value's extents and the data type it has inside the plan; a scalar is one element of rank 1."""
-    return TensorInfo(value.shape or (1,), internal_dtype(value.dtype, dtype))
+    return TensorInfo(value.dims, internal_dtype(value.dtype, dtype))
 
 
 def constant_info(arg: str, constant: Constant, dtype: str) -> TensorInfo:

@@ -119,7 +119,7 @@ def declared_desc(value: Value, layout: str | None = None) -> MemoryDesc:
         UnsupportedError: No descriptor has this rank.
     """
     try:
-        return MemoryDesc(value.shape or (1,), value.dtype, layout)
+        return MemoryDesc(value.dims, value.dtype, layout)
     except LayoutError as error:
         raise UnsupportedError(f"{value.name}: {error}") from None
 

@@ -77,7 +77,7 @@ class Proposer:
         plain = MemoryDesc(incoming[0].dims, incoming[0].dtype)
         pairs: list[tuple[MemoryDesc | None, MemoryDesc | None]]
         pairs = [(desc, operator.through(desc)) for desc in dict.fromkeys([*incoming, plain])]
-        info = TensorInfo(group.dst.shape or (1,), plain.dtype)
+        info = TensorInfo(group.dst.dims, plain.dtype)
         for name in ("channels_last", *self.costs.machine.block_names):
             dst = wished_desc(name, info)
             if isinstance(dst, MemoryDesc):

@@ -34,16 +34,16 @@ class MergeGroupNorm:
 
 def _merge(merging: Merging, norm: Node) -> None:
     graph = merging.graph
-    apart = merging.producer(norm.inputs[0], "Reshape")
-    readers = merging.expressions.readers[norm.outputs[0]]
+    reshapes = merging.between_reshapes(norm)
     per_group = [graph.constant(name) for name in norm.inputs[1:3]]
-    if apart is None or len(readers) != 1 or readers[0].op_type != "Reshape" or any(each is None for each in per_group):
+    if reshapes is None or any(each is None for each in per_group):
         return
-    x, y = apart.inputs[0], readers[0].outputs[0]
+    apart, together = reshapes
+    x, y = apart.inputs[0], together.outputs[0]
     shape, groups = graph.shape(x), graph.shape(norm.inputs[0])[:2]
     if len(shape) < 3 or graph.shape(y) != shape or groups[0] != shape[0] or not groups[1] or shape[1] % groups[1]:
         return
-    nodes = {apart.name, norm.name, readers[0].name}
+    nodes = {apart.name, norm.name, together.name}
     attrs = {"num_groups": groups[1], "epsilon": norm.attr("epsilon", 1e-5)}
     if graph.opset < _FIRST_OPSET_OF_CHANNELS:
         merging.merge(y, nodes, "GroupNormalization", (x, *norm.inputs[1:3]), attrs)

@@ -27,14 +27,14 @@ class MergeShuffle:
 
 def _merge(merging: Merging, transpose: Node) -> None:
     graph = merging.graph
-    apart = merging.producer(transpose.inputs[0], "Reshape")
-    readers = merging.expressions.readers[transpose.outputs[0]]
-    if apart is None or len(readers) != 1 or readers[0].op_type not in ("Reshape", "Flatten"):
+    reshapes = merging.between_reshapes(transpose)
+    if reshapes is None:
         return
-    x, y = apart.inputs[0], readers[0].outputs[0]
+    apart, together = reshapes
+    x, y = apart.inputs[0], together.outputs[0]
     groups = _n_groups(graph.shape(x), graph.shape(apart.outputs[0]), tuple(transpose.attr("perm", ())))
     if groups and graph.shape(x) == graph.shape(y):
-        nodes = {apart.name, transpose.name, readers[0].name}
+        nodes = {apart.name, transpose.name, together.name}
         merging.merge(y, nodes, "ChannelShuffle", (x,), {"groups": groups})
 
 

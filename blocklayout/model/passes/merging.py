@@ -37,6 +37,14 @@ class Merging:
         node = self.expressions.producers.get(name)
         return node if node is not None and node.op_type in op_types else None
 
+    def between_reshapes(self, node: Node) -> tuple[Node, Node] | None:
+        """The Reshape that gives a node its first source, and the one that alone reads its result."""
+        before = self.producer(node.inputs[0], "Reshape")
+        behind = self.expressions.readers[node.outputs[0]]
+        if before is None or len(behind) != 1 or behind[0].op_type not in ("Reshape", "Flatten"):
+            return None
+        return before, behind[0]
+
     def choice(self, where: Node) -> tuple[Node, str, str] | None:
         """The comparison by which a Where chooses, and the values it gives below and above."""
         comparison = self.producer(where.inputs[0], "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
