@@ -66,36 +66,43 @@ class ConvTranspose(BaseOperator):
             whole = (("weights", plain(weights)),)
             seen = _by_output_channel(plain(weights), self.n_groups)
         dst, bias = wish.dst_desc(problem.dst), plain_if_any(problem, "bias")
-        adds_behind = bias is not None and self._is_fast_without_bias(dst)
-        spec = dnnl.deconvolution(
-            wish.src_desc(argument(problem, "src")),
-            seen,
-            dst,
-            None if adds_behind else bias,
-            strides=self.window.strides,
-            pads=self.window.pads,
-            dilations=self.window.dnnl_dilations,
-            prop_kind=wish.prop_kind,
-            attr=dnnl.Attr() if adds_behind else attr,
-            n_threads=problem.n_threads,
-        )
-        if bias is None or not isinstance(dst, MemoryDesc) or not adds_behind:
-            return Recipe.single(spec, whole=whole)
-        channels = bias.reshaped((1, *bias.dims, *(1,) * (dst.ndims - 2)))
-        add = dnnl.binary(dst, channels, dst, "add", attr=attr, n_threads=problem.n_threads)
-        product = RecipeStep(spec, (("dst", "product"), ("src", "src"), ("weights", "weights")))
-        names = {"src_0": "product", "src_1": "bias"}
-        sum_ = RecipeStep(add, tuple((arg, names.get(arg, arg)) for arg, _ in sorted(add.descs)))
-        return Recipe((product, sum_), (("product", dst),), (*whole, ("bias", bias)))
 
-    def _is_fast_without_bias(self, dst: dnnl.Desc) -> bool:
+        def deconvolution(bias: MemoryDesc | None, attr: dnnl.Attr) -> dnnl.Spec:
+            return dnnl.deconvolution(
+                wish.src_desc(argument(problem, "src")),
+                seen,
+                dst,
+                bias,
+                strides=self.window.strides,
+                pads=self.window.pads,
+                dilations=self.window.dnnl_dilations,
+                prop_kind=wish.prop_kind,
+                attr=attr,
+                n_threads=problem.n_threads,
+            )
+
+        if bias is None or not isinstance(dst, MemoryDesc) or not self._is_fast_without_bias(dst):
+            return Recipe.single(deconvolution(bias, attr), whole=whole)
+        product = deconvolution(None, dnnl.Attr())
+        first = RecipeStep(product, (("dst", "product"), ("src", "src"), ("weights", "weights")))
+        steps = first, _bias_step(bias, dst, attr, problem.n_threads)
+        return Recipe(steps, (("product", dst),), (*whole, ("bias", bias)))
+
+    def _is_fast_without_bias(self, dst: MemoryDesc) -> bool:
         """Whether the library's fast implementation in this layout is passed over where it has a bias to add.
 
         It adds to partial sums where a strided kernel is large: ``dnnl.faults``.
         """
         is_strided = any(k > s > 1 for k, s in zip(self.window.kernel, self.window.strides, strict=True))
-        is_last = isinstance(dst, MemoryDesc) and not dst.inner_blks and not dst.is_contiguous("channels_first")
-        return is_strided and is_last
+        return is_strided and not dst.inner_blks and not dst.is_contiguous("channels_first")
+
+
+def _bias_step(bias: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> RecipeStep:
+    """The sum of ``product`` and a bias, and post-ops."""
+    channels = bias.reshaped((1, *bias.dims, *(1,) * (dst.ndims - 2)))
+    spec = dnnl.binary(dst, channels, dst, "add", attr=attr, n_threads=n_threads)
+    names = {"src_0": "product", "src_1": "bias"}
+    return RecipeStep(spec, tuple((arg, names.get(arg, arg)) for arg, _ in sorted(spec.descs)))
 
 
 def by_output_channel(weights: np.ndarray, n_groups: int) -> np.ndarray:
