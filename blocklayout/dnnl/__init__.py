@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.memory import aligned_empty as aligned_empty
     from blocklayout.dnnl.primitive import Primitive as Primitive
     from blocklayout.dnnl.primitive_desc import Resolved as Resolved
+    from blocklayout.dnnl.primitive_desc import is_reference as is_reference
     from blocklayout.dnnl.resolution import implementations as implementations
+    from blocklayout.dnnl.resolution import optimised as optimised
     from blocklayout.dnnl.resolution import resolve as resolve
     from blocklayout.dnnl.spec import Spec as Spec
     from blocklayout.dnnl.spec import kinds as kinds
@@ -69,8 +71,8 @@ _NAMES_BY_HOME = {
     "library": ("fmt_tag_names", "has_bf16", "isa", "version"),
     "memory": ("Memory", "aligned_empty"),
     "primitive": ("Primitive",),
-    "primitive_desc": ("Resolved",),
-    "resolution": ("implementations", "resolve"),
+    "primitive_desc": ("Resolved", "is_reference"),
+    "resolution": ("implementations", "optimised", "resolve"),
     "spec": ("Spec", "kinds"),
     "specs.batch_normalization": ("batch_normalization",),
     "specs.binary": ("binary",),

@@ -17,7 +17,7 @@ from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import ModuleType
 
     from blocklayout.dnnl.any_desc import Desc
@@ -38,6 +38,22 @@ class Resolved:
     spec: Spec
     scratchpad_nbytes: int
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is one of the unoptimised references."""
+        return is_reference(self.spec.impl)
+
+
+def is_reference(impl: str) -> bool:
+    """Whether an implementation is one of the library's unoptimised references.
+
+    Example:
+        >>> is_reference("conv:any+ref:any"), is_reference("brgconv:avx2")
+        (True, False)
+    """
+    # A deconvolution names the convolution behind it: conv:any+ref:any.
+    return any(name.startswith("ref") for name in impl.split("+"))
+
 
 @cache
 def _creator(kind: str) -> ModuleType:
@@ -55,7 +71,7 @@ def create_pd(spec: Spec) -> Handle:
     return pd
 
 
-def walk(pd: Handle, spec: Spec, impl: str = "") -> Iterator[Resolved]:
+def walk(pd: Handle, spec: Spec, is_wanted: Callable[[str], bool] | None = None) -> Iterator[Resolved]:
     """Each implementation from the present one on; ``pd`` is the one that was given last.
 
     Passed over are implementations whose descriptors only the library could read, those that
@@ -64,10 +80,10 @@ def walk(pd: Handle, spec: Spec, impl: str = "") -> Iterator[Resolved]:
     Args:
         pd: The first; it moves on.
         spec: What it was made from.
-        impl: Pass over implementations of other names too.
+        is_wanted: Whether an implementation of this name is to be looked at; all are by default.
     """
     while True:
-        if not impl or impl == impl_name(pd, spec):
+        if is_wanted is None or is_wanted(impl_name(pd, spec)):
             with contextlib.suppress(UnsupportedError):
                 resolved = describe(pd, spec)
                 if not is_faulty(resolved.spec):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
+from operator import eq
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.primitive_desc import Resolved, create_pd, impl_names, walk
+from blocklayout.dnnl.primitive_desc import Resolved, create_pd, impl_names, is_reference, walk
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.errors import DnnlError, UnimplementedError
 
@@ -63,6 +64,28 @@ def implementations(spec: Spec) -> Iterator[Resolved]:
     yield from found
 
 
+def optimised(spec: Spec) -> tuple[Resolved, ...]:
+    """The implementations worth running, the library's own favourite first; references where nothing else exists.
+
+    Answers are kept, so asking again is free.
+
+    Raises:
+        UnimplementedError: There is none on this CPU.
+        InvalidArgumentsError: It contradicts the rules of its kind.
+        UnsupportedError: oneDNN cannot express one of its descriptors.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> spec = dnnl.eltwise(dnnl.MemoryDesc((2, 16)), algorithm="relu", n_threads=1)
+        >>> any(resolved.is_reference for resolved in optimised(spec))
+        False
+    """
+    outcome = _ask_optimised(spec)
+    if isinstance(outcome, tuple):
+        return outcome
+    raise UnimplementedError(outcome, _UNIMPLEMENTED)
+
+
 def open_pd(spec: Spec) -> tuple[Handle, Resolved]:
     """The primitive descriptor of a Spec, at the implementation it names if it names one, and what it settled on.
 
@@ -73,7 +96,8 @@ def open_pd(spec: Spec) -> tuple[Handle, Resolved]:
         DnnlError: That implementation now has other descriptors.
     """
     pd = create_pd(spec)
-    for resolved in walk(pd, spec, spec.impl):
+    named = partial(eq, spec.impl) if spec.impl else None
+    for resolved in walk(pd, spec, named):
         if not spec.is_resolved or spec == resolved.spec:
             return pd, resolved
     raise _refusal(spec)
@@ -95,3 +119,19 @@ def _ask(spec: Spec) -> Resolved | str:
         return run_parallel(lambda: open_pd(spec)[1], spec.n_threads)
     except UnimplementedError as error:
         return str(error)
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
+    spec.validate()
+    try:
+        return run_parallel(lambda: tuple(_without_needless_references(spec)), spec.n_threads) or str(_refusal(spec))
+    except UnimplementedError as error:
+        return str(error)
+
+
+def _without_needless_references(spec: Spec) -> Iterator[Resolved]:
+    found: list[Resolved] = []
+    for resolved in walk(create_pd(spec), spec, lambda impl: not (found and is_reference(impl))):
+        found.append(resolved)
+        yield resolved

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from blocklayout.dnnl import is_reference
+
 if TYPE_CHECKING:
     from blocklayout.kernels.recipe import RecipeStep
     from blocklayout.layout import MemoryDesc
@@ -40,9 +42,7 @@ class Candidate:
     @cached_property
     def is_reference(self) -> bool:
         """Whether a step runs an unoptimised reference implementation."""
-        # A deconvolution names the convolution behind it: conv:any+ref:any.
-        names = (name for step in self.steps for name in step.spec.impl.split("+"))
-        return any(name.startswith("ref") for name in names)
+        return any(is_reference(step.spec.impl) for step in self.steps)
 
     @cached_property
     def source_descs(self) -> dict[str, MemoryDesc]:

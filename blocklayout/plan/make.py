@@ -88,10 +88,12 @@ def _contend(policy: Policy, network: Network) -> _Contender:
 
 
 def _solved(network: Network, contenders: list[_Contender]) -> _Contender:
-    """The global solve, and the simple policies with single groups changed: whichever costs least."""
-    starts = [c.choice for c in contenders if c.policy and not c.policy.returns_to_plain]
-    choices = [solve_layouts(network), *(improve(network, choice) for choice in starts)]
-    choice = min(choices, key=network.total_ns)
+    """The global solve; where that proves nothing, perhaps a simple policy with single groups changed."""
+    solution = solve_layouts(network)
+    choice = solution.choice
+    if not solution.is_optimal:
+        starts = [c.choice for c in contenders if c.policy and not c.policy.returns_to_plain]
+        choice = min([choice, improve(network, min(starts, key=network.total_ns))], key=network.total_ns)
     return _Contender("solve", None, choice, assemble(network, choice))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.copies import copies_wanted
 from blocklayout.plan.fuse import Group, apart, value_info
 
 if TYPE_CHECKING:
@@ -72,11 +73,6 @@ class Network:
         producer = self.producers[value]
         return produced_desc(self.groups[producer], self.candidates[producer][choice[producer]], value)
 
-    def offers(self, value: str) -> list[MemoryDesc]:
-        """The layouts of a computed value, by its producer's candidates."""
-        producer = self.producers[value]
-        return [produced_desc(self.groups[producer], each, value) for each in self.candidates[producer]]
-
     def demands(self, value: str, choice: Sequence[int]) -> Iterator[MemoryDesc]:
         """The layouts a value is wanted in under a choice, readers in order, the caller last."""
         for reader, operand in self.readers[value]:
@@ -85,14 +81,13 @@ class Network:
             yield self.results[value]
 
     def value_ns(self, value: str, choice: Sequence[int]) -> float:
-        """What the reorders of one value cost: one for each layout that no copy at hand can be read as."""
-        at_hand = [self.desc_of(value, choice)]
-        total = 0.0
-        for demand in self.demands(value, choice):
-            if not any(desc.readable_as(demand) for desc in at_hand):
-                total += self.costs.reorder_ns(at_hand[0], demand)
-                at_hand.append(demand)
-        return total
+        """What the reorders of one value cost."""
+        produced = self.desc_of(value, choice)
+        return sum(self.costs.reorder_ns(produced, desc) for desc in self.copies(value, choice))
+
+    def copies(self, value: str, choice: Sequence[int]) -> list[MemoryDesc]:
+        """The layouts a value is brought to under a choice: each once, however many read it."""
+        return copies_wanted(self.desc_of(value, choice), self.demands(value, choice))
 
     def total_ns(self, choice: Sequence[int]) -> float:
         """What a run costs under a choice: every group and every reorder."""

@@ -1,66 +1,86 @@
-"""The elimination against brute force on small random problems."""
+"""The solve against brute force: exact where it says so, bounded where not."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
-import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blocklayout.plan.solve import PairwiseProblem
-
-Matrices = dict[tuple[int, int], np.ndarray]
-
-SIZES = st.lists(st.integers(1, 3), min_size=1, max_size=7)
-
-
-def _random(sizes: list[int], edges: list[tuple[int, int]], seed: int) -> tuple[list[np.ndarray], Matrices]:
-    rng = np.random.default_rng(seed)
-    costs = [rng.integers(0, 100, size).astype(float) for size in sizes]
-    matrices = {(u, v): rng.integers(0, 100, (sizes[u], sizes[v])).astype(float) for u, v in edges}
-    return costs, matrices
+from blocklayout.plan.layout_problem import LayoutProblem
+from blocklayout.plan.network import Choice, Network
+from blocklayout.plan.solve import improve, solve_layouts
+from tests.plan.made_up import made_up
 
 
-def _total(choice: tuple[int, ...], costs: list[np.ndarray], matrices: Matrices) -> float:
-    own = sum(cost[taken] for cost, taken in zip(costs, choice, strict=True))
-    return float(own) + sum(float(matrix[choice[u], choice[v]]) for (u, v), matrix in matrices.items())
+@st.composite
+def networks(draw: st.DrawFn) -> Network:
+    """Up to six groups, each reading up to three values that were computed before it."""
+    n_groups = draw(st.integers(1, 6))
+    reads = [draw(st.lists(st.integers(0, index), min_size=1, max_size=3)) for index in range(n_groups)]
+    outputs = draw(st.sets(st.integers(1, n_groups), min_size=1, max_size=2))
+    return made_up(reads, sorted(outputs), draw(st.integers(0, 10_000)))
 
 
-def _solved(costs: list[np.ndarray], matrices: Matrices) -> tuple[int, ...]:
-    problem = PairwiseProblem([cost.copy() for cost in costs])
-    for (u, v), matrix in matrices.items():
-        problem.add_edge(u, v, matrix)
-    return problem.solve()
+def _choices(network: Network) -> Iterator[Choice]:
+    return itertools.product(*(range(len(offered)) for offered in network.candidates))
 
 
-def _best(costs: list[np.ndarray], matrices: Matrices) -> float:
-    choices = itertools.product(*(range(len(cost)) for cost in costs))
-    return min(_total(choice, costs, matrices) for choice in choices)
+@given(networks())
+def test_an_optimal_choice_is_the_cheapest_of_all(network: Network) -> None:
+    solution = solve_layouts(network)
+    best = min(map(network.total_ns, _choices(network)))
+    assert solution.is_optimal
+    assert solution.gap == 0
+    assert solution.cost_ns == network.total_ns(solution.choice) == pytest.approx(best)
 
 
-@given(SIZES, st.integers(0, 1000))
-def test_chains_are_solved_exactly(sizes: list[int], seed: int) -> None:
-    costs, matrices = _random(sizes, [(n, n + 1) for n in range(len(sizes) - 1)], seed)
-    assert _total(_solved(costs, matrices), costs, matrices) == _best(costs, matrices)
+@given(networks(), st.integers(1, 200))
+def test_where_tables_are_kept_small_the_bound_holds(network: Network, max_entries: int) -> None:
+    solution = solve_layouts(network, max_entries)
+    best = min(map(network.total_ns, _choices(network)))
+    assert solution.bound_ns <= best + 1e-6
+    assert solution.cost_ns >= best - 1e-6
+    if solution.bound_ns > 0:
+        assert solution.cost_ns <= solution.bound_ns * (1 + solution.gap) + 1e-6
+    if solution.is_optimal:
+        assert solution.cost_ns == pytest.approx(best)
 
 
-@given(st.lists(st.integers(1, 3), min_size=4, max_size=8), st.integers(0, 1000))
-def test_residual_blocks_are_solved_exactly(sizes: list[int], seed: int) -> None:
-    chain = [(n, n + 1) for n in range(len(sizes) - 1)]
-    skips = [(n, n + 3) for n in range(0, len(sizes) - 3, 3)]
-    costs, matrices = _random(sizes, chain + skips, seed)
-    assert _total(_solved(costs, matrices), costs, matrices) == _best(costs, matrices)
+@given(networks())
+def test_the_cost_of_every_other_candidate_is_that_of_the_best_choice_with_it(network: Network) -> None:
+    problem = LayoutProblem(network)
+    costs = {choice: network.total_ns(choice) for choice in _choices(network)}
+    found = problem.costs_of_candidates(problem.min_sum.solve())
+    for group, by_candidate in enumerate(found):
+        for taken, cost in enumerate(by_candidate):
+            assert cost == pytest.approx(min(c for choice, c in costs.items() if choice[group] == taken))
 
 
-@given(SIZES, st.integers(0, 1000))
-def test_dense_graphs_are_never_below_the_optimum(sizes: list[int], seed: int) -> None:
-    costs, matrices = _random(sizes, list(itertools.combinations(range(len(sizes)), 2)), seed)
-    assert _total(_solved(costs, matrices), costs, matrices) >= _best(costs, matrices)
+@given(networks())
+def test_the_cost_without_a_copy_is_that_of_the_best_choice_that_makes_none(network: Network) -> None:
+    problem = LayoutProblem(network)
+    solution = problem.min_sum.solve()
+    choice = problem.choice_of(solution)
+    copies = [(value, desc) for value in network.readers for desc in network.copies(value, choice)]
+    for (value, desc), cost in zip(copies, problem.costs_without(solution, copies), strict=True):
+        without = [network.total_ns(c) for c in _choices(network) if desc not in network.copies(value, c)]
+        assert cost == pytest.approx(min(without, default=float("inf")))
 
 
-def test_parallel_edges_add_up() -> None:
-    problem = PairwiseProblem([np.array([0.0, 1.0]), np.array([0.0, 0.0])])
-    problem.add_edge(0, 1, np.array([[2.0, 2.0], [0.0, 5.0]]))
-    problem.add_edge(1, 0, np.array([[2.0, 0.0], [2.0, 0.0]]))
-    assert problem.solve() == (1, 0)
+@given(networks(), st.integers(0, 1000))
+def test_local_search_never_makes_it_worse(network: Network, seed: int) -> None:
+    start = tuple((seed + index) % len(offered) for index, offered in enumerate(network.candidates))
+    assert network.total_ns(improve(network, start)) <= network.total_ns(start) + 1e-6
+
+
+def test_a_reorder_is_charged_once_however_many_read_it() -> None:
+    network = made_up([[0], [1], [1], [2, 3]], [4], seed=5)
+    for choice in _choices(network):
+        for value in network.readers:
+            copies = network.copies(value, choice)
+            assert len(copies) == len(set(copies))
+            demands = set(network.demands(value, choice)) - {network.desc_of(value, choice)}
+            assert len(copies) <= len(demands)

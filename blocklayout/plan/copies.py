@@ -1,0 +1,166 @@
+"""A value's layouts as the solve sees them: who can read what, and what the copies cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from blocklayout.layout import MemoryDesc
+
+MAX_STATES = 4096
+"""Of a value with several readers; beyond that, sets of more than two copies are left out."""
+
+
+def copies_wanted(produced: MemoryDesc, demands: Iterable[MemoryDesc]) -> list[MemoryDesc]:
+    """The layouts a value has to be brought to so that each demand finds one it can be read as; in demands' order."""
+    wanted = [desc for desc in dict.fromkeys(demands) if not produced.readable_as(desc)]
+    return [desc for desc in wanted if not any(_serves_before(other, desc, wanted) for other in wanted)]
+
+
+def _serves_before(other: MemoryDesc, desc: MemoryDesc, wanted: Sequence[MemoryDesc]) -> bool:
+    """Whether a copy in ``other`` makes one in ``desc`` needless; of two that serve each other the first stays."""
+    if other is desc or not other.readable_as(desc):
+        return False
+    return not desc.readable_as(other) or wanted.index(other) < wanted.index(desc)
+
+
+@dataclass(frozen=True, eq=False)
+class Layouts:
+    """The layouts that one value may be produced or wanted in, those that are the same bytes taken as one.
+
+    Attributes:
+        members: One layout of each kind.
+    """
+
+    members: tuple[MemoryDesc, ...]
+    price: Callable[[MemoryDesc, MemoryDesc], float]
+
+    @classmethod
+    def of(cls, descs: Iterable[MemoryDesc], price: Callable[[MemoryDesc, MemoryDesc], float]) -> Layouts:
+        """The kinds among some layouts.
+
+        Args:
+            descs: Produced or wanted.
+            price: Nanoseconds of a reorder from one layout to another.
+        """
+        members: list[MemoryDesc] = []
+        for desc in dict.fromkeys(descs):
+            if not any(_alike(desc, member) for member in members):
+                members.append(desc)
+        return cls(tuple(members), price)
+
+    def index(self, desc: MemoryDesc) -> int:
+        """Which kind a layout is of."""
+        if desc in self._known:
+            return self._known[desc]
+        return next(index for index, member in enumerate(self.members) if _alike(desc, member))
+
+    def indices(self, descs: Iterable[MemoryDesc]) -> np.ndarray:
+        """Which kinds some layouts are of."""
+        return np.array([self.index(desc) for desc in descs], int)
+
+    @cached_property
+    def _known(self) -> dict[MemoryDesc, int]:
+        return {member: index for index, member in enumerate(self.members)}
+
+    @cached_property
+    def readable(self) -> np.ndarray:
+        """``[i, j]``: whether kind ``i`` can be read as kind ``j``."""
+        return np.array([[a is b or a.readable_as(b) for b in self.members] for a in self.members], bool)
+
+    @cached_property
+    def prices(self) -> np.ndarray:
+        """``[i, j]``: nanoseconds of bringing kind ``i`` to kind ``j``; nothing where it can be read so."""
+        pairs = zip(self.members, self.readable, strict=True)
+        return np.array(
+            [[0.0 if free[j] else self.price(src, dst) for j, dst in enumerate(self.members)] for src, free in pairs]
+        )
+
+    def set_ns(self, produced: int, wanted: Sequence[int]) -> float:
+        """Nanoseconds of all copies that some demands take, each made once."""
+        if len(wanted) == 1:
+            return float(self.prices[produced, wanted[0]])
+        return float(self.prices[produced, self._copies(produced, wanted)].sum())
+
+    def makes(self, kind: int, produced: int, wanted: Sequence[int]) -> bool:
+        """Whether some demands take a copy of a kind."""
+        return kind in self._copies(produced, wanted)
+
+    def _copies(self, produced: int, wanted: Sequence[int]) -> list[int]:
+        copies = copies_wanted(self.members[produced], [self.members[kind] for kind in wanted])
+        return [self._known[desc] for desc in copies]
+
+
+@dataclass(frozen=True, eq=False)
+class CopyStates:
+    """What a value with several readers can be: its producer's layout, with a set of copies.
+
+    Attributes:
+        layouts: The kinds of layouts.
+        states: Pairs of the produced kind and the kinds of the copies.
+        is_complete: Whether every sensible set is among them.
+    """
+
+    layouts: Layouts
+    states: tuple[tuple[int, tuple[int, ...]], ...]
+    is_complete: bool = True
+
+    @classmethod
+    def of(cls, layouts: Layouts, produced: Iterable[int], wanted: Iterable[int], n_demands: int) -> CopyStates:
+        """All states of a value.
+
+        Args:
+            layouts: The kinds of layouts.
+            produced: The kinds that its producer offers.
+            wanted: The kinds that some reader may demand.
+            n_demands: How many demands there are: no more copies are ever needed.
+        """
+        kinds, offered = sorted(set(wanted)), sorted(set(produced))
+        for limit in (n_demands, 2):
+            states = [(start, copies) for start in offered for copies in _subsets(layouts, start, kinds, limit)]
+            if len(states) <= MAX_STATES:
+                break
+        return cls(layouts, tuple(states), limit == n_demands)
+
+    @cached_property
+    def costs(self) -> np.ndarray:
+        """Nanoseconds of each state's copies."""
+        prices = self.layouts.prices
+        return np.array([prices[start, list(copies)].sum() for start, copies in self.states])
+
+    def produced_as(self, kinds: np.ndarray) -> np.ndarray:
+        """``[i, j]``: 0 where kind ``kinds[i]`` is what state ``j`` starts from, else infinity."""
+        starts = np.array([start for start, _ in self.states])
+        return np.where(kinds[:, None] == starts[None, :], 0.0, np.inf)
+
+    def serving(self, kinds: np.ndarray) -> np.ndarray:
+        """``[i, j]``: 0 where state ``i`` has what can be read as kind ``kinds[j]``, else infinity."""
+        readable = self.layouts.readable
+        served = np.array([readable[[start, *copies]].any(axis=0) for start, copies in self.states])
+        return np.where(served[:, kinds], 0.0, np.inf)
+
+    def without(self, kind: int) -> np.ndarray:
+        """Nothing for states that make no copy of a kind, else infinity."""
+        return np.array([np.inf if kind in copies else 0.0 for _, copies in self.states])
+
+
+def _subsets(layouts: Layouts, start: int, kinds: Sequence[int], limit: int) -> Iterator[tuple[int, ...]]:
+    """The sets of copies that make sense beside ``start``: none that could be read from another of them."""
+    readable = layouts.readable
+    useful = [kind for kind in kinds if not readable[start, kind]]
+    for size in range(min(limit, len(useful)) + 1):
+        for copies in combinations(useful, size):
+            if not any(readable[a, b] for a in copies for b in copies if a != b):
+                yield copies
+
+
+def _alike(a: MemoryDesc, b: MemoryDesc) -> bool:
+    return a.readable_as(b) and b.readable_as(a)

@@ -1,0 +1,256 @@
+"""Minimise a sum of tables over discrete variables: exactly where elimination keeps them small, with a bound elsewhere.
+
+Eliminating a variable adds up the tables it occurs in and keeps, for every assignment of its neighbours, the best
+it can do. Chains and series-parallel graphs never need more than two neighbours; where more meet the same step
+stays exact as long as the sum fits ``MAX_ENTRIES``. Beyond that the tables are eliminated in several bunches, each
+with a minimum of its own: what comes out is a lower bound, and the bunches guide a choice that may miss the best.
+
+Source: R. Dechter and I. Rish, "Mini-buckets: a general scheme for bounded inference", Journal of the ACM 50(2), 2003.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from math import prod
+
+import numpy as np
+
+MAX_ENTRIES = 2**18
+"""Of one table: two megabytes, a few milliseconds."""
+
+Scope = tuple[int, ...]
+"""Variables in ascending order; the axes of a table."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """Costs of every assignment of some variables."""
+
+    scope: Scope
+    entries: np.ndarray
+
+    def over(self, scope: Scope) -> np.ndarray:
+        """The entries with an axis of extent 1 for each variable of ``scope`` that it lacks."""
+        extents = dict(zip(self.scope, self.entries.shape, strict=True))
+        return self.entries.reshape([extents.get(variable, 1) for variable in scope])
+
+    def given(self, variable: int, choice: Sequence[int]) -> np.ndarray:
+        """The costs of each value of one variable, the others as chosen."""
+        where: tuple[int | slice, ...] = tuple(slice(None) if v == variable else choice[v] for v in self.scope)
+        found: np.ndarray = self.entries[where]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Bunch:
+    """Tables that were eliminated together, and what is left of them: the best for each assignment of the rest."""
+
+    variable: int
+    scope: Scope
+    tables: tuple[_Table, ...]
+    message: _Table
+
+    def total(self) -> np.ndarray:
+        """The sum of the tables."""
+        return _sum(self.scope, self.tables)
+
+
+@dataclass(frozen=True, eq=False)
+class MinSumSolution:
+    """An assignment, what it costs, and what no assignment can cost less than.
+
+    Attributes:
+        choice: A value for each variable.
+        cost: The sum of all tables there.
+        bound: No assignment costs less.
+        is_exact: Whether elimination alone proves the choice optimal.
+    """
+
+    choice: tuple[int, ...]
+    cost: float
+    bound: float
+    is_exact: bool
+    _bunches: tuple[_Bunch, ...]
+
+    def best_given(self, scopes: Iterable[Scope]) -> dict[Scope, np.ndarray]:
+        """For each of some scopes the least cost of all, for every assignment of these variables.
+
+        Args:
+            scopes: Variables that some table joins, ascending; or single ones.
+
+        Raises:
+            ValueError: The solution is not exact.
+        """
+        if not self.is_exact:
+            raise ValueError("only an exact solution knows the best of what it did not choose")
+        wanted: dict[int, list[Scope]] = {}
+        for scope in dict.fromkeys(scopes):
+            wanted.setdefault(min(scope, key=self._order.__getitem__), []).append(scope)
+        found = {}
+        for bunch, best in self._downwards():
+            for scope in wanted.get(bunch.variable, ()):
+                found[scope] = _min_over(bunch.scope, best, scope) + (self.bound - best.min())
+        return found
+
+    @cached_property
+    def _order(self) -> dict[int, int]:
+        return {bunch.variable: position for position, bunch in enumerate(self._bunches)}
+
+    def _downwards(self) -> Iterator[tuple[_Bunch, np.ndarray]]:
+        """Each bunch with its tables' sum and the best of all others, those eliminated last first."""
+        outside: dict[int, np.ndarray] = {}
+        origins = {id(bunch.message): bunch for bunch in self._bunches}
+        for bunch in reversed(self._bunches):
+            best = bunch.total()
+            if bunch.variable in outside:
+                best = best + np.expand_dims(outside.pop(bunch.variable), bunch.scope.index(bunch.variable))
+            for table in bunch.tables:
+                child = origins.get(id(table))
+                if child is not None:
+                    with np.errstate(invalid="ignore"):  # infinity less infinity: what cannot be stays so
+                        without = np.nan_to_num(best - table.over(bunch.scope), nan=np.inf, posinf=np.inf)
+                    outside[child.variable] = _min_over(bunch.scope, without, table.scope)
+            yield bunch, best
+
+
+class MinSum:
+    """Variables with a number of values each, and tables of costs over some of them.
+
+    Example:
+        >>> problem = MinSum([2, 2])
+        >>> problem.add((0,), np.array([0.0, 1.0]))
+        >>> problem.add((0, 1), np.array([[5.0, 5.0], [3.0, 0.0]]))
+        >>> problem.solve().choice
+        (1, 1)
+    """
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        """Start without costs.
+
+        Args:
+            sizes: The number of values of each variable.
+        """
+        self.sizes = tuple(sizes)
+        self._tables: list[_Table] = []
+
+    def add(self, scope: Sequence[int], costs: np.ndarray) -> None:
+        """Add the costs of every assignment of some variables, an axis for each; infinity forbids one."""
+        order = np.argsort(scope, kind="stable")
+        self._tables.append(_Table(tuple(scope[i] for i in order), np.transpose(costs, order)))
+
+    def cost(self, choice: Sequence[int]) -> float:
+        """The sum of all tables for an assignment."""
+        return float(sum(table.entries[tuple(choice[v] for v in table.scope)] for table in self._tables))
+
+    def solve(self, max_entries: int = MAX_ENTRIES) -> MinSumSolution:
+        """The cheapest assignment that elimination finds, and a bound.
+
+        Args:
+            max_entries: Of a table; larger sums are split, and the solution is no longer exact.
+        """
+        bunches, bound = _eliminate(self.sizes, self._tables, max_entries)
+        choice = [0] * len(self.sizes)
+        for variable, members in reversed(_by_variable(bunches)):
+            tables = [table for bunch in members for table in bunch.tables]
+            choice[variable] = int(reduce(np.add, [table.given(variable, choice) for table in tables]).argmin())
+        is_exact = len({bunch.variable for bunch in bunches}) == len(bunches)
+        return MinSumSolution(tuple(choice), self.cost(choice), bound, is_exact, tuple(bunches))
+
+
+class _Remaining:
+    """The tables not yet eliminated, by variable."""
+
+    def __init__(self, sizes: Sequence[int], tables: Iterable[_Table]) -> None:
+        self.sizes = sizes
+        self.of: list[dict[_Table, None]] = [{} for _ in sizes]
+        for table in tables:
+            self.add(table)
+        for variable, size in enumerate(sizes):  # so that each has a bunch
+            self.add(_Table((variable,), np.zeros(size)))
+
+    def add(self, table: _Table) -> None:
+        for variable in table.scope:
+            self.of[variable][table] = None
+
+    def take(self, variable: int) -> list[_Table]:
+        tables = list(self.of[variable])
+        for table in tables:
+            for each in table.scope:
+                del self.of[each][table]
+        return tables
+
+    def n_entries(self, variable: int) -> int:
+        """Of the sum of all tables that a variable occurs in."""
+        return self.volume(v for table in self.of[variable] for v in table.scope)
+
+    def volume(self, variables: Iterable[int]) -> int:
+        return prod(self.sizes[v] for v in set(variables))
+
+
+def _eliminate(sizes: Sequence[int], tables: Iterable[_Table], max_entries: int) -> tuple[list[_Bunch], float]:
+    """Take one variable after the other out, that first whose tables' sum is smallest."""
+    remaining = _Remaining(sizes, tables)
+    heap = [(remaining.n_entries(variable), variable) for variable in range(len(sizes))]
+    heapq.heapify(heap)
+    latest = {variable: n_entries for n_entries, variable in heap}
+    bunches, bound = [], 0.0
+    while heap:
+        n_entries, variable = heapq.heappop(heap)
+        if latest.get(variable) != n_entries:
+            continue
+        del latest[variable]
+        for members in _bunched(remaining, remaining.take(variable), max_entries):
+            bunch = _bunch(variable, members)
+            bunches.append(bunch)
+            if bunch.message.scope:
+                remaining.add(bunch.message)
+            else:
+                bound += float(bunch.message.entries)
+            for neighbour in bunch.message.scope:
+                latest[neighbour] = remaining.n_entries(neighbour)
+                heapq.heappush(heap, (latest[neighbour], neighbour))
+    return bunches, bound
+
+
+def _bunched(remaining: _Remaining, tables: list[_Table], max_entries: int) -> list[list[_Table]]:
+    """The tables in as few bunches as stay within the limit: each goes to the first that has room."""
+    if remaining.volume(v for table in tables for v in table.scope) <= max_entries:
+        return [tables]
+    bunches: list[tuple[set[int], list[_Table]]] = []
+    for table in sorted(tables, key=lambda table: -table.entries.size):
+        for scope, members in bunches:
+            if remaining.volume(scope.union(table.scope)) <= max_entries:
+                scope.update(table.scope)
+                members.append(table)
+                break
+        else:
+            bunches.append((set(table.scope), [table]))
+    return [members for _, members in bunches]
+
+
+def _bunch(variable: int, tables: Sequence[_Table]) -> _Bunch:
+    scope = tuple(sorted({v for table in tables for v in table.scope}))
+    axis = scope.index(variable)
+    best = _sum(scope, tables).min(axis=axis)
+    return _Bunch(variable, scope, tuple(tables), _Table((*scope[:axis], *scope[axis + 1 :]), best))
+
+
+def _by_variable(bunches: Iterable[_Bunch]) -> list[tuple[int, list[_Bunch]]]:
+    found: dict[int, list[_Bunch]] = {}
+    for bunch in bunches:
+        found.setdefault(bunch.variable, []).append(bunch)
+    return list(found.items())
+
+
+def _sum(scope: Scope, tables: Sequence[_Table]) -> np.ndarray:
+    return reduce(np.add, [table.over(scope) for table in tables])
+
+
+def _min_over(scope: Scope, entries: np.ndarray, kept: Scope) -> np.ndarray:
+    """The least entry for each assignment of ``kept``."""
+    gone = tuple(axis for axis, variable in enumerate(scope) if variable not in kept)
+    least: np.ndarray = entries.min(axis=gone) if gone else entries
+    return least

@@ -1,0 +1,226 @@
+"""The ways to compute a group: its primitive with followers as post-ops, and those that remain behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from blocklayout import dnnl
+from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
+from blocklayout.kernels import HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan.fuse import Follower, Group, constant_info, kernel_problem, value_info
+
+NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
+"""What asking for something that does not exist raises."""
+
+
+@dataclass(frozen=True)
+class GroupRecipe:
+    """Steps that compute a whole group, resolved.
+
+    Attributes:
+        steps: In order; operands are named as the group names them.
+        temporaries: Buffers between the steps, by name.
+        whole: The layouts of operands that the steps see in another way.
+        alias: The source operand whose buffer the result overwrites, if any.
+        rank: Which of the library's implementations the main primitive is, its own favourite being 0.
+    """
+
+    steps: tuple[RecipeStep, ...]
+    temporaries: tuple[tuple[str, MemoryDesc], ...]
+    whole: tuple[tuple[str, MemoryDesc], ...]
+    alias: str | None
+    rank: int
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether a step runs an unoptimised reference implementation."""
+        return any(dnnl.is_reference(step.spec.impl) for step in self.steps)
+
+    @property
+    def demanded(self) -> dict[str, MemoryDesc]:
+        """The layout of each operand."""
+        seen = {operand: step.spec.memory_desc(arg) for step in self.steps for arg, operand in step.operands}
+        return seen | dict(self.whole)
+
+
+@dataclass(frozen=True)
+class GroupRecipes:
+    """Finds the recipes of one group in one data type.
+
+    Attributes:
+        group: What is to be computed.
+        dtype: Data type of activations.
+        n_threads: Threads that will run it.
+        in_place: The operand that may be overwritten by the result, if any may.
+    """
+
+    group: Group
+    dtype: str
+    n_threads: int
+    in_place: str | None = None
+
+    def wished(self, wish: Wish) -> Iterator[GroupRecipe]:
+        """Recipes in wished layouts: with as many post-ops fused as run optimised, and with a sum left apart."""
+        followers = self.group.followers
+        for n_fused in range(len(followers), -1, -1):
+            offered = list(self._fused(wish, n_fused))
+            yield from offered
+            if any(not recipe.is_reference for recipe in offered):
+                break
+        n_before = next((n for n, follower in enumerate(followers) if follower.use.is_sum), None)
+        if n_before is not None and n_before < n_fused:
+            yield from islice(self._fused(wish, n_before), 1)
+
+    def _fused(self, wish: Wish, n_fused: int) -> Iterator[GroupRecipe]:
+        fused, rest = self.group.followers[:n_fused], self.group.followers[n_fused:]
+        can_sum = any(f.use.is_sum and f.operand(f.use.operand or "") == self.in_place for f in fused[:1])
+        for alias in (self.in_place, None) if can_sum else (None,):
+            for rank, recipe in enumerate(self._main_recipes(wish, fused, alias)):
+                finished = self._finished(recipe, rest, alias, rank)
+                if finished is not None:
+                    yield finished
+
+    def _main_recipes(self, wish: Wish, fused: Sequence[Follower], alias: str | None) -> Iterator[Recipe]:
+        """The group's primitives, the last with its post-ops, in every implementation of that."""
+        main = kernel_problem(self.group.main, self.dtype, self.n_threads)
+        try:
+            attr = dnnl.Attr(post_ops=tuple(self._post_ops(wish, main.dst, fused, alias)))
+            recipe = self.group.main.operator.lower(main, wish, attr)
+            if recipe is None:
+                return
+            last = _last_primitive(recipe.steps)
+            before, behind = resolved(recipe.steps[:last]), resolved(recipe.steps[last + 1 :])
+            main_spec = recipe.steps[last].spec
+            offered = dnnl.optimised(main_spec) if isinstance(main_spec, dnnl.Spec) else ()
+        except NOT_OFFERED:
+            return
+        if last < 0:
+            yield replace(recipe, steps=tuple(behind))
+        for each in offered:
+            step = replace(recipe.steps[last], spec=each.spec, scratchpad_nbytes=each.scratchpad_nbytes)
+            yield replace(recipe, steps=(*before, _name_post_op_operands(step, fused), *behind))
+
+    def _post_ops(
+        self, wish: Wish, dst: TensorInfo, fused: Sequence[Follower], alias: str | None
+    ) -> Iterator[dnnl.PostOp]:
+        for follower in fused:
+            use = follower.use
+            if use.operand is None or not isinstance(use.post_op, dnnl.Binary):
+                yield use.post_op
+            elif follower.operand(use.operand) == alias:
+                yield dnnl.Sum()
+            else:
+                yield replace(use.post_op, src1=self._src1(wish, dst, follower.operand(use.operand)))
+
+    def _src1(self, wish: Wish, dst: TensorInfo, operand: str) -> dnnl.Desc:
+        info = self._operand_info(operand)
+        if info.dims == dst.dims:
+            return wished_desc(wish.dst, info)
+        return MemoryDesc(info.dims, info.dtype)
+
+    def _operand_info(self, operand: str) -> TensorInfo:
+        if operand in self.group.sources:
+            return value_info(self.group.sources[operand], self.dtype)
+        return constant_info(operand, self.group.constants[operand], self.dtype)
+
+    def _finished(self, main: Recipe, rest: Sequence[Follower], alias: str | None, rank: int) -> GroupRecipe | None:
+        """Append the followers that did not fuse, each in the layout of what precedes it."""
+        if not rest:
+            return GroupRecipe(main.steps, main.temporaries, main.whole, alias, rank)
+        # A sum in place has to write where its operand lies; otherwise a temporary serves.
+        under_way = _UnderWay.of(main, alias or "tmp_main")
+        for position, follower in enumerate(rest):
+            result = "dst" if position == len(rest) - 1 else f"tmp_{follower.prefix}"
+            if not under_way.append(follower, kernel_problem(follower.kernel, self.dtype, self.n_threads), result):
+                return None
+        if alias is not None:
+            del under_way.temporaries[alias]
+        return under_way.finished(rank)
+
+
+@dataclass
+class _UnderWay:
+    """A recipe to which followers are appended."""
+
+    steps: list[RecipeStep]
+    temporaries: dict[str, MemoryDesc]
+    whole: dict[str, MemoryDesc]
+    previous: str
+
+    @classmethod
+    def of(cls, main: Recipe, previous: str) -> _UnderWay:
+        """A recipe whose result is no longer the group's, but goes by the name of ``previous``."""
+        steps = [_renamed(step, "dst", previous) for step in main.steps]
+        whole = {previous if operand == "dst" else operand: desc for operand, desc in main.whole}
+        return cls(steps, dict(main.temporaries), whole, previous)
+
+    def append(self, follower: Follower, problem: Problem, result: str) -> bool:
+        """Let a follower read what was computed last; whether it can."""
+        desc = self.whole.get(self.previous) or self.steps[-1].spec.memory_desc("dst")
+        self.temporaries[self.previous] = desc
+        recipe = _standalone(follower, problem, desc, self.previous, result)
+        if recipe is None:
+            return False
+        self.steps += recipe.steps
+        self.whole |= dict(recipe.whole)
+        self.previous = result
+        return True
+
+    def finished(self, rank: int) -> GroupRecipe:
+        return GroupRecipe(tuple(self.steps), tuple(self.temporaries.items()), tuple(self.whole.items()), None, rank)
+
+
+def resolved(steps: Iterable[RecipeStep]) -> list[RecipeStep]:
+    """The steps as oneDNN settles them; raises what NOT_OFFERED lists where it has no implementation."""
+    found = []
+    for step in steps:
+        if isinstance(step.spec, HostSpec):
+            found.append(step)
+            continue
+        settled = dnnl.resolve(step.spec)
+        found.append(replace(step, spec=settled.spec, scratchpad_nbytes=settled.scratchpad_nbytes))
+    return found
+
+
+def _standalone(follower: Follower, problem: Problem, desc: MemoryDesc, source: str, result: str) -> Recipe | None:
+    """A follower that did not fuse, its operands named as the group's."""
+    try:
+        recipe = follower.kernel.operator.lower(problem, Wish(desc, desc), dnnl.Attr())
+        if recipe is None or recipe.temporaries:
+            return None
+        steps = resolved(recipe.steps)
+    except NOT_OFFERED:
+        return None
+    names = {follower.arg: source, "dst": result}
+
+    def name(operand: str) -> str:
+        return names.get(operand) or follower.operand(operand)
+
+    bound = [replace(step, operands=tuple((arg, name(operand)) for arg, operand in step.operands)) for step in steps]
+    return Recipe(tuple(bound), (), tuple((name(operand), whole) for operand, whole in recipe.whole))
+
+
+def _last_primitive(steps: Sequence[RecipeStep]) -> int:
+    """The step that takes the post-ops; what numpy does after it takes none. -1 if there is none."""
+    return max((index for index, step in enumerate(steps) if isinstance(step.spec, dnnl.Spec)), default=-1)
+
+
+def _name_post_op_operands(step: RecipeStep, fused: Sequence[Follower]) -> RecipeStep:
+    """Bind what post-ops read, a second source or slopes, to the followers' operands."""
+    bound = [
+        (f"post_op_{index}_{role}", follower.operand(follower.use.operand))
+        for index, follower in enumerate(fused)
+        if follower.use.operand is not None
+        for role in ("src_1", "weights")
+    ]
+    present = {arg for arg, _ in step.spec.descs}
+    # A recipe may have bound a post-op of its own; by its argument's name it did not.
+    kept = [(arg, operand) for arg, operand in step.operands if operand != arg or not arg.startswith("post_op_")]
+    return replace(step, operands=tuple(sorted([*kept, *(pair for pair in bound if pair[0] in present)])))
+
+
+def _renamed(step: RecipeStep, operand: str, name: str) -> RecipeStep:
+    return replace(step, operands=tuple((arg, name if op == operand else op) for arg, op in step.operands))
