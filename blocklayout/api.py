@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ from blocklayout import dnnl, model
 from blocklayout.errors import InputError, PlainKernelWarning
 from blocklayout.kernels import HostSpec
 from blocklayout.model.shapes import concrete_extents
-from blocklayout.plan import Machine, make_plan
+from blocklayout.plan import CostModel, LossMode, Machine, Request, make_plan
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.runtime import MAX_PLANS, ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session
 from blocklayout.runtime.border import check_names, check_rank, with_layouts
@@ -35,7 +35,7 @@ Progress = Callable[[str], None]
 """Told what is being done, in a few words, before each stage that may take a while."""
 
 
-def load(
+def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of them rarely
     source: Source,
     *,
     dtype: str = "f32",
@@ -43,6 +43,9 @@ def load(
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     io_layout: Mapping[str, str] | None = None,
+    pin: Mapping[str, str] | None = None,
+    expect: Mapping[str, str] | None = None,
+    on_layout_loss: LossMode | None = None,
     max_plans: int = MAX_PLANS,
     progress: Progress | None = None,
 ) -> Session:
@@ -63,6 +66,11 @@ def load(
         io_layout: Formats of inputs and outputs, by name: in what order, or in what blocks, the caller holds
             them. With ``{"x": "nhwc"}`` the array fed to ``x`` has the shape (N, H, W, C), and nothing is
             transposed at the border. Outputs in blocks come as Tensors. Row-major by default.
+        pin: Formats that kernels must write, by the name of a kernel, of a node of the model or of a value:
+            ``{"conv_3": "nChw8c"}``. The rest of the network is chosen around them.
+        expect: Formats that values must come in, likewise by name; the plan is refused where one does not.
+        on_layout_loss: ``warn`` or ``raise`` where an operator drops a run of blocked or channels-last layouts
+            to plain; the message names it, and the shapes, strides and types of its inputs.
         max_plans: Plans that are kept, one per set of input shapes; the one that ran least lately makes room.
             From one more on, plans do without primitives that the library never wholly frees, unless all
             others are twice as slow: then memory stays flat however many shapes come.
@@ -76,7 +84,8 @@ def load(
         UnsupportedError: An operator, data type or platform that cannot run here.
         InputError: ``shapes``, ``threads`` or ``max_plans`` do not fit, or ``io_layout`` names what is not there.
         LayoutError: ``io_layout`` gives a format that does not exist, or has another rank.
-        PlanError: No such policy or data type.
+        PlanError: No such policy or data type; a pin that nothing offers, an expectation that is not met, a run
+            of layouts that is not to be lost, or a name in one of these that nothing has.
 
     Example:
         >>> import numpy as np
@@ -93,7 +102,15 @@ def load(
     opened = model.open_model(source)
     inputs, outputs = signature_of(opened, io_layout or {})
     max_plans = _positive("max_plans", max_plans)
-    maker = _PlanMaker(opened, dtype, layout, Machine(dnnl.isa(), n_threads), tell, (*inputs, *outputs), max_plans)
+    request = Request(
+        policy=layout,
+        dtype=dtype,
+        io_layout={info.name: info.layout.text for info in (*inputs, *outputs) if info.layout is not None},
+        pins=dict(pin or {}),
+        expected=model.expected(source) | dict(expect or {}),
+        on_layout_loss=on_layout_loss,
+    )
+    maker = _PlanMaker(opened, request, CostModel(Machine(dnnl.isa(), n_threads)), tell, (*inputs, *outputs), max_plans)
     if any(info.dtype == "f16" for info in (*inputs, *outputs)):
         message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"
         warnings.warn(message, stacklevel=2)
@@ -148,9 +165,8 @@ class _PlanMaker:
     """Makes the plan for one set of input shapes; keeps packed weights for the next."""
 
     opened: OnnxModel | Graph
-    dtype: str
-    layout: str
-    machine: Machine
+    request: Request
+    costs: CostModel
     tell: Progress
     borders: Sequence[InputInfo]
     max_plans: int
@@ -163,14 +179,7 @@ class _PlanMaker:
         graph, deciding = self._read(shapes, contents)
         program = model.lower(model.simplify(graph))
         self.tell("choosing layouts")
-        plan = make_plan(
-            program,
-            policy=self.layout,
-            dtype=self.dtype,
-            machine=self.machine,
-            io_layout={info.name: info.layout.text for info in self.borders if info.layout is not None},
-            is_frugal=self.n_made >= self.max_plans,
-        )
+        plan = make_plan(program, replace(self.request, is_frugal=self.n_made >= self.max_plans), self.costs)
         self.n_made += 1
         self.tell("packing weights")
         packed = self.weights.pack(plan, _constants(program))

@@ -5,6 +5,21 @@ Each message names the node or argument, the rule that was broken, and what woul
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+
+def closest(name: str, known: Iterable[str], n: int = 3) -> str:
+    """The rest of a message about a name that nothing has: the closest that something has.
+
+    Example:
+        >>> closest("conv3", ["conv_3", "pool", "conv_2"])
+        'the closest are conv_3, conv_2, pool'
+    """
+    from difflib import SequenceMatcher
+
+    ranked = sorted(known, key=lambda other: -SequenceMatcher(None, name, other).ratio())
+    return f"the closest are {', '.join(ranked[:n])}" if ranked else "there are none"
+
 
 class BlockLayoutError(Exception):
     """Base of all errors raised by blocklayout."""
@@ -32,6 +47,10 @@ class PlanError(BlockLayoutError):
 
 class PlainKernelWarning(UserWarning):
     """Operators of a model run by ``onnx.reference``, since no primitive computes them."""
+
+
+class LayoutLossWarning(UserWarning):
+    """An operator drops a run of blocked or channels-last layouts to plain."""
 
 
 class DnnlError(BlockLayoutError):

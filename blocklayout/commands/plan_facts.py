@@ -48,7 +48,7 @@ class PlanFacts:
     @classmethod
     def of(cls, plan: Plan) -> PlanFacts:
         """The facts about a plan."""
-        counted = Counter(desc.named("src") for _, desc in plan.formats)
+        counted = Counter(desc.named("src") for desc in plan.formats.values())
         return cls(
             policy=plan.policy,
             chosen=plan.chosen,

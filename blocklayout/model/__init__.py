@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from blocklayout.model.onnx_read import InputInfo, OnnxModel
     from blocklayout.model.onnx_write import to_model, write
     from blocklayout.model.passes import simplify
-    from blocklayout.model.reading import defaults, free_extents, open_model, read, read_fed, signature
+    from blocklayout.model.reading import defaults, expected, free_extents, open_model, read, read_fed, signature
     from blocklayout.model.reference import compute_of
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "OnnxModel",
     "compute_of",
     "defaults",
+    "expected",
     "free_extents",
     "lower",
     "open_model",
@@ -57,6 +58,7 @@ _HOMES = {
     "OnnxModel": "onnx_read",
     "compute_of": "reference",
     "defaults": "reading",
+    "expected": "reading",
     "free_extents": "reading",
     "lower": "lowering",
     "open_model": "reading",

@@ -49,6 +49,22 @@ class BuildValue:
         """Data type, by oneDNN's names."""
         return self.value.dtype
 
+    def expect(self, layout: str) -> BuildValue:
+        """This value, which must come in a format: checked when the network is planned, and in no other place.
+
+        Args:
+            layout: A oneDNN tag such as ``nChw8c``, ``channels_last`` or ``channels_first``.
+
+        Example:
+            >>> from blocklayout import Builder
+            >>> b = Builder()
+            >>> b.output("y", b.input("x", (1, 16, 8, 8)).relu().expect("channels_first"))
+            >>> b.expected
+            {'y': 'channels_first'}
+        """
+        self.builder.expect(self, layout)
+        return self
+
     def __repr__(self) -> str:
         return f"<{self.name}: {self.dtype} {self.shape}>"
 

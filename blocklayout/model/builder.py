@@ -61,6 +61,7 @@ class Builder:
         self._inputs: list[str] = []
         self._outputs: list[str] = []
         self._output_sources: dict[str, str] = {}
+        self._expected: dict[str, str] = {}
 
     def input(self, name: str, shape: Sequence[int], dtype: str = "f32") -> BuildValue:
         """Something the caller will feed.
@@ -143,6 +144,20 @@ class Builder:
             self._nodes.append(Node(name, "Identity", (source,), (name,)))
             self._output_sources[name] = source
         self._outputs.append(name)
+
+    def expect(self, value: BuildValue, layout: str) -> None:
+        """State the format in which a value must come; whoever plans the network checks that.
+
+        Raises:
+            ModelError: ``value`` is not this builder's.
+        """
+        self._expected[self._own(value, f"what is expected in {layout}").name] = layout
+
+    @property
+    def expected(self) -> dict[str, str]:
+        """The formats that values must come in, by the names they have in the finished network."""
+        renamed = {source: name for name, source in self._output_sources.items()}
+        return {renamed.get(name, name): layout for name, layout in self._expected.items()}
 
     def to_graph(self) -> Graph:
         """The network so far, in the graph form.

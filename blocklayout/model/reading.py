@@ -71,6 +71,17 @@ def defaults(source: Any) -> tuple[InputInfo, ...]:
     return model.defaults if isinstance(model, OnnxModel) else ()
 
 
+def expected(source: Any) -> dict[str, str]:
+    """The formats that values must come in, by name; only a Builder states any.
+
+    Args:
+        source: Whatever :func:`open_model` takes.
+    """
+    from blocklayout.model.builder import Builder
+
+    return source.expected if isinstance(source, Builder) else {}
+
+
 def _infos(graph: Graph, names: tuple[str, ...]) -> tuple[InputInfo, ...]:
     return tuple(InputInfo(name, graph.values[name].dtype, graph.values[name].shape) for name in names)
 

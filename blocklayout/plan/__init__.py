@@ -1,20 +1,31 @@
 """Plans: layouts chosen for a whole network by cost, and the steps that follow from them."""
 
+from blocklayout.plan.choices import KernelChoice, Way
+from blocklayout.plan.costs import CostModel
 from blocklayout.plan.machine import Machine
-from blocklayout.plan.make import make_plan
+from blocklayout.plan.make import Request, make_plan
 from blocklayout.plan.plan import Buffer, Entry, Operand, PackedConstant, Plan, Result, Step
 from blocklayout.plan.policies import POLICIES, SIMPLE_POLICIES
+from blocklayout.plan.runs import LossMode, Run, RunEnd, find_runs
 
 __all__ = [
     "POLICIES",
     "SIMPLE_POLICIES",
     "Buffer",
+    "CostModel",
     "Entry",
+    "KernelChoice",
+    "LossMode",
     "Machine",
     "Operand",
     "PackedConstant",
     "Plan",
+    "Request",
     "Result",
+    "Run",
+    "RunEnd",
     "Step",
+    "Way",
+    "find_runs",
     "make_plan",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -26,37 +27,55 @@ class Assembly:
         at_hand: For every value the operands that hold it: as it was produced, then reordered copies.
         writers: The kernel (or ``the caller``) that produced each value.
         packed: Constants by name and layout.
+        readers: Who reads a value in a buffer, in order.
     """
 
     network: Network
+    choice: Choice
     returns_to_plain: bool
     entries: list[Entry] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
     buffers: list[Buffer] = field(default_factory=list)
     constants: list[PackedConstant] = field(default_factory=list)
-    formats: list[tuple[str, MemoryDesc]] = field(default_factory=list)
+    values: list[tuple[str, MemoryDesc]] = field(default_factory=list)
     at_hand: dict[str, list[Operand]] = field(default_factory=dict)
     writers: dict[str, str] = field(default_factory=dict)
     packed: dict[tuple[str, MemoryDesc], Operand] = field(default_factory=dict)
+    readers: dict[tuple[str, int], list[str]] = field(default_factory=dict)
 
     @property
     def cost_ns(self) -> float:
         """Estimated time of what was assembled."""
         return sum(step.cost_ns for step in self.steps) + sum(entry.cost_ns for entry in self.entries)
 
+    def copy_for(self, value: str, desc: MemoryDesc) -> MemoryDesc:
+        """The layout of the copy that serves a demand: one that serves another reader too, where there is one."""
+        if self.returns_to_plain:
+            return desc
+        return next((copy for copy in self.network.copies(value, self.choice) if copy.readable_as(desc)), desc)
+
+    def readers_of(self, buffer: int) -> tuple[str, ...]:
+        """Who reads what was brought into a buffer."""
+        return tuple(dict.fromkeys(self.readers.get((self.buffers[buffer].name, buffer), ())))
+
 
 def assemble(network: Network, choice: Choice, *, returns_to_plain: bool = False) -> Assembly:
     """The steps of a choice, in order; reorders are made where first demanded and shared afterwards."""
-    assembly = Assembly(network, returns_to_plain)
+    assembly = Assembly(network, choice, returns_to_plain)
     for value in network.program.inputs:
         assembly.writers[value.name] = "the caller"
         assembly.at_hand[value.name] = []
-        assembly.formats.append((value.name, network.fixed[value.name]))
+        assembly.values.append((value.name, network.fixed[value.name]))
     for group, offered, taken in zip(network.groups, network.candidates, choice, strict=True):
         _add_group(assembly, group, offered[taken])
     for value in network.program.outputs:
         assembly.results.append(_add_result(assembly, value))
+    assembly.steps = [
+        replace(step, readers=assembly.readers_of(dict(step.operands)["dst"].buffer)) if step.is_reorder else step
+        for step in assembly.steps
+    ]
+    assembly.entries = [replace(entry, readers=assembly.readers_of(entry.buffer)) for entry in assembly.entries]
     return assembly
 
 
@@ -76,11 +95,21 @@ def _add_group(assembly: Assembly, group: Group, candidate: Candidate) -> None:
     for arg, other in group.main.others:
         assembly.writers[other.name] = group.name
         assembly.at_hand[other.name] = [operands[arg]]
-        assembly.formats.append((other.name, operands[arg].desc))
-    assembly.formats.append((value.name, candidate.dst))
+        assembly.values.append((other.name, operands[arg].desc))
+    assembly.values += _values(group, candidate)
     plain = MemoryDesc(candidate.dst.dims, candidate.dst.dtype)
     if assembly.returns_to_plain and not group.is_view and not produced.desc.readable_as(plain):
         assembly.at_hand[value.name] = [_reorder(assembly, value.name, produced, plain, group.name)]
+
+
+def _values(group: Group, candidate: Candidate) -> Iterator[tuple[str, MemoryDesc]]:
+    """The values a group computes, those included that only its primitive holds, and their layouts."""
+    temporaries = dict(candidate.temporaries)
+    name, value = "tmp_main", group.main.dst
+    for follower in group.followers:
+        yield value.name, temporaries.get(name, candidate.dst)
+        name, value = f"tmp_{follower.prefix}", follower.kernel.dst
+    yield value.name, candidate.dst
 
 
 def _add_steps(assembly: Assembly, group: Group, candidate: Candidate, operands: dict[str, Operand]) -> Operand:
@@ -119,13 +148,16 @@ def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> 
     """An operand that holds the value in ``desc``, by a reorder if no copy at hand can be read so."""
     for operand in assembly.at_hand[value.name]:
         if operand.desc.readable_as(desc):
+            assembly.readers.setdefault((value.name, operand.buffer), []).append(reader)
             return replace(operand, desc=desc)
+    copy = assembly.copy_for(value.name, desc)
     if assembly.writers[value.name] == "the caller":
-        made = _enter(assembly, value.name, desc, reader)
+        made = _enter(assembly, value.name, copy, reader)
     else:
-        made = _reorder(assembly, value.name, assembly.at_hand[value.name][0], desc, reader)
+        made = _reorder(assembly, value.name, assembly.at_hand[value.name][0], copy, reader)
     assembly.at_hand[value.name].append(made)
-    return made
+    assembly.readers[value.name, made.buffer] = [reader]
+    return replace(made, desc=desc)
 
 
 def _enter(assembly: Assembly, value: str, desc: MemoryDesc, reader: str) -> Operand:
@@ -200,6 +232,7 @@ def _add_result(assembly: Assembly, value: Value) -> Result:
     made = _new_operand(assembly, "output", value.name, desc)
     source = at_hand[0] if at_hand else _demand(assembly, value, desc, "the caller")
     _reorder(assembly, value.name, source, desc, "the caller", into=made)
+    assembly.readers[value.name, made.buffer] = ["the caller"]
     return Result(value.name, made.buffer, desc, value.shape)
 
 

@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
 from blocklayout.errors import PlanError, UnsupportedError
 from blocklayout.plan.assemble import Assembly, assemble, step_lifetimes
-from blocklayout.plan.costs import CostModel
+from blocklayout.plan.choices import kernel_choices
 from blocklayout.plan.fuse import fuse
-from blocklayout.plan.network import Choice, Network, propose_all
+from blocklayout.plan.network import propose_all
+from blocklayout.plan.pins import check_expectations, pins_by_group
 from blocklayout.plan.place import place_buffers
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import SIMPLE_POLICIES, Policy, choose_by, exceptions_of
 from blocklayout.plan.propose import Proposer
-from blocklayout.plan.solve import improve, solve_layouts
+from blocklayout.plan.runs import LossMode, check_losses
+from blocklayout.plan.solve import Solution, solve_layouts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from blocklayout.kernels import Program
-    from blocklayout.plan.machine import Machine
+    from blocklayout.plan.costs import CostModel
+    from blocklayout.plan.network import Choice, Network
 
 DTYPES = ("f32", "bf16")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a plan.
+
+    Attributes:
+        policy: ``auto``, one of the simple policies, or a oneDNN tag.
+        dtype: Data type of activations inside: ``f32`` or ``bf16``.
+        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
+        pins: Formats of results that are forced, by kernel, node or value.
+        expected: Formats that values must come in, by name.
+        on_layout_loss: What to do where an operator drops a blocked or channels-last run to plain.
+        is_frugal: Whether it is one plan of many, and should do without primitives that take memory for good.
+    """
+
+    policy: str = "auto"
+    dtype: str = "f32"
+    io_layout: Mapping[str, str] = field(default_factory=dict)
+    pins: Mapping[str, str] = field(default_factory=dict)
+    expected: Mapping[str, str] = field(default_factory=dict)
+    on_layout_loss: LossMode | None = None
+    is_frugal: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,46 +60,46 @@ class _Contender:
     name: str
     policy: Policy | None
     choice: Choice
-    assembly: Assembly
+    network: Network
+
+    @cached_property
+    def assembly(self) -> Assembly:
+        return assemble(
+            self.network, self.choice, returns_to_plain=self.policy is not None and self.policy.returns_to_plain
+        )
 
 
-def make_plan(
-    program: Program,
-    *,
-    policy: str,
-    dtype: str,
-    machine: Machine,
-    io_layout: Mapping[str, str] | None = None,
-    is_frugal: bool = False,
-) -> Plan:
+def make_plan(program: Program, request: Request, costs: CostModel) -> Plan:
     """Choose a layout for every value of a program and lay out the steps that compute it.
 
     Args:
         program: The kernels, every extent known.
-        policy: ``auto``, one of the simple policies, or a oneDNN tag.
-        dtype: Data type of activations inside: ``f32`` or ``bf16``.
-        machine: What it will run on.
-        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
-        is_frugal: Whether it is one plan of many, and should do without primitives that take memory for good.
+        request: What the plan should be like.
+        costs: Prices of steps and reorders on the machine it will run on.
 
     Raises:
-        PlanError: No such policy or data type.
+        PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that
+            is not met, or a run of layouts that is not to be lost.
         UnsupportedError: Nothing computes a kernel on this CPU, or the CPU has no bf16.
     """
-    _check_dtype(dtype)
-    wanted = None if policy == "auto" else Policy.parse(policy, machine)
-    costs = CostModel(machine)
-    proposer = Proposer(costs, dtype, wanted.tags if wanted else (), is_frugal)
-    network = propose_all(program, fuse(program, dtype, machine.n_threads), proposer, io_layout)
-    contenders = [_contend(Policy.parse(name, machine), network) for name in SIMPLE_POLICIES]
-    contenders.append(_solved(network, contenders))
-    if wanted and policy not in SIMPLE_POLICIES:
-        contenders.append(_contend(wanted, network))
-    if wanted:
-        winner = next(contender for contender in contenders if contender.name == policy)
-    else:
-        winner = min(contenders, key=lambda contender: contender.assembly.cost_ns)
-    return _finish(program, policy, dtype, machine, winner, contenders)
+    _check_dtype(request.dtype)
+    machine = costs.machine
+    wanted = None if request.policy == "auto" else Policy.parse(request.policy, machine)
+    groups = fuse(program, request.dtype, machine.n_threads)
+    proposer = Proposer(
+        costs, request.dtype, wanted.tags if wanted else (), request.is_frugal, pins_by_group(groups, request.pins)
+    )
+    network = propose_all(program, groups, proposer, request.io_layout)
+    solution = solve_layouts(network)
+    contenders = [*_simple_contenders(network, wanted), _Contender("solve", None, solution.choice, network)]
+    winner = _winner(request.policy, contenders)
+    plan = _finish(program, request, winner, contenders, solution)
+    if request.pins:
+        free = propose_all(program, groups, replace(proposer, pins={}), request.io_layout)
+        plan = replace(plan, pins=tuple(sorted(request.pins.items())), unpinned_ns=solve_layouts(free).cost_ns)
+    check_expectations(plan, request.expected)
+    check_losses(plan, request.on_layout_loss)
+    return plan
 
 
 def _check_dtype(dtype: str) -> None:
@@ -82,30 +109,24 @@ def _check_dtype(dtype: str) -> None:
         raise UnsupportedError(f"dtype='bf16' needs a CPU with AVX-512 (avx512_core); this one runs {dnnl.isa()}")
 
 
-def _contend(policy: Policy, network: Network) -> _Contender:
-    choice = choose_by(policy, network)
-    return _Contender(policy.name, policy, choice, assemble(network, choice, returns_to_plain=policy.returns_to_plain))
+def _simple_contenders(network: Network, wanted: Policy | None) -> list[_Contender]:
+    policies = [Policy.parse(name, network.costs.machine) for name in SIMPLE_POLICIES]
+    if wanted and wanted not in policies:
+        policies.append(wanted)
+    return [_Contender(policy.name, policy, choose_by(policy, network), network) for policy in policies]
 
 
-def _solved(network: Network, contenders: list[_Contender]) -> _Contender:
-    """The global solve; where that proves nothing, perhaps a simple policy with single groups changed."""
-    solution = solve_layouts(network)
-    choice = solution.choice
-    if not solution.is_optimal:
-        starts = [c.choice for c in contenders if c.policy and not c.policy.returns_to_plain]
-        choice = min([choice, improve(network, min(starts, key=network.total_ns))], key=network.total_ns)
-    return _Contender("solve", None, choice, assemble(network, choice))
+def _winner(policy: str, contenders: Sequence[_Contender]) -> _Contender:
+    """The contender that was asked for; the cheapest for ``auto``."""
+    if policy == "auto":
+        return min(contenders, key=lambda contender: contender.assembly.cost_ns)
+    return next(contender for contender in contenders if contender.name == policy)
 
 
 def _finish(
-    program: Program,
-    policy: str,
-    dtype: str,
-    machine: Machine,
-    winner: _Contender,
-    contenders: list[_Contender],
+    program: Program, request: Request, winner: _Contender, contenders: Sequence[_Contender], solution: Solution
 ) -> Plan:
-    assembly = winner.assembly
+    assembly, network = winner.assembly, winner.network
     sizes = {index: buffer.nbytes for index, buffer in enumerate(assembly.buffers)}
     placement = place_buffers(sizes, step_lifetimes(assembly))
     buffers = tuple(
@@ -113,25 +134,43 @@ def _finish(
     )
     costs = {contender.name: contender.assembly.cost_ns for contender in contenders}
     costs["auto"] = min(costs.values())
-    exceptions = exceptions_of(winner.policy, assembly.network, winner.choice) if winner.policy else ()
+    without = _costs_without(assembly, solution)
     return Plan(
         model=program.name,
-        policy=policy,
+        policy=request.policy,
         chosen=winner.name,
-        dtype=dtype,
-        n_threads=machine.n_threads,
-        isa=machine.isa,
+        dtype=request.dtype,
+        n_threads=network.costs.machine.n_threads,
+        isa=network.costs.machine.isa,
         library=".".join(map(str, dnnl.version())),
-        inputs=tuple(assembly.network.fixed.items()),
-        entries=tuple(assembly.entries),
-        steps=tuple(assembly.steps),
+        inputs=tuple(network.fixed.items()),
+        entries=tuple(replace(entry, without_ns=without.get(entry.buffer)) for entry in assembly.entries),
+        steps=tuple(
+            replace(step, without_ns=without.get(dict(step.operands)["dst"].buffer)) if step.is_reorder else step
+            for step in assembly.steps
+        ),
         results=tuple(assembly.results),
         buffers=buffers,
         constants=tuple(assembly.constants),
-        formats=tuple(assembly.formats),
+        values=tuple(assembly.values),
+        choices=kernel_choices(network, winner.choice, solution.costs_of_candidates, assembly.cost_ns),
         policy_costs=tuple(costs.items()),
-        exceptions=exceptions,
+        bound_ns=solution.bound_ns,
+        is_optimal=solution.is_optimal,
+        is_exact=solution.is_exact,
+        pins=(),
+        unpinned_ns=None,
+        exceptions=exceptions_of(winner.policy, network, winner.choice) if winner.policy else (),
         arena_nbytes=placement.nbytes,
         arena_lower_bound=placement.lower_bound,
         scratchpad_nbytes=max((step.scratchpad_nbytes for step in assembly.steps), default=0),
     )
+
+
+def _costs_without(assembly: Assembly, solution: Solution) -> dict[int, float]:
+    """How much more the whole network would cost without each copy that was made, by its buffer."""
+    made = {entry.buffer: entry.desc for entry in assembly.entries if entry.is_reorder}
+    written = (dict(step.operands)["dst"] for step in assembly.steps if step.is_reorder)
+    made |= {operand.buffer: operand.desc for operand in written}
+    costs = solution.costs_without([(assembly.buffers[buffer].name, desc) for buffer, desc in made.items()])
+    return {buffer: cost - assembly.cost_ns for buffer, cost in zip(made, costs, strict=True) if isfinite(cost)}

@@ -66,6 +66,12 @@ class Network:
         computed = [value for value in self.program.outputs if value.name in self.producers]
         return {value.name: declared_desc(value, self.io_layout.get(value.name)) for value in computed}
 
+    @cached_property
+    def touching(self) -> Sequence[Sequence[str]]:
+        """The values that each group reads or computes."""
+        sides = ((*group.sources.values(), *group.dsts.values()) for group in self.groups)
+        return [tuple(dict.fromkeys(value.name for value in values)) for values in sides]
+
     def desc_of(self, value: str, choice: Sequence[int]) -> MemoryDesc:
         """The layout in which a value is produced under a choice."""
         if value in self.fixed:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
 
 from blocklayout.dnnl import Spec
-from blocklayout.errors import PlanError
+from blocklayout.errors import PlanError, closest
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.codec import EitherSpec, OwnDict, plan_from_json, plan_to_json
+from blocklayout.plan.choices import DescField, KernelChoice
+from blocklayout.plan.codec import EitherSpec, plan_from_json, plan_to_json
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
-DescField = Annotated[MemoryDesc, OwnDict()]
 SpecField = Annotated[Spec | HostSpec, EitherSpec()]
 
 
@@ -56,6 +57,9 @@ class Step:
         reason: Why it is there.
         cost_ns: Estimated time.
         scratchpad_nbytes: Scratchpad it needs.
+        readers: Of a reorder, the kernels that read the copy, and perhaps ``the caller``.
+        without_ns: Of a reorder, how much more the whole network would cost without this copy, everything else
+            chosen anew; ``None`` where nothing can do without, or it is not known.
     """
 
     kernel: str
@@ -65,6 +69,8 @@ class Step:
     reason: str
     cost_ns: float
     scratchpad_nbytes: int
+    readers: tuple[str, ...] = ()
+    without_ns: float | None = None
 
     @property
     def is_reorder(self) -> bool:
@@ -101,6 +107,8 @@ class Entry:
         desc: The layout the steps read.
         reason: Who demands it.
         cost_ns: Estimated time of the reorder from ``source``; 0 where none is needed.
+        readers: The kernels that read it.
+        without_ns: As a step's.
     """
 
     input: str
@@ -109,6 +117,8 @@ class Entry:
     desc: DescField
     reason: str
     cost_ns: float
+    readers: tuple[str, ...] = ()
+    without_ns: float | None = None
 
     @property
     def is_reorder(self) -> bool:
@@ -163,8 +173,14 @@ class Plan:
         isa: Instruction set the implementations were chosen for.
         library: Version of oneDNN.
         inputs: Declared descriptors of the model's inputs, row-major unless the caller said otherwise.
-        formats: The layout every value is computed in, by the model's names.
+        values: The layout of every value by the model's names, in the order they are computed; see ``formats``.
+        choices: What each kernel was given, and what else it was offered.
         policy_costs: Estimated nanoseconds of each policy.
+        bound_ns: No choice of layouts costs less, by the same costs.
+        is_optimal: Whether it is proven that the solve's choice is the cheapest.
+        is_exact: Whether elimination alone proves that; else what runners-up cost is an upper bound.
+        pins: Kernels that were forced into a layout, and the layout.
+        unpinned_ns: What the solve's choice would cost without pins; ``None`` if there are none.
         exceptions: Kernels that could not have the layout the policy asks for, with the reason.
         arena_lower_bound: Largest number of bytes alive at once.
     """
@@ -182,8 +198,14 @@ class Plan:
     results: tuple[Result, ...]
     buffers: tuple[Buffer, ...]
     constants: tuple[PackedConstant, ...]
-    formats: tuple[tuple[str, DescField], ...]
+    values: tuple[tuple[str, DescField], ...]
+    choices: tuple[KernelChoice, ...]
     policy_costs: tuple[tuple[str, float], ...]
+    bound_ns: float
+    is_optimal: bool
+    is_exact: bool
+    pins: tuple[tuple[str, str], ...]
+    unpinned_ns: float | None
     exceptions: tuple[tuple[str, str], ...]
     arena_nbytes: int
     arena_lower_bound: int
@@ -237,16 +259,29 @@ class Plan:
         """Multiply-adds spent on zero padding."""
         return sum(step.spec.multiply_adds(padded=True) for step in self.steps) - self.multiply_adds
 
+    @cached_property
+    def formats(self) -> Mapping[str, MemoryDesc]:
+        """The layout of every value of the model, by its name.
+
+        A value that exists only inside a fused primitive has that in which the primitive holds it.
+        """
+        return dict(self.values)
+
     def format_of(self, value: str) -> MemoryDesc:
         """The layout a value of the model is computed in.
 
         Raises:
-            PlanError: No such value, or it exists only inside a fused primitive.
+            PlanError: No such value; the message gives the closest names.
         """
-        formats = dict(self.formats)
-        if value not in formats:
-            raise PlanError(f"the plan computes no value {value!r}; it has {', '.join(formats)}")
-        return formats[value]
+        if value not in self.formats:
+            raise PlanError(f"the plan computes no value {value!r}; {closest(value, self.formats)}")
+        return self.formats[value]
+
+    def explain(self) -> str:
+        """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end."""
+        from blocklayout.plan.explain import explanation
+
+        return explanation(self)
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The plan as JSON text; :meth:`from_json` gives an equal plan back."""

@@ -13,6 +13,7 @@ from blocklayout.errors import UnsupportedError
 from blocklayout.kernels import Candidate, Role, TensorInfo, Wish, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.fuse import Group, problem_key, value_info
+from blocklayout.plan.pins import with_format
 from blocklayout.plan.recipes import GroupRecipe, GroupRecipes
 
 if TYPE_CHECKING:
@@ -33,12 +34,14 @@ class Proposer:
         tags: Layouts to try beyond the usual ones, as oneDNN tags.
         is_frugal: Whether to leave out what takes memory for good each time it is made, unless all else costs
             more than ``MAX_FRUGAL_RATIO`` times as much.
+        pins: Formats that groups must write, by name.
     """
 
     costs: CostModel
     dtype: str
     tags: tuple[str, ...] = ()
     is_frugal: bool = False
+    pins: Mapping[str, str] = field(default_factory=dict)
     _known: dict[object, tuple[Candidate, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def propose(
@@ -53,25 +56,35 @@ class Proposer:
 
         Raises:
             UnsupportedError: No primitive computes it on this CPU.
+            PlanError: Nothing offered writes the format it is pinned to.
         """
-        if all(0 in value.shape for value in group.dsts.values()):
-            return (_nothing_to_do(group, self.dtype),)
-        if group.is_view:
-            return self._views(group, incoming["src"])
-        if group.main.operator.role is Role.PLAIN:
-            return self._plain(group)
         offered = self._offered(group, incoming, in_place)
-        if not offered:
-            raise UnsupportedError(_nothing_offered(group, self.dtype))
+        if group.name in self.pins:
+            return with_format(group, offered, self.pins[group.name])
         optimised = tuple(candidate for candidate in offered if not candidate.is_reference)
         return _frugal(optimised or offered) if self.is_frugal else optimised or offered
 
     def _offered(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
     ) -> tuple[Candidate, ...]:
-        """All candidates; groups that are the same problem share them."""
+        """All candidates, references too."""
+        if all(0 in value.shape for value in group.dsts.values()):
+            return (_nothing_to_do(group, self.dtype),)
+        if group.is_view:
+            return self._views(group, incoming["src"])
+        if group.main.operator.role is Role.PLAIN:
+            return self._plain(group)
+        offered = self._computed(group, incoming, in_place)
+        if not offered:
+            raise UnsupportedError(_nothing_offered(group, self.dtype))
+        return offered
+
+    def _computed(
+        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
+    ) -> tuple[Candidate, ...]:
+        """All candidates with primitives; groups that are the same problem share them."""
         arriving = tuple((operand, tuple(descs)) for operand, descs in incoming.items())
-        key = (problem_key(group, self.dtype), arriving, in_place)
+        key = (problem_key(group, self.dtype), arriving, in_place, self.pins.get(group.name))
         if key not in self._known:
             self._known[key] = tuple(self._distinct(group, incoming, in_place))
         return self._known[key]
@@ -98,6 +111,9 @@ class Proposer:
         names = ("plain", "channels_last", *self.costs.machine.block_names)
         ndims = len(group.main.dst.shape)
         yield from (Wish(tag, tag) for tag in self.tags if FormatTag.parse(tag).ndims == ndims)
+        if group.name in self.pins:
+            pin = self.pins[group.name]
+            yield from (Wish(src, pin) for src in (pin, *names))
         if group.main.operator.role is Role.CHOOSER:
             yield Wish("any", "any")
             yield Wish("any", "any", "forward_training")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,10 @@ from blocklayout.plan.layout_problem import LayoutProblem
 from blocklayout.plan.min_sum import MAX_ENTRIES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from blocklayout.layout import MemoryDesc
+    from blocklayout.plan.min_sum import MinSumSolution
     from blocklayout.plan.network import Choice, Network
 
 SWEEPS = 4
@@ -18,7 +23,7 @@ ROUNDING = 1e-9
 """Costs that differ by less, as a share, are the same: they are sums in another order."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
     """A choice, and how far from the best it can be.
 
@@ -27,12 +32,17 @@ class Solution:
         cost_ns: Of the whole network.
         bound_ns: No choice costs less.
         is_optimal: Whether that is proven.
+        is_exact: Whether elimination proves it, so that what every other choice costs is known as well.
     """
 
     choice: Choice
     cost_ns: float
     bound_ns: float
     is_optimal: bool
+    is_exact: bool
+    _network: Network
+    _problem: LayoutProblem
+    _min_sum: MinSumSolution
 
     @property
     def gap(self) -> float:
@@ -41,23 +51,52 @@ class Solution:
             return 0.0
         return max(0.0, self.cost_ns / self.bound_ns - 1) if self.bound_ns > 0 else inf
 
+    @cached_property
+    def costs_of_candidates(self) -> list[list[float]]:
+        """For each group, what the whole network costs at least with each of its candidates.
+
+        Where the solution is not exact, what it costs if nothing else is chosen anew.
+        """
+        if self.is_exact:
+            return self._problem.costs_of_candidates(self._min_sum)
+        return [
+            [self._with(group, taken) for taken in range(len(offered))]
+            for group, offered in enumerate(self._network.candidates)
+        ]
+
+    def costs_without(self, copies: Sequence[tuple[str, MemoryDesc]]) -> list[float]:
+        """For each of some copies of values, what the whole network costs at least where it is not made.
+
+        Infinity where it cannot be had, or the solution is not exact.
+        """
+        if not self.is_exact:
+            return [inf] * len(copies)
+        return self._problem.costs_without(self._min_sum, copies)
+
+    def _with(self, group: int, taken: int) -> float:
+        values = self._network.touching[group]
+        other = [*self.choice[:group], taken, *self.choice[group + 1 :]]
+        before = _local_ns(self._network, values, list(self.choice), group)
+        return self.cost_ns - before + _local_ns(self._network, values, other, group)
+
 
 def solve_layouts(network: Network, max_entries: int = MAX_ENTRIES) -> Solution:
     """The cheapest choice: proven so where elimination can, else the best that local search reaches from it."""
     problem = LayoutProblem(network)
     solution = problem.min_sum.solve(max_entries)
     choice = problem.choice_of(solution)
-    if not (solution.is_exact and problem.is_complete):
+    is_exact = solution.is_exact and problem.is_complete
+    if not is_exact:
         choice = improve(network, choice)
     cost_ns = network.total_ns(choice)
     is_proven = problem.is_complete and cost_ns <= solution.bound * (1 + ROUNDING)
-    return Solution(choice, cost_ns, solution.bound, is_proven)
+    return Solution(choice, cost_ns, solution.bound, is_proven, is_exact, network, problem, solution)
 
 
 def improve(network: Network, choice: Choice) -> Choice:
     """Change one group at a time while that lowers the cost."""
     current = list(choice)
-    touching = _values_touching(network)
+    touching = network.touching
     for _ in range(SWEEPS):
         changed = False
         for index, candidates in enumerate(network.candidates):
@@ -75,13 +114,6 @@ def improve(network: Network, choice: Choice) -> Choice:
     return tuple(current)
 
 
-def _values_touching(network: Network) -> list[tuple[str, ...]]:
-    return [
-        tuple(dict.fromkeys(value.name for value in (*group.sources.values(), *group.dsts.values())))
-        for group in network.groups
-    ]
-
-
-def _local_ns(network: Network, values: tuple[str, ...], choice: list[int], index: int) -> float:
+def _local_ns(network: Network, values: Sequence[str], choice: list[int], index: int) -> float:
     work = network.candidates[index][choice[index]].cost_ns
     return work + sum(network.value_ns(value, choice) for value in values)

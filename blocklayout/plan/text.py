@@ -25,20 +25,20 @@ def plan_rows(plan: Plan) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for entry in plan.entries:
         kind = "reorder" if entry.is_reorder else "bind"
-        layouts = f"{_short(entry.source)} -> {_short(entry.desc)}"
-        rows.append(("in", entry.input, kind, "", layouts, _us(entry.cost_ns), entry.reason))
+        layouts = f"{short(entry.source)} -> {short(entry.desc)}"
+        rows.append(("in", entry.input, kind, "", layouts, us(entry.cost_ns), entry.reason))
     for number, step in enumerate(plan.steps):
-        what = (step.kernel, primitive_name(step), step.spec.impl, step_layouts(step), _us(step.cost_ns), step.reason)
+        what = (step.kernel, primitive_name(step), step.spec.impl, step_layouts(step), us(step.cost_ns), step.reason)
         rows.append((str(number), *what))
     return rows
 
 
 def step_layouts(step: Step) -> str:
     """The layouts a step reads and writes, such as ``nChw8c, OIhw8i8o -> nChw8c``."""
-    sources = [_short(operand.desc) for arg, operand in step.operands if arg == "src" or arg.startswith("src_")]
-    weights = [_short(operand.desc, _weights_role(step)) for arg, operand in step.operands if arg == "weights"]
-    others = [f"+{_short(operand.desc)}" for arg, operand in step.operands if arg.startswith("post_op_")]
-    dst = ", ".join(_short(operand.desc) for arg, operand in step.operands if arg.startswith("dst"))
+    sources = [short(operand.desc) for arg, operand in step.operands if arg == "src" or arg.startswith("src_")]
+    weights = [short(operand.desc, _weights_role(step)) for arg, operand in step.operands if arg == "weights"]
+    others = [f"+{short(operand.desc)}" for arg, operand in step.operands if arg.startswith("post_op_")]
+    dst = ", ".join(short(operand.desc) for arg, operand in step.operands if arg.startswith("dst"))
     read = ", ".join([*sources, *weights, *others])
     return f"{read} -> {dst}" if read else dst
 
@@ -56,7 +56,7 @@ def summary(plan: Plan) -> list[str]:
         "estimated: " + ", ".join(f"{name} {cost / 1000:.0f} us" for name, cost in plan.policy_costs),
     ]
     lines += [f"reference: {step.kernel} ({step.spec.impl}): {reference_reason(step)}" for step in plan.reference_steps]
-    lines += [f"plain: {step.kernel} (about {_us(step.cost_ns)} us): {step.reason}" for step in plan.plain_steps]
+    lines += [f"plain: {step.kernel} (about {us(step.cost_ns)} us): {step.reason}" for step in plan.plain_steps]
     lines += [f"exception: {kernel}: {reason}" for kernel, reason in plan.exceptions]
     return lines
 
@@ -72,11 +72,12 @@ def _lines(plan: Plan) -> Iterator[str]:
         f"plan of {plan.model}: layout {plan.policy}{chosen}, {plan.dtype}, {plan.n_threads} threads, "
         f"{plan.isa}, oneDNN {plan.library}"
     )
-    yield from _table(_HEADER, plan_rows(plan))
+    yield from table(_HEADER, plan_rows(plan))
     yield from summary(plan)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lines with columns as wide as their widest cell."""
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, *rows]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -96,12 +97,14 @@ def primitive_name(step: Step) -> str:
     return " + ".join([step.spec.kind, *detailed])
 
 
-def _short(desc: MemoryDesc, role: str = "src") -> str:
+def short(desc: MemoryDesc, role: str = "src") -> str:
+    """A layout by its name, with the data type unless that is f32."""
     dtype = "" if desc.dtype == "f32" else f":{desc.dtype}"
     return f"{desc.named(role)}{dtype}"
 
 
-def _us(nanoseconds: float) -> str:
+def us(nanoseconds: float) -> str:
+    """Nanoseconds in microseconds."""
     return f"{nanoseconds / 1000:.1f}"
 
 

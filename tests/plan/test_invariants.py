@@ -172,7 +172,7 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a number that is text": (lambda plan: plan.update(n_threads="2"), "n_threads"),
     "a missing field": (lambda plan: plan["steps"][0].pop("reason"), r"steps\.0\.reason"),
     "another kind of buffer": (lambda plan: plan["buffers"][0].update(kind="disk"), r"buffers\.0\.kind"),
-    "a layout that cannot exist": (lambda plan: plan["formats"][0][1].update(dims=[-1, 2]), r"formats\.0\.1"),
+    "a layout that cannot exist": (lambda plan: plan["values"][0][1].update(dims=[-1, 2]), r"values\.0\.1"),
     "a primitive that cannot exist": (lambda plan: plan["steps"][0]["spec"].update(kind="nothing"), "nothing"),
     "another version": (lambda plan: plan.update(version=99), "version"),
 }

@@ -1,0 +1,138 @@
+"""What was chosen for each kernel, and what else could have been."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan.codec import OwnDict
+
+if TYPE_CHECKING:
+    from blocklayout.kernels import Candidate
+    from blocklayout.plan.fuse import Group
+    from blocklayout.plan.network import Choice, Network
+
+DescField = Annotated[MemoryDesc, OwnDict()]
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to compute a kernel.
+
+    Attributes:
+        origin: The layouts that were asked for when the library offered it.
+        impls: The implementations, in order; none for a view.
+        sources: The layout it reads each source in.
+        dst: The layout it writes.
+        in_place: Whether the result overwrites a source.
+        cost_ns: Nanoseconds of its steps.
+    """
+
+    origin: str
+    impls: tuple[str, ...]
+    sources: tuple[DescField, ...]
+    dst: DescField
+    in_place: bool
+    cost_ns: float
+
+    @property
+    def layouts(self) -> tuple[MemoryDesc, ...]:
+        """What it reads and writes."""
+        return (*self.sources, self.dst)
+
+    @classmethod
+    def of(cls, candidate: Candidate) -> Way:
+        """A candidate without its steps."""
+        return cls(
+            origin=candidate.origin,
+            impls=tuple(step.spec.impl for step in candidate.steps),
+            sources=tuple(desc for _, desc in candidate.sources),
+            dst=candidate.dst,
+            in_place=candidate.alias is not None,
+            cost_ns=candidate.cost_ns,
+        )
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A way that was not chosen.
+
+    Attributes:
+        way: The way.
+        extra_ns: How much more the whole network would cost with it, everything else chosen anew; less than
+            nothing where the plan is not the cheapest.
+    """
+
+    way: Way
+    extra_ns: float
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """What a kernel and its followers were given, out of what they were offered.
+
+    Attributes:
+        kernel: Its name.
+        operator: What it is, for people.
+        nodes: Names of the model's nodes it stands for.
+        reads: The values it reads, as ``chosen.sources`` are ordered.
+        writes: The value it computes.
+        chosen: The way it is computed.
+        runner_up: The alternative that makes the whole network cheapest; ``None`` where there was none.
+        other_layout: The best one that reads or writes other layouts.
+        layouts: The layouts of the result that were on offer.
+    """
+
+    kernel: str
+    operator: str
+    nodes: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: str
+    chosen: Way
+    runner_up: Alternative | None
+    other_layout: Alternative | None
+    layouts: tuple[str, ...]
+
+
+def kernel_choices(
+    network: Network, choice: Choice, costs: Sequence[Sequence[float]], cost_ns: float
+) -> tuple[KernelChoice, ...]:
+    """What each group of a network was given.
+
+    Args:
+        network: The groups and their candidates.
+        choice: What was chosen.
+        costs: For each group, what the whole network costs at least with each of its candidates.
+        cost_ns: What it costs as chosen.
+    """
+    return tuple(_choices(network, choice, costs, cost_ns))
+
+
+def _choices(
+    network: Network, choice: Choice, costs: Sequence[Sequence[float]], cost_ns: float
+) -> Iterator[KernelChoice]:
+    for group, offered, taken, totals in zip(network.groups, network.candidates, choice, costs, strict=True):
+        chosen = Way.of(offered[taken])
+        ways = (Alternative(Way.of(each), total - cost_ns) for each, total in zip(offered, totals, strict=True))
+        others = [each for index, each in enumerate(ways) if index != taken]
+        yield KernelChoice(
+            kernel=group.name,
+            operator=_operator_name(group),
+            nodes=group.nodes,
+            reads=tuple(value.name for value in group.sources.values()),
+            writes=group.dst.name,
+            chosen=chosen,
+            runner_up=_cheapest(others),
+            other_layout=_cheapest([each for each in others if each.way.layouts != chosen.layouts]),
+            layouts=tuple(dict.fromkeys(candidate.dst.named("src") for candidate in offered)),
+        )
+
+
+def _cheapest(alternatives: Sequence[Alternative]) -> Alternative | None:
+    return min(alternatives, key=lambda each: each.extra_ns, default=None)
+
+
+def _operator_name(group: Group) -> str:
+    return " + ".join(type(kernel.operator).__name__ for kernel in (group.main, *(f.kernel for f in group.followers)))

@@ -1,0 +1,128 @@
+"""A plan's reasons as text: what else each kernel could have been, what each reorder is good for, where runs end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from blocklayout.plan.runs import RunEnd, find_runs
+from blocklayout.plan.text import short, table, us
+
+if TYPE_CHECKING:
+    from blocklayout.plan.choices import Alternative, Way
+    from blocklayout.plan.plan import Entry, Plan, Step
+
+
+def explanation(plan: Plan) -> str:
+    """Why a plan is as it is."""
+    return "\n".join(line.rstrip() for line in _lines(plan))
+
+
+def verdict(plan: Plan) -> str:
+    """How good the choice is, by the plan's own costs."""
+    if plan.is_optimal:
+        return "proven to be the cheapest"
+    if not plan.bound_ns:
+        return "with no bound to compare it with"
+    gap = max(0.0, min(cost for _, cost in plan.policy_costs) / plan.bound_ns - 1)
+    return f"at most {gap:.2%} above the cheapest"
+
+
+def choice_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """For every kernel that moves bytes: its way, the runner-up, the best in other layouts, and what those would cost.
+
+    The last is what the *whole network* would cost more, everything else chosen anew.
+    """
+    return [
+        (
+            choice.kernel,
+            choice.operator,
+            way_text(choice.chosen),
+            us(choice.chosen.cost_ns),
+            *_alternative_cells(plan, choice.runner_up),
+            *_alternative_cells(plan, choice.other_layout),
+        )
+        for choice in plan.choices
+        if choice.chosen.impls
+    ]
+
+
+def _alternative_cells(plan: Plan, alternative: Alternative | None) -> tuple[str, str]:
+    return (way_text(alternative.way), _extra(plan, alternative.extra_ns)) if alternative else ("-", "")
+
+
+def way_text(way: Way) -> str:
+    """A way in one line, such as ``jit:avx2 nchw -> nChw8c``."""
+    impls = " + ".join(way.impls)
+    read = ", ".join(dict.fromkeys(short(desc) for desc in way.sources))
+    return f"{impls} {read} -> {short(way.dst)}" + (", sum in place" if way.in_place else "")
+
+
+def reorder_text(plan: Plan, reorder: Entry | Step) -> str:
+    """Who demanded a reorder, what it moves and costs, and what the network would cost without."""
+    from blocklayout.plan.plan import Step
+
+    if isinstance(reorder, Step):
+        operands = dict(reorder.operands)
+        src, dst, nbytes = operands["src"].desc, operands["dst"].desc, reorder.nbytes_moved
+        value = plan.buffers[operands["dst"].buffer].name
+    else:
+        src, dst, value = reorder.source, reorder.desc, reorder.input
+        nbytes = src.nbytes + dst.nbytes
+    text = f"{value}: {short(src)} -> {short(dst)}, {nbytes / 1024:,.0f} KiB, {us(reorder.cost_ns)} us, "
+    return text + f"read by {', '.join(reorder.readers)}; {_without(plan, reorder.without_ns)}"
+
+
+def end_text(end: RunEnd) -> str:
+    """The reader with which a run ends, and what it does instead."""
+    takes = f"{end.value} ({short(end.desc)})" + (f" as {short(end.reads)}" if end.reads != end.desc else "")
+    if end.writes is None:
+        return f"{end.reader}, who takes {takes}"
+    offers = f"; it offers {', '.join(end.offers)}" if end.offers else ""
+    return f"{end.reader}, which reads {takes} and writes {short(end.writes)}{offers}"
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    yield f"why {plan.model} is planned so: layout {plan.policy}, {plan.dtype}; the solve is {verdict(plan)}"
+    yield from _totals(plan)
+    yield ""
+    yield from table(_HEADER, choice_rows(plan))
+    yield ""
+    yield f"{len(plan.reorders)} reorders" + (":" if plan.reorders else "")
+    yield from (f"  {reorder_text(plan, reorder)}" for reorder in plan.reorders)
+    yield ""
+    runs = find_runs(plan)
+    yield f"{len(runs)} runs in blocked or channels-last layout" + (":" if runs else "")
+    for run in runs:
+        span = run.kernels[0] if len(run.kernels) == 1 else f"{run.kernels[0]} ... {run.kernels[-1]}"
+        yield f"  {run.family}, {len(run.kernels)} kernels, {span}, until"
+        yield from (f"    {end_text(end)}" for end in run.ends)
+
+
+_HEADER = ("kernel", "operator", "chosen", "us", "runner-up", "network", "best in other layouts", "network")
+
+
+def _totals(plan: Plan) -> Iterator[str]:
+    for name, cost in plan.policy_costs:
+        share = f" ({cost / plan.cost_ns - 1:+.1%})" if plan.cost_ns else ""
+        yield f"  {name:8} {us(cost):>12} us{share}"
+    if plan.unpinned_ns is not None:
+        pins = ", ".join(f"{name}={layout}" for name, layout in plan.pins)
+        yield f"  without {pins}: {us(plan.unpinned_ns)} us ({_extra(plan, plan.unpinned_ns - plan.cost_ns)})"
+
+
+def _extra(plan: Plan, extra_ns: float) -> str:
+    share = f" ({extra_ns / plan.cost_ns:+.2%})" if plan.cost_ns else ""
+    return f"{_at_most(plan)}{extra_ns / 1000:+.1f} us{share}"
+
+
+def _without(plan: Plan, without_ns: float | None) -> str:
+    if without_ns is None:
+        return (
+            "nothing on offer does without" if plan.is_optimal else "what the network would cost without is not known"
+        )
+    return f"without it the network would cost {_extra(plan, without_ns)}"
+
+
+def _at_most(plan: Plan) -> str:
+    return "" if plan.is_exact else "at most "
