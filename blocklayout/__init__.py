@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from blocklayout.api import load as load
     from blocklayout.api import save as save
     from blocklayout.errors import BlockLayoutError as BlockLayoutError
+    from blocklayout.errors import BlockLayoutWarning as BlockLayoutWarning
     from blocklayout.errors import DnnlError as DnnlError
     from blocklayout.errors import InputError as InputError
     from blocklayout.errors import InvalidArgumentsError as InvalidArgumentsError
     from blocklayout.errors import LayoutError as LayoutError
+    from blocklayout.errors import LayoutLossWarning as LayoutLossWarning
     from blocklayout.errors import ModelError as ModelError
     from blocklayout.errors import OutOfMemoryError as OutOfMemoryError
+    from blocklayout.errors import PlainKernelWarning as PlainKernelWarning
     from blocklayout.errors import PlanError as PlanError
     from blocklayout.errors import UnimplementedError as UnimplementedError
     from blocklayout.errors import UnsupportedError as UnsupportedError
@@ -37,12 +40,15 @@ _NAMES_BY_HOME = {
     "api": ("load", "save"),
     "errors": (
         "BlockLayoutError",
+        "BlockLayoutWarning",
         "DnnlError",
         "InputError",
         "InvalidArgumentsError",
         "LayoutError",
+        "LayoutLossWarning",
         "ModelError",
         "OutOfMemoryError",
+        "PlainKernelWarning",
         "PlanError",
         "UnimplementedError",
         "UnsupportedError",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from blocklayout.commands import bench, candidates, inspect, plan, run
 from blocklayout.commands.options import Parser
 from blocklayout.commands.output import say
-from blocklayout.errors import BlockLayoutError, PlainKernelWarning
+from blocklayout.errors import BlockLayoutError, BlockLayoutWarning
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         args = make_parser().parse_args(argv)
         with warnings.catch_warnings():
-            warnings.simplefilter("always", PlainKernelWarning)
+            warnings.simplefilter("always", BlockLayoutWarning)
             warnings.showwarning = _warn
             args.run(args)
         sys.stdout.flush()

@@ -45,11 +45,15 @@ class PlanError(BlockLayoutError):
     """A plan cannot be made, or does not fit the model, library or machine it is used with."""
 
 
-class PlainKernelWarning(UserWarning):
+class BlockLayoutWarning(UserWarning):
+    """Base of all warnings."""
+
+
+class PlainKernelWarning(BlockLayoutWarning):
     """Operators of a model run by ``onnx.reference``, since no primitive computes them."""
 
 
-class LayoutLossWarning(UserWarning):
+class LayoutLossWarning(BlockLayoutWarning):
     """An operator drops a run of blocked or channels-last layouts to plain."""
 
 

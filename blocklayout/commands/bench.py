@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.commands.options import add_command, add_model_options, positive, words
+from blocklayout.commands.options import add_command, add_model_options, load_options, positive, words
 from blocklayout.commands.output import say, say_json
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> None:
     policies = dict.fromkeys((BASELINE, *(args.policies or POLICIES)))
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened = open_model(args)
-        race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, dict(args.io_layout))
+        race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, load_options(args))
         measurements = race.run([Contender(policy, args.dtype) for policy in policies])
     environment = describe_environment(measurements[0].facts.n_threads)
     if args.json:

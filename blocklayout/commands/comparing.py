@@ -64,7 +64,7 @@ class Race:
         n_threads: Threads of a run; ``None`` for all that this process may use.
         n_rounds: How often each contender has its turn.
         tell: Told what is being done.
-        io_layout: Formats of inputs and outputs at the border, by name.
+        options: Further arguments of :func:`~blocklayout.load`, the same for all.
     """
 
     opened: OnnxModel | Graph
@@ -72,7 +72,7 @@ class Race:
     n_threads: int | None
     n_rounds: int
     tell: Tell
-    io_layout: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def session(self, contender: Contender) -> Session:
         """A contender, loaded and planned."""
@@ -83,8 +83,8 @@ class Race:
             layout=contender.policy,
             threads=self.n_threads,
             shapes=shapes,
-            io_layout=self.io_layout,
             progress=lambda stage: self.tell(f"{contender.policy} {contender.dtype}: {stage}"),
+            **self.options,
         )
         session.prepare(shapes, self.feeds)  # where contents decide extents, extents alone make no plan
         return session

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +67,11 @@ def add_model_options(parser: Parser) -> None:
         help="format of an input or output at the border; an array is in that order, --shape and --input as well",
     )
     add_threads(parser)
+
+
+def load_options(args: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of ``load`` that a model's options stand for, but for extents and threads."""
+    return {"io_layout": dict(args.io_layout)}
 
 
 def add_threads(parser: Parser) -> None:

@@ -10,6 +10,7 @@ from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.comparison_text import say_comparison
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import feeds_of, open_model
+from blocklayout.commands.options import load_options
 from blocklayout.commands.output import say, say_json
 from blocklayout.inspector.progress import shown_progress
 from blocklayout.inspector.tables import print_table
@@ -28,7 +29,7 @@ def run_model(args: argparse.Namespace) -> None:
     """
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened = open_model(args)
-        race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, dict(args.io_layout))
+        race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, load_options(args))
         contenders = [Contender(policy, args.dtype or "f32") for policy in args.layout or ("auto",)]
         measurements = race.run(contenders)
     outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]

@@ -10,7 +10,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.codec import OwnDict
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Candidate
+    from blocklayout.kernels import Candidate, Kernel
     from blocklayout.plan.fuse import Group
     from blocklayout.plan.network import Choice, Network
 
@@ -79,6 +79,7 @@ class KernelChoice:
         nodes: Names of the model's nodes it stands for.
         reads: The values it reads, as ``chosen.sources`` are ordered.
         writes: The value it computes.
+        holds: Values on the way there, which nobody else sees.
         chosen: The way it is computed.
         runner_up: The alternative that makes the whole network cheapest; ``None`` where there was none.
         other_layout: The best one that reads or writes other layouts.
@@ -90,6 +91,7 @@ class KernelChoice:
     nodes: tuple[str, ...]
     reads: tuple[str, ...]
     writes: str
+    holds: tuple[str, ...]
     chosen: Way
     runner_up: Alternative | None
     other_layout: Alternative | None
@@ -123,6 +125,7 @@ def _choices(
             nodes=group.nodes,
             reads=tuple(value.name for value in group.sources.values()),
             writes=group.dst.name,
+            holds=tuple(kernel.dst.name for kernel in _kernels(group)[:-1]),
             chosen=chosen,
             runner_up=_cheapest(others),
             other_layout=_cheapest([each for each in others if each.way.layouts != chosen.layouts]),
@@ -135,4 +138,8 @@ def _cheapest(alternatives: Sequence[Alternative]) -> Alternative | None:
 
 
 def _operator_name(group: Group) -> str:
-    return " + ".join(type(kernel.operator).__name__ for kernel in (group.main, *(f.kernel for f in group.followers)))
+    return " + ".join(type(kernel.operator).__name__ for kernel in _kernels(group))
+
+
+def _kernels(group: Group) -> list[Kernel]:
+    return [group.main, *(follower.kernel for follower in group.followers)]

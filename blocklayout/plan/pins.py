@@ -76,7 +76,7 @@ def check_expectations(plan: Plan, expected: Mapping[str, str]) -> None:
             raise PlanError(f"expect {name}={layout}: no value, kernel or node of that name; {closest(name, values)}")
         desc = plan.format_of(values[name])
         if not is_in_format(desc, layout, f"expect {name}={layout}"):
-            raise PlanError(f"expect {name}={layout}: it comes as {desc}{_written_by(plan, values[name])}")
+            raise PlanError(f"expect {name}={layout}: it comes as {desc.named('src')}{_written_by(plan, values[name])}")
 
 
 def is_in_format(desc: MemoryDesc, layout: str, asked: str) -> bool:
@@ -100,7 +100,7 @@ def is_in_format(desc: MemoryDesc, layout: str, asked: str) -> bool:
 def _written_by(plan: Plan, value: str) -> str:
     """What wrote a value, and what it could have written."""
     for choice in plan.choices:
-        if choice.writes == value:
+        if value in (*choice.holds, choice.writes):
             what = f", written by {choice.kernel} ({', '.join(choice.chosen.impls) or 'a view'})"
             return f"{what}, which offers {', '.join(choice.layouts)}"
     return ""

@@ -16,6 +16,9 @@ from blocklayout.plan.choices import DescField, KernelChoice
 from blocklayout.plan.codec import EitherSpec, plan_from_json, plan_to_json
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
+MOVERS = ("reorder", "copy")
+"""Kinds of steps that compute nothing."""
+
 SpecField = Annotated[Spec | HostSpec, EitherSpec()]
 
 
@@ -74,8 +77,8 @@ class Step:
 
     @property
     def is_reorder(self) -> bool:
-        """Whether it only changes a layout or data type."""
-        return self.spec.kind in ("reorder", "copy")
+        """Whether it only changes a layout or data type; what moves bytes for a node's sake does more."""
+        return self.spec.kind in MOVERS and not self.nodes
 
     @property
     def is_plain(self) -> bool:
@@ -85,7 +88,7 @@ class Step:
     @property
     def is_reference(self) -> bool:
         """Whether it runs an unoptimised reference implementation."""
-        return self.spec.impl.startswith("ref") and not self.is_reorder
+        return self.spec.impl.startswith("ref") and self.spec.kind not in MOVERS
 
     @cached_property
     def nbytes_moved(self) -> int:
