@@ -63,6 +63,10 @@ class Layouts:
             return self._known[desc]
         return next(index for index, member in enumerate(self.members) if _alike(desc, member))
 
+    def has(self, desc: MemoryDesc) -> bool:
+        """Whether a layout is of any of the kinds."""
+        return any(_alike(desc, member) for member in self.members)
+
     def indices(self, descs: Iterable[MemoryDesc]) -> np.ndarray:
         """Which kinds some layouts are of."""
         return np.array([self.index(desc) for desc in descs], int)

@@ -56,8 +56,8 @@ class LayoutProblem:
             copies: Values, and layouts they may be brought to.
         """
         asked = [self._links[value].without(desc, self._variables.get(value)) for value, desc in copies]
-        best = solution.best_given([tuple(sorted(scope)) for scope, _ in asked])
-        return [_least(best, scope, extra) for scope, extra in asked]
+        best = solution.best_given([tuple(sorted(each[0])) for each in asked if each is not None])
+        return [solution.cost if each is None else _least(best, *each) for each in asked]
 
 
 def _least(best: Mapping[tuple[int, ...], np.ndarray], scope: tuple[int, ...], extra: np.ndarray) -> float:

@@ -129,8 +129,13 @@ class Link:
         if self.result is not None:
             yield (variable,), self.states.serving(np.array([self.result]))[:, 0]
 
-    def without(self, desc: MemoryDesc, variable: int | None) -> Costs:
-        """Nothing where no copy in a layout is made of it, else infinity; over the variables that decide that."""
+    def without(self, desc: MemoryDesc, variable: int | None) -> Costs | None:
+        """Nothing where no copy in a layout is made of it, else infinity; over the variables that decide that.
+
+        ``None`` for a layout that no reader ever asks for: a policy of its own may make such a copy.
+        """
+        if not self.layouts.has(desc):
+            return None
         kind = self.layouts.index(desc)
         if variable is not None:
             return (variable,), self.states.without(kind)
