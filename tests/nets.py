@@ -43,6 +43,21 @@ def residual(channels: int = 24, size: int = 14, batch: int = 2) -> Builder:
     return b
 
 
+def mobile() -> Builder:
+    """Pointwise, depthwise, squeeze and excite, a residual, pooling and a concatenation; batch 1."""
+    rng = np.random.default_rng(2)
+    b = Builder()
+    x = b.input("x", (1, 3, 20, 20)).conv(he(rng, 16, 3, 3, 3), pads=1, strides=2).clip(0, 6)
+    y = x.conv(he(rng, 48, 16, 1, 1)).clip(0, 6).conv(he(rng, 48, 1, 3, 3), pads=1, group=48).clip(0, 6)
+    y = y * y.global_average_pool().conv(he(rng, 48, 48, 1, 1)).sigmoid()
+    y = y.conv(he(rng, 16, 48, 1, 1)) + x
+    branches = [y.conv(he(rng, 8, 16, 1, 1)).relu(), y.conv(he(rng, 16, 16, 3, 3), pads=1).relu()]
+    z = b.concat([*branches, y.max_pool(3, strides=1, pads=1)])
+    z = z.conv(he(rng, 24, 40, 3, 3), strides=2, pads=1).relu().average_pool(2, strides=2)
+    b.output("scores", z.flatten().gemm(he(rng, 5, 96), trans_b=True))
+    return b
+
+
 def random_input(shape: tuple[int, ...], seed: int = 7) -> np.ndarray:
     """Normally distributed f32 data."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

@@ -27,6 +27,8 @@ class Candidate:
         cost_ns: Estimated time of all steps.
         origin: The wish it comes from, such as ``any`` or ``blocked8``.
         others: The layouts of further results, by argument.
+        slices: Operands, sources or temporaries, whose buffers are parts of the result's, and the bytes before
+            each: whoever writes such a source writes it there.
     """
 
     sources: tuple[tuple[str, MemoryDesc], ...]
@@ -38,6 +40,7 @@ class Candidate:
     cost_ns: float
     origin: str
     others: tuple[tuple[str, MemoryDesc], ...] = ()
+    slices: tuple[tuple[str, int], ...] = ()
 
     @cached_property
     def is_reference(self) -> bool:

@@ -198,6 +198,13 @@ class Operator(Protocol):
         """The source's descriptor over the bytes of a view's result ``desc``; ``None`` if there is none."""
         ...
 
+    def slices(self, problem: Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:
+        """Where the sources lie in a result of this layout, if that is nothing but them side by side.
+
+        Each source as a dense descriptor, and the bytes before it; ``None`` where a slice is not dense.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class BaseOperator:
@@ -224,6 +231,10 @@ class BaseOperator:
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         del desc
+        return None
+
+    def slices(self, problem: Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:
+        del problem, dst
         return None
 
     def bind(self, sources: Mapping[str, Value], constants: Mapping[str, np.ndarray] | None = None) -> Lowered:

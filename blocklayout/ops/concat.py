@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
+from blocklayout.errors import LayoutError
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, like
@@ -44,6 +45,30 @@ class Concat(BaseOperator):
         wished = wish.dst_desc(problem.dst)
         dst = wished if isinstance(wished, MemoryDesc) else like(first, problem.dst)
         return Recipe.single(dnnl.concat(srcs, dst, axis=self.axis, attr=attr, n_threads=problem.n_threads))
+
+    def slices(self, problem: Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:
+        found = {}
+        begin = [0] * dst.ndims
+        for index in range(self.n_srcs):
+            info = argument(problem, f"src_{index}")
+            dense = like(dst, info)
+            if not _is_slice(dst, dense, begin):
+                return None
+            found[f"src_{index}"] = (dense, dst.offset(*begin) * dst.itemsize)
+            begin[self.axis] += info.dims[self.axis]
+        return found
+
+
+def _is_slice(dst: MemoryDesc, dense: MemoryDesc, begin: list[int]) -> bool:
+    """Whether the box of ``dst`` that begins there holds the very bytes of a dense tensor."""
+    if 0 in dense.dims:
+        return False
+    try:
+        box = dst.submemory(dense.dims, begin)
+    except LayoutError:
+        return False  # it begins or ends inside of a block
+    at_start = MemoryDesc(box.dims, box.dtype, box.layout)
+    return dense.readable_as(at_start) and at_start.nbytes == dense.nbytes
 
 
 def _check_shapes(node: NodeInfo, srcs: list[Value], axis: int) -> None:

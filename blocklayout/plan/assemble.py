@@ -28,6 +28,7 @@ class Assembly:
         writers: The kernel (or ``the caller``) that produced each value.
         packed: Constants by name and layout.
         readers: Who reads a value in a buffer, in order.
+        slices: Buffers that are parts of others, and the bytes before them there.
     """
 
     network: Network
@@ -43,6 +44,7 @@ class Assembly:
     writers: dict[str, str] = field(default_factory=dict)
     packed: dict[tuple[str, MemoryDesc], Operand] = field(default_factory=dict)
     readers: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    slices: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def cost_ns(self) -> float:
@@ -121,6 +123,8 @@ def _add_steps(assembly: Assembly, group: Group, candidate: Candidate, operands:
         operands["dst"] = _new_operand(assembly, "arena", group.dst.name, candidate.dst)
     else:
         operands["dst"] = Operand(operands[candidate.alias].buffer, candidate.dst)
+    for name, nbytes in candidate.slices:
+        _put_into_slice(assembly, group, operands[name], operands["dst"].buffer, nbytes)
     for step in candidate.steps:
         assembly.steps.append(
             Step(
@@ -136,6 +140,17 @@ def _add_steps(assembly: Assembly, group: Group, candidate: Candidate, operands:
             )
         )
     return operands["dst"]
+
+
+def _put_into_slice(assembly: Assembly, group: Group, operand: Operand, whole: int, nbytes: int) -> None:
+    """Make a buffer a part of another: whoever writes it writes there. A buffer that cannot be is copied."""
+    buffer = assembly.buffers[operand.buffer]
+    if buffer.kind == "arena" and operand.buffer not in assembly.slices and buffer.nbytes == operand.desc.nbytes:
+        assembly.slices[operand.buffer] = whole, nbytes
+        return
+    made = _new_operand(assembly, "arena", buffer.name, operand.desc)
+    assembly.slices[made.buffer] = whole, nbytes
+    _reorder(assembly, buffer.name, operand, operand.desc, group.name, into=made)
 
 
 def _step_reason(group: Group, candidate: Candidate) -> str:
@@ -226,7 +241,7 @@ def _add_result(assembly: Assembly, value: Value) -> Result:
         return Result(value.name, _new_operand(assembly, "output", value.name, desc).buffer, desc, value.shape)
     at_hand = assembly.at_hand[value.name]
     for operand in at_hand:
-        if operand.desc == desc and _is_private(assembly.buffers[operand.buffer], desc):
+        if operand.desc == desc and _is_private(assembly, operand.buffer, desc):
             assembly.buffers[operand.buffer] = replace(assembly.buffers[operand.buffer], kind="output", name=value.name)
             return Result(value.name, operand.buffer, desc, value.shape)
     made = _new_operand(assembly, "output", value.name, desc)
@@ -236,21 +251,13 @@ def _add_result(assembly: Assembly, value: Value) -> Result:
     return Result(value.name, made.buffer, desc, value.shape)
 
 
-def _is_private(buffer: Buffer, desc: MemoryDesc) -> bool:
-    """Whether a buffer may become the caller's array: written by a step, and exactly as large."""
-    return buffer.kind == "arena" and buffer.nbytes == desc.nbytes
+def _is_private(assembly: Assembly, index: int, desc: MemoryDesc) -> bool:
+    """Whether a buffer may become the caller's array: written by a step, exactly as large, no slice and without any."""
+    buffer = assembly.buffers[index]
+    wholes = (whole for whole, _ in assembly.slices.values())
+    return buffer.kind == "arena" and buffer.nbytes == desc.nbytes and index not in (*assembly.slices, *wholes)
 
 
 def _new_operand(assembly: Assembly, kind: BufferKind, name: str, desc: MemoryDesc) -> Operand:
     assembly.buffers.append(Buffer(kind, name, desc.nbytes))
     return Operand(len(assembly.buffers) - 1, desc)
-
-
-def step_lifetimes(assembly: Assembly) -> dict[int, tuple[int, int]]:
-    """First and last step that touch each buffer of the arena; entries are filled before step 0."""
-    lifetimes: dict[int, tuple[int, int]] = {entry.buffer: (-1, -1) for entry in assembly.entries}
-    for position, step in enumerate(assembly.steps):
-        for _, operand in step.operands:
-            first, _ = lifetimes.get(operand.buffer, (position, position))
-            lifetimes[operand.buffer] = (first, position)
-    return {index: span for index, span in lifetimes.items() if assembly.buffers[index].kind in ("arena", "entry")}

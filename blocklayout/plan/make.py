@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
 from blocklayout.errors import PlanError, UnsupportedError
-from blocklayout.plan.assemble import Assembly, assemble, step_lifetimes
+from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.choices import kernel_choices
 from blocklayout.plan.fuse import fuse
+from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.pins import check_expectations, pins_by_group
-from blocklayout.plan.place import place_buffers
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import SIMPLE_POLICIES, Policy, choose_by, exceptions_of
 from blocklayout.plan.propose import Proposer
@@ -127,11 +127,7 @@ def _finish(
     program: Program, request: Request, winner: _Contender, contenders: Sequence[_Contender], solution: Solution
 ) -> Plan:
     assembly, network = winner.assembly, winner.network
-    sizes = {index: buffer.nbytes for index, buffer in enumerate(assembly.buffers)}
-    placement = place_buffers(sizes, step_lifetimes(assembly))
-    buffers = tuple(
-        replace(buffer, offset=placement.offsets.get(index, 0)) for index, buffer in enumerate(assembly.buffers)
-    )
+    buffers, placement = place_all(assembly)
     costs = {contender.name: contender.assembly.cost_ns for contender in contenders}
     costs["auto"] = min(costs.values())
     without = _costs_without(assembly, solution)
@@ -150,7 +146,7 @@ def _finish(
             for step in assembly.steps
         ),
         results=tuple(assembly.results),
-        buffers=buffers,
+        buffers=tuple(buffers),
         constants=tuple(assembly.constants),
         values=tuple(assembly.values),
         choices=kernel_choices(network, winner.choice, solution.costs_of_candidates, assembly.cost_ns),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.copies import copies_wanted
 from blocklayout.plan.fuse import Group, apart, value_info
+from blocklayout.plan.slices import writable_slices
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate, Program, Value
@@ -137,7 +138,10 @@ def propose_all(
     for value in program.inputs:
         given = declared_desc(value, borders.get(value.name))
         arriving[value.name] = [given.with_dtype(value_info(value, proposer.dtype).dtype)]
-    in_place = _in_place_operands(program, groups)
+    layouts = ("plain", "channels_last", *proposer.costs.machine.block_names)
+    in_slices = writable_slices(program, groups, proposer.dtype, layouts)
+    proposer = replace(proposer, in_slices=in_slices)
+    in_place = _in_place_operands(program, groups, in_slices)
     kept: list[Group] = []
     candidates: list[tuple[Candidate, ...]] = []
     waiting = deque(groups)
@@ -158,11 +162,13 @@ def propose_all(
     return Network(program, tuple(kept), tuple(candidates), proposer.costs, borders)
 
 
-def _in_place_operands(program: Program, groups: Sequence[Group]) -> dict[str, str]:
+def _in_place_operands(
+    program: Program, groups: Sequence[Group], in_slices: Mapping[str, frozenset[str]]
+) -> dict[str, str]:
     """For each group the operand that its result may overwrite: a residual that nobody reads later.
 
     Only the first post-op may be a sum in place, and never onto what the caller owns, what a
-    view shares, or what the same primitive still reads.
+    view shares, what may be a slice of another result, or what the same primitive still reads.
     """
     last_reader: dict[str, str] = {}
     kept = {value.name for value in (*program.inputs, *program.outputs)}
@@ -171,6 +177,7 @@ def _in_place_operands(program: Program, groups: Sequence[Group]) -> dict[str, s
         last_reader |= dict.fromkeys(names, group.name)
         if group.is_view:
             kept |= {*names, group.dst.name}
+        kept |= {group.sources[operand].name for operand in in_slices.get(group.name, ())}
     found = {}
     for group in groups:
         if not group.followers or not group.followers[0].use.is_sum:

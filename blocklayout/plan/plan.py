@@ -32,12 +32,14 @@ class Buffer:
         name: The value or constant it was made for.
         nbytes: Its size, padding included.
         offset: Where it starts in the arena, in bytes.
+        within: The buffer that it is a part of, if any: a slice of a result.
     """
 
     kind: BufferKind
     name: str
     nbytes: int
     offset: int = 0
+    within: int | None = None
 
 
 @dataclass(frozen=True)

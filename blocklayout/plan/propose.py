@@ -15,6 +15,7 @@ from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.fuse import Group, problem_key, value_info
 from blocklayout.plan.pins import with_format
 from blocklayout.plan.recipes import GroupRecipe, GroupRecipes
+from blocklayout.plan.slices import sliced_candidates
 
 if TYPE_CHECKING:
     from blocklayout.kernels import RecipeStep
@@ -35,6 +36,8 @@ class Proposer:
         is_frugal: Whether to leave out what takes memory for good each time it is made, unless all else costs
             more than ``MAX_FRUGAL_RATIO`` times as much.
         pins: Formats that groups must write, by name.
+        in_slices: The groups that may be nothing but their sources side by side, and the operands that may be
+            written in place there.
     """
 
     costs: CostModel
@@ -42,6 +45,7 @@ class Proposer:
     tags: tuple[str, ...] = ()
     is_frugal: bool = False
     pins: Mapping[str, str] = field(default_factory=dict)
+    in_slices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _known: dict[object, tuple[Candidate, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def propose(
@@ -84,7 +88,8 @@ class Proposer:
     ) -> tuple[Candidate, ...]:
         """All candidates with primitives; groups that are the same problem share them."""
         arriving = tuple((operand, tuple(descs)) for operand, descs in incoming.items())
-        key = (problem_key(group, self.dtype), arriving, in_place, self.pins.get(group.name))
+        special = (self.pins.get(group.name), self.in_slices.get(group.name))
+        key = (problem_key(group, self.dtype), arriving, in_place, *special)
         if key not in self._known:
             self._known[key] = tuple(self._distinct(group, incoming, in_place))
         return self._known[key]
@@ -98,14 +103,20 @@ class Proposer:
         for dtype in dict.fromkeys((self.dtype, "f32")):
             recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place)
             for wish in self._wishes(group, incoming, dtype):
-                for recipe in recipes.wished(wish):
-                    candidate = self._candidate(group, wish, recipe)
+                for candidate in self._wished(recipes, wish):
                     descs = (*(desc for _, desc in candidate.sources), candidate.dst)
                     impls = tuple(step.spec.impl for step in candidate.steps)
-                    key = (tuple(map(kinds.of, descs)), candidate.alias, impls)
+                    key = (tuple(map(kinds.of, descs)), candidate.alias, candidate.slices, impls)
                     if key not in found:
                         found.add(key)
                         yield candidate
+
+    def _wished(self, recipes: GroupRecipes, wish: Wish) -> Iterator[Candidate]:
+        group = recipes.group
+        if group.name in self.in_slices:
+            yield from sliced_candidates(group, [wish.dst], self.in_slices[group.name], recipes.dtype, self.costs)
+        for recipe in recipes.wished(wish):
+            yield self._candidate(group, wish, recipe)
 
     def _wishes(self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], dtype: str) -> Iterator[Wish]:
         names = ("plain", "channels_last", *self.costs.machine.block_names)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from blocklayout.model.graph import Graph
 from blocklayout.model.passes.cancel_transposes import CancelTransposes
+from blocklayout.model.passes.chain_concats import ChainConcats
 from blocklayout.model.passes.drop_expands import DropExpands
 from blocklayout.model.passes.drop_no_ops import DropNoOps
 from blocklayout.model.passes.fold_affine import FoldAffine
@@ -25,6 +26,7 @@ from blocklayout.model.passes.remove_dead import RemoveDead
 __all__ = [
     "DEFAULT",
     "CancelTransposes",
+    "ChainConcats",
     "DropExpands",
     "DropNoOps",
     "FoldAffine",
@@ -62,6 +64,7 @@ DEFAULT: tuple[Pass, ...] = (
     FoldPads(),
     CancelTransposes(),
     FoldAffine(),
+    ChainConcats(),
 )
 """In an order in which one round is enough."""
 

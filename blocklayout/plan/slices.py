@@ -1,0 +1,110 @@
+"""Results whose sources are written where they belong, so that no byte moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from blocklayout import dnnl
+from blocklayout.dtypes import has_reorder
+from blocklayout.kernels import Candidate, RecipeStep, Role, TensorInfo, wished_desc
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan.fuse import Group, kernel_problem, value_info
+from blocklayout.plan.place import ALIGNMENT
+from blocklayout.plan.recipes import NOT_OFFERED, resolved
+
+if TYPE_CHECKING:
+    from blocklayout.kernels import Program
+    from blocklayout.plan.costs import CostModel
+
+
+def writable_slices(
+    program: Program, groups: Sequence[Group], dtype: str, layouts: Sequence[str]
+) -> dict[str, frozenset[str]]:
+    """For each group that may be nothing but its sources side by side, the operands that can be written in place.
+
+    A value can be a slice of one result only; what the caller gives or gets cannot be one, nor what is a view of
+    other bytes.
+
+    Args:
+        program: What the groups compute.
+        groups: In order.
+        dtype: Data type of activations.
+        layouts: Names of the layouts that results may be in.
+    """
+    produced = {value.name for group in groups if not group.is_view for value in group.dsts.values()}
+    free = produced - _shown_to_the_caller(program, groups)
+    found = {}
+    for group in groups:
+        if group.dst.name in free and _is_sliceable(group, dtype, layouts):
+            names = [value.name for value in group.sources.values()]
+            mine = [op for op, value in group.sources.items() if value.name in free and names.count(value.name) == 1]
+            found[group.name] = frozenset(mine)
+            free -= {group.sources[operand].name for operand in mine}
+    return found
+
+
+def _shown_to_the_caller(program: Program, groups: Sequence[Group]) -> set[str]:
+    """Outputs, and what they are views of."""
+    shown = {value.name for value in program.outputs}
+    for group in reversed(groups):
+        if group.is_view and group.dst.name in shown:
+            shown |= {value.name for value in group.sources.values()}
+    return shown
+
+
+def _is_sliceable(group: Group, dtype: str, layouts: Sequence[str]) -> bool:
+    if group.followers or group.constants or group.main.operator.role in (Role.VIEW, Role.PLAIN):
+        return False
+    problem = kernel_problem(group.main, dtype, 1)
+    descs = (wished_desc(layout, problem.dst) for layout in layouts)
+    return any(isinstance(d, MemoryDesc) and group.main.operator.slices(problem, d) is not None for d in descs)
+
+
+def sliced_candidates(
+    group: Group, layouts: Sequence[str | MemoryDesc], in_place: frozenset[str], dtype: str, costs: CostModel
+) -> Iterator[Candidate]:
+    """The group with its sources as slices of its result, in each layout in which those are dense tensors.
+
+    Args:
+        group: One of :func:`writable_slices`.
+        layouts: Of the result.
+        in_place: The operands whose producers write their slices themselves; the others are copied there.
+        dtype: Data type of activations.
+        costs: Prices the copies.
+    """
+    info = TensorInfo(group.dst.dims, value_info(group.dst, dtype).dtype)
+    for layout in layouts:
+        dst = wished_desc(layout, info)
+        if isinstance(dst, MemoryDesc) and dst.is_dense:
+            candidate = _sliced(group, dst, in_place, dtype, costs)
+            if candidate is not None:
+                yield candidate
+
+
+def _sliced(group: Group, dst: MemoryDesc, in_place: frozenset[str], dtype: str, costs: CostModel) -> Candidate | None:
+    n_threads = costs.machine.n_threads
+    slices = group.main.operator.slices(kernel_problem(group.main, dtype, n_threads), dst)
+    if slices is None or not has_reorder(dst.dtype) or any(nbytes % ALIGNMENT for _, nbytes in slices.values()):
+        return None
+    names = {operand: operand if operand in in_place else f"slice_{operand}" for operand in slices}
+    copied = [operand for operand in slices if operand not in in_place]
+    try:
+        steps = resolved(_copy(operand, names[operand], slices[operand][0], n_threads) for operand in copied)
+    except NOT_OFFERED:
+        return None
+    return Candidate(
+        sources=tuple((operand, slices[operand][0]) for operand in group.sources),
+        constants=(),
+        dst=dst,
+        steps=tuple(steps),
+        temporaries=tuple((names[operand], slices[operand][0]) for operand in copied),
+        alias=None,
+        cost_ns=sum(costs.step_ns(step.spec) for step in steps),
+        origin="slices of the result",
+        slices=tuple((names[operand], nbytes) for operand, (_, nbytes) in slices.items()),
+    )
+
+
+def _copy(source: str, slice_name: str, desc: MemoryDesc, n_threads: int) -> RecipeStep:
+    return RecipeStep(dnnl.reorder(desc, desc, n_threads=n_threads), (("dst", slice_name), ("src", source)))

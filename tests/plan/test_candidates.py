@@ -1,0 +1,48 @@
+"""Every candidate of every group computes the same, whatever its neighbours are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import blocklayout as bl
+from blocklayout.plan import make
+from blocklayout.plan.network import Network
+from blocklayout.plan.solve import Solution, solve_layouts
+from tests import nets
+
+NETS: dict[str, Callable[[], bl.Builder]] = {
+    "chain": nets.chain,
+    "residual": nets.residual,
+    "odd": lambda: nets.residual(channels=17, batch=3),
+    "mobile": nets.mobile,
+}
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_every_candidate_computes_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = NETS[name]()
+    networks: list[Network] = []
+    rounds = iter(range(10_000))
+
+    def in_turn(network: Network) -> Solution:
+        """All groups' candidates, each group's in turn, and no two groups in step."""
+        networks.append(network)
+        number = next(rounds)
+        choice = tuple((number + 3 * group) % len(offered) for group, offered in enumerate(network.candidates))
+        return dataclasses.replace(solve_layouts(network), choice=choice)
+
+    monkeypatch.setattr(make, "solve_layouts", in_turn)
+    monkeypatch.setattr(make, "_winner", lambda _, contenders: contenders[-1])
+    feed = nets.feed_of(bl.load(net))
+    outputs: Any = ReferenceEvaluator(net.to_onnx()).run(None, feed)
+    for number in range(max(map(len, networks[0].candidates))):
+        session = bl.load(net)
+        result = session.run(None, feed)[0]
+        error = np.abs(result - outputs[0]).max() / np.abs(outputs[0]).max()
+        assert error < 1e-5, f"round {number}: {session.plan}"
