@@ -34,6 +34,10 @@ class PlainKernelWarning(UserWarning):
     """Operators of a model run by ``onnx.reference``, since no primitive computes them."""
 
 
+class CostStoreWarning(UserWarning):
+    """The file of measured costs cannot be used; what is measured is forgotten with the process."""
+
+
 class DnnlError(BlockLayoutError):
     """A oneDNN call failed.
 

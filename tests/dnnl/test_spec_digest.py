@@ -26,7 +26,7 @@ def relu(tag: str = "nhwc", **changes: Any) -> Spec:
     return dnnl.eltwise(MemoryDesc((2, 17, 4, 4), "f32", tag), algorithm="relu", n_threads=1).replace(**changes)
 
 
-OTHERS = {
+OTHERS: dict[str, Any] = {
     "kind": "softmax",
     "descs": relu("nchw").descs,
     "algorithm": "eltwise_tanh",
