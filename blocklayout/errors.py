@@ -30,6 +30,10 @@ class PlanError(BlockLayoutError):
     """A plan cannot be made, or does not fit the model, library or machine it is used with."""
 
 
+class DisturbedError(BlockLayoutError):
+    """A time cannot be measured now: other work keeps the CPUs busy."""
+
+
 class PlainKernelWarning(UserWarning):
     """Operators of a model run by ``onnx.reference``, since no primitive computes them."""
 
