@@ -10,7 +10,7 @@ from blocklayout import dnnl
 from blocklayout.dnnl import arguments, processor
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.random_data import Tape, aligned, fill, random_elements
-from blocklayout.plan.repeating import MAX_RUNS, Run, timed, typical_ns
+from blocklayout.plan.repeating import MAX_RUNS, Run, Stopwatch, typical_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -33,7 +33,7 @@ class SpecTimer:
 
     Data are random, and weights are cold. In a network each layer's weights were used last one inference ago, and
     come from a far cache or from memory, while its sources were written by the step before; repeating one
-    primitive on the same buffers finds its weights in the nearest cache, and takes down to half of the time.
+    primitive on the same buffers finds its weights in the nearest cache, and may take half the time.
 
     Example:
         >>> from blocklayout import dnnl
@@ -64,7 +64,7 @@ class SpecTimer:
         try:
             rotating = self._make_memories(primitive, memories)
             execution = primitive.bind(memories)
-            return dnnl.run_parallel(lambda: typical_ns(lambda: _once(execution, rotating)), spec.n_threads)
+            return dnnl.run_parallel(lambda: _typical_ns(execution, rotating), spec.n_threads)
         finally:
             for memory in memories.values():
                 memory.destroy()
@@ -188,7 +188,12 @@ def _accumulates(spec: Spec) -> bool:
     return any(isinstance(post_op, dnnl.Sum) for post_op in spec.attr.post_ops)
 
 
-def _once(execution: Execution, rotating: dict[str, NextBuffer]) -> Run:
-    for name, next_buffer in rotating.items():
-        execution.memories[name].rebind(next_buffer())
-    return timed(execution.run)
+def _typical_ns(execution: Execution, rotating: dict[str, NextBuffer]) -> float:
+    stopwatch = Stopwatch()
+
+    def once() -> Run:
+        for name, next_buffer in rotating.items():
+            execution.memories[name].rebind(next_buffer())
+        return stopwatch.time(execution.run)
+
+    return typical_ns(once)

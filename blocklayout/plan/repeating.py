@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _MIN_RUNS = 5
 MAX_RUNS = 40
 _BUDGET_NS = 15e6
-_PATIENCE_NS = 100e6
+_PATIENCE_NS = 60e6
 _SLOW_NS = 50e6  # reference implementations
 _VERY_SLOW_NS = 1e9
 _MIN_QUIET_RUNS = 2
@@ -35,19 +35,26 @@ class Run:
     is_quiet: bool
 
 
-def timed(call: Callable[[], object]) -> Run:
-    """One run of ``call``.
+class Stopwatch:
+    """Times runs that follow each other, and knows which of them were left alone.
 
     Threads of a parallel region wait for each other. One that loses its CPU for a time slice holds up all of them,
     and every step takes milliseconds as long as anything else runs on the machine. Such runs say nothing, and are
     known by their involuntary switches: there is none in a run that was left alone, but for one now and then,
-    to the system's own chores, in a long one.
+    to the system's own chores, in a long one. A thread may have lost its CPU between two runs and be missed in the
+    second, so switches count from the end of the run before.
     """
-    n_before = _n_switches()
-    start = time.perf_counter_ns()
-    call()
-    ns = float(time.perf_counter_ns() - start)
-    return Run(ns, _n_switches() - n_before <= ns // _NS_PER_SWITCH)
+
+    def __init__(self) -> None:
+        self._n_switches = _n_switches()
+
+    def time(self, call: Callable[[], object]) -> Run:
+        """One run of ``call``."""
+        start = time.perf_counter_ns()
+        call()
+        ns = float(time.perf_counter_ns() - start)
+        n_before, self._n_switches = self._n_switches, _n_switches()
+        return Run(ns, self._n_switches - n_before <= ns // _NS_PER_SWITCH)
 
 
 def typical_ns(once: Callable[[], Run]) -> float:
