@@ -45,6 +45,10 @@ class PlanError(BlockLayoutError):
     """A plan cannot be made, or does not fit the model, library or machine it is used with."""
 
 
+class DisturbedError(BlockLayoutError):
+    """A time cannot be measured now: other work keeps the CPUs busy."""
+
+
 class BlockLayoutWarning(UserWarning):
     """Base of all warnings."""
 
@@ -55,6 +59,10 @@ class PlainKernelWarning(BlockLayoutWarning):
 
 class LayoutLossWarning(BlockLayoutWarning):
     """An operator drops a run of blocked or channels-last layouts to plain."""
+
+
+class CostStoreWarning(BlockLayoutWarning):
+    """The file of measured costs cannot be used; what is measured is forgotten with the process."""
 
 
 class DnnlError(BlockLayoutError):

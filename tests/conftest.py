@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
+
+# Before anything is imported that might look: no test, nor a process that one starts, sees the user's own costs.
+CACHE = tempfile.TemporaryDirectory(prefix="blocklayout-tests-")
+os.environ["BLOCKLAYOUT_CACHE_DIR"] = CACHE.name
 
 # A busy machine is no failure, and a change is not to blame for an example that nobody drew before it:
 # the same examples each run. New ones come with --hypothesis-profile=explore.
@@ -19,6 +24,10 @@ settings.load_profile("repeatable")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files with what comes out now")
+
+
+def pytest_unconfigure() -> None:
+    CACHE.cleanup()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

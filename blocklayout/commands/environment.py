@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import platform
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import blocklayout
 from blocklayout import dnnl
+from blocklayout.dnnl.processor import cpu_name
 
 
 def describe_environment(n_threads: int) -> dict[str, Any]:
@@ -27,13 +27,3 @@ def describe_environment(n_threads: int) -> dict[str, Any]:
         "numpy": metadata.version("numpy"),
         "platform": platform.platform(),
     }
-
-
-def cpu_name() -> str:
-    """The CPU's name as the system gives it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())

@@ -30,6 +30,8 @@ class Machine:
         bandwidth: Bytes per nanosecond that streaming steps move, all threads together.
         reorder_bandwidth: The same for a reorder that permutes elements.
         step_ns: What starting one primitive costs.
+        measured_flops: Operations per nanosecond and thread that this machine reached, by data type; what is
+            not measured is that of its instruction set.
     """
 
     isa: str
@@ -37,6 +39,7 @@ class Machine:
     bandwidth: float = 40.0
     reorder_bandwidth: float = 20.0
     step_ns: float = 2500.0
+    measured_flops: tuple[tuple[str, float], ...] = ()
 
     @property
     def has_avx512(self) -> bool:
@@ -56,8 +59,18 @@ class Machine:
             dtype: Data type of its source.
         """
         own = impl.rsplit(":", 1)[-1]
-        f32, bf16 = _PEAK_FLOPS.get(own) or _peaks_of(self.isa)
-        return self.n_threads * (bf16 if dtype == "bf16" and bf16 else f32)
+        peaks = _PEAK_FLOPS.get(own) or _peaks_of(self.isa)
+        return self.n_threads * _of_dtype(peaks, dtype) * self._measured_share(dtype)
+
+    def _measured_share(self, dtype: str) -> float:
+        """What the machine reaches of its instruction set's figure; 1 where nobody has measured."""
+        reached = dict(self.measured_flops).get(dtype)
+        return 1.0 if reached is None else reached / _of_dtype(_peaks_of(self.isa), dtype)
+
+
+def _of_dtype(peaks: tuple[float, float], dtype: str) -> float:
+    f32, bf16 = peaks
+    return bf16 if dtype == "bf16" and bf16 else f32
 
 
 def _peaks_of(isa: str) -> tuple[float, float]:

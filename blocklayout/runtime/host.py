@@ -9,7 +9,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from blocklayout.errors import PlanError
-from blocklayout.layout.packing import as_elements, blocked_view
+from blocklayout.layout.packing import as_elements
+from blocklayout.layout.padding import clear_padding
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Compute, HostSpec
@@ -98,20 +99,7 @@ def _copy(memories: Mapping[str, HostMemory]) -> None:
 
 
 def _zero_padding(memories: Mapping[str, HostMemory]) -> None:
-    memory = memories["dst"]
-    desc, elements = memory.desc, memory.elements
-    if len(desc.inner_idxs) != len(set(desc.inner_idxs)):
-        is_padding = np.ones(elements.shape, bool)
-        is_padding[desc.offsets()] = False
-        elements[is_padding] = 0
-        return
-    view = blocked_view(elements, desc)
-    for axis, (dim, block) in enumerate(zip(desc.inner_idxs, desc.inner_blks, strict=True), start=desc.ndims):
-        if desc.padded_dims[dim] == desc.dims[dim]:
-            continue
-        index: list[int | slice] = [slice(None)] * view.ndim
-        index[dim], index[axis] = -1, slice(desc.dims[dim] % block, None)
-        view[tuple(index)] = 0
+    clear_padding(memories["dst"].elements, memories["dst"].desc)
 
 
 def _flat(desc: MemoryDesc, buffer: np.ndarray) -> np.ndarray:

@@ -1,0 +1,61 @@
+"""Which CPU this is, and its caches: what a measurement holds for."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_CPU_INFO = Path("/proc/cpuinfo")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+@dataclass(frozen=True, order=True)
+class Cache:
+    """One cache of a core that holds data.
+
+    Attributes:
+        level: 1 is the nearest.
+        nbytes: Its size.
+    """
+
+    level: int
+    nbytes: int
+
+
+@cache
+def cpu_name() -> str:
+    """The CPU's name as the system gives it."""
+    lines = _text(_CPU_INFO).splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+@cache
+def data_caches(folder: Path = _CACHES) -> tuple[Cache, ...]:
+    """Caches of the first core that hold data, the nearest first; none where the system does not tell.
+
+    Args:
+        folder: Where the system describes them.
+
+    Source: "Documentation/ABI/testing/sysfs-devices-system-cpu", the Linux kernel's documentation.
+    """
+    found = (_cache_in(index) for index in folder.glob("index*") if _text(index / "type").strip() != "Instruction")
+    return tuple(sorted(found_one for found_one in found if found_one is not None))
+
+
+def _cache_in(folder: Path) -> Cache | None:
+    level, size = _text(folder / "level").strip(), _text(folder / "size").strip()
+    number = size.rstrip("KMG")
+    if not level.isdecimal() or not number.isdecimal():
+        return None
+    return Cache(int(level), int(number) * _UNITS.get(size[-1], 1))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,68 @@
+"""Zeros to the padded lanes of a buffer that something has filled whole."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.layout.addresses import all_offsets
+from blocklayout.layout.geometry import Placement
+from blocklayout.layout.packing import blocked_view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from blocklayout.layout.desc import MemoryDesc
+
+
+def clear_padding(elements: NDArray[Any], desc: MemoryDesc) -> None:
+    """Write zeros to every element of padding, and to nothing else that belongs to the descriptor.
+
+    Args:
+        elements: A flat array of the descriptor's data type that reaches as far as the descriptor does.
+        desc: Its layout.
+
+    Example:
+        >>> import numpy as np
+        >>> from blocklayout.layout import MemoryDesc
+        >>> elements = np.ones(8, np.float32)
+        >>> clear_padding(elements, MemoryDesc((1, 3, 1, 2), "f32", "nChw4c"))
+        >>> elements
+        array([1., 1., 1., 0., 1., 1., 1., 0.], dtype=float32)
+    """
+    if not desc.n_padding or 0 in desc.dims:
+        return
+    if any(extent % block for extent, block in zip(desc.padded_dims, desc.layout.blocks, strict=True)):
+        _clear_one_by_one(elements, desc)
+        return
+    view = blocked_view(elements, desc)
+    for dim in range(desc.ndims):
+        for index in _padded_lanes(desc, dim):
+            view[index] = 0
+
+
+def _padded_lanes(desc: MemoryDesc, dim: int) -> Iterator[tuple[int | slice, ...]]:
+    """Indices into the blocked view at which a dimension's padding lies: lanes of its last block."""
+    if desc.padded_dims[dim] == desc.dims[dim]:
+        return
+    n_used = desc.dims[dim] - (desc.padded_dims[dim] - desc.layout.blocks[dim])
+    axes = [axis for axis, idx in enumerate(desc.inner_idxs) if idx == dim]
+    lanes = product(*(range(desc.inner_blks[axis]) for axis in axes))
+    for number, lane in enumerate(lanes):
+        if number < n_used:
+            continue
+        index: list[int | slice] = [slice(None)] * (desc.ndims + len(desc.inner_blks))
+        index[dim] = -1
+        for axis, position in zip(axes, lane, strict=True):
+            index[desc.ndims + axis] = position
+        yield tuple(index)
+
+
+def _clear_one_by_one(elements: NDArray[Any], desc: MemoryDesc) -> None:
+    """For a sub-memory that ends inside a block, which has no view of whole blocks."""
+    padded = Placement(desc.padded_dims, desc.padded_dims, desc.layout, desc.offset0)
+    kept = elements[desc.offsets()]
+    elements[all_offsets(padded)] = 0
+    elements[desc.offsets()] = kept

@@ -1,0 +1,126 @@
+"""The ceilings of this machine, measured in less than a second: what the cost model divides by."""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from blocklayout import dnnl
+from blocklayout.errors import DisturbedError, UnimplementedError
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan.machine import Machine
+from blocklayout.plan.measuring import SpecTimer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from blocklayout.dnnl import Spec
+    from blocklayout.plan.cost_store import CostStore
+
+_CONV_SRC, _CONV_WEIGHTS = (1, 256, 28, 28), (256, 256, 3, 3)
+"""A convolution as networks have them, near to the best that the library reaches; some 5 ms on two AVX2 cores."""
+
+_STREAMED = (1, 128, 256, 256)
+"""Extents of 32 MiB in f32: as much again is written, and both together are more than most caches hold."""
+
+_REORDERED = ((1, 64, 28, 28), (1, 64, 56, 56), (1, 64, 112, 112))
+_PERMUTATIONS = (("nchw", "nhwc"), ("nhwc", "nchw"), ("nchw", "nChw8c"), ("nChw8c", "nhwc"))
+_TINY = (1, 8, 1, 1)
+
+_FLOPS = "flops_"
+
+
+def machine_with_ceilings(isa: str, n_threads: int, store: CostStore | None = None) -> Machine:
+    """The machine with the ceilings that the store keeps, or with those of its instruction set.
+
+    Args:
+        isa: Name of the instruction set as oneDNN spells it.
+        n_threads: Threads a plan runs on.
+        store: Where they may be kept; nothing is measured.
+
+    Example:
+        >>> machine_with_ceilings("avx2", 2) == Machine("avx2", 2)
+        True
+    """
+    machine = Machine(isa, n_threads)
+    return machine if store is None else _with_ceilings(machine, store.ceilings(n_threads))
+
+
+def measured_machine(isa: str, n_threads: int, store: CostStore) -> Machine:
+    """The machine with its ceilings measured now, and kept in the store; with the kept ones if it is too busy.
+
+    Args:
+        isa: Name of the instruction set as oneDNN spells it.
+        n_threads: Threads a plan runs on.
+        store: Keeps them.
+    """
+    try:
+        ceilings = measure_ceilings(n_threads)
+    except DisturbedError:
+        return machine_with_ceilings(isa, n_threads, store)
+    store.keep_ceilings(n_threads, ceilings)
+    return _with_ceilings(Machine(isa, n_threads), ceilings)
+
+
+def measure_ceilings(n_threads: int) -> dict[str, float]:
+    """This machine's ceilings by name, measured on random data in some tenths of a second.
+
+    Returns:
+        ``bandwidth``, ``reorder_bandwidth`` and ``step_ns`` as :class:`Machine` has them, and operations per
+        nanosecond and thread as ``flops_f32`` and, where the CPU has it, ``flops_bf16``.
+
+    Raises:
+        DisturbedError: Other work keeps the CPUs busy.
+    """
+    timer = SpecTimer()
+    dtypes = ("f32", "bf16") if dnnl.has_bf16() else ("f32",)
+    flops = {_FLOPS + dtype: max(_flops(timer, dtype, n_threads), default=0.0) for dtype in dtypes}
+    return {name: reached for name, reached in flops.items() if reached} | {
+        "bandwidth": _bandwidth(timer, _relu(_STREAMED, n_threads)),
+        "reorder_bandwidth": _reorder_bandwidth(timer, n_threads),
+        "step_ns": timer.time(_relu(_TINY, n_threads)),
+    }
+
+
+def _with_ceilings(machine: Machine, ceilings: Mapping[str, float]) -> Machine:
+    flops = tuple(
+        (name.removeprefix(_FLOPS), value) for name, value in sorted(ceilings.items()) if name.startswith(_FLOPS)
+    )
+    return replace(
+        machine,
+        bandwidth=ceilings.get("bandwidth", machine.bandwidth),
+        reorder_bandwidth=ceilings.get("reorder_bandwidth", machine.reorder_bandwidth),
+        step_ns=ceilings.get("step_ns", machine.step_ns),
+        measured_flops=flops,
+    )
+
+
+def _flops(timer: SpecTimer, dtype: str, n_threads: int) -> Iterator[float]:
+    """What is reached in each layout that has a kernel; a ceiling is what none exceeds."""
+    weights = dnnl.AnyDesc(_CONV_WEIGHTS, dtype)
+    for tag in ("nhwc", "nChw16c", "nChw8c"):
+        spec = dnnl.convolution(MemoryDesc(_CONV_SRC, dtype, tag), weights, pads=1, n_threads=n_threads)
+        with suppress(UnimplementedError):
+            resolved = dnnl.resolve(spec).spec
+            if not resolved.impl.startswith("ref"):
+                yield 2 * resolved.multiply_adds() / timer.time(resolved) / n_threads
+
+
+def _reorder_bandwidth(timer: SpecTimer, n_threads: int) -> float:
+    """The median over sizes and pairs of layouts."""
+    specs = [
+        dnnl.reorder(MemoryDesc(dims, "f32", src), MemoryDesc(dims, "f32", dst), n_threads=n_threads)
+        for dims in _REORDERED
+        for src, dst in _PERMUTATIONS
+    ]
+    return statistics.median(_bandwidth(timer, spec) for spec in specs)
+
+
+def _bandwidth(timer: SpecTimer, spec: Spec) -> float:
+    return spec.nbytes_moved / timer.time(spec)
+
+
+def _relu(dims: tuple[int, ...], n_threads: int) -> Spec:
+    return dnnl.eltwise(MemoryDesc(dims), algorithm="relu", n_threads=n_threads)

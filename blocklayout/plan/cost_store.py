@@ -1,0 +1,175 @@
+"""The store of measured times: what this user's machine has taken for which Spec, whoever asked."""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from blocklayout.dnnl.spec_digest import spec_digest
+from blocklayout.plan.cost_faults import VARIABLE, report
+from blocklayout.plan.cost_file import CostFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from blocklayout.dnnl import Spec
+
+FILE_NAME = "costs.sqlite3"
+
+_TIMEOUT_S = 5.0
+
+_Result = TypeVar("_Result")
+
+
+def cost_store_path() -> Path:
+    """Where measured times are kept: ``costs.sqlite3`` in ``BLOCKLAYOUT_CACHE_DIR``, or in the user's cache folder.
+
+    Example:
+        >>> cost_store_path().name
+        'costs.sqlite3'
+    """
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        import platformdirs
+
+        folder = platformdirs.user_cache_dir("blocklayout")
+    return Path(os.path.abspath(os.path.expanduser(folder)), FILE_NAME)  # noqa: PTH100, PTH111 - a home may be unknown
+
+
+class CostStore:
+    """Measured nanoseconds by Spec, and the ceilings of this machine, kept from process to process.
+
+    Times hold for an *environment*: one library on one kind of CPU. Those of others stay in the file, unseen.
+    Threads and forked processes may share a store, and processes its file. Reading creates nothing.
+
+    No method raises for what the file is or does. A file that is damaged, locked or cannot be written is left as it
+    is and reported once in a process, by a :class:`~blocklayout.errors.CostStoreWarning`; the store then remembers
+    what it is given.
+
+    Example:
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from blocklayout import dnnl
+        >>> spec = dnnl.resolve(dnnl.eltwise(dnnl.MemoryDesc((2, 17)), algorithm="relu", n_threads=1)).spec
+        >>> with tempfile.TemporaryDirectory() as folder, CostStore.open(Path(folder, "costs.sqlite3")) as store:
+        ...     store.keep(spec, 1500.0)
+        ...     store.times([spec])[spec]
+        1500.0
+    """
+
+    def __init__(self, path: Path, environment: str | None, timeout_s: float) -> None:
+        self.path = path
+        self._given_environment = environment
+        self._file = CostFile(path, timeout_s)
+        self._is_readable = True
+        self._is_writable = True
+        self._times: dict[Spec, float] = {}  # only what the file has not taken
+        self._ceilings: dict[int, dict[str, float]] = {}
+
+    @classmethod
+    def open(
+        cls, path: str | Path | None = None, *, environment: str | None = None, timeout_s: float = _TIMEOUT_S
+    ) -> CostStore:
+        """The store in a file; nothing is read or created yet.
+
+        Args:
+            path: The file; by default :func:`cost_store_path`.
+            environment: What times hold for; by default this machine and library.
+            timeout_s: How long to wait for another process that holds the file.
+        """
+        place = cost_store_path() if path is None else Path(os.path.abspath(path))  # noqa: PTH100 - never raises
+        return cls(place, environment, timeout_s)
+
+    @cached_property
+    def environment(self) -> str:
+        """What its times hold for, in words."""
+        if self._given_environment is not None:
+            return self._given_environment
+        from blocklayout.plan.cost_environment import cost_environment
+
+        return cost_environment()
+
+    def times(self, specs: Iterable[Spec]) -> dict[Spec, float]:
+        """Nanoseconds of those Specs that have been measured in this environment."""
+        wanted = list(specs)
+        kept = self._reading(lambda: self._read_times(wanted)) or {}
+        return kept | {spec: self._times[spec] for spec in wanted if spec in self._times}
+
+    def keep(self, spec: Spec, ns: float) -> None:
+        """Keep a time for good; a newer one replaces it.
+
+        Args:
+            spec: What was measured.
+            ns: Nanoseconds of one execution; anything but a positive number is not kept.
+        """
+        if not 0 < ns < inf:
+            return
+        self._times[spec] = ns
+        if self._writing(lambda: self._write(spec, ns)):
+            self._times.pop(spec, None)
+
+    def ceilings(self, n_threads: int) -> dict[str, float]:
+        """The machine's ceilings by name, as :meth:`keep_ceilings` was given them; empty if it never was."""
+        kept = self._reading(lambda: self._file.read_ceilings(self.environment, n_threads)) or {}
+        return _numbers(kept | self._ceilings.get(n_threads, {}))
+
+    def keep_ceilings(self, n_threads: int, ceilings: Mapping[str, float]) -> None:
+        """Keep the machine's ceilings for good.
+
+        Args:
+            n_threads: Threads they were measured with.
+            ceilings: Positive numbers, by name.
+        """
+        self._ceilings[n_threads] = dict(ceilings)
+        self._writing(lambda: self._file.write_ceilings(self.environment, n_threads, ceilings))
+
+    def close(self) -> None:
+        """Let go of the file; what is asked of the store afterwards opens it again."""
+        self._writing(self._file.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read_times(self, specs: list[Spec]) -> dict[Spec, float]:
+        if not self._file.has_times(self.environment):
+            return {}  # before any Spec is digested, which takes longer than reading
+        digests = {spec: spec_digest(spec) for spec in specs}
+        found = _numbers(self._file.read_times(self.environment, list(digests.values())))
+        return {spec: found[digest] for spec, digest in digests.items() if digest in found}
+
+    def _write(self, spec: Spec, ns: float) -> bool:
+        self._file.write_time(self.environment, spec_digest(spec), ns)
+        return True
+
+    def _reading(self, use: Callable[[], _Result]) -> _Result | None:
+        """What reading the file gives; None where it cannot be read, now or any more."""
+        if not self._is_readable:
+            return None
+        try:
+            return use()
+        except Exception as error:  # noqa: BLE001 - raised again unless it is the file's
+            self._is_readable = self._is_writable = False
+            report(self.path, error)
+            return None
+
+    def _writing(self, use: Callable[[], _Result]) -> _Result | None:
+        """What writing the file gives; None where it cannot be written. It may be read all the same."""
+        if not self._is_writable:
+            return None
+        try:
+            return use()
+        except Exception as error:  # noqa: BLE001 - raised again unless it is the file's
+            self._is_writable = False
+            report(self.path, error)
+            return None
+
+
+def _numbers(values: Mapping[Any, Any]) -> dict[Any, float]:
+    """Those that can be times or ceilings; SQLite does not mind what is in a column."""
+    return {key: float(value) for key, value in values.items() if isinstance(value, int | float) and 0 < value < inf}

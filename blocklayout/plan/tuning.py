@@ -1,0 +1,137 @@
+"""Tuning: measure what matters most for as long as there is time, and keep each time at once."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
+from blocklayout.plan.measuring import SpecTimer
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl import Spec
+    from blocklayout.plan.cost_store import CostStore
+
+Tell = Callable[[str], None]
+
+_UNMEASURABLE = (DnnlError, UnsupportedError, MemoryError)
+_TELL_EVERY_S = 0.1
+_MAX_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Request:
+    """A wish to know a time.
+
+    Attributes:
+        spec: What to measure: a resolved Spec, or a reorder as its constructor gives it.
+        value_ns: How much it matters; nanoseconds that knowing it may save, say.
+    """
+
+    spec: Spec
+    value_ns: float
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What came of tuning; each Spec counts once, however often it was requested.
+
+    Attributes:
+        n_measured: Specs measured now, and kept.
+        n_known: Those that the store knew.
+        n_left: Those that there was no time for, or no quiet moment.
+        n_failed: Those whose primitive cannot be made or run here.
+        seconds: How long it took.
+    """
+
+    n_measured: int
+    n_known: int
+    n_left: int
+    n_failed: int
+    seconds: float
+
+    def __str__(self) -> str:
+        parts = [f"{self.n_measured} measured in {self.seconds:.1f} s", f"{self.n_known} known"]
+        parts += [f"{self.n_left} left"] if self.n_left else []
+        parts += [f"{self.n_failed} failed"] if self.n_failed else []
+        return ", ".join(parts)
+
+
+def tune(requests: Iterable[Request], store: CostStore, seconds: float, tell: Tell = lambda _: None) -> Tuned:
+    """Measure what the store does not know, the most valuable first, until the time is up.
+
+    Each time is kept as soon as it is known: whoever interrupts it loses at most the Spec at hand. One that other
+    work on the machine disturbs is tried again after the others, a few times.
+
+    Args:
+        requests: In any order; the same Spec may come twice.
+        store: Where times are looked up and kept.
+        seconds: How long to go on; the measurement at hand is completed. ``math.inf`` for as long as it takes.
+        tell: Is told how far it is, in a few words, at most ten times a second.
+    """
+    return _Tuning(store, seconds, tell, SpecTimer(), monotonic()).run(_by_value(requests))
+
+
+def _by_value(requests: Iterable[Request]) -> list[Spec]:
+    """Each Spec once, the most valuable first; of equal ones the first requested."""
+    values: dict[Spec, float] = {}
+    for request in requests:
+        values[request.spec] = max(request.value_ns, values.get(request.spec, -inf))
+    return sorted(values, key=lambda spec: -values[spec])
+
+
+@dataclass
+class _Tuning:
+    """One call of :func:`tune`."""
+
+    store: CostStore
+    seconds: float
+    tell: Tell
+    timer: SpecTimer
+    start_s: float
+    told_s: float = -inf
+    n_measured: int = 0
+    n_failed: int = 0
+
+    def run(self, specs: list[Spec]) -> Tuned:
+        known = self.store.times(specs)
+        waiting = deque((spec, 1) for spec in specs if spec not in known)
+        n_unknown, n_given_up = len(waiting), 0
+        while waiting and self._elapsed_s() < self.seconds:
+            self._tell_progress(n_unknown)
+            spec, attempt = waiting.popleft()
+            if self._measure(spec):
+                continue
+            if attempt < _MAX_ATTEMPTS:
+                waiting.append((spec, attempt + 1))
+            else:
+                n_given_up += 1
+        return Tuned(self.n_measured, len(known), len(waiting) + n_given_up, self.n_failed, self._elapsed_s())
+
+    def _measure(self, spec: Spec) -> bool:
+        """Whether it is settled; it is not where other work disturbed it."""
+        try:
+            ns = self.timer.time(spec)
+        except DisturbedError:
+            return False
+        except _UNMEASURABLE:
+            self.n_failed += 1
+            return True
+        self.store.keep(spec, ns)
+        self.n_measured += 1
+        return True
+
+    def _elapsed_s(self) -> float:
+        return monotonic() - self.start_s
+
+    def _tell_progress(self, n_unknown: int) -> None:
+        now_s = self._elapsed_s()
+        if now_s - self.told_s < _TELL_EVERY_S:
+            return
+        self.told_s = now_s
+        left = f" ({self.seconds - now_s:.0f} s left)" if self.seconds < inf else ""
+        self.tell(f"measuring {self.n_measured + self.n_failed + 1} of {n_unknown}{left}")

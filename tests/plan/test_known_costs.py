@@ -1,0 +1,92 @@
+"""What is measured costs what was measured; the rest is estimated on the same scale."""
+
+from __future__ import annotations
+
+import pytest
+
+from blocklayout import dnnl
+from blocklayout.dnnl import MemoryDesc, Spec
+from blocklayout.kernels import copy_spec
+from blocklayout.plan.costs import CostModel
+from blocklayout.plan.known_costs import KnownCosts
+from blocklayout.plan.machine import Machine
+
+MODEL = CostModel(Machine("avx2", 2))
+
+
+def relu(extent: int, impl: str = "jit:avx2") -> Spec:
+    desc = MemoryDesc((1, 16, extent, extent))
+    return dnnl.eltwise(desc, desc, algorithm="relu", n_threads=2).replace(impl=impl)
+
+
+def costs(ratios: dict[Spec, float]) -> KnownCosts:
+    """Each takes so many times as long as the model thinks."""
+    return KnownCosts(MODEL, {spec: ratio * MODEL.step_ns(spec) for spec, ratio in ratios.items()})
+
+
+def test_what_is_measured_costs_that() -> None:
+    known = KnownCosts(MODEL, {relu(8): 1234.0})
+    assert known.step_ns(relu(8)) == 1234.0
+    assert known.is_measured(relu(8))
+    assert known.machine == MODEL.machine
+
+
+def test_nothing_measured_is_the_model() -> None:
+    known = KnownCosts(MODEL, {})
+    src, dst = MemoryDesc((1, 16, 8, 8)), MemoryDesc((1, 16, 8, 8), "f32", "nhwc")
+    assert known.step_ns(relu(8)) == MODEL.step_ns(relu(8))
+    assert known.reorder_ns(src, dst) == MODEL.reorder_ns(src, dst)
+    assert not known.is_measured(relu(8))
+    assert not known.is_reorder_measured(src, dst)
+
+
+def test_the_median_of_the_same_implementation_scales_the_rest() -> None:
+    known = costs({relu(8): 2.0, relu(9): 3.0, relu(10): 50.0, relu(11, "ref:any"): 7.0})
+    assert known.step_ns(relu(20)) == pytest.approx(3.0 * MODEL.step_ns(relu(20)))
+    assert known.step_ns(relu(20, "ref:any")) == pytest.approx(7.0 * MODEL.step_ns(relu(20, "ref:any")))
+
+
+def test_an_implementation_nobody_measured_is_scaled_as_its_kind() -> None:
+    known = costs({relu(8): 2.0, relu(9): 3.0, relu(10, "ref:any"): 5.0})
+    assert known.step_ns(relu(20, "jit:sse41")) == pytest.approx(3.0 * MODEL.step_ns(relu(20, "jit:sse41")))
+
+
+def test_a_kind_nobody_measured_is_as_modelled() -> None:
+    known = costs({relu(8): 2.0})
+    softmax = dnnl.softmax(MemoryDesc((2, 10)), MemoryDesc((2, 10)), n_threads=2).replace(impl="jit:avx2")
+    assert known.step_ns(softmax) == MODEL.step_ns(softmax)
+
+
+def test_an_unmeasured_candidate_does_not_win_by_a_hopeful_model() -> None:
+    known = costs({relu(8): 4.0, relu(16): 4.0})
+    assert known.step_ns(relu(12)) > known.step_ns(relu(8))
+
+
+def test_reorders_are_looked_up_as_constructed() -> None:
+    plain, last, blocked = (MemoryDesc((1, 16, 8, 8), "f32", tag) for tag in ("nchw", "nhwc", "nChw8c"))
+    mover = dnnl.reorder(plain, last, n_threads=2)
+    known = KnownCosts(MODEL, {mover: 2 * MODEL.reorder_ns(plain, last)})
+    assert known.is_reorder_measured(plain, last)
+    assert known.reorder_ns(plain, last) == 2 * MODEL.reorder_ns(plain, last)
+    assert known.reorder_ns(plain, blocked) == pytest.approx(2 * MODEL.reorder_ns(plain, blocked))
+    assert not known.is_reorder_measured(last, plain)
+
+
+def test_a_reorder_of_other_threads_or_attributes_says_nothing_of_ours() -> None:
+    plain, last = (MemoryDesc((1, 16, 8, 8), "f32", tag) for tag in ("nchw", "nhwc"))
+    adding = dnnl.reorder(plain, last, attr=dnnl.Attr(post_ops=(dnnl.Sum(),)), n_threads=2)
+    known = KnownCosts(MODEL, {dnnl.reorder(plain, last, n_threads=1): 7.0, adding: 8.0})
+    assert not known.is_reorder_measured(plain, last)
+
+
+def test_host_steps_cost_what_the_model_says() -> None:
+    copy = copy_spec(MemoryDesc((2, 3), "s64"), MemoryDesc((2, 3), "s64", "ba"))
+    known = costs({relu(8): 2.0})
+    assert known.step_ns(copy) == MODEL.step_ns(copy)
+    assert not known.is_measured(copy)
+
+
+def test_the_order_of_measurements_does_not_matter() -> None:
+    ratios = {relu(extent): float(extent) for extent in (8, 9, 10, 11)}
+    backwards = dict(reversed(ratios.items()))
+    assert costs(ratios).step_ns(relu(20)) == costs(backwards).step_ns(relu(20))

@@ -1,0 +1,55 @@
+"""How often something is run to know its time, and which runs count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
+
+import pytest
+
+from blocklayout.errors import DisturbedError
+from blocklayout.plan import repeating
+from blocklayout.plan.repeating import Run, Stopwatch, typical_ns
+
+
+def runs_of(ns: float) -> int:
+    n_runs = 0
+
+    def once() -> Run:
+        nonlocal n_runs
+        n_runs += 1
+        return Run(ns, is_quiet=True)
+
+    assert typical_ns(once) == ns
+    return n_runs
+
+
+def of(*runs: Iterator[Run] | list[Run]) -> Callable[[], Run]:
+    return chain(*runs).__next__
+
+
+@pytest.mark.parametrize(("ns", "expected"), [(1e3, 41), (1e6, 16), (10e6, 6), (40e6, 3), (60e6, 2), (2e9, 1)])
+def test_slow_ones_run_less_often(ns: float, expected: int) -> None:
+    assert runs_of(ns) == expected
+
+
+def test_a_bad_moment_does_not_count() -> None:
+    runs = [Run(900.0, is_quiet=True), *[Run(100.0, is_quiet=True), Run(500.0, is_quiet=True)] * 20]
+    assert typical_ns(of(runs)) == 100.0
+
+
+def test_interrupted_runs_do_not_count() -> None:
+    runs = [Run(8e6, is_quiet=False)] * 5 + [Run(2e6, is_quiet=True)] * 5
+    assert typical_ns(of(runs)) == 2e6
+
+
+def test_where_all_are_interrupted_there_is_no_time() -> None:
+    with pytest.raises(DisturbedError, match="measure when the machine is quiet"):
+        typical_ns(of(repeat(Run(8e6, is_quiet=False))))
+
+
+def test_a_run_is_quiet_unless_a_thread_lost_its_cpu_since_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter([3, 3, 5, 5])
+    monkeypatch.setattr(repeating, "_n_switches", lambda: next(counts))
+    stopwatch = Stopwatch()
+    assert [stopwatch.time(lambda: None).is_quiet for _ in range(3)] == [True, False, True]

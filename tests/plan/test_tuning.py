@@ -1,0 +1,136 @@
+"""Tuning measures what matters most first, never what is known, and keeps what it has measured."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from blocklayout import dnnl
+from blocklayout.errors import DisturbedError, OutOfMemoryError
+from blocklayout.plan import repeating
+from blocklayout.plan.cost_store import CostStore
+from blocklayout.plan.tuning import Request, Tuned, tune
+
+
+def spec_number(number: int) -> dnnl.Spec:
+    return dnnl.softmax(dnnl.MemoryDesc((1, number)), n_threads=1)
+
+
+def requests(*numbers: int) -> list[Request]:
+    """Worth as much as their number."""
+    return [Request(spec_number(number), float(number)) for number in numbers]
+
+
+def counts(tuned: Tuned) -> tuple[int, int, int, int]:
+    return tuned.n_measured, tuned.n_known, tuned.n_left, tuned.n_failed
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CostStore]:
+    with CostStore.open(tmp_path / "costs.sqlite3", environment="here") as opened:
+        yield opened
+
+
+class FakeTimer:
+    """Takes a second for each Spec, by a clock of its own."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.timed: list[int] = []
+        self.errors: dict[int, list[BaseException]] = {}
+
+    def time(self, spec: dnnl.Spec) -> float:
+        number = spec.desc("src").dims[1]
+        self.timed.append(number)
+        self.now_s += 1.0
+        if self.errors.get(number):
+            raise self.errors[number].pop()
+        return float(number)
+
+
+@pytest.fixture
+def timer(monkeypatch: pytest.MonkeyPatch) -> FakeTimer:
+    fake = FakeTimer()
+    monkeypatch.setattr("blocklayout.plan.tuning.SpecTimer", lambda: fake)
+    monkeypatch.setattr("blocklayout.plan.tuning.monotonic", lambda: fake.now_s)
+    return fake
+
+
+def test_the_most_valuable_comes_first_and_once(store: CostStore, timer: FakeTimer) -> None:
+    tuned = tune(requests(2, 5, 3, 5), store, math.inf)
+    assert timer.timed == [5, 3, 2]
+    assert counts(tuned) == (3, 0, 0, 0)
+    assert store.times([spec_number(5)]) == {spec_number(5): 5.0}
+
+
+def test_what_is_known_is_not_measured_again(store: CostStore, timer: FakeTimer) -> None:
+    store.keep(spec_number(3), 77.0)
+    assert counts(tune(requests(1, 2, 3), store, math.inf)) == (2, 1, 0, 0)
+    assert timer.timed == [2, 1]
+    assert store.times([spec_number(3)]) == {spec_number(3): 77.0}
+    assert counts(tune(requests(1, 2, 3), store, math.inf)) == (0, 3, 0, 0)
+
+
+def test_when_the_time_is_up_the_rest_is_left(store: CostStore, timer: FakeTimer) -> None:
+    tuned = tune(requests(1, 2, 3, 4, 5), store, 2.5)
+    assert counts(tuned) == (3, 0, 2, 0)
+    assert tuned.seconds == 3.0
+    assert timer.timed == [5, 4, 3]
+
+
+def test_no_time_is_no_measurement(store: CostStore, timer: FakeTimer) -> None:
+    assert counts(tune(requests(1, 2), store, 0.0)) == (0, 0, 2, 0)
+    assert timer.timed == []
+
+
+def test_what_cannot_run_is_skipped(store: CostStore, timer: FakeTimer) -> None:
+    timer.errors = {2: [OutOfMemoryError("no")], 3: [MemoryError()]}
+    assert counts(tune(requests(1, 2, 3), store, math.inf)) == (1, 0, 0, 2)
+
+
+def test_what_was_disturbed_is_tried_again_after_the_others(store: CostStore, timer: FakeTimer) -> None:
+    timer.errors = {3: [DisturbedError("busy")], 2: [DisturbedError("busy")] * 9}
+    assert counts(tune(requests(1, 2, 3), store, math.inf)) == (2, 0, 1, 0)
+    assert timer.timed == [3, 2, 1, 3, 2, 2]
+
+
+def test_whoever_interrupts_it_keeps_what_was_measured(store: CostStore, timer: FakeTimer) -> None:
+    timer.errors = {2: [KeyboardInterrupt()]}
+    with pytest.raises(KeyboardInterrupt):
+        tune(requests(1, 2, 3, 4), store, math.inf)
+    with CostStore.open(store.path, environment="here") as other:
+        assert set(other.times([spec_number(number) for number in range(1, 5)])) == {spec_number(3), spec_number(4)}
+
+
+@pytest.mark.usefixtures("timer")
+def test_progress_is_told_in_a_few_words(store: CostStore) -> None:
+    told: list[str] = []
+    store.keep(spec_number(3), 1.0)
+    tune(requests(1, 2, 3), store, 40.0, told.append)
+    assert told == ["measuring 1 of 2 (40 s left)", "measuring 2 of 2 (39 s left)"]
+    told.clear()
+    tune(requests(4), store, math.inf, told.append)
+    assert told == ["measuring 1 of 1"]
+
+
+def test_progress_is_not_told_too_often(store: CostStore, timer: FakeTimer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blocklayout.plan.tuning.monotonic", lambda: timer.now_s / 1000)
+    told: list[str] = []
+    tune(requests(*range(1, 300)), store, math.inf, told.append)
+    assert len(told) == 3
+
+
+def test_real_specs_are_measured(store: CostStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeating, "_n_switches", lambda: 0)
+    plain, blocked = dnnl.MemoryDesc((1, 17, 9, 9)), dnnl.MemoryDesc((1, 17, 9, 9), "f32", "nChw8c")
+    mover = dnnl.reorder(plain, blocked, n_threads=2)
+    step = dnnl.resolve(dnnl.eltwise(blocked, algorithm="relu", n_threads=2)).spec
+    absent = step.replace(impl="jit:of_another_library")
+    tuned = tune([Request(spec, 1.0) for spec in (mover, step, absent)], store, math.inf)
+    assert counts(tuned) == (2, 0, 0, 1)
+    assert set(store.times([mover, step, absent])) == {mover, step}
+    assert re.fullmatch(r"2 measured in \d+\.\d s, 0 known, 1 failed", str(tuned))
