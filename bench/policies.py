@@ -30,11 +30,12 @@ import numpy as np
 from blocklayout import dnnl, model
 from blocklayout.commands.comparing import Contender, Race, largest_difference
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import SEED, chosen_shapes, random_array
+from blocklayout.commands.feeds import SEED, chosen_shapes
 from blocklayout.commands.options import positive, words
 from blocklayout.commands.output import json_text
 from blocklayout.inspector.tables import kib, print_table, small
 from blocklayout.plan import POLICIES
+from blocklayout.runtime.racing import random_array
 from blocklayout.zoo import digits, light
 
 if TYPE_CHECKING:

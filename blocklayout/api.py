@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,10 +16,11 @@ from blocklayout import dnnl, model
 from blocklayout.errors import InputError, PlainKernelWarning
 from blocklayout.kernels import HostSpec
 from blocklayout.model.shapes import concrete_extents
-from blocklayout.plan import CostModel, LossMode, Machine, Request, make_plan
+from blocklayout.plan import TUNE_SECONDS, LossMode, Pricing, Request, TuneMode, make_plan
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.runtime import MAX_PLANS, ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session
 from blocklayout.runtime.border import check_names, check_rank, with_layouts
+from blocklayout.runtime.racing import time_ready_plans
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -46,6 +48,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     pin: Mapping[str, str] | None = None,
     expect: Mapping[str, str] | None = None,
     on_layout_loss: LossMode | None = None,
+    tune: TuneMode = "cached",
+    tune_seconds: float = TUNE_SECONDS,
     max_plans: int = MAX_PLANS,
     progress: Progress | None = None,
 ) -> Session:
@@ -71,6 +75,11 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         expect: Formats that values must come in, likewise by name; the plan is refused where one does not.
         on_layout_loss: ``warn`` or ``raise`` where an operator drops a run of blocked or channels-last layouts
             to plain; the message names it, and the shapes, strides and types of its inputs.
+        tune: Where the costs come from that layouts are chosen by. ``cached``: times that were measured on this
+            machine before, and a model where there are none; nothing is measured. ``model``: the model alone.
+            ``measure``: what matters is measured now, and kept for later; then the two or three best plans are
+            run whole, in turn, and the fastest is taken.
+        tune_seconds: How long to measure at most; what matters most comes first.
         max_plans: Plans that are kept, one per set of input shapes; the one that ran least lately makes room.
             From one more on, plans do without primitives that the library never wholly frees, unless all
             others are twice as slow: then memory stays flat however many shapes come.
@@ -110,7 +119,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         expected=model.expected(source) | dict(expect or {}),
         on_layout_loss=on_layout_loss,
     )
-    maker = _PlanMaker(opened, request, CostModel(Machine(dnnl.isa(), n_threads)), tell, (*inputs, *outputs), max_plans)
+    pricing = Pricing.of(n_threads, tune, tune_seconds, tell)
+    maker = _PlanMaker(opened, request, pricing, tell, (*inputs, *outputs), max_plans)
     if any(info.dtype == "f16" for info in (*inputs, *outputs)):
         message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"
         warnings.warn(message, stacklevel=2)
@@ -166,7 +176,7 @@ class _PlanMaker:
 
     opened: OnnxModel | Graph
     request: Request
-    costs: CostModel
+    pricing: Pricing
     tell: Progress
     borders: Sequence[InputInfo]
     max_plans: int
@@ -179,12 +189,27 @@ class _PlanMaker:
         graph, deciding = self._read(shapes, contents)
         program = model.lower(model.simplify(graph))
         self.tell("choosing layouts")
-        plan = make_plan(program, replace(self.request, is_frugal=self.n_made >= self.max_plans), self.costs)
+        plan = make_plan(
+            program,
+            replace(self.request, is_frugal=self.n_made >= self.max_plans),
+            self.pricing.model(),
+            price=self.pricing.priced,
+            time_plans=partial(self._time, program) if self.pricing.mode == "measure" else None,
+        )
         self.n_made += 1
+        return self._ready(plan, program, deciding)
+
+    def _ready(self, plan: Plan, program: Program, deciding: Mapping[str, np.ndarray]) -> ReadyPlan:
         self.tell("packing weights")
         packed = self.weights.pack(plan, _constants(program))
         known = {value.name: value.data for value in program.outputs if value.data is not None}
         return ReadyPlan(plan, packed, known, self._computes(plan), deciding)
+
+    def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
+        """Run plans whole, in turn."""
+        ready = [self._ready(plan, program, {}) for plan in plans]
+        self.tell(f"running the {len(plans)} best plans in turn")
+        return time_ready_plans(ready)
 
     def _read(self, shapes: Shapes, contents: Contents) -> tuple[Graph, dict[str, np.ndarray]]:
         overridable = {info.name for info in model.defaults(self.opened)}

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.commands.feeds import SEED, random_array
-from blocklayout.commands.timing import time_in_turn
+from blocklayout.commands.feeds import SEED
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
 from blocklayout.plan.costs import CostModel
+from blocklayout.runtime.in_turn import time_in_turn
+from blocklayout.runtime.racing import random_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,7 +10,7 @@ import numpy as np
 
 from blocklayout.api import load
 from blocklayout.commands.plan_facts import PlanFacts
-from blocklayout.commands.timing import Spread, time_in_turn
+from blocklayout.runtime.in_turn import Spread, time_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

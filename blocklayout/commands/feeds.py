@@ -11,9 +11,8 @@ import numpy as np
 from blocklayout import model
 from blocklayout.api import extents_of, signature_of
 from blocklayout.commands.sources import ZOO, open_source
-from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError
-from blocklayout.model.types import FLOATS
+from blocklayout.runtime.racing import random_array
 
 if TYPE_CHECKING:
     import argparse
@@ -73,13 +72,6 @@ def chosen_shapes(
         if is_single and info.name not in given:
             singles[info.name] = (1, *rest)
     return extents_of(inputs, singles | dict(given))
-
-
-def random_array(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-    """Normally distributed numbers; zeros and ones where the type has no fractions."""
-    if dtype in FLOATS:
-        return generator.standard_normal(shape, dtype=np.float32).astype(to_numpy(dtype))
-    return generator.integers(0, 2, shape).astype(to_numpy(dtype))
 
 
 def load_array(name: str, path: str) -> np.ndarray:

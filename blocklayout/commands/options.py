@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -66,12 +67,25 @@ def add_model_options(parser: Parser) -> None:
         metavar="NAME=nhwc",
         help="format of an input or output at the border; an array is in that order, --shape and --input as well",
     )
+    parser.add_argument(
+        "--tune",
+        choices=("cached", "model", "measure"),
+        default="cached",
+        help="where costs come from: times measured before, else a model (default); the model alone; or measure now",
+    )
+    parser.add_argument(
+        "--tune-seconds",
+        type=seconds,
+        default=60.0,
+        metavar="S",
+        help="how long to measure at most, what matters most first (default: 60)",
+    )
     add_threads(parser)
 
 
 def load_options(args: argparse.Namespace) -> dict[str, Any]:
     """Arguments of ``load`` that a model's options stand for, but for extents and threads."""
-    return {"io_layout": dict(args.io_layout)}
+    return {"io_layout": dict(args.io_layout), "tune": args.tune, "tune_seconds": args.tune_seconds}
 
 
 def add_threads(parser: Parser) -> None:
@@ -106,6 +120,17 @@ def natural(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r}: give a number of at least 0")
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """A positive number of seconds."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a positive number of seconds")
+    return number
 
 
 def words(text: str) -> tuple[str, ...]:

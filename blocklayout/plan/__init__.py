@@ -6,11 +6,14 @@ from blocklayout.plan.machine import Machine
 from blocklayout.plan.make import Request, make_plan
 from blocklayout.plan.plan import Buffer, Entry, Operand, PackedConstant, Plan, Result, Step
 from blocklayout.plan.policies import POLICIES, SIMPLE_POLICIES
+from blocklayout.plan.pricing import TUNE_MODES, TUNE_SECONDS, Pricing, TuneMode
 from blocklayout.plan.runs import LossMode, Run, RunEnd, find_runs
 
 __all__ = [
     "POLICIES",
     "SIMPLE_POLICIES",
+    "TUNE_MODES",
+    "TUNE_SECONDS",
     "Buffer",
     "CostModel",
     "Entry",
@@ -20,11 +23,13 @@ __all__ = [
     "Operand",
     "PackedConstant",
     "Plan",
+    "Pricing",
     "Request",
     "Result",
     "Run",
     "RunEnd",
     "Step",
+    "TuneMode",
     "Way",
     "find_runs",
     "make_plan",

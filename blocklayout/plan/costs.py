@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from blocklayout.kernels import HostSpec
 
@@ -49,12 +49,39 @@ _BLOCKED_LRN_SHARE = 0.11
 _CHANNELS_LAST_NORMALIZATION_SHARE = 0.45
 
 
-@dataclass
+class Costs(Protocol):
+    """Prices, in nanoseconds, on one machine."""
+
+    @property
+    def machine(self) -> Machine:
+        """What they hold for."""
+        ...
+
+    @property
+    def source(self) -> str:
+        """Where they come from, in words."""
+        ...
+
+    def step_ns(self, spec: Spec | HostSpec) -> float:
+        """Nanoseconds of one execution of a resolved Spec."""
+        ...
+
+    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """Nanoseconds of bringing bytes from one layout to another."""
+        ...
+
+
+@dataclass(frozen=True)
 class CostModel:
     """Estimates of what steps and reorders cost on a machine; instant, and the same every time."""
 
     machine: Machine
     _reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = field(default_factory=dict, repr=False)
+
+    @property
+    def source(self) -> str:
+        """In words."""
+        return "the model"
 
     def step_ns(self, spec: Spec | HostSpec) -> float:
         """Nanoseconds of one execution of a resolved Spec: the slower of its arithmetic and its memory traffic."""

@@ -84,7 +84,10 @@ def end_text(end: RunEnd) -> str:
 
 def _lines(plan: Plan) -> Iterator[str]:
     yield f"why {plan.model} is planned so: layout {plan.policy}, {plan.dtype}; the solve is {verdict(plan)}"
+    yield f"costs are from {plan.priced_by}"
     yield from _totals(plan)
+    if plan.raced:
+        yield "run whole, in turn: " + ", ".join(f"{name} {ratio:.3f}" for name, ratio in plan.raced)
     yield ""
     yield from table(_HEADER, choice_rows(plan))
     yield ""

@@ -48,6 +48,7 @@ class KnownCosts:
     model: CostModel
     times: Mapping[Spec, float]
     _reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = field(default_factory=dict, init=False, repr=False)
+    _found: dict[tuple[MemoryDesc, MemoryDesc], float | None] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for spec, ns in self.times.items():
@@ -59,13 +60,18 @@ class KnownCosts:
         """What the model knows of the machine."""
         return self.model.machine
 
+    @property
+    def source(self) -> str:
+        """In words."""
+        return f"{len(self.times)} times measured on this machine, and the model"
+
     def is_measured(self, spec: Spec | HostSpec) -> bool:
         """Whether the cost of a step is a measured one."""
         return not isinstance(spec, HostSpec) and spec in self.times
 
     def is_reorder_measured(self, src: MemoryDesc, dst: MemoryDesc) -> bool:
         """Whether the cost of a reorder is a measured one."""
-        return (src, dst) in self._reorders
+        return self._measured_ns(src, dst) is not None
 
     def step_ns(self, spec: Spec | HostSpec) -> float:
         """Nanoseconds of one execution of a resolved Spec."""
@@ -77,10 +83,22 @@ class KnownCosts:
 
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         """Nanoseconds of bringing bytes from one layout to another."""
-        known = self._reorders.get((src, dst))
+        known = self._measured_ns(src, dst)
         if known is not None:
             return known
         return self.model.reorder_ns(src, dst) * self._ratio("reorder", "")
+
+    def _measured_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float | None:
+        """The time of a reorder between these bytes, whatever their layouts are called."""
+        key = (src, dst)
+        if key not in self._found:
+            alike = (
+                ns
+                for (other_src, other_dst), ns in self._reorders.items()
+                if src.physically_equal(other_src) and dst.physically_equal(other_dst)
+            )
+            self._found[key] = self._reorders.get(key) or next(alike, None)
+        return self._found[key]
 
     def _ratio(self, kind: str, impl: str) -> float:
         for key in ((kind, impl), (kind, None)):

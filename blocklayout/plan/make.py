@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
 from blocklayout.errors import PlanError, UnsupportedError
-from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.choices import kernel_choices
+from blocklayout.plan.contenders import N_RACED, Contender, TimePlans, cheapest, contenders_of, race
 from blocklayout.plan.fuse import fuse
 from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.pins import check_expectations, pins_by_group
 from blocklayout.plan.plan import Plan
-from blocklayout.plan.policies import SIMPLE_POLICIES, Policy, choose_by, exceptions_of
+from blocklayout.plan.policies import Policy, exceptions_of
 from blocklayout.plan.propose import Proposer
 from blocklayout.plan.runs import LossMode, check_losses
 from blocklayout.plan.solve import Solution, solve_layouts
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Program
+    from blocklayout.plan.assemble import Assembly
     from blocklayout.plan.costs import CostModel
-    from blocklayout.plan.network import Choice, Network
+    from blocklayout.plan.network import Network
 
 DTYPES = ("f32", "bf16")
 
@@ -53,29 +54,22 @@ class Request:
     is_frugal: bool = False
 
 
-@dataclass(frozen=True)
-class _Contender:
-    """A choice with the steps it implies."""
-
-    name: str
-    policy: Policy | None
-    choice: Choice
-    network: Network
-
-    @cached_property
-    def assembly(self) -> Assembly:
-        return assemble(
-            self.network, self.choice, returns_to_plain=self.policy is not None and self.policy.returns_to_plain
-        )
-
-
-def make_plan(program: Program, request: Request, costs: CostModel) -> Plan:
+def make_plan(
+    program: Program,
+    request: Request,
+    costs: CostModel,
+    *,
+    price: Callable[[Network], Network] | None = None,
+    time_plans: TimePlans | None = None,
+) -> Plan:
     """Choose a layout for every value of a program and lay out the steps that compute it.
 
     Args:
         program: The kernels, every extent known.
         request: What the plan should be like.
         costs: Prices of steps and reorders on the machine it will run on.
+        price: Puts better prices on what was proposed, perhaps measured ones.
+        time_plans: Runs plans whole; of the cheapest for ``auto`` the fastest is then taken.
 
     Raises:
         PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that
@@ -83,23 +77,34 @@ def make_plan(program: Program, request: Request, costs: CostModel) -> Plan:
         UnsupportedError: Nothing computes a kernel on this CPU, or the CPU has no bf16.
     """
     _check_dtype(request.dtype)
-    machine = costs.machine
-    wanted = None if request.policy == "auto" else Policy.parse(request.policy, machine)
-    groups = fuse(program, request.dtype, machine.n_threads)
-    proposer = Proposer(
-        costs, request.dtype, wanted.tags if wanted else (), request.is_frugal, pins_by_group(groups, request.pins)
-    )
+    wanted = None if request.policy == "auto" else Policy.parse(request.policy, costs.machine)
+    groups = fuse(program, request.dtype, costs.machine.n_threads)
+    pins = pins_by_group(groups, request.pins)
+    proposer = Proposer(costs, request.dtype, wanted.tags if wanted else (), request.is_frugal, pins)
     network = propose_all(program, groups, proposer, request.io_layout)
+    network = price(network) if price else network
     solution = solve_layouts(network)
-    contenders = [*_simple_contenders(network, wanted), _Contender("solve", None, solution.choice, network)]
-    winner = _winner(request.policy, contenders)
-    plan = _finish(program, request, winner, contenders, solution)
+    contenders = contenders_of(network, wanted, solution)
+    finish = partial(_finish, program, request, contenders, solution)
+    if wanted:
+        plan = finish(next(contender for contender in contenders if contender.name == request.policy))
+    else:
+        plan = _best(contenders, finish, time_plans)
     if request.pins:
         free = propose_all(program, groups, replace(proposer, pins={}), request.io_layout)
-        plan = replace(plan, pins=tuple(sorted(request.pins.items())), unpinned_ns=solve_layouts(free).cost_ns)
+        plan = replace(plan, unpinned_ns=solve_layouts(free.priced(network.costs)).cost_ns)
     check_expectations(plan, request.expected)
     check_losses(plan, request.on_layout_loss)
     return plan
+
+
+def _best(contenders: Sequence[Contender], finish: Callable[[Contender], Plan], time_plans: TimePlans | None) -> Plan:
+    """The plan of the cheapest contender; of the fastest among the cheapest, where they may be run."""
+    plans = [finish(contender) for contender in cheapest(contenders, N_RACED if time_plans else 1)]
+    if time_plans is None or len(plans) == 1:
+        return plans[0]
+    fastest, raced = race(plans, time_plans)
+    return replace(plans[fastest], raced=raced)
 
 
 def _check_dtype(dtype: str) -> None:
@@ -109,26 +114,12 @@ def _check_dtype(dtype: str) -> None:
         raise UnsupportedError(f"dtype='bf16' needs a CPU with AVX-512 (avx512_core); this one runs {dnnl.isa()}")
 
 
-def _simple_contenders(network: Network, wanted: Policy | None) -> list[_Contender]:
-    policies = [Policy.parse(name, network.costs.machine) for name in SIMPLE_POLICIES]
-    if wanted and wanted not in policies:
-        policies.append(wanted)
-    return [_Contender(policy.name, policy, choose_by(policy, network), network) for policy in policies]
-
-
-def _winner(policy: str, contenders: Sequence[_Contender]) -> _Contender:
-    """The contender that was asked for; the cheapest for ``auto``."""
-    if policy == "auto":
-        return min(contenders, key=lambda contender: contender.assembly.cost_ns)
-    return next(contender for contender in contenders if contender.name == policy)
-
-
 def _finish(
-    program: Program, request: Request, winner: _Contender, contenders: Sequence[_Contender], solution: Solution
+    program: Program, request: Request, contenders: Sequence[Contender], solution: Solution, winner: Contender
 ) -> Plan:
     assembly, network = winner.assembly, winner.network
     buffers, placement = place_all(assembly)
-    costs = {contender.name: contender.assembly.cost_ns for contender in contenders}
+    costs = {contender.name: contender.cost_ns for contender in contenders}
     costs["auto"] = min(costs.values())
     without = _costs_without(assembly, solution)
     return Plan(
@@ -154,8 +145,10 @@ def _finish(
         bound_ns=solution.bound_ns,
         is_optimal=solution.is_optimal,
         is_exact=solution.is_exact,
-        pins=(),
+        pins=tuple(sorted(request.pins.items())),
         unpinned_ns=None,
+        priced_by=network.costs.source,
+        raced=(),
         exceptions=exceptions_of(winner.policy, network, winner.choice) if winner.policy else (),
         arena_nbytes=placement.nbytes,
         arena_lower_bound=placement.lower_bound,

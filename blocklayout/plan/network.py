@@ -16,7 +16,7 @@ from blocklayout.plan.slices import writable_slices
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate, Program, Value
-    from blocklayout.plan.costs import CostModel
+    from blocklayout.plan.costs import Costs
     from blocklayout.plan.propose import Proposer
 
 Choice = tuple[int, ...]
@@ -38,7 +38,7 @@ class Network:
     program: Program
     groups: tuple[Group, ...]
     candidates: tuple[tuple[Candidate, ...], ...]
-    costs: CostModel
+    costs: Costs
     io_layout: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -73,6 +73,27 @@ class Network:
         sides = ((*group.sources.values(), *group.dsts.values()) for group in self.groups)
         return [tuple(dict.fromkeys(value.name for value in values)) for values in sides]
 
+    def offers(self, value: str) -> list[MemoryDesc]:
+        """The layouts a value may be produced in."""
+        producer = self.producers.get(value)
+        if producer is None:
+            return [self.fixed[value]]
+        return [produced_desc(self.groups[producer], each, value) for each in self.candidates[producer]]
+
+    def wishes(self, value: str) -> list[MemoryDesc]:
+        """The layouts a value may be wanted in."""
+        readers = ((self.candidates[reader], operand) for reader, operand in self.readers[value])
+        wanted = [each.source_descs[operand] for offered, operand in readers for each in offered]
+        return [*wanted, self.results[value]] if value in self.results else wanted
+
+    def priced(self, costs: Costs) -> Network:
+        """The same candidates at other prices."""
+        priced: dict[int, tuple[Candidate, ...]] = {}
+        for offered in self.candidates:
+            if id(offered) not in priced:
+                priced[id(offered)] = tuple(_priced(candidate, costs) for candidate in offered)
+        return replace(self, candidates=tuple(priced[id(offered)] for offered in self.candidates), costs=costs)
+
     def desc_of(self, value: str, choice: Sequence[int]) -> MemoryDesc:
         """The layout in which a value is produced under a choice."""
         if value in self.fixed:
@@ -100,6 +121,10 @@ class Network:
         """What a run costs under a choice: every group and every reorder."""
         work = sum(self.candidates[index][taken].cost_ns for index, taken in enumerate(choice))
         return work + sum(self.value_ns(value, choice) for value in self.readers)
+
+
+def _priced(candidate: Candidate, costs: Costs) -> Candidate:
+    return replace(candidate, cost_ns=sum(costs.step_ns(step.spec) for step in candidate.steps))
 
 
 def produced_desc(group: Group, candidate: Candidate, value: str) -> MemoryDesc:

@@ -185,6 +185,9 @@ class Plan:
         is_optimal: Whether it is proven that the solve's choice is the cheapest.
         is_exact: Whether elimination alone proves that; else what runners-up cost is an upper bound.
         pins: Kernels that were forced into a layout, and the layout.
+        priced_by: Where costs come from, in words.
+        raced: Plans that were run whole, by what chose them, and their time over that of the first: medians of
+            the ratios of rounds.
         unpinned_ns: What the solve's choice would cost without pins; ``None`` if there are none.
         exceptions: Kernels that could not have the layout the policy asks for, with the reason.
         arena_lower_bound: Largest number of bytes alive at once.
@@ -211,6 +214,8 @@ class Plan:
     is_exact: bool
     pins: tuple[tuple[str, str], ...]
     unpinned_ns: float | None
+    priced_by: str
+    raced: tuple[tuple[str, float], ...]
     exceptions: tuple[tuple[str, str], ...]
     arena_nbytes: int
     arena_lower_bound: int

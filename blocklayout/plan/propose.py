@@ -19,7 +19,7 @@ from blocklayout.plan.slices import sliced_candidates
 
 if TYPE_CHECKING:
     from blocklayout.kernels import RecipeStep
-    from blocklayout.plan.costs import CostModel
+    from blocklayout.plan.costs import Costs
 
 MAX_FRUGAL_RATIO = 2.0
 """How much slower than the best a group may become for the sake of memory."""
@@ -40,7 +40,7 @@ class Proposer:
             written in place there.
     """
 
-    costs: CostModel
+    costs: Costs
     dtype: str
     tags: tuple[str, ...] = ()
     is_frugal: bool = False

@@ -15,7 +15,7 @@ from blocklayout.plan.recipes import NOT_OFFERED, resolved
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Program
-    from blocklayout.plan.costs import CostModel
+    from blocklayout.plan.costs import Costs
 
 
 def writable_slices(
@@ -62,7 +62,7 @@ def _is_sliceable(group: Group, dtype: str, layouts: Sequence[str]) -> bool:
 
 
 def sliced_candidates(
-    group: Group, layouts: Sequence[str | MemoryDesc], in_place: frozenset[str], dtype: str, costs: CostModel
+    group: Group, layouts: Sequence[str | MemoryDesc], in_place: frozenset[str], dtype: str, costs: Costs
 ) -> Iterator[Candidate]:
     """The group with its sources as slices of its result, in each layout in which those are dense tensors.
 
@@ -82,7 +82,7 @@ def sliced_candidates(
                 yield candidate
 
 
-def _sliced(group: Group, dst: MemoryDesc, in_place: frozenset[str], dtype: str, costs: CostModel) -> Candidate | None:
+def _sliced(group: Group, dst: MemoryDesc, in_place: frozenset[str], dtype: str, costs: Costs) -> Candidate | None:
     n_threads = costs.machine.n_threads
     slices = group.main.operator.slices(kernel_problem(group.main, dtype, n_threads), dst)
     if slices is None or not has_reorder(dst.dtype) or any(nbytes % ALIGNMENT for _, nbytes in slices.values()):

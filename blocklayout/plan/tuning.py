@@ -24,7 +24,7 @@ _MAX_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
-class Request:
+class Measurement:
     """A wish to know a time.
 
     Attributes:
@@ -61,7 +61,7 @@ class Tuned:
         return ", ".join(parts)
 
 
-def tune(requests: Iterable[Request], store: CostStore, seconds: float, tell: Tell = lambda _: None) -> Tuned:
+def tune(requests: Iterable[Measurement], store: CostStore, seconds: float, tell: Tell = lambda _: None) -> Tuned:
     """Measure what the store does not know, the most valuable first, until the time is up.
 
     Each time is kept as soon as it is known: whoever interrupts it loses at most the Spec at hand. One that other
@@ -76,7 +76,7 @@ def tune(requests: Iterable[Request], store: CostStore, seconds: float, tell: Te
     return _Tuning(store, seconds, tell, SpecTimer(), monotonic()).run(_by_value(requests))
 
 
-def _by_value(requests: Iterable[Request]) -> list[Spec]:
+def _by_value(requests: Iterable[Measurement]) -> list[Spec]:
     """Each Spec once, the most valuable first; of equal ones the first requested."""
     values: dict[Spec, float] = {}
     for request in requests:

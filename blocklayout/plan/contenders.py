@@ -1,0 +1,76 @@
+"""The choices that ``auto`` is the best of: the solve's, and each simple policy's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from blocklayout.plan.assemble import Assembly, assemble
+from blocklayout.plan.policies import SIMPLE_POLICIES, Policy, choose_by
+
+if TYPE_CHECKING:
+    from blocklayout.plan.network import Choice, Network
+    from blocklayout.plan.plan import Plan
+    from blocklayout.plan.solve import Solution
+
+N_RACED = 3
+"""How many of the cheapest plans are run whole where measuring is asked for."""
+
+TimePlans = Callable[["Sequence[Plan]"], list[list[float]]]
+"""Runs plans in turn: for each plan a time for each round."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A choice, and whose it is.
+
+    Attributes:
+        name: ``solve``, or the policy's.
+        policy: ``None`` for the solve.
+        choice: A candidate for each group.
+    """
+
+    name: str
+    policy: Policy | None
+    choice: Choice
+    network: Network
+
+    @cached_property
+    def assembly(self) -> Assembly:
+        """The steps it implies."""
+        returns_to_plain = self.policy is not None and self.policy.returns_to_plain
+        return assemble(self.network, self.choice, returns_to_plain=returns_to_plain)
+
+    @property
+    def cost_ns(self) -> float:
+        """What its steps and reorders cost."""
+        return self.assembly.cost_ns
+
+
+def contenders_of(network: Network, wanted: Policy | None, solution: Solution) -> list[Contender]:
+    """The solve's choice first, then that of each simple policy, and of the one that is wanted."""
+    policies = [Policy.parse(name, network.costs.machine) for name in SIMPLE_POLICIES]
+    if wanted and wanted not in policies:
+        policies.append(wanted)
+    found = [Contender(policy.name, policy, choose_by(policy, network), network) for policy in policies]
+    return [*found, Contender("solve", None, solution.choice, network)]
+
+
+def cheapest(contenders: Sequence[Contender], n: int) -> list[Contender]:
+    """So many of the cheapest, of those that imply the same steps only one."""
+    found: list[Contender] = []
+    for contender in sorted(contenders, key=lambda each: each.cost_ns):
+        if not any(contender.assembly.steps == other.assembly.steps for other in found):
+            found.append(contender)
+    return found[:n]
+
+
+def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple[str, float], ...]]:
+    """Which of some plans is the fastest, and how long each takes next to the first: medians of the rounds' ratios."""
+    times = time_plans(plans)
+    ratios = [statistics.median(own / first for own, first in zip(rounds, times[0], strict=True)) for rounds in times]
+    fastest = min(range(len(plans)), key=ratios.__getitem__)
+    return fastest, tuple((plan.chosen, ratio) for plan, ratio in zip(plans, ratios, strict=True))

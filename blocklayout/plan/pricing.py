@@ -1,0 +1,116 @@
+"""Where the prices of a network come from: the model, what was measured before, or what is measured now."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Literal
+
+from blocklayout import dnnl
+from blocklayout.dnnl import Spec
+from blocklayout.dtypes import has_reorder
+from blocklayout.errors import PlanError
+from blocklayout.plan.ceilings import machine_with_ceilings, measured_machine
+from blocklayout.plan.copies import Layouts
+from blocklayout.plan.cost_store import CostStore
+from blocklayout.plan.costs import CostModel
+from blocklayout.plan.known_costs import KnownCosts
+from blocklayout.plan.tuning import Measurement, tune
+
+if TYPE_CHECKING:
+    from blocklayout.layout import MemoryDesc
+    from blocklayout.plan.network import Network
+
+TuneMode = Literal["cached", "model", "measure"]
+TUNE_MODES = ("cached", "model", "measure")
+
+TUNE_SECONDS = 60.0
+"""How long to measure at most, unless told."""
+
+REORDER_WEIGHT = 0.5
+"""What knowing the time of a reorder is worth, next to a step that takes as long."""
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """Prices networks on one machine.
+
+    Attributes:
+        isa: Instruction set that implementations are chosen for.
+        n_threads: Threads a plan runs on.
+        mode: ``cached``, measured times where the store has them and else the model; ``model``, the model alone;
+            ``measure``, what matters most is measured first.
+        seconds: How long to measure at most.
+        store: Keeps measured times.
+        tell: Is told what is being measured.
+    """
+
+    isa: str
+    n_threads: int
+    mode: TuneMode
+    seconds: float
+    store: CostStore
+    tell: Callable[[str], None]
+
+    @classmethod
+    def of(cls, n_threads: int, mode: TuneMode, seconds: float, tell: Callable[[str], None]) -> Pricing:
+        """Prices for this machine, with the user's own store.
+
+        Raises:
+            PlanError: No such mode, or no time to measure in.
+        """
+        if mode not in TUNE_MODES:
+            raise PlanError(f"tune={mode!r}: give one of {', '.join(TUNE_MODES)}")
+        if not seconds > 0:
+            raise PlanError(f"tune_seconds={seconds!r}: give a positive number of seconds")
+        return cls(dnnl.isa(), n_threads, mode, seconds, CostStore.open(), tell)
+
+    def model(self) -> CostModel:
+        """The model alone, with this machine's ceilings where they are known or may be measured."""
+        if self.mode == "measure" and not self.store.ceilings(self.n_threads):
+            self.tell("measuring what the machine can do")
+            return CostModel(measured_machine(self.isa, self.n_threads, self.store))
+        return CostModel(machine_with_ceilings(self.isa, self.n_threads, self.store))
+
+    def priced(self, network: Network) -> Network:
+        """A network that was proposed by the model, with the best prices to be had."""
+        if self.mode == "model":
+            return network
+        wanted = measurements(network)
+        if self.mode == "measure":
+            tuned = tune(wanted, self.store, self.seconds, self.tell)
+            self.tell(str(tuned))
+        times = self.store.times(each.spec for each in wanted)
+        return network.priced(KnownCosts(CostModel(network.costs.machine), times)) if times else network
+
+
+def measurements(network: Network) -> list[Measurement]:
+    """What there is to measure in a network, and what each time is worth.
+
+    A step matters as much as its group takes at best, less where its own candidate is not likely to be that; a
+    reorder as much as it takes.
+    """
+    worth: dict[Spec, float] = defaultdict(float)
+    for offered in network.candidates:
+        best_ns = min(candidate.cost_ns for candidate in offered)
+        for candidate in offered if len(offered) > 1 else ():
+            for step in candidate.steps:
+                if isinstance(step.spec, Spec):
+                    worth[step.spec] += best_ns * best_ns / max(candidate.cost_ns, 1.0)
+    for src, dst in _reorders(network):
+        spec = dnnl.reorder(src, dst, n_threads=network.costs.machine.n_threads)
+        worth[spec] += REORDER_WEIGHT * network.costs.reorder_ns(src, dst)
+    return [Measurement(spec, value_ns) for spec, value_ns in worth.items()]
+
+
+def _reorders(network: Network) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
+    """Every change of layout that any choice could make."""
+    for value in network.readers:
+        layouts = Layouts.of([*network.offers(value), *network.wishes(value)], network.costs.reorder_ns)
+        produced = {layouts.index(desc) for desc in network.offers(value)}
+        wanted = {layouts.index(desc) for desc in network.wishes(value)}
+        for src, dst in product(sorted(produced), sorted(wanted)):
+            if not layouts.readable[src, dst] and has_reorder(layouts.members[src].dtype):
+                yield layouts.members[src], layouts.members[dst]

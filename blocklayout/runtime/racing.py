@@ -1,0 +1,54 @@
+"""Running plans in turn, to see which is the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from blocklayout import dnnl
+from blocklayout.dtypes import to_numpy
+from blocklayout.runtime.context import Context, Feed
+from blocklayout.runtime.in_turn import time_in_turn
+
+if TYPE_CHECKING:
+    from blocklayout.runtime.session import ReadyPlan
+
+N_ROUNDS = 9
+
+_SEED = 0
+_FLOATS = ("f32", "f64", "f16", "bf16")
+
+
+def time_ready_plans(plans: Sequence[ReadyPlan], n_rounds: int = N_ROUNDS) -> list[list[float]]:
+    """Nanoseconds of whole runs on random data: for each plan a time for each round, the best of its turn.
+
+    Args:
+        plans: Of one model, with their packed weights.
+        n_rounds: How often each has its turn.
+
+    Raises:
+        DnnlError: A primitive cannot be created or run.
+    """
+
+    def run() -> list[list[float]]:
+        contexts = [Context(ready.plan, ready.packed, ready.computes) for ready in plans]
+        calls = [partial(each.execute, _feeds(ready)) for each, ready in zip(contexts, plans, strict=True)]
+        return time_in_turn(calls, n_rounds)
+
+    return dnnl.run_parallel(run, plans[0].plan.n_threads)
+
+
+def _feeds(ready: ReadyPlan) -> dict[str, Feed]:
+    generator = np.random.default_rng(_SEED)
+    arrays = ((name, desc, random_array(desc.dtype, desc.dims, generator)) for name, desc in ready.plan.inputs)
+    return {name: Feed(desc, desc.pack(array)) for name, desc, array in arrays}
+
+
+def random_array(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    """Normally distributed numbers; zeros and ones where the type has no fractions."""
+    if dtype in _FLOATS:
+        return generator.standard_normal(shape, dtype=np.float32).astype(to_numpy(dtype))
+    return generator.integers(0, 2, shape).astype(to_numpy(dtype))
