@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from blocklayout.errors import ModelError as ModelError
     from blocklayout.errors import OutOfMemoryError as OutOfMemoryError
     from blocklayout.errors import PlanError as PlanError
+    from blocklayout.errors import PlanMisfitWarning as PlanMisfitWarning
     from blocklayout.errors import UnimplementedError as UnimplementedError
     from blocklayout.errors import UnsupportedError as UnsupportedError
     from blocklayout.layout import FormatTag as FormatTag
@@ -44,6 +45,7 @@ _NAMES_BY_HOME = {
         "ModelError",
         "OutOfMemoryError",
         "PlanError",
+        "PlanMisfitWarning",
         "UnimplementedError",
         "UnsupportedError",
     ),

@@ -34,6 +34,10 @@ class PlainKernelWarning(UserWarning):
     """Operators of a model run by ``onnx.reference``, since no primitive computes them."""
 
 
+class PlanMisfitWarning(UserWarning):
+    """A saved plan does not fit, and the session plans anew as it was asked to."""
+
+
 class DnnlError(BlockLayoutError):
     """A oneDNN call failed.
 

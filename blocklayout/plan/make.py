@@ -9,6 +9,7 @@ from blocklayout import dnnl
 from blocklayout.errors import PlanError, UnsupportedError
 from blocklayout.plan.assemble import Assembly, assemble, step_lifetimes
 from blocklayout.plan.costs import CostModel
+from blocklayout.plan.digest import program_digest
 from blocklayout.plan.fuse import fuse
 from blocklayout.plan.network import Choice, Network, propose_all
 from blocklayout.plan.place import place_buffers
@@ -132,4 +133,6 @@ def _finish(
         arena_nbytes=placement.nbytes,
         arena_lower_bound=placement.lower_bound,
         scratchpad_nbytes=max((step.scratchpad_nbytes for step in assembly.steps), default=0),
+        program=program_digest(program),
+        io_layout=tuple(assembly.network.io_layout.items()),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
@@ -167,6 +168,8 @@ class Plan:
         policy_costs: Estimated nanoseconds of each policy.
         exceptions: Kernels that could not have the layout the policy asks for, with the reason.
         arena_lower_bound: Largest number of bytes alive at once.
+        program: Digest of the structure it was made of, see :func:`~blocklayout.plan.digest.program_digest`.
+        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
     """
 
     model: str
@@ -188,6 +191,8 @@ class Plan:
     arena_nbytes: int
     arena_lower_bound: int
     scratchpad_nbytes: int
+    program: str
+    io_layout: tuple[tuple[str, str], ...]
     version: Literal[1] = 1
 
     @property
@@ -260,6 +265,16 @@ class Plan:
             PlanError: Not a plan, or one of another format version; the message names the field.
         """
         return plan_from_json(text)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as JSON, for ``blocklayout.load(model, plan=path)``; a reader never sees half of it.
+
+        Raises:
+            PlanError: The file cannot be written.
+        """
+        from blocklayout.plan.saved import save_plan
+
+        save_plan(self, path)
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
