@@ -69,6 +69,15 @@ def add_model_options(parser: Parser) -> None:
     add_threads(parser)
 
 
+def add_plan_file(parser: Parser) -> None:
+    """``--plan``."""
+    parser.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="a plan that plan --save wrote: nothing is chosen; extents and formats are the plan's unless given",
+    )
+
+
 def add_threads(parser: Parser) -> None:
     """``--threads``."""
     parser.add_argument("--threads", type=positive, metavar="N", help="by default all that this process may use")

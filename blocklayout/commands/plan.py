@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.commands.options import add_command, add_model_options
+from blocklayout.commands.options import add_command, add_model_options, add_plan_file
 from blocklayout.commands.output import say
 
 if TYPE_CHECKING:
@@ -22,18 +22,24 @@ def add_parser(subparsers: Subparsers) -> None:
         "Show the plan of a model: its steps, their layouts and implementations, and why each reorder is there.",
     )
     add_model_options(parser)
-    parser.add_argument("--layout", default="auto", metavar="POLICY", help="a policy or a oneDNN tag (default: auto)")
-    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="data type of the activations inside")
+    parser.add_argument("--layout", metavar="POLICY", help="a policy or a oneDNN tag (default: auto)")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), help="data type of the activations inside (default: f32)")
+    parser.add_argument("--save", metavar="FILE", help="write the plan there, for --plan and bl.load(..., plan=FILE)")
+    add_plan_file(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
     from blocklayout.commands.comparing import Contender, Race
     from blocklayout.commands.feeds import feeds_of, open_model
+    from blocklayout.commands.plan_file import open_plan_file
     from blocklayout.inspector.progress import shown_progress
 
     with shown_progress("reading the model", is_quiet=args.json) as tell:
+        saved = open_plan_file(args)
         opened = open_model(args)
         race = Race(opened, feeds_of(opened, args), args.threads, 1, tell, dict(args.io_layout))
-        plan = race.session(Contender(args.layout, args.dtype)).plan
+        plan = race.session(Contender(args.layout, args.dtype, saved)).plan
+    if args.save is not None:
+        plan.save(args.save)
     say(plan.to_json() if args.json else str(plan))

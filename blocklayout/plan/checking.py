@@ -12,12 +12,15 @@ from blocklayout.dnnl.spec import MAX_THREADS
 from blocklayout.errors import PlanError
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.machine import Machine
 from blocklayout.plan.place import ALIGNMENT
+from blocklayout.plan.policies import POLICIES, Policy
 from blocklayout.plan.spans import lifetimes, overlapping
 
 if TYPE_CHECKING:
     from blocklayout.plan.plan import BufferKind, Operand, Plan, Step
 
+DTYPES = ("f32", "bf16")
 IN_ARENA = ("arena", "entry")
 
 
@@ -27,6 +30,7 @@ def check_plan(plan: Plan) -> None:
     Raises:
         PlanError: The message names the field, the rule, and what would be right.
     """
+    _check_words(plan)
     _check_numbers(plan)
     _check_buffers(plan)
     _check_borders(plan)
@@ -60,6 +64,12 @@ def check_overlap(plan: Plan) -> None:
     if found is not None:
         first, second = (f"buffers.{index} ({plan.buffers[index].name})" for index in found)
         raise PlanError(f"{first} and {second} share bytes of the arena while both are in use")
+
+
+def _check_words(plan: Plan) -> None:
+    _require(plan.dtype in DTYPES, f"dtype is {plan.dtype!r}; it is one of {', '.join(DTYPES)}")
+    if plan.policy not in POLICIES:
+        Policy.parse(plan.policy, Machine(plan.isa, 1))
 
 
 def _check_numbers(plan: Plan) -> None:

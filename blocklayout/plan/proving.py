@@ -204,9 +204,9 @@ class _Proof:
         step = run.steps[0]
         if not any(True for _ in self._groups_named(step)):
             return PlanError(f"steps.{run.first}.kernel: no kernel {step.kernel!r} computes {', '.join(step.nodes)}")
-        last = run.first + len(run.steps) - 1
+        fields = ", ".join(f"steps.{number}.spec" for number in range(run.first, run.first + len(run.steps)))
         specs = "; ".join(str(each.spec) for each in run.steps)
-        return PlanError(f"steps.{run.first}.spec to steps.{last}.spec: {step.kernel} is not computed by {specs}")
+        return PlanError(f"{fields}: the model's {step.kernel} is not computed by {specs}")
 
     def _is_held_as(self, value: Value, desc: MemoryDesc) -> bool:
         """Whether nothing of a value is lost in a layout: it has the declared data type, or that of computing."""
