@@ -31,14 +31,12 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
     from blocklayout.commands.comparing import Contender, Race
-    from blocklayout.commands.feeds import feeds_of, open_model
-    from blocklayout.commands.plan_file import open_plan_file
+    from blocklayout.commands.plan_file import open_with_plan
     from blocklayout.inspector.progress import shown_progress
 
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        saved = open_plan_file(args)
-        opened = open_model(args)
-        race = Race(opened, feeds_of(opened, args), args.threads, 1, tell, dict(args.io_layout))
+        opened, feeds, saved = open_with_plan(args)
+        race = Race(opened, feeds, args.threads, 1, tell, dict(args.io_layout))
         plan = race.session(Contender(args.layout, args.dtype, saved)).plan
     if args.save is not None:
         plan.save(args.save)

@@ -9,9 +9,8 @@ import numpy as np
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.comparison_text import say_comparison
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import feeds_of, open_model
 from blocklayout.commands.output import say, say_json
-from blocklayout.commands.plan_file import open_plan_file
+from blocklayout.commands.plan_file import open_with_plan
 from blocklayout.inspector.progress import shown_progress
 from blocklayout.inspector.tables import print_table
 
@@ -30,9 +29,8 @@ def run_model(args: argparse.Namespace) -> None:
         BlockLayoutError: The model, what it is fed, or a policy is wrong, or cannot run here.
     """
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        plan = open_plan_file(args)
-        opened = open_model(args)
-        race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, dict(args.io_layout))
+        opened, feeds, plan = open_with_plan(args)
+        race = Race(opened, feeds, args.threads, args.rounds, tell, dict(args.io_layout))
         measurements = race.run(_contenders(args, plan))
     outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
     environment = describe_environment(measurements[0].facts.n_threads)

@@ -61,7 +61,7 @@ def test_a_plan_that_does_not_fit_is_one_line(cli: Command, tiny: Path, tmp_path
     cli.ok("plan", tiny, "--threads", 1, "--save", file)
     assert "threads=1, and threads=2" in cli("plan", tiny, "--plan", file, "--threads", 2).refusal
     assert "layout='nhwc'" in cli("run", tiny, "--plan", file, "--layout", "nhwc").refusal
-    assert "another model" in cli("plan", "--plan", file).refusal
+    assert "which says x=1x3x8x8, does not fit: the model has no input 'x'" in cli("plan", "--plan", file).refusal
     assert "belong to a MODEL" in cli("run", "--plan", file).refusal
     assert "no plan can be read" in cli("plan", tiny, "--plan", tmp_path / "none.json").refusal
     assert "cannot be saved" in cli("plan", tiny, "--save", tmp_path / "none" / "plan.json").refusal
