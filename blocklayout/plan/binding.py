@@ -10,6 +10,7 @@ from blocklayout.errors import PlanError
 from blocklayout.plan.checking import written_args
 
 if TYPE_CHECKING:
+    from blocklayout.layout import MemoryDesc
     from blocklayout.plan.fuse import Group
     from blocklayout.plan.holdings import Holdings
     from blocklayout.plan.plan import Buffer, PackedConstant, Step
@@ -84,7 +85,7 @@ class Binding:
             if shared - (in_place if name in in_place and self.way.overwritten is not None else set()):
                 raise PlanError(f"{field}: {name} and {', '.join(sorted(shared))} are in one buffer, {buffer}")
             if not (shared or name == self.way.overwritten):
-                check_size(f"{field}: {name}", self.buffers, buffer, self.way.descs[name].nbytes)
+                check_size(f"{field}: {name}", self.buffers, buffer, self.way.descs[name])
 
     def _written(self) -> Iterator[str]:
         for step, told in zip(self.steps, self.way.steps, strict=True):
@@ -92,11 +93,13 @@ class Binding:
             yield from (names[arg] for arg in written_args(step))
 
 
-def check_size(field: str, buffers: Sequence[Buffer], buffer: int, nbytes: int) -> None:
-    """Refuse a buffer of another size than what is written to it.
+def check_size(field: str, buffers: Sequence[Buffer], buffer: int, desc: MemoryDesc) -> None:
+    """Refuse a buffer of another size than what is written to it, and what has holes and so might have any size.
 
     Raises:
         PlanError: The message names the buffer.
     """
-    if buffers[buffer].nbytes != nbytes:
-        raise PlanError(f"{field}: buffers.{buffer}.nbytes is {buffers[buffer].nbytes}; it takes {nbytes}")
+    if not desc.is_dense:
+        raise PlanError(f"{field}: {desc} leaves holes; what a step writes leaves none")
+    if buffers[buffer].nbytes != desc.nbytes:
+        raise PlanError(f"{field}: buffers.{buffer}.nbytes is {buffers[buffer].nbytes}; {desc} takes {desc.nbytes}")

@@ -37,6 +37,7 @@ def check_plan(plan: Plan) -> None:
     for number, step in enumerate(plan.steps):
         _check_step(plan, f"steps.{number}", step)
     _check_order(plan)
+    _check_use(plan)
     check_overlap(plan)
 
 
@@ -201,6 +202,20 @@ def _computed_results(plan: Plan) -> Iterator[tuple[str, int]]:
     for number, result in enumerate(plan.results):
         if result.buffer is not None and result.desc is not None and result.desc.n_elements:
             yield f"results.{number}", result.buffer
+
+
+def _check_use(plan: Plan) -> None:
+    """Refuse entries and constants that no step reads: nothing tells how large they have to be.
+
+    What comes as the caller has it is no larger than that; a plan has such an entry for a view nobody looks through.
+    """
+    used = {operand.buffer for step in plan.steps for _, operand in step.operands}
+    kept = {entry.buffer for entry in plan.entries if not entry.is_reorder}
+    owned = [(f"entries.{number}", entry.buffer, entry.desc) for number, entry in enumerate(plan.entries)]
+    owned += [(f"constants.{number}", packed.buffer, packed.desc) for number, packed in enumerate(plan.constants)]
+    for field, buffer, desc in owned:
+        _require(desc.is_dense, f"{field}.desc: {desc} leaves holes")
+        _require(buffer in used | kept, f"{field}.buffer: no step reads {buffer}")
 
 
 def _require(holds: bool, told: str) -> None:  # noqa: FBT001 - it reads as an assertion

@@ -117,7 +117,7 @@ class _Proof:
             raise PlanError(f"{field}.operands.src: {src.buffer} holds nothing as {src.desc} to keep as {dst.desc}")
         if src.buffer == dst.buffer:
             raise PlanError(f"{field}.operands.dst.buffer is {dst.buffer}, which the step also reads")
-        check_size(f"{field}.operands.dst", self._plan.buffers, dst.buffer, dst.desc.nbytes)
+        check_size(f"{field}.operands.dst", self._plan.buffers, dst.buffer, dst.desc)
         self._holdings.clear(dst.buffer)
         for name in moved:
             self._holdings.put(dst.buffer, name, dst.desc)

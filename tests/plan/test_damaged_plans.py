@@ -137,6 +137,22 @@ def share_arena(plan: dict[str, Any]) -> None:
         buffer["offset"] = 0
 
 
+def stretch_entry(plan: dict[str, Any]) -> None:
+    """Let what is fed lie terabytes apart, in buffers that agree."""
+    entry, strides = plan["entries"][0], [17 << 40, 1 << 40, 12, 1]
+    desc = {"dims": entry["desc"]["dims"], "dtype": "f32", "strides": strides}
+    nbytes = bl.MemoryDesc.from_dict(desc).nbytes
+    entry["desc"] = desc
+    plan["steps"][0]["operands"] = [
+        [arg, each | {"desc": desc}] if each["buffer"] == entry["buffer"] else [arg, each]
+        for arg, each in plan["steps"][0]["operands"]
+    ]
+    descs = plan["steps"][0]["spec"]["descs"]
+    plan["steps"][0]["spec"]["descs"] = [[arg, desc if arg == "src" else each] for arg, each in descs]
+    plan["buffers"][entry["buffer"]].update(nbytes=nbytes, offset=plan["arena_nbytes"])
+    plan["arena_nbytes"] += -(-nbytes // 64) * 64
+
+
 DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a buffer that is not there": (lambda p: operand(p, 0, "dst").update(buffer=99), r"steps\.0\.operands\.dst"),
     "a negative buffer": (lambda p: operand(p, 0, "dst").update(buffer=-1), r"steps\.0\.operands\.dst\.buffer is -1"),
@@ -147,6 +163,7 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "an offset off the grid": (lambda p: p["buffers"][0].update(offset=4), r"buffers\.0\.offset is 4"),
     "a smaller arena": (lambda p: p.update(arena_nbytes=64), r"lie within the arena of 64|arena_lower_bound"),
     "a huge arena": (lambda p: p.update(arena_nbytes=2**60), "arena_nbytes"),
+    "an input of terabytes": (stretch_entry, r"entries\.0\.desc: .* leaves holes"),
     "buffers in one place": (share_arena, "share bytes of the arena while both are in use"),
     "weights of another kernel": (swap_constants, "does not hold the constant conv0.W"),
     "a constant of another model": (lambda p: p["constants"][0].update(constant="w"), r"constants\.0\.constant"),
