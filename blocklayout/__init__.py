@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from blocklayout.errors import OutOfMemoryError as OutOfMemoryError
     from blocklayout.errors import PlainKernelWarning as PlainKernelWarning
     from blocklayout.errors import PlanError as PlanError
+    from blocklayout.errors import PlanMisfitWarning as PlanMisfitWarning
     from blocklayout.errors import UnimplementedError as UnimplementedError
     from blocklayout.errors import UnsupportedError as UnsupportedError
     from blocklayout.layout import FormatTag as FormatTag
@@ -50,6 +51,7 @@ _NAMES_BY_HOME = {
         "OutOfMemoryError",
         "PlainKernelWarning",
         "PlanError",
+        "PlanMisfitWarning",
         "UnimplementedError",
         "UnsupportedError",
     ),

@@ -8,26 +8,29 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from blocklayout import dnnl, model
-from blocklayout.errors import InputError, PlainKernelWarning
+from blocklayout.errors import InputError, LayoutError, PlainKernelWarning, PlanError
 from blocklayout.kernels import HostSpec
 from blocklayout.model.shapes import concrete_extents
-from blocklayout.plan import TUNE_SECONDS, LossMode, Pricing, Request, TuneMode, make_plan
+from blocklayout.plan import TUNE_SECONDS, LossMode, Plan, Pricing, Request, TuneMode, make_plan
+from blocklayout.plan.fitting import Terms, check_here, check_wishes
 from blocklayout.plan.prepack import PackedWeights
+from blocklayout.plan.saved import open_plan
 from blocklayout.runtime import MAX_PLANS, ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session
 from blocklayout.runtime.border import check_names, check_rank, with_layouts
 from blocklayout.runtime.racing import time_ready_plans
+from blocklayout.saved_plans import SavedPlan, served_extents, warn_of_misfit
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from blocklayout.kernels import Compute, Program
     from blocklayout.model import Builder, Graph, OnnxModel
-    from blocklayout.plan import Plan
     from blocklayout.runtime.session import Contents, Shapes
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel"
@@ -40,8 +43,8 @@ Progress = Callable[[str], None]
 def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of them rarely
     source: Source,
     *,
-    dtype: str = "f32",
-    layout: str = "auto",
+    dtype: str | None = None,
+    layout: str | None = None,
     threads: int | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     io_layout: Mapping[str, str] | None = None,
@@ -51,15 +54,17 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     tune: TuneMode = "cached",
     tune_seconds: float = TUNE_SECONDS,
     max_plans: int = MAX_PLANS,
+    plan: Plan | str | os.PathLike[str] | None = None,
+    on_misfit: Literal["raise", "replan"] = "raise",
     progress: Progress | None = None,
 ) -> Session:
     """Load a model and choose a layout for each of its tensors.
 
     Args:
         source: Path of an ONNX file, its bytes, a ``ModelProto``, or a Builder.
-        dtype: Data type of the activations inside: ``f32`` or ``bf16``. Inputs and outputs keep
-            the types the model declares.
-        layout: ``auto`` (by cost, over the whole graph), ``any`` (each primitive's own favourite),
+        dtype: Data type of the activations inside: ``f32`` (the default) or ``bf16``. Inputs and
+            outputs keep the types the model declares.
+        layout: ``auto`` (the default: by cost, over the whole graph), ``any`` (each primitive's own favourite),
             ``blocked``, ``nhwc``, ``plain``, ``per-op`` (reorder around every primitive), or a
             oneDNN tag such as ``nChw8c``.
         threads: Threads a run uses; by default what this process may use.
@@ -83,6 +88,10 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         max_plans: Plans that are kept, one per set of input shapes; the one that ran least lately makes room.
             From one more on, plans do without primitives that the library never wholly frees, unless all
             others are twice as slow: then memory stays flat however many shapes come.
+        plan: A plan made before, or the file :meth:`Plan.save` wrote: nothing is chosen then for the extents it was
+            made for. ``dtype``, ``layout``, ``threads`` and ``io_layout`` are the plan's where they are not given.
+        on_misfit: What to do with a plan that is damaged, of another model, library or machine, or against the
+            other arguments: ``raise``, or ``replan`` with a warning, as if none had been given.
         progress: Called with a few words before each stage that may take a while.
 
     Returns:
@@ -91,10 +100,12 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     Raises:
         ModelError: Not an ONNX file, or a graph against its operators' specifications.
         UnsupportedError: An operator, data type or platform that cannot run here.
-        InputError: ``shapes``, ``threads`` or ``max_plans`` do not fit, or ``io_layout`` names what is not there.
+        InputError: ``shapes``, ``threads``, ``max_plans`` or ``on_misfit`` do not fit, or ``io_layout`` names what is
+            not there.
         LayoutError: ``io_layout`` gives a format that does not exist, or has another rank.
         PlanError: No such policy or data type; a pin that nothing offers, an expectation that is not met, a run
-            of layouts that is not to be lost, or a name in one of these that nothing has.
+            of layouts that is not to be lost, a name in one of these that nothing
+            has, or ``plan`` does not fit.
 
     Example:
         >>> import numpy as np
@@ -105,29 +116,21 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         >>> load(b)(np.ones((1, 3, 8, 8), np.float32)).shape
         (1, 17, 8, 8)
     """
-    n_threads = _positive("threads", dnnl.default_threads() if threads is None else threads)
+    asked = Terms(dtype, layout, None if threads is None else _positive("threads", threads), io_layout)
+    if on_misfit not in ("raise", "replan"):
+        raise InputError(f"on_misfit={on_misfit!r}: give 'raise' or 'replan'")
     tell = progress if progress is not None else _silent
     tell("reading the model")
-    opened = model.open_model(source)
-    inputs, outputs = signature_of(opened, io_layout or {})
-    max_plans = _positive("max_plans", max_plans)
-    request = Request(
-        policy=layout,
-        dtype=dtype,
-        io_layout={info.name: info.layout.text for info in (*inputs, *outputs) if info.layout is not None},
-        pins=dict(pin or {}),
-        expected=model.expected(source) | dict(expect or {}),
-        on_layout_loss=on_layout_loss,
+    wishes = Request(
+        pins=dict(pin or {}), expected=model.expected(source) | dict(expect or {}), on_layout_loss=on_layout_loss
     )
-    pricing = Pricing.of(n_threads, tune, tune_seconds, tell)
-    maker = _PlanMaker(opened, request, pricing, tell, (*inputs, *outputs), max_plans)
-    if any(info.dtype == "f16" for info in (*inputs, *outputs)):
+    pricing = partial(Pricing.of, mode=tune, seconds=tune_seconds, tell=tell)
+    opened = model.open_model(source)
+    loading = _Loading(opened, asked, wishes, pricing, shapes, _positive("max_plans", max_plans), tell)
+    session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
+    if any(info.dtype == "f16" for info in (*session.get_inputs(), *session.get_outputs())):
         message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"
         warnings.warn(message, stacklevel=2)
-    defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.defaults(opened)]
-    session = Session(inputs, outputs, maker, defaults=defaults, max_plans=max_plans)
-    if shapes is not None or not model.free_extents(opened):
-        _prepare(session, inputs, shapes or {})
     return session
 
 
@@ -163,11 +166,78 @@ def extents_of(inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[int]])
     return concrete_extents([model.InputInfo(info.name, info.dtype, info.shape) for info in inputs], shapes)
 
 
-def _prepare(session: Session, inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[int]]) -> None:
+def _prepare(session: Session, extents: Mapping[str, tuple[int, ...]]) -> None:
     """Plan for these extents, unless others follow from contents that only a run brings."""
     with suppress(ContentsNeededError):
-        session.prepare(extents_of(inputs, shapes))
+        session.prepare(extents)
     dnnl.release_pool()  # whoever runs the session may be another thread
+
+
+@dataclass(frozen=True)
+class _Loading:
+    """A model that is being loaded, with what its caller asked for."""
+
+    opened: OnnxModel | Graph
+    asked: Terms
+    wishes: Request
+    pricing: Callable[[int], Pricing]
+    shapes: Mapping[str, Sequence[int]] | None
+    max_plans: int
+    tell: Progress
+
+    def anew(self) -> Session:
+        """A session that makes its own plans."""
+        session, inputs = self._bind(self.asked, SavedPlan(None))
+        if self.shapes is not None or not model.free_extents(self.opened):
+            _prepare(session, extents_of(inputs, self.shapes or {}))
+        return session
+
+    def with_plan(self, plan: Plan | str | os.PathLike[str], *, replans: bool) -> Session:
+        """A session that has a plan already; one that makes its own where that does not fit and ``replans`` says so."""
+        try:
+            return self._with_fitting(plan if isinstance(plan, Plan) else open_plan(plan), replans=replans)
+        except PlanError as error:
+            if not replans:
+                raise
+            warn_of_misfit(error, stacklevel=4)
+        return self.anew()
+
+    def _with_fitting(self, plan: Plan, *, replans: bool) -> Session:
+        check_here(plan, self.asked.threads)
+        self._asked_formats().check(plan)
+        check_wishes(plan, self.wishes)
+        saved = SavedPlan(plan)
+        try:
+            session, inputs = self._bind(Terms.of(plan), saved)
+        except (InputError, LayoutError) as error:
+            raise PlanError(f"the plan is of another model ({plan.model}): {error}") from error
+        extents = served_extents(plan, inputs, self.shapes or {})
+        # Without shapes=, an input that decides extents may have any until it is fed.
+        with suppress(*(() if self.shapes is not None else (InputError,))):
+            _prepare(session, extents_of(inputs, extents))
+        saved.replans = replans
+        return session
+
+    def _asked_formats(self) -> Terms:
+        """With formats as a plan names them."""
+        if self.asked.io_layout is None:
+            return self.asked
+        infos = chain(*signature_of(self.opened, self.asked.io_layout))
+        return replace(self.asked, io_layout={info.name: info.layout.text for info in infos if info.layout is not None})
+
+    def _bind(self, terms: Terms, saved: SavedPlan) -> tuple[Session, Sequence[InputInfo]]:
+        inputs, outputs = signature_of(self.opened, terms.io_layout or {})
+        borders = (*inputs, *outputs)
+        request = replace(
+            self.wishes,
+            policy=terms.layout or "auto",
+            dtype=terms.dtype or "f32",
+            io_layout={info.name: info.layout.text for info in borders if info.layout is not None},
+        )
+        pricing = self.pricing(terms.threads or dnnl.default_threads())
+        maker = _PlanMaker(self.opened, request, pricing, self.tell, borders, self.max_plans, saved)
+        defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.defaults(self.opened)]
+        return Session(inputs, outputs, maker, defaults=defaults, max_plans=self.max_plans), inputs
 
 
 @dataclass
@@ -180,6 +250,7 @@ class _PlanMaker:
     tell: Progress
     borders: Sequence[InputInfo]
     max_plans: int
+    saved: SavedPlan
     n_made: int = 0
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
@@ -188,6 +259,16 @@ class _PlanMaker:
         self.tell("simplifying the graph")
         graph, deciding = self._read(shapes, contents)
         program = model.lower(model.simplify(graph))
+        plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(program)
+        return self._ready(plan, program, deciding)
+
+    def _ready(self, plan: Plan, program: Program, deciding: Mapping[str, np.ndarray]) -> ReadyPlan:
+        self.tell("packing weights")
+        packed = self.weights.pack(plan, _constants(program))
+        known = {value.name: value.data for value in program.outputs if value.data is not None}
+        return ReadyPlan(plan, packed, known, self._computes(plan), deciding)
+
+    def _choose(self, program: Program) -> Plan:
         self.tell("choosing layouts")
         plan = make_plan(
             program,
@@ -197,13 +278,7 @@ class _PlanMaker:
             time_plans=partial(self._time, program) if self.pricing.mode == "measure" else None,
         )
         self.n_made += 1
-        return self._ready(plan, program, deciding)
-
-    def _ready(self, plan: Plan, program: Program, deciding: Mapping[str, np.ndarray]) -> ReadyPlan:
-        self.tell("packing weights")
-        packed = self.weights.pack(plan, _constants(program))
-        known = {value.name: value.data for value in program.outputs if value.data is not None}
-        return ReadyPlan(plan, packed, known, self._computes(plan), deciding)
+        return plan
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
         """Run plans whole, in turn."""

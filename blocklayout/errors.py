@@ -65,6 +65,10 @@ class CostStoreWarning(BlockLayoutWarning):
     """The file of measured costs cannot be used; what is measured is forgotten with the process."""
 
 
+class PlanMisfitWarning(BlockLayoutWarning):
+    """A saved plan does not fit, and the session plans anew as it was asked to."""
+
+
 class DnnlError(BlockLayoutError):
     """A oneDNN call failed.
 

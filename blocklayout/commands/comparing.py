@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from blocklayout.inspector.progress import Tell
     from blocklayout.model import Graph, OnnxModel
+    from blocklayout.plan import Plan
     from blocklayout.runtime import Session
 
     Feeds = Mapping[str, np.ndarray]
@@ -24,10 +25,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Contender:
-    """A policy with the data type to compute in."""
+    """A policy with the data type to compute in, or a plan made before.
 
-    policy: str
-    dtype: str = "f32"
+    Attributes:
+        policy: A policy or a oneDNN tag; if ``None``, that of ``plan``.
+        dtype: Data type of the activations inside; if ``None``, that of ``plan``.
+        plan: A saved one.
+    """
+
+    policy: str | None
+    dtype: str | None = "f32"
+    plan: Plan | None = None
+
+    @property
+    def name(self) -> str:
+        """What is told of it."""
+        return "saved plan" if self.plan is not None else f"{self.policy or 'auto'} {self.dtype or 'f32'}"
 
 
 @dataclass(frozen=True)
@@ -83,7 +96,8 @@ class Race:
             layout=contender.policy,
             threads=self.n_threads,
             shapes=shapes,
-            progress=lambda stage: self.tell(f"{contender.policy} {contender.dtype}: {stage}"),
+            plan=contender.plan,
+            progress=lambda stage: self.tell(f"{contender.name}: {stage}"),
             **self.options,
         )
         session.prepare(shapes, self.feeds)  # where contents decide extents, extents alone make no plan
@@ -115,7 +129,7 @@ class Race:
         return [_measurement(first, pooled, Spread(1.0, 1.0, 1.0), expected, expected), *others]
 
     def _times(self, contender: Contender, sessions: Sequence[Session]) -> list[list[float]]:
-        self.tell(f"{contender.policy} {contender.dtype}: measuring, {self.n_rounds} rounds")
+        self.tell(f"{contender.name}: measuring, {self.n_rounds} rounds")
         return time_in_turn([partial(session.run, None, self.feeds) for session in sessions], self.n_rounds)
 
 

@@ -88,6 +88,15 @@ def load_options(args: argparse.Namespace) -> dict[str, Any]:
     return {"io_layout": dict(args.io_layout), "tune": args.tune, "tune_seconds": args.tune_seconds}
 
 
+def add_plan_file(parser: Parser) -> None:
+    """``--plan``."""
+    parser.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="a plan that plan --save wrote: nothing is chosen; extents and formats are the plan's unless given",
+    )
+
+
 def add_threads(parser: Parser) -> None:
     """``--threads``."""
     parser.add_argument("--threads", type=positive, metavar="N", help="by default all that this process may use")

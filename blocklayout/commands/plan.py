@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.commands.options import add_command, add_model_options, load_options, named_layout
+from blocklayout.commands.options import add_command, add_model_options, add_plan_file, load_options, named_layout
 from blocklayout.commands.output import say
 
 if TYPE_CHECKING:
@@ -48,21 +48,25 @@ def add_parser(subparsers: Subparsers) -> None:
         choices=("warn", "raise"),
         help="warn of, or refuse, an operator that drops a run of blocked or channels-last layouts to plain",
     )
-    parser.add_argument("--layout", default="auto", metavar="POLICY", help="a policy or a oneDNN tag (default: auto)")
-    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="data type of the activations inside")
+    parser.add_argument("--layout", metavar="POLICY", help="a policy or a oneDNN tag (default: auto)")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), help="data type of the activations inside (default: f32)")
+    parser.add_argument("--save", metavar="FILE", help="write the plan there, for --plan and bl.load(..., plan=FILE)")
+    add_plan_file(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
     from blocklayout.commands.comparing import Contender, Race
-    from blocklayout.commands.feeds import feeds_of, open_model
+    from blocklayout.commands.plan_file import open_with_plan
     from blocklayout.inspector.progress import shown_progress
 
     asked = {"pin": dict(args.force), "expect": dict(args.expect), "on_layout_loss": args.on_layout_loss}
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        opened = open_model(args)
-        race = Race(opened, feeds_of(opened, args), args.threads, 1, tell, load_options(args) | asked)
-        plan = race.session(Contender(args.layout, args.dtype)).plan
+        opened, feeds, saved = open_with_plan(args)
+        race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | asked)
+        plan = race.session(Contender(args.layout, args.dtype, saved)).plan
+    if args.save is not None:
+        plan.save(args.save)
     if args.json:
         say(plan.to_json())
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.commands.options import add_command, add_model_options, positive, words
+from blocklayout.commands.options import add_command, add_model_options, add_plan_file, positive, words
 
 if TYPE_CHECKING:
     import argparse
@@ -24,6 +24,7 @@ def add_parser(subparsers: Subparsers) -> None:
     add_model_options(parser)
     parser.add_argument("--layout", type=words, metavar="POLICY[,POLICY]", help="policies or oneDNN tags to run with")
     parser.add_argument("--dtype", choices=("f32", "bf16"), help="data type of the activations inside")
+    add_plan_file(parser)
     parser.add_argument("--rounds", type=positive, default=5, metavar="N", help="measurements of each (default: 5)")
 
 

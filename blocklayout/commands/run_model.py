@@ -9,14 +9,16 @@ import numpy as np
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.comparison_text import say_comparison
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import feeds_of, open_model
 from blocklayout.commands.options import load_options
 from blocklayout.commands.output import say, say_json
+from blocklayout.commands.plan_file import open_with_plan
 from blocklayout.inspector.progress import shown_progress
 from blocklayout.inspector.tables import print_table
 
 if TYPE_CHECKING:
     import argparse
+
+    from blocklayout.plan import Plan
 
 OUTPUT_HEADER = ("output", "type", "shape", "smallest", "mean", "largest")
 
@@ -28,10 +30,9 @@ def run_model(args: argparse.Namespace) -> None:
         BlockLayoutError: The model, what it is fed, or a policy is wrong, or cannot run here.
     """
     with shown_progress("reading the model", is_quiet=args.json) as tell:
-        opened = open_model(args)
-        race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, load_options(args))
-        contenders = [Contender(policy, args.dtype or "f32") for policy in args.layout or ("auto",)]
-        measurements = race.run(contenders)
+        opened, feeds, plan = open_with_plan(args)
+        race = Race(opened, feeds, args.threads, args.rounds, tell, load_options(args))
+        measurements = race.run(_contenders(args, plan))
     outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
     environment = describe_environment(measurements[0].facts.n_threads)
     if args.json:
@@ -41,6 +42,12 @@ def run_model(args: argparse.Namespace) -> None:
     print_table(OUTPUT_HEADER, [_output_row(output) for output in outputs], text_columns=(0, 1, 2))
     say("")
     say_comparison(measurements)
+
+
+def _contenders(args: argparse.Namespace, plan: Plan | None) -> list[Contender]:
+    if plan is not None:
+        return [Contender(policy, args.dtype, plan) for policy in args.layout or (None,)]
+    return [Contender(policy, args.dtype or "f32") for policy in args.layout or ("auto",)]
 
 
 def output_facts(name: str, array: np.ndarray) -> dict[str, Any]:

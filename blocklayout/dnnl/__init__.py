@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.lasting_code import leaves_code_behind as leaves_code_behind
     from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names
     from blocklayout.dnnl.library import has_bf16 as has_bf16
+    from blocklayout.dnnl.library import has_isa as has_isa
     from blocklayout.dnnl.library import isa as isa
     from blocklayout.dnnl.library import version as version
     from blocklayout.dnnl.memory import Memory as Memory
@@ -68,7 +69,7 @@ _NAMES_BY_HOME = {
     "execution": ("Execution",),
     "handles": ("live_handles",),
     "lasting_code": ("leaves_code_behind",),
-    "library": ("fmt_tag_names", "has_bf16", "isa", "version"),
+    "library": ("fmt_tag_names", "has_bf16", "has_isa", "isa", "version"),
     "memory": ("Memory", "aligned_empty"),
     "primitive": ("Primitive",),
     "primitive_desc": ("Resolved", "is_reference"),

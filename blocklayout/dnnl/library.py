@@ -135,14 +135,27 @@ def isa() -> str:
     return enums.name("cpu_isa", load().dnnl_get_effective_cpu_isa())
 
 
+def has_isa(name: str) -> bool:
+    """Whether the library may use an instruction set here; a later one has the earlier ones.
+
+    Args:
+        name: As :func:`isa` spells it; one that nobody knows is not there.
+
+    Example:
+        >>> has_isa(isa()), has_isa("sse2000")
+        (True, False)
+    """
+    bits = load().dnnl_get_effective_cpu_isa()
+    wanted = enums.values("cpu_isa").get(name)
+    return wanted is not None and bits & wanted == wanted
+
+
 def has_bf16() -> bool:
     """Whether the library computes in bf16 here: from AVX-512 on, or with AVX2-VNNI-2.
 
     Source: "Data Types", oneDNN developer guide, v3.2.
     """
-    bits = load().dnnl_get_effective_cpu_isa()
-    known = enums.values("cpu_isa")
-    return any(bits & known[name] == known[name] for name in ("avx512_core", "avx2_vnni_2"))
+    return any(has_isa(name) for name in ("avx512_core", "avx2_vnni_2"))
 
 
 @cache

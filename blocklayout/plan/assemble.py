@@ -51,6 +51,11 @@ class Assembly:
         """Estimated time of what was assembled."""
         return sum(step.cost_ns for step in self.steps) + sum(entry.cost_ns for entry in self.entries)
 
+    @property
+    def scratchpad_nbytes(self) -> int:
+        """Of all steps, one after the other."""
+        return max((step.scratchpad_nbytes for step in self.steps), default=0)
+
     def copy_for(self, value: str, desc: MemoryDesc) -> MemoryDesc:
         """The layout of the copy that serves a demand: one that serves another reader too, where there is one."""
         if self.returns_to_plain:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.codec import OwnDict
+from blocklayout.plan.codec import Finite, OwnDict
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate, Kernel
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.network import Choice, Network
 
 DescField = Annotated[MemoryDesc, OwnDict()]
+Nanoseconds = Annotated[float, Finite()]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Way:
     sources: tuple[DescField, ...]
     dst: DescField
     in_place: bool
-    cost_ns: float
+    cost_ns: Nanoseconds
 
     @property
     def layouts(self) -> tuple[MemoryDesc, ...]:
@@ -66,7 +67,7 @@ class Alternative:
     """
 
     way: Way
-    extra_ns: float
+    extra_ns: Nanoseconds
 
 
 @dataclass(frozen=True)

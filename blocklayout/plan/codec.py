@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,18 @@ class OwnDict:
 
         del handler
         written = core_schema.plain_serializer_function_ser_schema(source.to_dict)
-        return core_schema.no_info_plain_validator_function(source.from_dict, serialization=written)
+        return core_schema.no_info_plain_validator_function(_reader(source.from_dict), serialization=written)
+
+
+class Finite:
+    """Marks a number that is neither infinite nor NaN."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """The schema pydantic asks for."""
+        from pydantic_core import core_schema
+
+        del source, handler
+        return core_schema.float_schema(allow_inf_nan=False, strict=True)
 
 
 class EitherSpec:
@@ -38,11 +49,25 @@ class EitherSpec:
 
         del source, handler
         written = core_schema.plain_serializer_function_ser_schema(lambda spec: spec.to_dict())
-        return core_schema.no_info_plain_validator_function(_spec_from_dict, serialization=written)
+        return core_schema.no_info_plain_validator_function(_reader(_spec_from_dict), serialization=written)
 
 
-def _spec_from_dict(data: Any) -> Spec | HostSpec:
-    if isinstance(data, Mapping) and "host" in data:
+def _reader(from_dict: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``from_dict`` whose refusals pydantic attributes to the field: it does so with ValueErrors alone."""
+
+    def read(data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            raise ValueError(f"an object is wanted, not {data!r:.60}")  # noqa: TRY004 - see above
+        try:
+            return from_dict(data)
+        except (BlockLayoutError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError(str(error)) from error
+
+    return read
+
+
+def _spec_from_dict(data: Mapping[str, Any]) -> Spec | HostSpec:
+    if "host" in data:
         return HostSpec.from_dict(data)
     return Spec.from_dict(data)
 
@@ -52,7 +77,7 @@ def plan_to_json(plan: Plan, indent: int | None) -> str:
     return _adapter().dump_json(plan, indent=indent).decode()
 
 
-def plan_from_json(text: str) -> Plan:
+def plan_from_json(text: str | bytes) -> Plan:
     """The plan that :func:`plan_to_json` was given.
 
     Raises:
@@ -66,8 +91,6 @@ def plan_from_json(text: str) -> Plan:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the text"
         raise PlanError(f"not a plan of this version: {where}: {first['msg']}") from None
-    except BlockLayoutError as error:
-        raise PlanError(f"not a plan of this version: {error}") from error
 
 
 @cache

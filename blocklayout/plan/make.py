@@ -12,6 +12,7 @@ from blocklayout import dnnl
 from blocklayout.errors import PlanError, UnsupportedError
 from blocklayout.plan.choices import kernel_choices
 from blocklayout.plan.contenders import N_RACED, Contender, TimePlans, cheapest, contenders_of, race
+from blocklayout.plan.digest import program_digest
 from blocklayout.plan.fuse import fuse
 from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
@@ -152,7 +153,9 @@ def _finish(
         exceptions=exceptions_of(winner.policy, network, winner.choice) if winner.policy else (),
         arena_nbytes=placement.nbytes,
         arena_lower_bound=placement.lower_bound,
-        scratchpad_nbytes=max((step.scratchpad_nbytes for step in assembly.steps), default=0),
+        scratchpad_nbytes=assembly.scratchpad_nbytes,
+        program=program_digest(program),
+        io_layout=tuple(assembly.network.io_layout.items()),
     )
 
 

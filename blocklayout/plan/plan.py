@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from blocklayout.dnnl import Spec
 from blocklayout.errors import PlanError, closest
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.choices import DescField, KernelChoice
+from blocklayout.plan.choices import DescField, KernelChoice, Nanoseconds
 from blocklayout.plan.codec import EitherSpec, plan_from_json, plan_to_json
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
@@ -72,10 +73,10 @@ class Step:
     operands: tuple[tuple[str, Operand], ...]
     nodes: tuple[str, ...]
     reason: str
-    cost_ns: float
+    cost_ns: Nanoseconds
     scratchpad_nbytes: int
     readers: tuple[str, ...] = ()
-    without_ns: float | None = None
+    without_ns: Nanoseconds | None = None
 
     @property
     def is_reorder(self) -> bool:
@@ -121,9 +122,9 @@ class Entry:
     source: DescField
     desc: DescField
     reason: str
-    cost_ns: float
+    cost_ns: Nanoseconds
     readers: tuple[str, ...] = ()
-    without_ns: float | None = None
+    without_ns: Nanoseconds | None = None
 
     @property
     def is_reorder(self) -> bool:
@@ -191,6 +192,8 @@ class Plan:
         unpinned_ns: What the solve's choice would cost without pins; ``None`` if there are none.
         exceptions: Kernels that could not have the layout the policy asks for, with the reason.
         arena_lower_bound: Largest number of bytes alive at once.
+        program: Digest of the structure it was made of, see :func:`~blocklayout.plan.digest.program_digest`.
+        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
     """
 
     model: str
@@ -208,18 +211,20 @@ class Plan:
     constants: tuple[PackedConstant, ...]
     values: tuple[tuple[str, DescField], ...]
     choices: tuple[KernelChoice, ...]
-    policy_costs: tuple[tuple[str, float], ...]
-    bound_ns: float
+    policy_costs: tuple[tuple[str, Nanoseconds], ...]
+    bound_ns: Nanoseconds
     is_optimal: bool
     is_exact: bool
     pins: tuple[tuple[str, str], ...]
-    unpinned_ns: float | None
+    unpinned_ns: Nanoseconds | None
     priced_by: str
-    raced: tuple[tuple[str, float], ...]
+    raced: tuple[tuple[str, Nanoseconds], ...]
     exceptions: tuple[tuple[str, str], ...]
     arena_nbytes: int
     arena_lower_bound: int
     scratchpad_nbytes: int
+    program: str
+    io_layout: tuple[tuple[str, str], ...]
     version: Literal[1] = 1
 
     @property
@@ -305,6 +310,16 @@ class Plan:
             PlanError: Not a plan, or one of another format version; the message names the field.
         """
         return plan_from_json(text)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan as JSON, for ``blocklayout.load(model, plan=path)``; a reader never sees half of it.
+
+        Raises:
+            PlanError: The file cannot be written.
+        """
+        from blocklayout.plan.saved import save_plan
+
+        save_plan(self, path)
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"

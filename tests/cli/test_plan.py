@@ -35,3 +35,33 @@ def test_without_a_model_it_is_that_of_the_embedded_one(cli: Command) -> None:
 def test_shapes_reach_the_plan(cli: Command, tiny: Path) -> None:
     plan = bl.Plan.from_json(cli.ok("plan", tiny, "--shape", "x=5x3x8x8", "--json"))
     assert dict(plan.inputs)["x"].dims == (5, 3, 8, 8)
+
+
+def test_a_plan_is_saved_and_used_again(cli: Command, tiny: Path, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    out = cli.ok("plan", tiny, "--shape", "x=5x3x8x8", "--layout", "nhwc", "--save", file)
+    assert cli.ok("plan", tiny, "--plan", file) == out
+    assert "nhwc" in cli.ok("run", tiny, "--plan", file, "--rounds", 1)
+
+
+def test_a_saved_plan_brings_the_formats_of_its_border(cli: Command, tiny: Path, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    out = cli.ok("plan", tiny, "--io-layout", "x=nhwc", "--shape", "x=2x8x8x3", "--save", file)
+    assert cli.ok("plan", tiny, "--plan", file) == out
+
+
+def test_a_saved_plan_serves_a_network_of_the_zoo(cli: Command, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    out = cli.ok("plan", "zoo:squeezenet1_1", "--shape", "x=1x3x64x64", "--save", file)
+    assert cli.ok("plan", "zoo:squeezenet1_1", "--plan", file) == out
+
+
+def test_a_plan_that_does_not_fit_is_one_line(cli: Command, tiny: Path, tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    cli.ok("plan", tiny, "--threads", 1, "--save", file)
+    assert "threads=1, and threads=2" in cli("plan", tiny, "--plan", file, "--threads", 2).refusal
+    assert "layout='nhwc'" in cli("run", tiny, "--plan", file, "--layout", "nhwc").refusal
+    assert "which says x=1x3x8x8, does not fit: the model has no input 'x'" in cli("plan", "--plan", file).refusal
+    assert "belong to a MODEL" in cli("run", "--plan", file).refusal
+    assert "no plan can be read" in cli("plan", tiny, "--plan", tmp_path / "none.json").refusal
+    assert "cannot be saved" in cli("plan", tiny, "--save", tmp_path / "none" / "plan.json").refusal

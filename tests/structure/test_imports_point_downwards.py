@@ -23,7 +23,7 @@ LEVELS = (
     ("model", "zoo"),
     ("plan",),
     ("runtime",),
-    ("api", "inspector", "onnx_backend", "eager", "__init__", "commands", "cli", "__main__"),
+    ("saved_plans", "api", "inspector", "onnx_backend", "eager", "__init__", "commands", "cli", "__main__"),
 )
 ORDER = [unit for level in LEVELS for unit in level]
 

@@ -1,0 +1,141 @@
+"""Make a saved plan's steps again from its choices: what differs is refused.
+
+Of a plan from a file nothing is believed but what it chose: for each kernel the layouts and implementations. The
+steps that follow from these choices are made anew, by what makes every plan, and have to be those of the file, to
+the last buffer. So a file can neither compute something else nor reach what is not its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.errors import BlockLayoutError, PlanError, UnsupportedError
+from blocklayout.kernels import Candidate, Role, Wish
+from blocklayout.plan.assemble import assemble
+from blocklayout.plan.choices import KernelChoice, Way
+from blocklayout.plan.costs import CostModel
+from blocklayout.plan.fuse import fuse
+from blocklayout.plan.lifetimes import place_all
+from blocklayout.plan.machine import Machine
+from blocklayout.plan.network import propose_all
+from blocklayout.plan.policies import Policy
+from blocklayout.plan.propose import Proposer
+from blocklayout.plan.recipes import GroupRecipes
+
+if TYPE_CHECKING:
+    from blocklayout.kernels import Program
+    from blocklayout.layout import MemoryDesc
+    from blocklayout.plan.fuse import Group
+    from blocklayout.plan.plan import Plan
+
+_WORDS = ("reason", "cost_ns", "readers", "without_ns")
+"""What entries and steps say to people."""
+
+
+def replay(plan: Plan, program: Program) -> None:
+    """Refuse a plan whose steps do not follow from its choices for a program.
+
+    Raises:
+        PlanError: The message names the field.
+    """
+    try:
+        again = _made_again(plan, program)
+    except BlockLayoutError as error:
+        raise PlanError(f"the plan cannot be followed: {error}") from error
+    for name, made in again.items():
+        difference = _difference(name, getattr(plan, name), made)
+        if difference is not None:
+            raise PlanError(f"{difference[0]} is {difference[1]}; the plan's choices make it {difference[2]}")
+
+
+def _made_again(plan: Plan, program: Program) -> dict[str, object]:
+    """The fields of a plan that decide what runs, as its choices make them."""
+    machine = Machine(plan.isa, plan.n_threads)
+    policy = Policy.parse(plan.chosen, machine) if plan.chosen != "solve" else None
+    choices = {choice.kernel: choice for choice in plan.choices}
+    replayer = Replayer(CostModel(machine), plan.dtype, policy.tags if policy else (), choices=choices)
+    network = propose_all(program, fuse(program, plan.dtype, plan.n_threads), replayer, dict(plan.io_layout))
+    names = tuple(group.name for group in network.groups)
+    returns_to_plain = policy is not None and policy.returns_to_plain
+    assembly = assemble(network, (0,) * len(names), returns_to_plain=returns_to_plain)
+    buffers, placement = place_all(assembly)
+    return {
+        "inputs": tuple(network.fixed.items()),
+        "entries": tuple(assembly.entries),
+        "steps": tuple(assembly.steps),
+        "results": tuple(assembly.results),
+        "buffers": tuple(buffers),
+        "constants": tuple(assembly.constants),
+        "values": tuple(assembly.values),
+        "arena_nbytes": placement.nbytes,
+        "scratchpad_nbytes": assembly.scratchpad_nbytes,
+    }
+
+
+def _difference(field: str, told: Any, made: Any) -> tuple[str, object, object] | None:
+    """The first field in which a part of a plan is not as it should be, and both its contents."""
+    if isinstance(made, tuple) and isinstance(told, tuple):
+        pairs = enumerate(zip_longest(told, made))
+        return next(filter(None, (_difference(*_named(field, index, *pair)) for index, pair in pairs)), None)
+    names = getattr(made, "__dataclass_fields__", None) if type(made) is type(told) else None
+    if names and not hasattr(made, "to_dict"):
+        inner = (
+            _difference(f"{field}.{name}", getattr(told, name), getattr(made, name))
+            for name in names
+            if name not in _WORDS
+        )
+        return next(filter(None, inner), None)
+    return None if told == made else (field, told, made)
+
+
+def _named(field: str, index: int, told: Any, made: Any) -> tuple[str, Any, Any]:
+    """An item by its number; what has a name by that."""
+    if all(isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) for each in (told, made)):
+        (told_name, told_item), (made_name, made_item) = told, made
+        if told_name == made_name:
+            return f"{field}.{made_name}", told_item, made_item
+    return f"{field}.{index}", told, made
+
+
+@dataclass(frozen=True)
+class Replayer(Proposer):
+    """Proposes for each group what a plan chose, and nothing else.
+
+    Attributes:
+        choices: Of the plan, by kernel.
+    """
+
+    choices: Mapping[str, KernelChoice] = field(default_factory=dict)
+
+    def propose(
+        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
+    ) -> tuple[Candidate, ...]:
+        """The candidate that the plan chose.
+
+        Raises:
+            UnsupportedError: It chose nothing for the group as a whole, or what is not on offer here.
+        """
+        choice = self.choices.get(group.name)
+        if choice is None or choice.nodes != group.nodes:
+            raise UnsupportedError(f"choices: the plan has none for {group.name} ({', '.join(group.nodes)})")
+        wanted = replace(choice.chosen, origin="", cost_ns=0.0)
+        for candidate in self._likely(group, incoming, in_place, choice.chosen):
+            if replace(Way.of(candidate), origin="", cost_ns=0.0) == wanted:
+                return (candidate,)
+        raise UnsupportedError(f"choices: nothing on offer here computes {group.name} as the plan says")
+
+    def _likely(
+        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None, way: Way
+    ) -> Iterator[Candidate]:
+        """Candidates in the layouts that were chosen, then all others."""
+        if group.is_view:
+            yield from self._views(group, [*way.sources, *incoming["src"]])
+        elif group.main.operator.role is not Role.PLAIN and way.sources:
+            recipes = GroupRecipes(group, way.dst.dtype, self.costs.machine.n_threads, in_place)
+            for kind in ("forward_inference", "forward_training"):
+                for source in dict.fromkeys((way.sources[0], way.dst)):
+                    yield from self._wished(recipes, Wish(source, way.dst, kind))
+        yield from self._offered(group, incoming, in_place)

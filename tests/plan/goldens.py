@@ -1,0 +1,54 @@
+"""Plans in a compact form of text, as golden files hold them; run as a script, prints one.
+
+``python -m tests.plan.goldens NETWORK`` plans a network of the zoo for the instruction set that ``ONEDNN_MAX_CPU_ISA``
+allows, for a committed machine: the defaults of :class:`blocklayout.plan.Machine`, two threads, the cost model alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from blocklayout import dnnl, zoo
+from blocklayout.model import lower, simplify
+from blocklayout.plan import CostModel, Machine, Request, make_plan
+from blocklayout.plan.text import primitive_name, step_layouts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from blocklayout.plan import Plan
+
+COMMAND = "pytest tests/plan/test_golden_plans.py --update-golden"
+
+
+def golden_text(plan: Plan, isa: str) -> str:
+    """A plan without numbers that change whenever the cost model does: what runs, in which layouts, and why."""
+    origin = (
+        f"# zoo:{plan.model} at its usual extents, ONEDNN_MAX_CPU_ISA={isa}, Machine({plan.isa!r}, 2): by {COMMAND}"
+    )
+    return "\n".join([origin, *_lines(plan)]) + "\n"
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    yield f"layout {plan.policy} ({plan.chosen}), {plan.dtype}, {plan.n_threads} threads, oneDNN {plan.library}"
+    for entry in plan.entries:
+        yield f"in {entry.input}: {entry.source.named('src')} -> {entry.desc.named('src')}: {entry.reason}"
+    for number, step in enumerate(plan.steps):
+        told = f"{number} {step.kernel}: {primitive_name(step)}, {step.spec.impl}, {step_layouts(step)}"
+        yield f"{told}: {step.reason}" if step.is_reorder else told
+    yield "formats"
+    yield from (f"{name}: {desc.named('src')}" for name, desc in plan.formats.items())
+
+
+def main(network: str) -> None:
+    """Print the golden text of a network's plan, or its JSON where ``BLOCKLAYOUT_TEST_JSON`` is set."""
+    program = lower(simplify(zoo.build(network, seed=None).to_graph()))
+    plan = make_plan(program, Request(), CostModel(Machine(dnnl.isa(), 2)))
+    as_json = "BLOCKLAYOUT_TEST_JSON" in os.environ
+    sys.stdout.write(plan.to_json() if as_json else golden_text(plan, os.environ["ONEDNN_MAX_CPU_ISA"]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
