@@ -26,6 +26,7 @@ class Candidate:
         alias: The source operand whose buffer the result overwrites, if any.
         cost_ns: Estimated time of all steps.
         origin: The wish it comes from, such as ``any`` or ``blocked8``.
+        rank: Which choice of the library's this is for the layouts that were asked for; 0 is its own favourite.
         others: The layouts of further results, by argument.
         slices: Operands, sources or temporaries, whose buffers are parts of the result's, and the bytes before
             each: whoever writes such a source writes it there.
@@ -39,6 +40,7 @@ class Candidate:
     alias: str | None
     cost_ns: float
     origin: str
+    rank: int = 0
     others: tuple[tuple[str, MemoryDesc], ...] = ()
     slices: tuple[tuple[str, int], ...] = ()
 

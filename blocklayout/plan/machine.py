@@ -37,7 +37,7 @@ class Machine:
     isa: str
     n_threads: int
     bandwidth: float = 40.0
-    reorder_bandwidth: float = 20.0
+    reorder_bandwidth: float = 36.0
     step_ns: float = 2500.0
     measured_flops: tuple[tuple[str, float], ...] = ()
 

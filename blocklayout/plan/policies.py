@@ -72,7 +72,10 @@ class Policy:
 
 
 def choose_by(policy: Policy, network: Network) -> Choice:
-    """Walk the network once, giving each group what the policy prefers; ties go to the cheaper."""
+    """Walk the network once, giving each group what the policy prefers; ties go to the cheaper.
+
+    In the layouts that it prefers a policy takes the library's own favourite implementation.
+    """
     choice: list[int] = []
     for index, group in enumerate(network.groups):
         incoming = {operand: _arrives(policy, network, value.name, choice) for operand, value in group.sources.items()}
@@ -94,7 +97,7 @@ def _ranking(
             0.0 if incoming[operand].readable_as(desc) else network.costs.reorder_ns(incoming[operand], desc)
             for operand, desc in candidate.sources
         )
-        return _dislike(policy, role, candidate, incoming), candidate.cost_ns + moved
+        return _dislike(policy, role, candidate, incoming) + 0.5 * (candidate.rank > 0), candidate.cost_ns + moved
 
     return rank
 

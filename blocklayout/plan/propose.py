@@ -91,15 +91,15 @@ class Proposer:
         special = (self.pins.get(group.name), self.in_slices.get(group.name))
         key = (problem_key(group, self.dtype), arriving, in_place, *special)
         if key not in self._known:
-            self._known[key] = tuple(self._distinct(group, incoming, in_place))
+            self._known[key] = self._distinct(group, incoming, in_place)
         return self._known[key]
 
     def _distinct(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
-    ) -> Iterator[Candidate]:
-        """Candidates that differ in implementation or in where an element lies, each as it was found first."""
+    ) -> tuple[Candidate, ...]:
+        """Candidates that differ in implementation or in where an element lies, each as the library likes it best."""
         kinds = _Kinds()
-        found = set()
+        found: dict[object, Candidate] = {}
         for dtype in dict.fromkeys((self.dtype, "f32")):
             recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place)
             for wish in self._wishes(group, incoming, dtype):
@@ -107,9 +107,9 @@ class Proposer:
                     descs = (*(desc for _, desc in candidate.sources), candidate.dst)
                     impls = tuple(step.spec.impl for step in candidate.steps)
                     key = (tuple(map(kinds.of, descs)), candidate.alias, candidate.slices, impls)
-                    if key not in found:
-                        found.add(key)
-                        yield candidate
+                    if key not in found or candidate.rank < found[key].rank:
+                        found[key] = candidate
+        return tuple(found.values())
 
     def _wished(self, recipes: GroupRecipes, wish: Wish) -> Iterator[Candidate]:
         group = recipes.group
@@ -148,6 +148,7 @@ class Proposer:
             alias=recipe.alias,
             cost_ns=self._cost_ns(recipe.steps),
             origin=_origin(wish, recipe.rank),
+            rank=recipe.rank,
         )
 
     def _cost_ns(self, steps: Iterable[RecipeStep]) -> float:
@@ -201,7 +202,7 @@ def _nothing_to_do(group: Group, dtype: str) -> Candidate:
     descs = {arg: _row_major(value_info(value, dtype)) for arg, value in group.dsts.items()}
     sources = tuple((arg, _row_major(value_info(value, dtype))) for arg, value in group.sources.items())
     others = tuple((arg, descs[arg]) for arg, _ in group.main.others)
-    return Candidate(sources, (), descs["dst"], (), (), None, 0.0, "no elements", others)
+    return Candidate(sources, (), descs["dst"], (), (), None, 0.0, "no elements", others=others)
 
 
 def _row_major(info: TensorInfo) -> MemoryDesc:
