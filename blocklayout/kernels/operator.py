@@ -13,7 +13,7 @@ from blocklayout.layout import MemoryDesc
 if TYPE_CHECKING:
     import numpy as np
 
-    from blocklayout.dnnl import Attr, Desc, PostOp
+    from blocklayout.dnnl import Attr, DepthwiseConv, Desc, PostOp
     from blocklayout.kernels.recipe import Recipe
     from blocklayout.kernels.value import Value
 
@@ -198,6 +198,10 @@ class Operator(Protocol):
         """The source's descriptor over the bytes of a view's result ``desc``; ``None`` if there is none."""
         ...
 
+    def as_depthwise(self, problem: Problem) -> DepthwiseConv | None:
+        """This operator as a depthwise post-op of a convolution that computes its source."""
+        ...
+
     def slices(self, problem: Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:
         """Where the sources lie in a result of this layout, if that is nothing but them side by side.
 
@@ -231,6 +235,10 @@ class BaseOperator:
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         del desc
+        return None
+
+    def as_depthwise(self, problem: Problem) -> DepthwiseConv | None:
+        del problem
         return None
 
     def slices(self, problem: Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:

@@ -75,6 +75,15 @@ class Conv(BaseOperator):
         )
         return Recipe.single(spec, whole=whole)
 
+    def as_depthwise(self, problem: Problem) -> dnnl.DepthwiseConv | None:
+        window, weights = self.window, problem.constants.get("weights")
+        stride, kernel = window.strides[0], window.kernel[0]
+        wanted = Window((kernel, kernel), (stride, stride), (1, 1), (1, 1), (1, 1))
+        if weights is None or weights.dims[1:3] != (1, 1) or window != wanted or kernel != 3 or stride > 2:
+            return None
+        bias_dtype = "f32" if "bias" in problem.constants else ""
+        return dnnl.DepthwiseConv(kernel, stride, 1, weights.dtype, bias_dtype, problem.dst.dtype)
+
 
 def _grouped(dims: tuple[int, ...], n_groups: int) -> tuple[int, ...]:
     """Extents of weights with the groups in front."""

@@ -10,6 +10,7 @@ from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
 from blocklayout.kernels import HostSpec, Role, copy_spec
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.handing_on import FIRST, HELD, is_handed_on
 from blocklayout.plan.network import declared_desc
 from blocklayout.plan.plan import Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
 
@@ -29,6 +30,7 @@ class Assembly:
         packed: Constants by name and layout.
         readers: Who reads a value in a buffer, in order.
         slices: Buffers that are parts of others, and the bytes before them there.
+        handed_on: The operands of groups that leave their work to the one that reads their result, by that.
     """
 
     network: Network
@@ -45,6 +47,7 @@ class Assembly:
     packed: dict[tuple[str, MemoryDesc], Operand] = field(default_factory=dict)
     readers: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     slices: dict[int, tuple[int, int]] = field(default_factory=dict)
+    handed_on: dict[str, dict[str, Operand]] = field(default_factory=dict)
 
     @property
     def cost_ns(self) -> float:
@@ -87,11 +90,12 @@ def assemble(network: Network, choice: Choice, *, returns_to_plain: bool = False
 
 
 def _add_group(assembly: Assembly, group: Group, candidate: Candidate) -> None:
-    operands = {
-        operand: _demand(assembly, group.sources[operand], desc, group.name) for operand, desc in candidate.sources
-    }
+    operands = dict(_source_operands(assembly, group, candidate))
     value = group.dst
     assembly.writers[value.name] = group.name
+    if is_handed_on(candidate.dst):
+        _hand_on(assembly, group, candidate, operands)
+        return
     for arg, desc in candidate.others:
         operands[arg] = _new_operand(assembly, "arena", dict(group.main.others)[arg].name, desc)
     if group.is_view and candidate.dst.n_elements:
@@ -107,6 +111,24 @@ def _add_group(assembly: Assembly, group: Group, candidate: Candidate) -> None:
     plain = MemoryDesc(candidate.dst.dims, candidate.dst.dtype)
     if assembly.returns_to_plain and not group.is_view and not produced.desc.readable_as(plain):
         assembly.at_hand[value.name] = [_reorder(assembly, value.name, produced, plain, group.name)]
+
+
+def _source_operands(assembly: Assembly, group: Group, candidate: Candidate) -> Iterator[tuple[str, Operand]]:
+    """Where the sources are; what another group handed on are that group's own operands."""
+    for operand, desc in candidate.sources:
+        value = group.sources[operand]
+        if is_handed_on(desc):
+            yield from ((FIRST + name, taken) for name, taken in assembly.handed_on[value.name].items())
+        else:
+            yield operand, _demand(assembly, value, desc, group.name)
+
+
+def _hand_on(assembly: Assembly, group: Group, candidate: Candidate, operands: dict[str, Operand]) -> None:
+    """Leave what a group reads to the one that reads its result."""
+    for operand, desc in candidate.constants:
+        operands[operand] = _pack(assembly, group, operand, desc)
+    assembly.handed_on[group.dst.name] = operands
+    assembly.values += [(name, dict(candidate.temporaries)[HELD]) for name, _ in _values(group, candidate)]
 
 
 def _values(group: Group, candidate: Candidate) -> Iterator[tuple[str, MemoryDesc]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from blocklayout.plan.handing_on import is_handed_on
 from blocklayout.plan.runs import RunEnd, find_runs
 from blocklayout.plan.text import short, table, us
 
@@ -43,7 +44,7 @@ def choice_rows(plan: Plan) -> list[tuple[str, ...]]:
             *_alternative_cells(plan, choice.other_layout),
         )
         for choice in plan.choices
-        if choice.chosen.impls
+        if choice.chosen.impls or choice.runner_up
     ]
 
 
@@ -53,8 +54,10 @@ def _alternative_cells(plan: Plan, alternative: Alternative | None) -> tuple[str
 
 def way_text(way: Way) -> str:
     """A way in one line, such as ``jit:avx2 nchw -> nChw8c``."""
+    if not way.impls:
+        return way.origin
     impls = " + ".join(way.impls)
-    read = ", ".join(dict.fromkeys(short(desc) for desc in way.sources))
+    read = ", ".join(dict.fromkeys("what is handed on" if is_handed_on(d) else short(d) for d in way.sources))
     return f"{impls} {read} -> {short(way.dst)}" + (", sum in place" if way.in_place else "")
 
 

@@ -95,7 +95,7 @@ class Link:
         ]
         result = network.results.get(value)
         descs = [*produced, *(desc for _, column in demanded for desc in column), *([result] if result else [])]
-        layouts = Layouts.of(descs, network.costs.reorder_ns)
+        layouts = Layouts.of(descs, network.reorder_ns)
         wanted: dict[int, list[np.ndarray]] = {}
         for reader, column in demanded:
             wanted.setdefault(reader, []).append(layouts.indices(column))

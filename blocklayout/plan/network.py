@@ -6,12 +6,14 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.copies import copies_wanted
 from blocklayout.plan.fuse import Group, apart, value_info
+from blocklayout.plan.handing_on import Pair, find_pairs, is_handed_on
 from blocklayout.plan.slices import writable_slices
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ class Network:
         candidates: Of each group.
         costs: Prices reorders.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
+        dtype: Data type of activations; what is computed in another is an island.
     """
 
     program: Program
@@ -40,6 +43,7 @@ class Network:
     candidates: tuple[tuple[Candidate, ...], ...]
     costs: Costs
     io_layout: Mapping[str, str] = field(default_factory=dict)
+    dtype: str = "f32"
 
     @cached_property
     def producers(self) -> Mapping[str, int]:
@@ -108,10 +112,14 @@ class Network:
         if value in self.results:
             yield self.results[value]
 
+    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """The price of a reorder; infinite from and to what is not stored."""
+        return inf if is_handed_on(src) or is_handed_on(dst) else self.costs.reorder_ns(src, dst)
+
     def value_ns(self, value: str, choice: Sequence[int]) -> float:
         """What the reorders of one value cost."""
         produced = self.desc_of(value, choice)
-        return sum(self.costs.reorder_ns(produced, desc) for desc in self.copies(value, choice))
+        return sum(self.reorder_ns(produced, desc) for desc in self.copies(value, choice))
 
     def copies(self, value: str, choice: Sequence[int]) -> list[MemoryDesc]:
         """The layouts a value is brought to under a choice: each once, however many read it."""
@@ -166,7 +174,8 @@ def propose_all(
     layouts = ("plain", "channels_last", *proposer.costs.machine.block_names)
     in_slices = writable_slices(program, groups, proposer.dtype, layouts)
     proposer = replace(proposer, in_slices=in_slices)
-    in_place = _in_place_operands(program, groups, in_slices)
+    pairs = find_pairs(program, groups, proposer.dtype)
+    in_place = _in_place_operands(program, groups, in_slices, pairs)
     kept: list[Group] = []
     candidates: list[tuple[Candidate, ...]] = []
     waiting = deque(groups)
@@ -184,11 +193,17 @@ def propose_all(
             arriving[value.name] = list(dict.fromkeys(produced_desc(group, each, value.name) for each in offered))
         kept.append(group)
         candidates.append(offered)
-    return Network(program, tuple(kept), tuple(candidates), proposer.costs, borders)
+    by_name = dict(zip((group.name for group in kept), candidates, strict=True))
+    for pair in pairs:
+        if by_name.get(pair.first.name) is not None and by_name.get(pair.second.name) is not None:
+            for first, second in proposer.propose_pair(pair):
+                by_name[pair.first.name] += (first,)
+                by_name[pair.second.name] += (second,)
+    return Network(program, tuple(kept), tuple(by_name.values()), proposer.costs, borders, proposer.dtype)
 
 
 def _in_place_operands(
-    program: Program, groups: Sequence[Group], in_slices: Mapping[str, frozenset[str]]
+    program: Program, groups: Sequence[Group], in_slices: Mapping[str, frozenset[str]], pairs: Sequence[Pair]
 ) -> dict[str, str]:
     """For each group the operand that its result may overwrite: a residual that nobody reads later.
 
@@ -196,10 +211,12 @@ def _in_place_operands(
     view shares, what may be a slice of another result, or what the same primitive still reads.
     """
     last_reader: dict[str, str] = {}
+    taken_over = {pair.second.name: pair.first for pair in pairs}
     kept = {value.name for value in (*program.inputs, *program.outputs)}
     for group in groups:
         names = [value.name for value in group.sources.values()]
-        last_reader |= dict.fromkeys(names, group.name)
+        late = [value.name for value in taken_over[group.name].sources.values()] if group.name in taken_over else []
+        last_reader |= dict.fromkeys([*names, *late], group.name)
         if group.is_view:
             kept |= {*names, group.dst.name}
         kept |= {group.sources[operand].name for operand in in_slices.get(group.name, ())}

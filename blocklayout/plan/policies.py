@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from blocklayout.errors import LayoutError, PlanError
 from blocklayout.kernels import LAYOUT_NAMES, Role, TensorInfo, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.plan.fuse import value_info
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate
+    from blocklayout.plan.fuse import Group
     from blocklayout.plan.machine import Machine
     from blocklayout.plan.network import Choice, Network
 
@@ -74,12 +76,13 @@ class Policy:
 def choose_by(policy: Policy, network: Network) -> Choice:
     """Walk the network once, giving each group what the policy prefers; ties go to the cheaper.
 
-    In the layouts that it prefers a policy takes the library's own favourite implementation.
+    In the layouts that it prefers a policy takes the library's own favourite implementation, in the data type that
+    was asked for.
     """
     choice: list[int] = []
     for index, group in enumerate(network.groups):
         incoming = {operand: _arrives(policy, network, value.name, choice) for operand, value in group.sources.items()}
-        key = _ranking(policy, network, group.main.operator.role, incoming)
+        key = _ranking(policy, network, group, incoming)
         choice.append(min(range(len(network.candidates[index])), key=lambda i: key(network.candidates[index][i])))
     return tuple(choice)
 
@@ -90,14 +93,17 @@ def _arrives(policy: Policy, network: Network, value: str, choice: list[int]) ->
 
 
 def _ranking(
-    policy: Policy, network: Network, role: Role, incoming: dict[str, MemoryDesc]
+    policy: Policy, network: Network, group: Group, incoming: dict[str, MemoryDesc]
 ) -> Callable[[Candidate], tuple[float, float]]:
+    role, dtype = group.main.operator.role, value_info(group.dst, network.dtype).dtype
+
     def rank(candidate: Candidate) -> tuple[float, float]:
         moved = sum(
-            0.0 if incoming[operand].readable_as(desc) else network.costs.reorder_ns(incoming[operand], desc)
+            0.0 if incoming[operand].readable_as(desc) else network.reorder_ns(incoming[operand], desc)
             for operand, desc in candidate.sources
         )
-        return _dislike(policy, role, candidate, incoming) + 0.5 * (candidate.rank > 0), candidate.cost_ns + moved
+        dislike = _dislike(policy, role, candidate, incoming) + 0.5 * (candidate.rank > 0)
+        return dislike + 8.0 * (candidate.dst.dtype != dtype), candidate.cost_ns + moved
 
     return rank
 

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
+from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from blocklayout import dnnl
@@ -108,9 +109,9 @@ def measurements(network: Network) -> list[Measurement]:
 def _reorders(network: Network) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
     """Every change of layout that any choice could make."""
     for value in network.readers:
-        layouts = Layouts.of([*network.offers(value), *network.wishes(value)], network.costs.reorder_ns)
+        layouts = Layouts.of([*network.offers(value), *network.wishes(value)], network.reorder_ns)
         produced = {layouts.index(desc) for desc in network.offers(value)}
         wanted = {layouts.index(desc) for desc in network.wishes(value)}
         for src, dst in product(sorted(produced), sorted(wanted)):
-            if not layouts.readable[src, dst] and has_reorder(layouts.members[src].dtype):
+            if 0 < layouts.prices[src, dst] < inf and has_reorder(layouts.members[src].dtype):
                 yield layouts.members[src], layouts.members[dst]

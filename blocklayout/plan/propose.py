@@ -13,13 +13,15 @@ from blocklayout.errors import UnsupportedError
 from blocklayout.kernels import Candidate, Role, TensorInfo, Wish, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.fuse import Group, problem_key, value_info
+from blocklayout.plan.handing_on import pair_candidates
 from blocklayout.plan.pins import with_format
-from blocklayout.plan.recipes import GroupRecipe, GroupRecipes
+from blocklayout.plan.recipes import GroupRecipe, GroupRecipes, trained_wishes
 from blocklayout.plan.slices import sliced_candidates
 
 if TYPE_CHECKING:
     from blocklayout.kernels import RecipeStep
     from blocklayout.plan.costs import Costs
+    from blocklayout.plan.handing_on import Pair
 
 MAX_FRUGAL_RATIO = 2.0
 """How much slower than the best a group may become for the sake of memory."""
@@ -67,6 +69,17 @@ class Proposer:
             return with_format(group, offered, self.pins[group.name])
         optimised = tuple(candidate for candidate in offered if not candidate.is_reference)
         return _frugal(optimised or offered) if self.is_frugal else optimised or offered
+
+    def propose_pair(self, pair: Pair) -> Iterator[tuple[Candidate, Candidate]]:
+        """A candidate of each of two groups for every way in which they are truly one primitive."""
+        if pair.first.name not in self.pins and pair.second.name not in self.pins:
+            for dtype in dict.fromkeys((self.dtype, "f32")):
+                yield from pair_candidates(pair, self._layouts, dtype, self.costs)
+
+    @property
+    def _layouts(self) -> tuple[str, ...]:
+        """Names of the usual layouts."""
+        return ("plain", "channels_last", *self.costs.machine.block_names)
 
     def _offered(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
@@ -119,7 +132,7 @@ class Proposer:
             yield self._candidate(group, wish, recipe)
 
     def _wishes(self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], dtype: str) -> Iterator[Wish]:
-        names = ("plain", "channels_last", *self.costs.machine.block_names)
+        names = self._layouts
         ndims = len(group.main.dst.shape)
         yield from (Wish(tag, tag) for tag in self.tags if FormatTag.parse(tag).ndims == ndims)
         if group.name in self.pins:
@@ -127,8 +140,8 @@ class Proposer:
             yield from (Wish(src, pin) for src in (pin, *names))
         if group.main.operator.role is Role.CHOOSER:
             yield Wish("any", "any")
-            yield Wish("any", "any", "forward_training")
             yield from (Wish(src, dst) for src, dst in product(names, names))
+            yield from trained_wishes(group, dtype, self.costs.machine.n_threads)
             return
         yield from (Wish(name, name) for name in names)
         first = next(iter(group.main.sources), None)
@@ -170,7 +183,7 @@ class Proposer:
         for dtype in dict.fromkeys(desc.dtype for desc in incoming):
             plain = MemoryDesc(incoming[0].dims, dtype)
             pairs.append((plain, operator.through(plain)))
-            for name in ("channels_last", *self.costs.machine.block_names):
+            for name in self._layouts[1:]:
                 dst = wished_desc(name, TensorInfo(group.dst.dims, dtype))
                 if isinstance(dst, MemoryDesc):
                     pairs.append((operator.back(dst), dst))
@@ -216,9 +229,7 @@ def _can_be_moved(desc: MemoryDesc) -> bool:
 
 def _origin(wish: Wish, rank: int) -> str:
     if isinstance(wish.dst, MemoryDesc):
-        asked = "the layout that arrives"
-    elif wish.prop_kind == "forward_training":
-        asked = f"{wish.dst} for training"
+        asked = "a layout at hand"
     else:
         asked = str(wish.dst) if wish.src == wish.dst else f"{wish.src} to {wish.dst}"
     return f"{asked}, choice {rank + 1}" if rank else asked

@@ -173,6 +173,19 @@ class _UnderWay:
         return GroupRecipe(tuple(self.steps), tuple(self.temporaries.items()), tuple(self.whole.items()), None, rank)
 
 
+def trained_wishes(group: Group, dtype: str, n_threads: int) -> Iterator[Wish]:
+    """The layouts that the library would pick for training: other ones than for inference, and often as fast."""
+    problem = kernel_problem(group.main, dtype, n_threads)
+    try:
+        recipe = group.main.operator.lower(problem, Wish("any", "any", "forward_training"), dnnl.Attr())
+        specs = [step.spec for step in resolved(recipe.steps)] if recipe else []
+    except NOT_OFFERED:
+        return
+    for spec in specs:
+        if isinstance(spec, dnnl.Spec) and spec.has("src") and spec.has("dst"):
+            yield Wish(spec.memory_desc("src"), spec.memory_desc("dst"))
+
+
 def resolved(steps: Iterable[RecipeStep]) -> list[RecipeStep]:
     """The steps as oneDNN settles them; raises what NOT_OFFERED lists where it has no implementation."""
     found = []

@@ -18,6 +18,7 @@ from blocklayout.plan.assemble import assemble
 from blocklayout.plan.choices import KernelChoice, Way
 from blocklayout.plan.costs import CostModel
 from blocklayout.plan.fuse import fuse
+from blocklayout.plan.handing_on import is_handed_on
 from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.machine import Machine
 from blocklayout.plan.network import propose_all
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from blocklayout.kernels import Program
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.fuse import Group
+    from blocklayout.plan.handing_on import Pair
     from blocklayout.plan.plan import Plan
 
 _WORDS = ("reason", "cost_ns", "readers", "without_ns")
@@ -59,6 +61,9 @@ def _made_again(plan: Plan, program: Program) -> dict[str, object]:
     replayer = Replayer(CostModel(machine), plan.dtype, policy.tags if policy else (), choices=choices)
     network = propose_all(program, fuse(program, plan.dtype, plan.n_threads), replayer, dict(plan.io_layout))
     names = tuple(group.name for group in network.groups)
+    unmade = [name for name, offered in zip(names, network.candidates, strict=True) if not offered]
+    if unmade:
+        raise PlanError(f"choices: nothing on offer here computes {', '.join(unmade)} as the plan says")
     returns_to_plain = policy is not None and policy.returns_to_plain
     assembly = assemble(network, (0,) * len(names), returns_to_plain=returns_to_plain)
     buffers, placement = place_all(assembly)
@@ -100,6 +105,12 @@ def _named(field: str, index: int, told: Any, made: Any) -> tuple[str, Any, Any]
     return f"{field}.{index}", told, made
 
 
+def _is(candidate: Candidate, choice: KernelChoice) -> bool:
+    """Whether a candidate is what was chosen; costs and the way it was found by have no say."""
+    told, found = (replace(way, origin="", cost_ns=0.0) for way in (choice.chosen, Way.of(candidate)))
+    return told == found
+
+
 @dataclass(frozen=True)
 class Replayer(Proposer):
     """Proposes for each group what a plan chose, and nothing else.
@@ -121,11 +132,20 @@ class Replayer(Proposer):
         choice = self.choices.get(group.name)
         if choice is None or choice.nodes != group.nodes:
             raise UnsupportedError(f"choices: the plan has none for {group.name} ({', '.join(group.nodes)})")
-        wanted = replace(choice.chosen, origin="", cost_ns=0.0)
+        if any(map(is_handed_on, choice.chosen.layouts)):
+            return ()  # it is half of a pair
         for candidate in self._likely(group, incoming, in_place, choice.chosen):
-            if replace(Way.of(candidate), origin="", cost_ns=0.0) == wanted:
+            if _is(candidate, choice):
                 return (candidate,)
         raise UnsupportedError(f"choices: nothing on offer here computes {group.name} as the plan says")
+
+    def propose_pair(self, pair: Pair) -> Iterator[tuple[Candidate, Candidate]]:
+        """The pair's candidates, if the plan chose them."""
+        choices = [self.choices[name] for name in (pair.first.name, pair.second.name) if name in self.choices]
+        for candidates in super().propose_pair(pair):
+            if len(choices) == 2 and all(map(_is, candidates, choices)):
+                yield candidates
+                return
 
     def _likely(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None, way: Way
@@ -135,7 +155,6 @@ class Replayer(Proposer):
             yield from self._views(group, [*way.sources, *incoming["src"]])
         elif group.main.operator.role is not Role.PLAIN and way.sources:
             recipes = GroupRecipes(group, way.dst.dtype, self.costs.machine.n_threads, in_place)
-            for kind in ("forward_inference", "forward_training"):
-                for source in dict.fromkeys((way.sources[0], way.dst)):
-                    yield from self._wished(recipes, Wish(source, way.dst, kind))
+            for source in dict.fromkeys((way.sources[0], way.dst)):
+                yield from self._wished(recipes, Wish(source, way.dst))
         yield from self._offered(group, incoming, in_place)

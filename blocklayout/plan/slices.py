@@ -102,7 +102,6 @@ def _sliced(group: Group, dst: MemoryDesc, in_place: frozenset[str], dtype: str,
         alias=None,
         cost_ns=sum(costs.step_ns(step.spec) for step in steps),
         origin="slices of the result",
-        rank=1,
         slices=tuple((names[operand], nbytes) for operand, (_, nbytes) in slices.items()),
     )
 

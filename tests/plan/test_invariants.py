@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.dtypes import to_numpy
-from blocklayout.plan import POLICIES, Plan, make
+from blocklayout.plan import POLICIES, Plan, contenders
 from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.network import Choice, Network
 from blocklayout.runtime.context import Context
@@ -236,7 +236,7 @@ def test_the_choice_costs_what_its_steps_cost(net: bl.Builder, monkeypatch: pyte
             seen.append((network.total_ns(choice), assembly.cost_ns))
         return assembly
 
-    monkeypatch.setattr(make, "assemble", spy)
+    monkeypatch.setattr(contenders, "assemble", spy)
     bl.load(net)
     assert seen
     for total, assembled in seen:

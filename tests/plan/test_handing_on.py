@@ -1,0 +1,78 @@
+"""A pointwise and a depthwise convolution as one primitive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx.reference import ReferenceEvaluator
+
+import blocklayout as bl
+from blocklayout.model import lower, simplify
+from blocklayout.plan import CostModel, Machine, Request, make_plan
+from blocklayout.plan.handing_on import is_handed_on
+from tests import nets
+
+
+def _bottleneck(stride: int, size: int = 57, channels: int = 192, *, shows: bool = False) -> bl.Builder:
+    """What an inverted residual block begins with, large enough that its middle leaves the second cache."""
+    rng = np.random.default_rng(0)
+    b = bl.Builder()
+    x = b.input("x", (1, 24, size, size)).conv(nets.he(rng, 16, 24, 1, 1), name="stem").clip(0, 6)
+    bias = rng.standard_normal(channels).astype(np.float32)
+    wide = x.conv(nets.he(rng, channels, 16, 1, 1), bias, name="expand").clip(0, 6)
+    y = wide.conv(nets.he(rng, channels, 1, 3, 3), bias, pads=1, strides=stride, group=channels, name="depthwise").clip(
+        0, 6
+    )
+    b.output("y", y.conv(nets.he(rng, 16, channels, 1, 1), name="project") + (x if stride == 1 else np.float32(1)))
+    if shows:
+        b.output("wide", wide)
+    return b
+
+
+class _Keen(CostModel):
+    """Prices that make one primitive of two whatever it takes."""
+
+    def step_ns(self, spec: Any) -> float:
+        is_pair = spec.kind == "convolution" and spec.attr.depthwise is not None
+        return 1.0 if is_pair else super().step_ns(spec)
+
+
+def _plan(net: bl.Builder) -> bl.Plan:
+    program = lower(simplify(net.to_graph()))
+    return make_plan(program, Request(), _Keen(Machine(bl.dnnl.isa(), 2)))
+
+
+def _pairs(plan: bl.Plan) -> list[str]:
+    specs = [(step.kernel, step.spec) for step in plan.steps if isinstance(step.spec, bl.dnnl.Spec)]
+    return [kernel for kernel, spec in specs if spec.kind == "convolution" and spec.attr.depthwise is not None]
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_where_the_library_fuses_them_they_are_one_step_and_compute_the_same(stride: int) -> None:
+    net = _bottleneck(stride)
+    plan = _plan(net)
+    if not _pairs(plan):
+        pytest.skip("the library fuses no convolutions of this size on this CPU")
+    assert _pairs(plan) == ["depthwise"]
+    assert "expand" not in {step.kernel for step in plan.steps}
+    session = bl.load(net, plan=plan)  # which makes its steps again
+    feed = nets.feed_of(session)
+    outputs: Any = ReferenceEvaluator(net.to_onnx()).run(None, feed)
+    error = np.abs(session.run(None, feed)[0] - outputs[0]).max() / np.abs(outputs[0]).max()
+    assert error < 1e-5
+    assert plan.format_of("expand").named("src") in ("nhwc", "nChw8c", "nChw16c")
+    assert "handed on to depthwise" in plan.explain()
+
+
+def test_what_somebody_else_reads_is_stored() -> None:
+    assert not _pairs(_plan(_bottleneck(1, shows=True)))
+
+
+def test_no_policy_takes_what_only_a_pair_can_read() -> None:
+    for policy in bl.plan.SIMPLE_POLICIES:
+        plan = bl.load(_bottleneck(1), layout=policy).plan
+        assert not _pairs(plan)
+        assert np.isfinite(plan.cost_ns)
+        assert not any(is_handed_on(desc) for desc in plan.formats.values())
