@@ -74,7 +74,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             run of each such content.
         io_layout: Formats of inputs and outputs, by name: in what order, or in what blocks, the caller holds
             them. With ``{"x": "nhwc"}`` the array fed to ``x`` has the shape (N, H, W, C), and nothing is
-            transposed at the border. Outputs in blocks come as Tensors. Row-major by default.
+            transposed at the border. Outputs in blocks come as Tensors. ``any`` leaves the format to the plan,
+            whose ``formats`` tell it: such an input may be fed in that without a reorder, as a Tensor or with
+            strides, and such an output is a Tensor. Row-major by default.
         pin: Formats that kernels must write, by the name of a kernel, of a node of the model or of a value:
             ``{"conv_3": "nChw8c"}``. The rest of the network is chosen around them.
         expect: Formats that values must come in, likewise by name; the plan is refused where one does not.
@@ -223,7 +225,7 @@ class _Loading:
         if self.asked.io_layout is None:
             return self.asked
         infos = chain(*signature_of(self.opened, self.asked.io_layout))
-        return replace(self.asked, io_layout={info.name: info.layout.text for info in infos if info.layout is not None})
+        return replace(self.asked, io_layout={info.name: info.border for info in infos if info.border is not None})
 
     def _bind(self, terms: Terms, saved: SavedPlan) -> tuple[Session, Sequence[InputInfo]]:
         inputs, outputs = signature_of(self.opened, terms.io_layout or {})
@@ -232,7 +234,7 @@ class _Loading:
             self.wishes,
             policy=terms.layout or "auto",
             dtype=terms.dtype or "f32",
-            io_layout={info.name: info.layout.text for info in borders if info.layout is not None},
+            io_layout={info.name: info.border for info in borders if info.border is not None},
         )
         pricing = self.pricing(terms.threads or dnnl.default_threads())
         maker = _PlanMaker(self.opened, request, pricing, self.tell, borders, self.max_plans, saved)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from blocklayout.commands.feeds import feeds_of, open_model
 from blocklayout.errors import InputError, LayoutError, PlanError
 from blocklayout.layout import FormatTag
+from blocklayout.plan.plan import FREE
 from blocklayout.plan.saved import open_plan
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _take_over(args: argparse.Namespace, plan: Plan) -> list[str]:
 
 def _extents(desc: MemoryDesc, layout: str | None) -> tuple[int, ...]:
     """As an array in that format has them."""
-    tag = FormatTag.parse(layout) if layout is not None else None
+    tag = FormatTag.parse(layout) if layout not in (None, FREE) else None
     if tag is None or tag.inner_blks or tag.ndims != desc.ndims:
         return desc.dims
     return tuple(desc.dims[dim] for dim in tag.order)

@@ -12,7 +12,7 @@ from blocklayout.kernels import HostSpec, Role, copy_spec
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.handing_on import FIRST, HELD, is_handed_on
 from blocklayout.plan.network import declared_desc
-from blocklayout.plan.plan import Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
+from blocklayout.plan.plan import FREE, Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate, Value
@@ -30,6 +30,7 @@ class Assembly:
         packed: Constants by name and layout.
         readers: Who reads a value in a buffer, in order.
         slices: Buffers that are parts of others, and the bytes before them there.
+        given: The model's inputs, as the caller should give them.
         handed_on: The operands of groups that leave their work to the one that reads their result, by that.
     """
 
@@ -48,6 +49,7 @@ class Assembly:
     readers: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     slices: dict[int, tuple[int, int]] = field(default_factory=dict)
     handed_on: dict[str, dict[str, Operand]] = field(default_factory=dict)
+    given: dict[str, MemoryDesc] = field(default_factory=dict)
 
     @property
     def cost_ns(self) -> float:
@@ -76,7 +78,8 @@ def assemble(network: Network, choice: Choice, *, returns_to_plain: bool = False
     for value in network.program.inputs:
         assembly.writers[value.name] = "the caller"
         assembly.at_hand[value.name] = []
-        assembly.values.append((value.name, network.fixed[value.name]))
+        assembly.given[value.name] = network.desc_of(value.name, choice)
+        assembly.values.append((value.name, assembly.given[value.name]))
     for group, offered, taken in zip(network.groups, network.candidates, choice, strict=True):
         _add_group(assembly, group, offered[taken])
     for value in network.program.outputs:
@@ -203,7 +206,7 @@ def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> 
 
 
 def _enter(assembly: Assembly, value: str, desc: MemoryDesc, reader: str) -> Operand:
-    source = assembly.network.fixed[value]
+    source = assembly.given[value]
     fits = source.readable_as(desc)
     made = _new_operand(assembly, "entry", value, desc)
     reason = f"{reader} reads {_name(desc)}" + ("" if fits else f", the caller gives {_name(source)}")
@@ -263,7 +266,7 @@ def _pack(assembly: Assembly, group: Group, operand: str, desc: MemoryDesc) -> O
 def _add_result(assembly: Assembly, value: Value) -> Result:
     if value.is_constant:
         return Result(value.name, None, None)
-    desc = declared_desc(value, assembly.network.io_layout.get(value.name))
+    desc = _result_desc(assembly, value)
     if not desc.n_elements:
         return Result(value.name, _new_operand(assembly, "output", value.name, desc).buffer, desc, value.shape)
     at_hand = assembly.at_hand[value.name]
@@ -276,6 +279,16 @@ def _add_result(assembly: Assembly, value: Value) -> Result:
     _reorder(assembly, value.name, source, desc, "the caller", into=made)
     assembly.readers[value.name, made.buffer] = ["the caller"]
     return Result(value.name, made.buffer, desc, value.shape)
+
+
+def _result_desc(assembly: Assembly, value: Value) -> MemoryDesc:
+    """The layout of an output: as it was computed, where that is left to the plan."""
+    border = assembly.network.io_layout.get(value.name)
+    if border != FREE:
+        return declared_desc(value, border)
+    at_hand = assembly.at_hand[value.name]
+    computed = at_hand[0].desc if at_hand else assembly.given[value.name]
+    return computed.with_dtype(value.dtype) if computed.is_dense else declared_desc(value)
 
 
 def _is_private(assembly: Assembly, index: int, desc: MemoryDesc) -> bool:

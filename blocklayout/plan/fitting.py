@@ -12,6 +12,7 @@ from blocklayout.layout import FormatTag
 from blocklayout.plan.digest import program_digest
 from blocklayout.plan.machine import Machine
 from blocklayout.plan.pins import check_expectations
+from blocklayout.plan.plan import FREE
 from blocklayout.plan.policies import Policy
 from blocklayout.plan.replay import replay
 from blocklayout.plan.runs import check_losses
@@ -115,8 +116,9 @@ def check_program(plan: Plan, program: Program) -> None:
 def _formats(io_layout: Mapping[str, str]) -> dict[str, str]:
     """Formats in one spelling, without those that say row-major."""
     try:
-        tags = {name: FormatTag.parse(text) for name, text in io_layout.items()}
+        tags = {name: FormatTag.parse(text) for name, text in io_layout.items() if text != FREE}
     except LayoutError as error:
         raise PlanError(f"io_layout: {error}") from error
     plain = {name for name, tag in tags.items() if not tag.inner_blks and tag.order == tuple(range(tag.ndims))}
-    return {name: tag.canonical for name, tag in tags.items() if name not in plain}
+    free = {name: FREE for name, text in io_layout.items() if text == FREE}
+    return free | {name: tag.canonical for name, tag in tags.items() if name not in plain}

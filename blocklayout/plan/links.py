@@ -86,7 +86,7 @@ class Link:
         """The link that a value of a network is."""
         producer = network.producers.get(value)
         if producer is None:
-            produced = [network.fixed[value]]
+            produced = network.offers(value)
         else:
             produced = [produced_desc(network.groups[producer], each, value) for each in faces[producer].candidates]
         demanded = [
@@ -139,16 +139,22 @@ class Link:
         kind = self.layouts.index(desc)
         if variable is not None:
             return (variable,), self.states.without(kind)
-        [(scope, _)] = self._direct_costs()
+        scope = self._direct_scope
+        if not scope or not self._columns:
+            return None
         rows = [[self.layouts.makes(kind, start, wanted) for wanted in self._columns] for start in self.produced]
         return scope, np.where(self._as_ends(np.array(rows)), np.inf, 0.0)
 
     def _direct_costs(self) -> Iterator[Costs]:
         """Between the producer and the only reader, as far as they are groups."""
-        scope = tuple(end for end in (self.producer, *self.wanted) if end is not None)
+        scope = self._direct_scope
         if scope and self._columns:
             rows = [[self.layouts.set_ns(start, wanted) for wanted in self._columns] for start in self.produced]
             yield scope, self._as_ends(np.array(rows))
+
+    @property
+    def _direct_scope(self) -> tuple[int, ...]:
+        return tuple(end for end in (self.producer, *self.wanted) if end is not None)
 
     @cached_property
     def _columns(self) -> list[tuple[int, ...]]:
@@ -161,5 +167,5 @@ class Link:
         """Without the axis of an end that is no group."""
         ends: np.ndarray = table
         if self.producer is None:
-            ends = ends[0]
+            ends = ends.min(axis=0)  # the caller gives what is best, where there is a choice
         return ends if self.wanted else ends[:, 0]

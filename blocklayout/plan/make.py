@@ -131,7 +131,7 @@ def _finish(
         n_threads=network.costs.machine.n_threads,
         isa=network.costs.machine.isa,
         library=".".join(map(str, dnnl.version())),
-        inputs=tuple(network.fixed.items()),
+        inputs=network.inputs(winner.choice),
         entries=tuple(replace(entry, without_ns=without.get(entry.buffer)) for entry in assembly.entries),
         steps=tuple(
             replace(step, without_ns=without.get(dict(step.operands)["dst"].buffer)) if step.is_reorder else step

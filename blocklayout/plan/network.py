@@ -14,6 +14,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.copies import copies_wanted
 from blocklayout.plan.fuse import Group, apart, value_info
 from blocklayout.plan.handing_on import Pair, find_pairs, is_handed_on
+from blocklayout.plan.plan import FREE
 from blocklayout.plan.slices import writable_slices
 
 if TYPE_CHECKING:
@@ -62,14 +63,16 @@ class Network:
 
     @cached_property
     def fixed(self) -> Mapping[str, MemoryDesc]:
-        """The model's inputs as the caller gives them, in their declared data types."""
-        return {value.name: declared_desc(value, self.io_layout.get(value.name)) for value in self.program.inputs}
+        """The model's inputs as the caller gives them, in their declared data types; not those left to the plan."""
+        borders = ((value, self.io_layout.get(value.name)) for value in self.program.inputs)
+        return {value.name: declared_desc(value, border) for value, border in borders if border != FREE}
 
     @cached_property
     def results(self) -> Mapping[str, MemoryDesc]:
-        """What the caller gets of each computed output, in its declared data type."""
+        """What the caller gets of each computed output, in its declared data type; not of those left to the plan."""
         computed = [value for value in self.program.outputs if value.name in self.producers]
-        return {value.name: declared_desc(value, self.io_layout.get(value.name)) for value in computed}
+        borders = ((value, self.io_layout.get(value.name)) for value in computed)
+        return {value.name: declared_desc(value, border) for value, border in borders if border != FREE}
 
     @cached_property
     def touching(self) -> Sequence[Sequence[str]]:
@@ -80,8 +83,11 @@ class Network:
     def offers(self, value: str) -> list[MemoryDesc]:
         """The layouts a value may be produced in."""
         producer = self.producers.get(value)
-        if producer is None:
+        if value in self.fixed:
             return [self.fixed[value]]
+        if producer is None:
+            [row_major] = [declared_desc(each) for each in self.program.inputs if each.name == value]
+            return [row_major, *(desc.with_dtype(row_major.dtype) for desc in self.wishes(value) if desc.is_dense)]
         return [produced_desc(self.groups[producer], each, value) for each in self.candidates[producer]]
 
     def wishes(self, value: str) -> list[MemoryDesc]:
@@ -102,8 +108,24 @@ class Network:
         """The layout in which a value is produced under a choice."""
         if value in self.fixed:
             return self.fixed[value]
+        if value not in self.producers:
+            return self._best_given(value, choice)
         producer = self.producers[value]
         return produced_desc(self.groups[producer], self.candidates[producer][choice[producer]], value)
+
+    def inputs(self, choice: Sequence[int]) -> tuple[tuple[str, MemoryDesc], ...]:
+        """The model's inputs as the caller should give them under a choice."""
+        return tuple((value.name, self.desc_of(value.name, choice)) for value in self.program.inputs)
+
+    def _best_given(self, value: str, choice: Sequence[int]) -> MemoryDesc:
+        """The layout of an input, left to the plan, from which its readers are served best."""
+        demands = list(self.demands(value, choice))
+        offers = dict.fromkeys(self.offers(value))
+
+        def cost_ns(desc: MemoryDesc) -> float:
+            return sum(self.reorder_ns(desc, copy) for copy in copies_wanted(desc, demands))
+
+        return min(offers, key=cost_ns)
 
     def demands(self, value: str, choice: Sequence[int]) -> Iterator[MemoryDesc]:
         """The layouts a value is wanted in under a choice, readers in order, the caller last."""
@@ -169,7 +191,8 @@ def propose_all(
     borders = io_layout or {}
     arriving: dict[str, list[MemoryDesc]] = {}
     for value in program.inputs:
-        given = declared_desc(value, borders.get(value.name))
+        border = borders.get(value.name)
+        given = declared_desc(value, None if border == FREE else border)
         arriving[value.name] = [given.with_dtype(value_info(value, proposer.dtype).dtype)]
     layouts = ("plain", "channels_last", *proposer.costs.machine.block_names)
     in_slices = writable_slices(program, groups, proposer.dtype, layouts)

@@ -17,6 +17,9 @@ from blocklayout.plan.choices import DescField, KernelChoice, Nanoseconds
 from blocklayout.plan.codec import EitherSpec, plan_from_json, plan_to_json
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
+FREE = "any"
+"""What ``io_layout`` says of an input or output whose format the plan chooses."""
+
 MOVERS = ("reorder", "copy")
 """Kinds of steps that compute nothing."""
 

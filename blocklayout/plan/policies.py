@@ -88,7 +88,7 @@ def choose_by(policy: Policy, network: Network) -> Choice:
 
 
 def _arrives(policy: Policy, network: Network, value: str, choice: list[int]) -> MemoryDesc:
-    desc = network.desc_of(value, choice)
+    desc = network.desc_of(value, choice) if value in network.producers else network.offers(value)[0]
     return MemoryDesc(desc.dims, desc.dtype) if policy.returns_to_plain else desc
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from blocklayout.errors import InputError, LayoutError
 from blocklayout.layout import FormatTag
 from blocklayout.layout.ordering import named_format
+from blocklayout.plan.plan import FREE
 
 if TYPE_CHECKING:
     from blocklayout.runtime.feeding import InputInfo
@@ -36,7 +37,7 @@ def with_layouts(infos: Iterable[Info], io_layout: Mapping[str, str]) -> list[In
 
     Args:
         infos: With extents in the model's own order.
-        io_layout: Format tags, ``channels_last`` or ``channels_first``, by name.
+        io_layout: Format tags, ``channels_last``, ``channels_first``, or ``any`` for what the plan chooses, by name.
 
     Raises:
         LayoutError: No such format, or one of another rank.
@@ -57,6 +58,8 @@ def check_rank(info: InputInfo, shape: Sequence[object]) -> None:
 
 
 def _with_layout(info: Info, layout: str) -> Info:
+    if layout == FREE:
+        return replace(info, is_free=True)
     parsed = replace(info, layout=_parse(info, layout))
     if info.shape is None:
         return parsed

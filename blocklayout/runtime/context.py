@@ -15,6 +15,7 @@ from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.kernels import Compute, HostSpec
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.plan import FREE
 from blocklayout.runtime.host import HostExecution, HostMemory, copy_elements, host_function
 from blocklayout.tensor import Tensor
 
@@ -63,8 +64,9 @@ class Context:
         self._entry_reorders: dict[tuple[MemoryDesc, int], dnnl.Execution] = {}
         self._executions = [self._bind(number, step) for number, step in enumerate(plan.steps)]
         self._entries = [_BoundEntry(entry, self._on(entry.buffer), self._copy_of(entry)) for entry in plan.entries]
+        free = {name for name, border in plan.io_layout if border == FREE}
         self._results = [
-            _BoundResult(result.name, result.desc, result.shape, self._on(result.buffer))
+            _BoundResult(result.name, result.desc, result.shape, self._on(result.buffer), result.name in free)
             for result in plan.results
             if result.desc is not None and result.buffer is not None
         ]
@@ -179,10 +181,11 @@ class _BoundResult:
     desc: MemoryDesc
     shape: tuple[int, ...]
     memories: tuple[dnnl.Memory | HostMemory, ...]
+    is_free: bool
 
     def fresh(self) -> np.ndarray | Tensor:
-        """What the caller gets, which the steps will write: an array in physical order, or a Tensor of blocks."""
-        if self.desc.inner_blks:
+        """What the caller gets, which the steps will write: an array in physical order, or a Tensor."""
+        if self.desc.inner_blks or self.is_free:
             tensor = Tensor(self.desc, dnnl.aligned_empty(self.desc.nbytes))
             self._rebind(tensor.buffer)
             return tensor

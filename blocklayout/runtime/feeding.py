@@ -12,6 +12,7 @@ import numpy as np
 from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import InputError
 from blocklayout.layout import FormatTag
+from blocklayout.plan.plan import FREE
 from blocklayout.runtime.context import Feed
 from blocklayout.tensor import Tensor, as_array, as_memory
 
@@ -27,12 +28,14 @@ class InputInfo:
         dtype: oneDNN's name of the data type.
         layout: The format in which it crosses the border; row-major if ``None``. One without blocks is an
             order of axes: ``shape`` and arrays are in that order. In one with blocks it is a Tensor.
+        is_free: Whether the plan chooses the format. An input may then come in any; an output is a Tensor.
     """
 
     name: str
     shape: tuple[int | str | None, ...] | None
     dtype: str
     layout: FormatTag | None = None
+    is_free: bool = False
 
     @cached_property
     def numpy_dtype(self) -> np.dtype:
@@ -45,6 +48,13 @@ class InputInfo:
         names = {"float32": "float", "float64": "double", "bfloat16": "bfloat16"}
         numpy_name = self.numpy_dtype.name
         return f"tensor({names.get(numpy_name, numpy_name)})"
+
+    @property
+    def border(self) -> str | None:
+        """The format as a plan is asked for it: ``any`` where the plan chooses, ``None`` for row-major."""
+        if self.is_free:
+            return FREE
+        return None if self.layout is None else self.layout.text
 
     @cached_property
     def is_blocked(self) -> bool:

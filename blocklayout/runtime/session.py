@@ -263,8 +263,8 @@ class Session:
 def _constant(info: OutputInfo, ready: ReadyPlan) -> np.ndarray | Tensor:
     """An output that no step computes, as fresh as the others."""
     array = ready.constants[info.name]
-    if info.layout is not None and info.is_blocked:
-        desc = MemoryDesc(array.shape, info.dtype, info.layout)
+    if info.is_free or info.is_blocked:
+        desc = MemoryDesc(array.shape or (1,), info.dtype, info.layout)
         return reorder(array, desc, threads=ready.plan.n_threads)
     return np.array(array if info.order is None else array.transpose(info.order), order="C")
 

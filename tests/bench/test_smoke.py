@@ -26,3 +26,23 @@ def test_an_unknown_model_is_refused(tree_environ: dict[str, str], tmp_path: Pat
     done = run_bench("policies.py", "--models", "lenet", environ=tree_environ, folder=tmp_path)
     assert done.returncode == 2
     assert "resnet50" in done.stderr
+
+
+def test_planner(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "planner.json"
+    short = ("--models", "digits", "--batches", "1", "--rounds", "1", "--tune-seconds", "0.2", "--json", str(path))
+    done = run_bench("planner.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(path.read_text())["results"]
+    assert set(result["policies"]) == {"auto", "any", "blocked", "nhwc", "plain", "per-op"}
+    assert "within 2 %" in done.stdout
+
+
+def test_solving(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "solving.json"
+    short = ("--kernels", "30,60", "--graphs", "3", "--json", str(path))
+    done = run_bench("solving.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(path.read_text())
+    assert [row["n_kernels"] for row in result["curve"]] == [30, 60]
+    assert result["graphs"]["wrong"] == 0

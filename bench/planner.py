@@ -1,0 +1,250 @@
+"""Is ``auto`` with measured costs the fastest of all policies, and do costs predict times?
+
+Each network has a process of its own for each instruction set, data type and batch. There ``auto`` is tuned
+(``tune="measure"``), and then timed in turn with each policy on random data: the ratio to auto is the median of
+those of single rounds, below 1 where the policy is faster. The plan of each is priced twice, by the model alone
+and by measured times; how well prices rank plans is told as Spearman's correlation.
+
+    python bench/planner.py --models resnet50,squeezenet1_1 --batches 1,8 --rounds 7
+    python bench/planner.py --isa native,avx2 --dtypes f32,bf16 --json out.json --picture docs/predicted.svg
+    python bench/planner.py --models digits --rounds 1 --tune-seconds 1
+
+Networks are those of ``blocklayout.zoo``, and the embedded one (``digits``). The picture needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout import dnnl, zoo
+from blocklayout.commands.comparing import Contender, Race
+from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.feeds import SEED
+from blocklayout.commands.options import positive, words
+from blocklayout.commands.output import json_text
+from blocklayout.inspector.tables import print_table
+from blocklayout.model import open_model
+from blocklayout.plan import SIMPLE_POLICIES
+from blocklayout.plan.costs import CostModel
+from blocklayout.plan.pricing import Pricing
+from blocklayout.runtime.racing import random_array
+from blocklayout.zoo import digits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from blocklayout.model import Graph
+    from blocklayout.plan import Plan
+
+EMBEDDED = "digits"
+NATIVE = "native"
+MAX_ISA = "ONEDNN_MAX_CPU_ISA"
+BASE = (
+    *("squeezenet1_1", "mobilenet_v2", "mnasnet1_0", "shufflenet_v2_x1_0", "resnet18", "googlenet", "densenet121"),
+    *("resnet50", "alexnet", "efficientnet_b0", "resnext50_32x4d", "inception_v3", "convnext_tiny", "vgg11", "unet"),
+    "m5",
+)
+POLICIES = ("auto", *SIMPLE_POLICIES)
+WITHIN = 1.02
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print a table, and write JSON and a picture if asked to."""
+    args = parse(argv)
+    if args.worker:
+        sys.stdout.write(json_text(measure(args)))
+        return 0
+    results = []
+    for isa in args.isa:
+        for dtype in args.dtypes:
+            for batch in args.batches:
+                for name in args.models:
+                    results += measure_apart(name, isa, dtype, batch, args)
+                    if args.json:  # as far as it is, since it takes long
+                        Path(args.json).write_text(json_text({"results": results}) + "\n", encoding="utf-8")
+    show(results)
+    if args.picture:
+        draw(results, args.picture)
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line; what a worker is told comes by it too."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=words, default=BASE, help="of the zoo, or digits")
+    parser.add_argument("--batches", type=numbers, default=(1, 8), help="such as 1,8")
+    parser.add_argument("--isa", type=words, default=(NATIVE,), help=f"values of {MAX_ISA}, or {NATIVE}")
+    parser.add_argument("--dtypes", type=words, default=("f32",), help="f32, bf16; the latter where the CPU can")
+    parser.add_argument("--rounds", type=positive, default=5, help="measurements of each (default: 5)")
+    parser.add_argument("--threads", type=positive, help="by default all that this process may use")
+    parser.add_argument("--tune-seconds", type=float, default=120.0, help="for each network (default: 120)")
+    parser.add_argument("--json", help="file to write")
+    parser.add_argument("--picture", help="file to draw predicted against measured times in")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    unknown = {*args.models} - {EMBEDDED, *zoo.names()}
+    if unknown or {*args.dtypes} - {"f32", "bf16"}:
+        parser.error(f"no such network or data type: {', '.join(sorted(unknown)) or ', '.join(args.dtypes)}")
+    return args
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Numbers such as ``1,8``."""
+    return tuple(positive(word) for word in words(text))
+
+
+def measure_apart(name: str, isa: str, dtype: str, batch: int, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """One network, in a process of its own; nothing where the CPU cannot."""
+    if dtype == "bf16" and not dnnl.has_bf16():
+        print(f"{name} {dtype}: not on this CPU ({dnnl.isa()})")
+        return []
+    environ = dict(os.environ) if isa == NATIVE else os.environ | {MAX_ISA: isa.upper()}
+    command = [sys.executable, __file__, "--worker", "--models", name, "--dtypes", dtype, "--batches", str(batch)]
+    command += ["--rounds", str(args.rounds), "--tune-seconds", str(args.tune_seconds)]
+    command += ["--threads", str(args.threads)] if args.threads else []
+    told = subprocess.run(command, check=True, env=environ, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(told.stdout)
+    print_row(result | {"isa_asked": isa})
+    return [result | {"isa_asked": isa}]
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """What a worker does: auto and every policy, each in turn with auto."""
+    [name], [dtype], [batch] = args.models, args.dtypes, args.batches
+    graph = open_network(name, batch)
+    generator = np.random.default_rng(SEED)
+    feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+    options = {"tune": "measure", "tune_seconds": args.tune_seconds}
+    race = Race(graph, feeds, args.threads, args.rounds, lambda _: None, options)
+    contenders = [Contender(policy, dtype) for policy in POLICIES]
+    plans = {contender.policy: race.session(contender).plan for contender in contenders}
+    rows = race.run(contenders)
+    model = Pricing.of(plans["auto"].n_threads, "model", 1.0, lambda _: None).model()
+    return {
+        "model": name,
+        "batch": batch,
+        "dtype": dtype,
+        "environment": describe_environment(plans["auto"].n_threads),
+        "chosen": plans["auto"].chosen,
+        "is_optimal": plans["auto"].is_optimal,
+        "raced": plans["auto"].raced,
+        "policies": {
+            policy: row.to_dict() | {"modelled_ns": modelled_ns(plans[policy], model)}
+            for policy, row in zip(POLICIES, rows, strict=True)
+        },
+    }
+
+
+def modelled_ns(plan: Plan, model: CostModel) -> float:
+    """What the model alone says of a plan."""
+    steps = sum(
+        model.reorder_ns(dict(step.operands)["src"].desc, dict(step.operands)["dst"].desc)
+        if step.is_reorder
+        else model.step_ns(step.spec)
+        for step in plan.steps
+    )
+    return steps + sum(model.reorder_ns(entry.source, entry.desc) for entry in plan.entries if entry.is_reorder)
+
+
+def open_network(name: str, batch: int) -> Graph:
+    """A network with a batch."""
+    if name == EMBEDDED:
+        opened = open_model(digits.model_bytes())
+        from blocklayout.model import read
+
+        return read(opened, {"image": (batch, 1, 8, 8)})
+    return zoo.build(name, batch=batch).to_graph()
+
+
+def print_row(result: dict[str, Any]) -> None:
+    """One network's line, as soon as it is known."""
+    ratios = ", ".join(f"{policy} {result['policies'][policy]['ratio']['median']:.3f}" for policy in SIMPLE_POLICIES)
+    auto = result["policies"]["auto"]["time_ms"]["median"]
+    where = f"{result['model']} {result['dtype']} batch {result['batch']} {result['isa_asked']}"
+    print(f"{where}: auto ({result['chosen']}) {auto:.3f} ms; {ratios}", flush=True)
+
+
+def best_policy(result: dict[str, Any]) -> tuple[str, float]:
+    """The fastest simple policy, and its time over auto's."""
+    ratios = {policy: result["policies"][policy]["ratio"]["median"] for policy in SIMPLE_POLICIES}
+    name = min(ratios, key=ratios.__getitem__)
+    return name, ratios[name]
+
+
+def show(results: Sequence[dict[str, Any]]) -> None:
+    """Print the table, and what follows from it."""
+    header = ("model", "batch", "isa", "dtype", "auto ms", "chosen", *SIMPLE_POLICIES, "best policy")
+    rows = []
+    for result in results:
+        name, ratio = best_policy(result)
+        cells = [f"{result['policies'][policy]['ratio']['median']:.3f}" for policy in SIMPLE_POLICIES]
+        auto = f"{result['policies']['auto']['time_ms']['median']:.3f}"
+        where = (result["model"], str(result["batch"]), result["environment"]["isa"], result["dtype"])
+        rows.append((*where, auto, result["chosen"], *cells, f"{name} {ratio:.3f}"))
+    print_table(header, rows, title="time over auto's: above 1 the policy is slower", text_columns=(0, 2, 3, 5, 11))
+    ratios = [best_policy(result)[1] for result in results]
+    n_good = sum(ratio * WITHIN >= 1 for ratio in ratios)
+    wins = [result["model"] for result, ratio in zip(results, ratios, strict=True) if ratio >= 1.05]
+    print(f"auto is the fastest or within 2 % of it in {n_good} of {len(ratios)}")
+    print(f"at least 5 % faster than the best policy: {', '.join(wins) or 'none'}")
+    for what, field in (("the model", "modelled_ns"), ("measured costs", "estimated_ns")):
+        print(f"rank correlation of {what} with measured times: {correlation(results, field):.4f} across all plans, ")
+        print(f"    {within_correlation(results, field):.3f} among the policies of one network (median)")
+
+
+def points(results: Sequence[dict[str, Any]], field: str) -> tuple[list[float], list[float]]:
+    """Predicted and measured milliseconds of every plan."""
+    rows = [row for result in results for row in result["policies"].values()]
+    return [row[field] / 1e6 for row in rows], [row["time_ms"]["median"] for row in rows]
+
+
+def spearman(a: Sequence[float], b: Sequence[float]) -> float:
+    """The correlation of ranks."""
+    ranks = [np.argsort(np.argsort(values)) for values in (a, b)]
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def correlation(results: Sequence[dict[str, Any]], field: str) -> float:
+    """Of ranks, over all plans."""
+    return spearman(*points(results, field))
+
+
+def within_correlation(results: Sequence[dict[str, Any]], field: str) -> float:
+    """Of ranks, among the plans of one network; the median over networks."""
+    return float(np.median([spearman(*points([result], field)) for result in results]))
+
+
+def draw(results: Sequence[dict[str, Any]], path: str) -> None:
+    """Predicted against measured times, for the model and for measured costs."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(10, 5), sharex=True, sharey=True)
+    fields = (("the model", "modelled_ns"), ("measured costs", "estimated_ns"))
+    for axis, (title, field) in zip(axes, fields, strict=True):
+        for policy in POLICIES:
+            rows = [result["policies"][policy] for result in results]
+            predicted = [row[field] / 1e6 for row in rows]
+            axis.loglog([row["time_ms"]["median"] for row in rows], predicted, "o", ms=4, alpha=0.7, label=policy)
+        limits = axis.get_xlim()
+        axis.plot(limits, limits, color="grey", lw=0.8)
+        axis.set_title(f"{title} (rank correlation {correlation(results, field):.3f})")
+        axis.set_xlabel("measured ms")
+    axes[0].set_ylabel("predicted ms")
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""How long does the solve take, and how often is it exact?
+
+Networks are made up: blocks with residuals or branches, like those of ResNet and GoogLeNet, of groups with random
+candidates in three layouts, and random prices of reorders. Their solve is timed for growing numbers of kernels, and
+nothing is asked of oneDNN. Small random graphs, in which any group may read any earlier value, are compared with brute
+force.
+
+    python bench/solving.py --kernels 100,300,1000,3000,10000 --graphs 300 --picture docs/solve-time.svg
+    python bench/solving.py --kernels 30,60 --graphs 5 --json out.json
+
+The picture needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout.commands.options import positive, words
+from blocklayout.inspector.tables import print_table
+from blocklayout.kernels import BaseOperator, Candidate, Kernel, Program, Value
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan.fuse import Group
+from blocklayout.plan.network import Network
+from blocklayout.plan.solve import solve_layouts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHAPE = (1, 24, 6, 6)
+LAYOUTS = ("nchw", "nhwc", "nChw8c")
+N_CANDIDATES = 8
+SMALL_TABLES = 27
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print tables, and write JSON and a picture if asked to."""
+    args = parse(argv)
+    curve = [timed(n_kernels) for n_kernels in args.kernels]
+    print_table(
+        ("kernels", "seconds", "optimal", "gap"),
+        [
+            (str(row["n_kernels"]), f"{row['seconds']:.3f}", str(row["is_optimal"]), f"{row['gap']:.4f}")
+            for row in curve
+        ],
+        title="blocks with residuals and branches",
+    )
+    counts = compared(args.graphs)
+    for name, value in counts.items():
+        print(f"{name}: {value}")
+    if args.json:
+        Path(args.json).write_text(json.dumps({"curve": curve, "graphs": counts}) + "\n", encoding="utf-8")
+    if args.picture:
+        draw(curve, args.picture)
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sizes = (100, 300, 1000, 3000, 10_000)
+    parser.add_argument("--kernels", type=lambda text: [positive(word) for word in words(text)], default=sizes)
+    parser.add_argument("--graphs", type=positive, default=300, help="small random graphs to compare (default: 300)")
+    parser.add_argument("--json", help="file to write")
+    parser.add_argument("--picture", help="file to draw the times in")
+    return parser.parse_args(argv)
+
+
+@dataclass
+class RandomPrices:
+    """A price for each pair of layouts."""
+
+    prices: dict[tuple[str, str], float]
+
+    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """Nanoseconds from one layout to another."""
+        return self.prices[src.named("src"), dst.named("src")]
+
+
+def blocks(n_kernels: int) -> list[list[int]]:
+    """What each group reads: residual blocks and blocks of branches, by turns."""
+    reads: list[list[int]] = [[0]]
+    while len(reads) < n_kernels:
+        last = len(reads)
+        if len(reads) % 2:
+            reads += [[last], [last + 1], [last + 2, last]]
+        else:
+            reads += [[last], [last], [last + 2], [last], [last + 1, last + 3, last + 4]]
+    return reads[:n_kernels]
+
+
+def anything(rng: np.random.Generator) -> list[list[int]]:
+    """Up to six groups that read up to three of the values before them."""
+    n_groups = int(rng.integers(2, 7))
+    return [rng.integers(0, group + 1, rng.integers(1, 4)).tolist() for group in range(n_groups)]
+
+
+def made_up(reads: Sequence[Sequence[int]], rng: np.random.Generator, n_candidates: int) -> Network:
+    """A network of one input, and a group for each item of ``reads``."""
+    values = [Value(f"v{index}", SHAPE, "f32") for index in range(len(reads) + 1)]
+    groups, candidates = [], []
+    for index, read in enumerate(reads):
+        sources = tuple((f"src_{operand}", values[number]) for operand, number in enumerate(read))
+        groups.append(Group(Kernel(f"k{index}", BaseOperator(), sources, (), values[index + 1], ())))
+        candidates.append(tuple(random_candidate(rng, len(read)) for _ in range(n_candidates)))
+    prices = {(a, b): float(rng.integers(1, 50)) for a in LAYOUTS for b in LAYOUTS}
+    program = Program("made up", (), (values[0],), (values[-1],))
+    costs: Any = RandomPrices(prices)
+    return Network(program, tuple(groups), tuple(candidates), costs)
+
+
+def random_candidate(rng: np.random.Generator, n_sources: int) -> Candidate:
+    """Any layouts, any cost."""
+    *sources, dst = (MemoryDesc(SHAPE, "f32", str(tag)) for tag in rng.choice(LAYOUTS, n_sources + 1))
+    named = tuple((f"src_{operand}", desc) for operand, desc in enumerate(sources))
+    return Candidate(named, (), dst, (), (), None, float(rng.integers(0, 60)), "made up")
+
+
+def timed(n_kernels: int) -> dict[str, Any]:
+    """The solve of one network."""
+    network = made_up(blocks(n_kernels), np.random.default_rng(n_kernels), N_CANDIDATES)
+    start = time.perf_counter()
+    solution = solve_layouts(network)
+    seconds = time.perf_counter() - start
+    return {"n_kernels": n_kernels, "seconds": seconds, "is_optimal": solution.is_optimal, "gap": solution.gap}
+
+
+def compared(n_graphs: int) -> dict[str, int]:
+    """Small random graphs against brute force, with tables as large as they need, and with small ones."""
+    counts = dict.fromkeys(
+        ("graphs", "said to be optimal", "optimal", "with small tables: said to be optimal", "optimal then",
+         "bounds that hold", "wrong"), 0,
+    )  # fmt: skip
+    for seed in range(n_graphs):
+        rng = np.random.default_rng(seed)
+        network = made_up(anything(rng), rng, 3)
+        best = min(map(network.total_ns, itertools.product(range(3), repeat=len(network.groups))))
+        full, small = solve_layouts(network), solve_layouts(network, SMALL_TABLES)
+        counts["graphs"] += 1
+        counts["said to be optimal"] += full.is_optimal
+        counts["optimal"] += bool(np.isclose(full.cost_ns, best))
+        counts["with small tables: said to be optimal"] += small.is_optimal
+        counts["optimal then"] += bool(np.isclose(small.cost_ns, best))
+        counts["bounds that hold"] += small.bound_ns <= best + 1e-6
+        said_wrongly = any(each.is_optimal and not np.isclose(each.cost_ns, best) for each in (full, small))
+        counts["wrong"] += said_wrongly or small.bound_ns > best + 1e-6
+    return counts
+
+
+def draw(curve: Sequence[dict[str, Any]], path: str) -> None:
+    """Seconds against kernels."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(6, 4))
+    kernels, seconds = [row["n_kernels"] for row in curve], [row["seconds"] for row in curve]
+    axis.loglog(kernels, seconds, "o-")
+    axis.loglog(kernels, [seconds[-1] * n / kernels[-1] for n in kernels], ":", color="grey", label="linear")
+    axis.set_xlabel("kernels")
+    axis.set_ylabel("seconds to solve")
+    axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
