@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from blocklayout.api import save as save
     from blocklayout.errors import BlockLayoutError as BlockLayoutError
     from blocklayout.errors import BlockLayoutWarning as BlockLayoutWarning
+    from blocklayout.errors import CostStoreWarning as CostStoreWarning
     from blocklayout.errors import DnnlError as DnnlError
     from blocklayout.errors import InputError as InputError
     from blocklayout.errors import InvalidArgumentsError as InvalidArgumentsError
@@ -42,6 +43,7 @@ _NAMES_BY_HOME = {
     "errors": (
         "BlockLayoutError",
         "BlockLayoutWarning",
+        "CostStoreWarning",
         "DnnlError",
         "InputError",
         "InvalidArgumentsError",

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 N_RACED = 3
 """How many of the cheapest plans are run whole where measuring is asked for."""
 
+CLEARLY = 0.98
+"""A plan that takes a larger share of another's time may be faster by chance."""
+
 TimePlans = Callable[["Sequence[Plan]"], list[list[float]]]
 """Runs plans in turn: for each plan a time for each round."""
 
@@ -69,8 +72,12 @@ def cheapest(contenders: Sequence[Contender], n: int) -> list[Contender]:
 
 
 def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple[str, float], ...]]:
-    """Which of some plans is the fastest, and how long each takes next to the first: medians of the rounds' ratios."""
+    """Which of some plans to take, and how long each takes next to the first: medians of the rounds' ratios.
+
+    The fastest; or the first, which is the cheapest, where no other is clearly faster.
+    """
     times = time_plans(plans)
     ratios = [statistics.median(own / first for own, first in zip(rounds, times[0], strict=True)) for rounds in times]
     fastest = min(range(len(plans)), key=ratios.__getitem__)
+    fastest = fastest if ratios[fastest] < CLEARLY else 0
     return fastest, tuple((plan.chosen, ratio) for plan, ratio in zip(plans, ratios, strict=True))

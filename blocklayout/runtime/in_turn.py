@@ -41,7 +41,7 @@ class Spread:
         return Spread(self.median * factor, self.low * factor, self.high * factor)
 
 
-def time_in_turn(calls: Sequence[Call], n_rounds: int) -> list[list[float]]:
+def time_in_turn(calls: Sequence[Call], n_rounds: int, turn_ns: float = TURN_NS) -> list[list[float]]:
     """Nanoseconds of each call in each round, the best of its turn.
 
     In a round every call has its turn, so that whatever slows the machine for a while slows them all:
@@ -50,19 +50,20 @@ def time_in_turn(calls: Sequence[Call], n_rounds: int) -> list[list[float]]:
     Args:
         calls: What to time.
         n_rounds: How many rounds; before them, each call runs once.
+        turn_ns: How long a turn lasts at least.
 
     Returns:
         A list for each call, with a value for each round.
     """
     for call in calls:
         call()
-    rounds = [[_fastest_ns(call) for call in calls] for _ in range(n_rounds)]
+    rounds = [[_fastest_ns(call, turn_ns) for call in calls] for _ in range(n_rounds)]
     return [[times[index] for times in rounds] for index in range(len(calls))]
 
 
-def _fastest_ns(call: Call) -> float:
+def _fastest_ns(call: Call, turn_ns: float) -> float:
     best, spent = math.inf, 0.0
-    while spent < TURN_NS:
+    while spent < turn_ns:
         start = time.perf_counter_ns()
         call()
         once = float(time.perf_counter_ns() - start)

@@ -65,3 +65,30 @@ def test_a_plan_that_does_not_fit_is_one_line(cli: Command, tiny: Path, tmp_path
     assert "belong to a MODEL" in cli("run", "--plan", file).refusal
     assert "no plan can be read" in cli("plan", tiny, "--plan", tmp_path / "none.json").refusal
     assert "cannot be saved" in cli("plan", tiny, "--save", tmp_path / "none" / "plan.json").refusal
+
+
+def test_why_is_the_explanation(cli: Command, tmp_path: Path) -> None:
+    bl.save(nets.residual(), tmp_path / "net.onnx")
+    out = cli.ok("plan", tmp_path / "net.onnx", "--why", "--threads", 2)
+    assert out == f"{bl.load(tmp_path / 'net.onnx', threads=2).plan.explain()}\n"
+    assert "runner-up" in out
+
+
+def test_force_answers_what_if(cli: Command, tmp_path: Path) -> None:
+    bl.save(nets.chain(), tmp_path / "chain.onnx")
+    out = cli.ok("plan", tmp_path / "chain.onnx", "--force", "conv1=nChw8c", "--why")
+    assert "without conv1=nChw8c" in out
+    told = cli("plan", tmp_path / "chain.onnx", "--force", "conv9=nChw8c").refusal
+    assert "the closest are conv" in told
+
+
+def test_expectations_and_losses_are_refused_in_one_line(cli: Command, tmp_path: Path) -> None:
+    bl.save(nets.chain(), tmp_path / "chain.onnx")
+    told = cli("plan", tmp_path / "chain.onnx", "--layout", "nhwc", "--expect", "conv1=nChw8c").refusal
+    assert "it comes as nhwc" in told
+    assert cli.ok("plan", tmp_path / "chain.onnx", "--on-layout-loss", "raise")
+
+
+def test_tuning_is_asked_for(cli: Command, tiny: Path) -> None:
+    assert "plan of" in cli.ok("plan", tiny, "--tune", "measure", "--tune-seconds", "0.2")
+    assert "positive number of seconds" in cli("plan", tiny, "--tune-seconds", "0").refusal
