@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.primitive import Primitive as Primitive
     from blocklayout.dnnl.primitive_desc import Resolved as Resolved
     from blocklayout.dnnl.primitive_desc import is_reference as is_reference
+    from blocklayout.dnnl.resolution import has_optimised as has_optimised
     from blocklayout.dnnl.resolution import implementations as implementations
     from blocklayout.dnnl.resolution import optimised as optimised
     from blocklayout.dnnl.resolution import resolve as resolve
@@ -73,7 +74,7 @@ _NAMES_BY_HOME = {
     "memory": ("Memory", "aligned_empty"),
     "primitive": ("Primitive",),
     "primitive_desc": ("Resolved", "is_reference"),
-    "resolution": ("implementations", "optimised", "resolve"),
+    "resolution": ("has_optimised", "implementations", "optimised", "resolve"),
     "spec": ("Spec", "kinds"),
     "specs.batch_normalization": ("batch_normalization",),
     "specs.binary": ("binary",),

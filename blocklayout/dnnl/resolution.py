@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from operator import eq
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.primitive_desc import Resolved, create_pd, impl_names, is_reference, walk
+from blocklayout.dnnl.primitive_desc import Resolved, create_pd, impl_name, impl_names, is_reference, walk
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.errors import DnnlError, UnimplementedError
 
@@ -67,7 +67,8 @@ def implementations(spec: Spec) -> Iterator[Resolved]:
 def optimised(spec: Spec) -> tuple[Resolved, ...]:
     """The implementations worth running, the library's own favourite first; references where nothing else exists.
 
-    Answers are kept, so asking again is free.
+    Of an implementation that exists for several instruction sets only the library's first, the largest. Answers are
+    kept, so asking again is free.
 
     Raises:
         UnimplementedError: There is none on this CPU.
@@ -84,6 +85,27 @@ def optimised(spec: Spec) -> tuple[Resolved, ...]:
     if isinstance(outcome, tuple):
         return outcome
     raise UnimplementedError(outcome, _UNIMPLEMENTED)
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def has_optimised(spec: Spec) -> bool:
+    """Whether oneDNN offers anything but references for it; asked without resolving a layout.
+
+    Raises:
+        InvalidArgumentsError: It contradicts the rules of its kind.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> src, weights, dst = ((1, 16, 8, 8), "nchw"), (16, 16, 3, 3), ((1, 16, 8, 8), "nhwc")
+        >>> src_desc, dst_desc = (dnnl.MemoryDesc(dims, "f32", tag) for dims, tag in (src, dst))
+        >>> has_optimised(dnnl.convolution(src_desc, dnnl.AnyDesc(weights, "f32"), dst_desc, pads=1, n_threads=1))
+        False
+    """
+    spec.validate()
+    try:
+        return run_parallel(lambda: not is_reference(impl_name(create_pd(spec), spec)), spec.n_threads)
+    except DnnlError:
+        return False
 
 
 def open_pd(spec: Spec) -> tuple[Handle, Resolved]:
@@ -131,7 +153,12 @@ def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
 
 
 def _without_needless_references(spec: Spec) -> Iterator[Resolved]:
-    found: list[Resolved] = []
-    for resolved in walk(create_pd(spec), spec, lambda impl: not (found and is_reference(impl))):
-        found.append(resolved)
+    """Every implementation for its largest instruction set; a reference only if it is the first."""
+    found: set[str] = set()
+
+    def is_wanted(impl: str) -> bool:
+        return impl.rpartition(":")[0] not in found and not (found and is_reference(impl))
+
+    for resolved in walk(create_pd(spec), spec, is_wanted):
+        found.add(resolved.spec.impl.rpartition(":")[0])
         yield resolved

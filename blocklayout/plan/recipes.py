@@ -65,6 +65,8 @@ class GroupRecipes:
     def wished(self, wish: Wish) -> Iterator[GroupRecipe]:
         """Recipes in wished layouts: with as many post-ops fused as run optimised, and with a sum left apart."""
         followers = self.group.followers
+        if wish.src != wish.dst and not self._is_worth_asking(wish):
+            return
         for n_fused in range(len(followers), -1, -1):
             offered = list(self._fused(wish, n_fused))
             yield from offered
@@ -73,6 +75,16 @@ class GroupRecipes:
         n_before = next((n for n, follower in enumerate(followers) if follower.use.is_sum), None)
         if n_before is not None and n_before < n_fused:
             yield from islice(self._fused(wish, n_before), 1)
+
+    def _is_worth_asking(self, wish: Wish) -> bool:
+        """Whether there is more than a reference from one layout to another, without post-ops; mostly there is not."""
+        try:
+            problem = kernel_problem(self.group.main, self.dtype, self.n_threads)
+            recipe = self.group.main.operator.lower(problem, wish, dnnl.Attr())
+            specs = [step.spec for step in recipe.steps] if recipe else []
+            return any(isinstance(spec, dnnl.Spec) and dnnl.has_optimised(spec) for spec in specs)
+        except NOT_OFFERED:
+            return False
 
     def _fused(self, wish: Wish, n_fused: int) -> Iterator[GroupRecipe]:
         fused, rest = self.group.followers[:n_fused], self.group.followers[n_fused:]
