@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # Before anything is imported that might look: no test, nor a process that one starts, sees the user's own costs.
 CACHE = tempfile.TemporaryDirectory(prefix="blocklayout-tests-")
 os.environ["BLOCKLAYOUT_CACHE_DIR"] = CACHE.name
+NUMBERS = count()
 
 # A busy machine is no failure, and a change is not to blame for an example that nobody drew before it:
 # the same examples each run. New ones come with --hypothesis-profile=explore.
@@ -31,6 +33,7 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    os.environ["BLOCKLAYOUT_CACHE_DIR"] = str(Path(CACHE.name, str(next(NUMBERS))))  # what one test measures is its own
     if item.get_closest_marker("needs_bf16") is None:
         return
     from blocklayout import dnnl
@@ -45,7 +48,7 @@ def update_golden(pytestconfig: pytest.Config) -> bool:
     return bool(pytestconfig.getoption("--update-golden"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def tree_environ() -> dict[str, str]:
     """Environment in which a child process imports the package of this tree, wherever it runs."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
