@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from blocklayout.plan.fuse import value_info
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate
-    from blocklayout.plan.fuse import Group
     from blocklayout.plan.machine import Machine
     from blocklayout.plan.network import Choice, Network
 
@@ -82,8 +80,7 @@ def choose_by(policy: Policy, network: Network) -> Choice:
     choice: list[int] = []
     for index, group in enumerate(network.groups):
         incoming = {operand: _arrives(policy, network, value.name, choice) for operand, value in group.sources.items()}
-        key = _ranking(policy, network, group, incoming)
-        choice.append(min(range(len(network.candidates[index])), key=lambda i: key(network.candidates[index][i])))
+        choice.append(_preferred(policy, network, index, incoming))
     return tuple(choice)
 
 
@@ -92,20 +89,23 @@ def _arrives(policy: Policy, network: Network, value: str, choice: list[int]) ->
     return MemoryDesc(desc.dims, desc.dtype) if policy.returns_to_plain else desc
 
 
-def _ranking(
-    policy: Policy, network: Network, group: Group, incoming: dict[str, MemoryDesc]
-) -> Callable[[Candidate], tuple[float, float]]:
+def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str, MemoryDesc]) -> int:
+    """The cheapest, reorders of its sources included, of the candidates that the policy dislikes least."""
+    group, offered = network.groups[index], network.candidates[index]
     role, dtype = group.main.operator.role, value_info(group.dst, network.dtype).dtype
 
-    def rank(candidate: Candidate) -> tuple[float, float]:
-        moved = sum(
-            0.0 if incoming[operand].readable_as(desc) else network.reorder_ns(incoming[operand], desc)
-            for operand, desc in candidate.sources
-        )
-        dislike = _dislike(policy, role, candidate, incoming) + 0.5 * (candidate.rank > 0)
-        return dislike + 8.0 * (candidate.dst.dtype != dtype), candidate.cost_ns + moved
+    def dislike(candidate: Candidate) -> float:
+        own = 0.5 * (candidate.rank > 0) + 8.0 * (candidate.dst.dtype != dtype)
+        return own + _dislike(policy, role, candidate, incoming)
 
-    return rank
+    def cost_ns(candidate: Candidate) -> float:
+        pairs = ((incoming[operand], desc) for operand, desc in candidate.sources)
+        moved = sum(0.0 if given.readable_as(desc) else network.reorder_ns(given, desc) for given, desc in pairs)
+        return candidate.cost_ns + moved
+
+    dislikes = [dislike(candidate) for candidate in offered]
+    liked = [number for number, each in enumerate(dislikes) if each == min(dislikes)]
+    return min(liked, key=lambda number: cost_ns(offered[number]))
 
 
 def _dislike(policy: Policy, role: Role, candidate: Candidate, incoming: dict[str, MemoryDesc]) -> float:

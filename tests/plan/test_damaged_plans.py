@@ -95,22 +95,22 @@ def damages(name: str, layout: str) -> tuple[tuple[tuple[str | int, ...], Any], 
     return tuple(fields(json.loads(subject(name, layout).plan.to_json())))
 
 
+NAMED = {"steps deleted", "n_threads = -1", "dtype = ''", "policy = 'nonsense'", "entries.0.buffer = -1"}
+
+
 @pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
 def test_a_plan_without_damage_survives() -> None:
     for name in NETS:
         assert subject(name).survives(subject(name).plan.to_json()), name
 
 
-def test_no_damage_to_any_field_of_a_plan_is_harmful() -> None:
+def test_no_damage_to_a_field_of_a_plan_is_harmful() -> None:
     whole = subject("single", "blocked")
     data = json.loads(whole.plan.to_json())
-    refused = {
-        str(mutation)
-        for path, value in fields(data)
-        for mutation in mutations(path, value)
-        if not whole.survives(json.dumps(mutation.of(data)))
-    }
-    assert {"steps deleted", "n_threads = -1", "dtype = ''", "policy = 'nonsense'", "entries.0.buffer = -1"} <= refused
+    tried = [mutation for path, value in fields(data) for mutation in mutations(path, value)]
+    some = [mutation for number, mutation in enumerate(tried) if number % 3 == 0 or str(mutation) in NAMED]
+    refused = {str(mutation) for mutation in some if not whole.survives(json.dumps(mutation.of(data)))}
+    assert refused >= NAMED
 
 
 @pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocklayout.plan.layout_problem import LayoutProblem
@@ -28,6 +28,7 @@ def _choices(network: Network) -> Iterator[Choice]:
     return itertools.product(*(range(len(offered)) for offered in network.candidates))
 
 
+@settings(max_examples=50)
 @given(networks())
 def test_an_optimal_choice_is_the_cheapest_of_all(network: Network) -> None:
     solution = solve_layouts(network)
@@ -37,6 +38,7 @@ def test_an_optimal_choice_is_the_cheapest_of_all(network: Network) -> None:
     assert solution.cost_ns == network.total_ns(solution.choice) == pytest.approx(best)
 
 
+@settings(max_examples=50)
 @given(networks(), st.integers(1, 200))
 def test_where_tables_are_kept_small_the_bound_holds(network: Network, max_entries: int) -> None:
     solution = solve_layouts(network, max_entries)
@@ -49,6 +51,7 @@ def test_where_tables_are_kept_small_the_bound_holds(network: Network, max_entri
         assert solution.cost_ns == pytest.approx(best)
 
 
+@settings(max_examples=50)
 @given(networks())
 def test_the_cost_of_every_other_candidate_is_that_of_the_best_choice_with_it(network: Network) -> None:
     problem = LayoutProblem(network)
@@ -59,6 +62,7 @@ def test_the_cost_of_every_other_candidate_is_that_of_the_best_choice_with_it(ne
             assert cost == pytest.approx(min(c for choice, c in costs.items() if choice[group] == taken))
 
 
+@settings(max_examples=50)
 @given(networks())
 def test_the_cost_without_a_copy_is_that_of_the_best_choice_that_makes_none(network: Network) -> None:
     problem = LayoutProblem(network)
@@ -70,6 +74,7 @@ def test_the_cost_without_a_copy_is_that_of_the_best_choice_that_makes_none(netw
         assert cost == pytest.approx(min(without, default=float("inf")))
 
 
+@settings(max_examples=50)
 @given(networks(), st.integers(0, 1000))
 def test_local_search_never_makes_it_worse(network: Network, seed: int) -> None:
     start = tuple((seed + index) % len(offered) for index, offered in enumerate(network.candidates))
