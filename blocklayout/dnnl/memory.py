@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +17,6 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 """A cache line, and the widest vector register."""
-
-HUGE_PAGE_NBYTES = 2 << 20
-"""Of x86; buffers of that size and more begin at a multiple of it."""
 
 
 def aligned_empty(nbytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
@@ -39,22 +34,9 @@ def aligned_empty(nbytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
         raise InvalidArgumentsError(f"nbytes is {nbytes}; a buffer has 0 bytes or more")
     if alignment < 1 or alignment & (alignment - 1):
         raise InvalidArgumentsError(f"alignment is {alignment}; it must be a power of two")
-    if nbytes >= HUGE_PAGE_NBYTES:
-        alignment = max(alignment, HUGE_PAGE_NBYTES)
-        raw = _in_huge_pages(nbytes + alignment - 1)
-    else:
-        raw = np.empty(nbytes + alignment - 1, np.uint8)
+    raw = np.empty(nbytes + alignment - 1, np.uint8)
     start = -raw.ctypes.data % alignment
     return raw[start : start + nbytes]
-
-
-def _in_huge_pages(nbytes: int) -> np.ndarray:
-    """Fresh bytes, which the system is asked to map by large pages: fewer misses in address translation."""
-    mapped = mmap.mmap(-1, nbytes)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
-            mapped.madvise(mmap.MADV_HUGEPAGE)
-    return np.frombuffer(mapped, np.uint8)
 
 
 class Memory:
