@@ -286,7 +286,8 @@ class _PlanMaker:
         """Run plans whole, in turn."""
         ready = [self._ready(plan, program, {}) for plan in plans]
         self.tell(f"running the {len(plans)} best plans in turn")
-        return time_ready_plans(ready)
+        with self.pricing.alone():
+            return time_ready_plans(ready)
 
     def _read(self, shapes: Shapes, contents: Contents) -> tuple[Graph, dict[str, np.ndarray]]:
         overridable = {info.name for info in model.defaults(self.opened)}

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import re
-from itertools import cycle
+from contextlib import ExitStack, closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
 from blocklayout.dnnl import arguments, processor
+from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.random_data import Tape, aligned, fill, random_elements
-from blocklayout.plan.repeating import MAX_RUNS, Run, Stopwatch, typical_ns
+from blocklayout.plan.random_data import Tape, aligned, random_bytes, random_elements
+from blocklayout.plan.repeating import Run, Stopwatch, typical_times
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import numpy as np
 
-    from blocklayout.dnnl import Execution, Spec
-
-    NextBuffer = Callable[[], np.ndarray]
+    from blocklayout.dnnl import Spec
 
 _MIN_COLD_NBYTES, _MAX_COLD_NBYTES = 8 << 20, 64 << 20
 _PRIVATE_LEVEL = 2  # caches up to this one are each core's own, on servers
@@ -27,9 +27,15 @@ _PRIVATE_LEVEL = 2  # caches up to this one are each core's own, on servers
 _CONSTANT = re.compile(r"weights|bias|scale|shift|mean|variance|(scale|zero_point)_.*|post_op_\d+_(weights|bias)")
 _SECOND_OPERAND = re.compile(r"(post_op_\d+_)?src_1")
 
+_UNMEASURABLE = (DnnlError, UnsupportedError, MemoryError)
+_DISTURBED = (
+    "no time can be measured: nearly every run was interrupted by other work on these CPUs; measure when the machine "
+    "is quiet, or with fewer threads"
+)
+
 
 class SpecTimer:
-    """Times one Spec after another, and holds the buffers for that.
+    """Times Specs, and holds the buffers for that.
 
     Data are random, and weights are cold. In a network each layer's weights were used last one inference ago, and
     come from a far cache or from memory, while its sources were written by the step before; repeating one
@@ -43,10 +49,9 @@ class SpecTimer:
     """
 
     def __init__(self) -> None:
-        self._constants: dict[str, Tape] = {}
+        self._constants: dict[tuple[str, bool], Tape] = {}
         self._sources: dict[str, Tape] = {}
         self._room = dnnl.aligned_empty(0)
-        self._n_taken = 0
 
     def time(self, spec: Spec) -> float:
         """Nanoseconds of one execution on this machine.
@@ -59,95 +64,128 @@ class SpecTimer:
             DisturbedError: Other work keeps the CPUs busy.
             MemoryError: Its tensors do not fit.
         """
-        primitive = dnnl.Primitive(spec)
-        memories: dict[str, dnnl.Memory] = {}
-        try:
-            rotating = self._make_memories(primitive, memories)
-            execution = primitive.bind(memories)
-            return dnnl.run_parallel(lambda: _typical_ns(execution, rotating), spec.n_threads)
-        finally:
-            for memory in memories.values():
-                memory.destroy()
-            primitive.destroy()
+        [outcome] = self.time_in_turn([spec])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
-    def _make_memories(self, primitive: dnnl.Primitive, memories: dict[str, dnnl.Memory]) -> dict[str, NextBuffer]:
-        """Fills ``memories``, and gives the next buffer of each argument that takes another for each run."""
-        spec = primitive.spec
-        descs = {name: spec.memory_desc(name) for name, _ in spec.descs}
-        written, constant = set(arguments.results(spec)), _constants(spec)
-        self._begin([desc for name, desc in descs.items() if name not in constant], primitive.scratchpad_nbytes)
-        rotating: dict[str, NextBuffer] = {}
-        for name, desc in descs.items():
-            if name in written:
-                buffer = self._result(desc, is_read=_accumulates(spec))
-            elif name in constant:
-                rotating[name] = self._constant(name, desc, cold_nbytes(spec.n_threads))
-                buffer = rotating[name]()
-            else:
-                buffer = self._source(desc)
-            memories[name] = dnnl.Memory(desc, buffer)
-        if primitive.scratchpad_nbytes:
-            desc = MemoryDesc((primitive.scratchpad_nbytes,), "u8")
-            memories["scratchpad"] = dnnl.Memory(desc, self._take(desc.nbytes))
-        return rotating
+    def time_in_turn(self, specs: Sequence[Spec], go_on: Callable[[], bool] = lambda: True) -> list[float | Exception]:
+        """Nanoseconds of one execution of each, run in turn: to be compared with each other.
 
-    def _begin(self, descs: Iterable[MemoryDesc], scratchpad_nbytes: int) -> None:
-        """Room for everything that is written, and for all sources without overlap."""
-        needed = {"u8": aligned(scratchpad_nbytes)}
-        for desc in descs:
-            needed[desc.dtype] = needed.get(desc.dtype, 0) + aligned(desc.nbytes)
-            self._sources.setdefault(desc.dtype, Tape(random_elements(desc.dtype)))
-        for dtype, tape in self._sources.items():
-            tape.reserve(needed.get(dtype, 0))
-            tape.rewind()
-        self._n_taken = 0
-        if sum(needed.values()) > self._room.nbytes:
-            self._room = dnnl.aligned_empty(sum(needed.values()))
+        Args:
+            specs: As for :meth:`time`; all for the same number of threads.
+            go_on: Is asked before each run; what has been run too seldom when it says no counts as disturbed.
 
-    def _take(self, nbytes: int) -> np.ndarray:
-        start, self._n_taken = self._n_taken, self._n_taken + aligned(nbytes)
-        return self._room[start : start + nbytes]
-
-    def _result(self, desc: MemoryDesc, *, is_read: bool) -> np.ndarray:
-        buffer = self._take(desc.nbytes)
-        if is_read:
-            fill(buffer, desc)
-        return buffer
-
-    def _source(self, desc: MemoryDesc) -> np.ndarray:
-        if not desc.n_padding:
-            return self._sources[desc.dtype].piece(desc.nbytes)
-        buffer = self._take(desc.nbytes)
-        fill(buffer, desc)
-        return buffer
-
-    def _constant(self, name: str, desc: MemoryDesc, far_nbytes: int) -> NextBuffer:
-        """Buffers that were last touched so many bytes of constants ago.
-
-        They are taken from one long tape that goes round and round, Spec after Spec, so that not even small ones
-        are met again while they are near. What cannot be cut out of it gets copies: padding is zero, and variances
-        are positive.
+        Returns:
+            For each Spec its time, or the error that :meth:`time` would raise.
         """
-        tape = self._constants.setdefault(desc.dtype, Tape(random_elements(desc.dtype)))
-        tape.reserve(max(far_nbytes, aligned(desc.nbytes)))
-        is_positive = name == "variance"
-        if not desc.n_padding and not is_positive:
-            return lambda: tape.piece(desc.nbytes)
-        copies = _copies(desc, far_nbytes, is_positive=is_positive)
-        tape.piece(far_nbytes).max()  # reading as much as the caches hold puts the copies out of them
-        return cycle(copies).__next__
+        if not specs:
+            return []
+        try:
+            times = self._times(specs, go_on)
+        except _UNMEASURABLE as error:
+            if len(specs) == 1:
+                return [error]
+            return [outcome for spec in specs for outcome in self.time_in_turn([spec], go_on)]
+        return [DisturbedError(_DISTURBED) if ns is None else ns for ns in times]
+
+    def _times(self, specs: Sequence[Spec], go_on: Callable[[], bool]) -> list[float | None]:
+        with ExitStack() as stack:
+            trials = [stack.enter_context(closing(_Trial(spec))) for spec in specs]
+            self._reserve(trials)
+            for trial in trials:
+                self._bind(trial)
+            stopwatch = Stopwatch()
+            calls = [partial(trial.run, stopwatch) for trial in trials]
+            return dnnl.run_parallel(lambda: typical_times(calls, go_on), specs[0].n_threads)
+
+    def _reserve(self, trials: Iterable[_Trial]) -> None:
+        """Room for whatever any of them reads and writes."""
+        n_written = 0
+        for trial in trials:
+            n_written = max(n_written, sum(map(aligned, trial.written_nbytes)))
+            for name, desc in trial.constants.items():
+                far_nbytes = cold_nbytes(trial.spec.n_threads)
+                self._tape(name, desc).reserve(max(far_nbytes, aligned(desc.nbytes)))
+            needed: dict[str, int] = {}
+            for desc in trial.sources.values():
+                needed[desc.dtype] = needed.get(desc.dtype, 0) + aligned(desc.nbytes)
+            for dtype, nbytes in needed.items():
+                self._sources.setdefault(dtype, Tape(random_elements(dtype))).reserve(nbytes)
+        if n_written > self._room.nbytes:
+            self._room = random_bytes(n_written)
+
+    def _bind(self, trial: _Trial) -> None:
+        """Results overwrite each other; sources begin where those of other Specs do, and constants go on and on."""
+        for tape in self._sources.values():
+            tape.rewind()
+        buffers = {name: self._sources[desc.dtype].piece(desc.nbytes) for name, desc in trial.sources.items()}
+        n_taken = 0
+        for name, nbytes in zip(trial.written, trial.written_nbytes, strict=True):
+            buffers[name] = self._room[n_taken : n_taken + nbytes]
+            n_taken += aligned(nbytes)
+        trial.bind(buffers, {name: self._tape(name, desc) for name, desc in trial.constants.items()})
+
+    def _tape(self, name: str, desc: MemoryDesc) -> Tape:
+        """What a constant is cut out of; variances are positive."""
+        key = (desc.dtype, name == "variance")
+        if key not in self._constants:
+            self._constants[key] = Tape(random_elements(desc.dtype, is_positive=key[1]))
+        return self._constants[key]
 
 
-def time_spec(spec: Spec) -> float:
-    """Nanoseconds of one execution on this machine, on random data and with cold weights.
+class _Trial:
+    """A primitive to be timed.
 
-    For many Specs one :class:`SpecTimer` is faster.
-
-    Raises:
-        DnnlError: The primitive cannot be created or run.
-        DisturbedError: Other work keeps the CPUs busy.
+    Attributes:
+        spec: What it is of.
+        written: Results, the scratchpad among them.
+        constants: What stays the same from inference to inference.
+        sources: What the step before has written.
     """
-    return SpecTimer().time(spec)
+
+    def __init__(self, spec: Spec) -> None:
+        self._primitive = dnnl.Primitive(spec)
+        self._memories: dict[str, dnnl.Memory] = {}
+        self.spec = self._primitive.spec
+        descs = {name: self.spec.memory_desc(name) for name, _ in self.spec.descs}
+        results, constants = set(arguments.results(self.spec)), _constants(self.spec)
+        self.written = {name: desc for name, desc in descs.items() if name in results}
+        if self._primitive.scratchpad_nbytes:
+            self.written["scratchpad"] = MemoryDesc((self._primitive.scratchpad_nbytes,), "u8")
+        self.constants = {name: desc for name, desc in descs.items() if name in constants - results}
+        self.sources = {name: desc for name, desc in descs.items() if name not in constants | results}
+
+    @property
+    def written_nbytes(self) -> list[int]:
+        """Of each result."""
+        return [desc.nbytes for desc in self.written.values()]
+
+    def bind(self, buffers: Mapping[str, np.ndarray], tapes: Mapping[str, Tape]) -> None:
+        """Make it ready to run.
+
+        Args:
+            buffers: Of results and sources.
+            tapes: What each constant is cut out of, anew for each run.
+        """
+        for name, desc in {**self.written, **self.sources}.items():
+            self._memories[name] = dnnl.Memory(desc, buffers[name])
+        for name, desc in self.constants.items():
+            self._memories[name] = dnnl.Memory(desc, tapes[name].piece(desc.nbytes))
+        self._execution = self._primitive.bind(self._memories)
+        self._rotating = [(self._memories[name], tape, self.constants[name].nbytes) for name, tape in tapes.items()]
+
+    def run(self, stopwatch: Stopwatch) -> Run:
+        """Run once."""
+        for memory, tape, nbytes in self._rotating:
+            memory.rebind(tape.piece(nbytes))
+        return stopwatch.time(self._execution.run)
+
+    def close(self) -> None:
+        """Give everything back."""
+        for memory in self._memories.values():
+            memory.destroy()
+        self._primitive.destroy()
 
 
 def cold_nbytes(n_threads: int) -> int:
@@ -161,16 +199,6 @@ def cold_nbytes(n_threads: int) -> int:
     return min(max(2 * max(held, default=0), _MIN_COLD_NBYTES), _MAX_COLD_NBYTES)
 
 
-def _copies(desc: MemoryDesc, far_nbytes: int, *, is_positive: bool) -> list[np.ndarray]:
-    """As many as there are runs, or as reach far enough."""
-    n_copies = min(MAX_RUNS + 1, -(-far_nbytes // desc.nbytes))
-    copies = [dnnl.aligned_empty(desc.nbytes) for _ in range(n_copies)]
-    fill(copies[0], desc, is_positive=is_positive)
-    for copy in copies[1:]:
-        copy[...] = copies[0]
-    return copies
-
-
 def _constants(spec: Spec) -> set[str]:
     """Arguments that stay the same from inference to inference, as far as a Spec can tell.
 
@@ -182,18 +210,3 @@ def _constants(spec: Spec) -> set[str]:
         seconds = (name for name, _ in spec.descs if _SECOND_OPERAND.fullmatch(name))
         names |= {name for name in seconds if spec.memory_desc(name).n_elements < n_results}
     return names
-
-
-def _accumulates(spec: Spec) -> bool:
-    return any(isinstance(post_op, dnnl.Sum) for post_op in spec.attr.post_ops)
-
-
-def _typical_ns(execution: Execution, rotating: dict[str, NextBuffer]) -> float:
-    stopwatch = Stopwatch()
-
-    def once() -> Run:
-        for name, next_buffer in rotating.items():
-            execution.memories[name].rebind(next_buffer())
-        return stopwatch.time(execution.run)
-
-    return typical_ns(once)

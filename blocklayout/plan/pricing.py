@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import product
 from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from blocklayout import dnnl
@@ -18,6 +20,7 @@ from blocklayout.plan.copies import Layouts
 from blocklayout.plan.cost_store import CostStore
 from blocklayout.plan.costs import CostModel
 from blocklayout.plan.known_costs import KnownCosts
+from blocklayout.plan.one_at_a_time import one_at_a_time
 from blocklayout.plan.tuning import Measurement, tune
 
 if TYPE_CHECKING:
@@ -74,6 +77,11 @@ class Pricing:
             self.tell("measuring what the machine can do")
             return CostModel(measured_machine(self.isa, self.n_threads, self.store))
         return CostModel(machine_with_ceilings(self.isa, self.n_threads, self.store))
+
+    def alone(self) -> AbstractContextManager[None]:
+        """While no other process measures; none is waited for longer than it may measure."""
+        until = monotonic() + self.seconds
+        return one_at_a_time(self.store.path, lambda: monotonic() < until)
 
     def priced(self, network: Network) -> Network:
         """A network that was proposed by the model, with the best prices to be had."""

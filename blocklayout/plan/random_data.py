@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.dnnl.memory import ALIGNMENT
 from blocklayout.dtypes import to_numpy
-from blocklayout.layout.padding import clear_padding
-
-if TYPE_CHECKING:
-    from blocklayout.layout import MemoryDesc
 
 _N_RANDOM = 1 << 18
 _SEED = 0
@@ -43,17 +38,11 @@ def random_elements(dtype: str, *, is_positive: bool = False) -> np.ndarray:
     return values
 
 
-def fill(buffer: np.ndarray, desc: MemoryDesc, *, is_positive: bool = False) -> None:
-    """Random data to every lane of a buffer but the padded ones, which become zero.
-
-    Args:
-        buffer: Bytes, as many as the descriptor has.
-        desc: What they are.
-        is_positive: As for :func:`random_elements`.
-    """
-    elements = buffer.view(to_numpy(desc.dtype))
-    _repeat(elements, random_elements(desc.dtype, is_positive=is_positive))
-    clear_padding(elements, desc)
+def random_bytes(nbytes: int) -> np.ndarray:
+    """A buffer to write to, which holds f32 that a network could have."""
+    buffer = dnnl.aligned_empty(-(-nbytes // 4) * 4)
+    _repeat(buffer.view(np.float32), random_elements("f32"))
+    return buffer
 
 
 def _repeat(target: np.ndarray, pattern: np.ndarray) -> None:

@@ -1,19 +1,16 @@
-"""Repeating a run until its time is known, and telling apart what other processes add to it."""
+"""Repeating runs until their times are known, and telling apart what other processes add to them."""
 
 from __future__ import annotations
 
 import resource
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
-from blocklayout.errors import DisturbedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+MAX_RUNS = 20
+"""Of those that count."""
 
 _MIN_RUNS = 5
-MAX_RUNS = 40
 _BUDGET_NS = 15e6
 _PATIENCE_NS = 60e6
 _SLOW_NS = 50e6  # reference implementations
@@ -57,33 +54,63 @@ class Stopwatch:
         return Run(ns, self._n_switches - n_before <= ns // _NS_PER_SWITCH)
 
 
-def typical_ns(once: Callable[[], Run]) -> float:
-    """The lower quartile of the quiet ones of some runs, the first left out.
+def typical_times(calls: Sequence[Callable[[], Run]], go_on: Callable[[], bool] = lambda: True) -> list[float | None]:
+    """For each call the lower quartile of its quiet runs, the first left out.
 
     Whatever else the machine does only adds to a time; the fastest of all, on the other hand, had luck with caches
-    and clock that a network does not have every time.
+    and clock that a network does not have every time. The calls take turns, one run each: so each finds the caches as
+    others left them, and what slows the machine for a while slows them alike.
 
     Args:
-        once: Runs once.
+        calls: Each runs once.
+        go_on: Is asked before each run; what has been run too seldom when it says no has no time.
 
-    Raises:
-        DisturbedError: Hardly any run was quiet.
+    Returns:
+        Nanoseconds; ``None`` where hardly any run was quiet.
     """
-    first = once()
-    if first.is_quiet and first.ns > _SLOW_NS:
-        return first.ns if first.ns > _VERY_SLOW_NS else min(first.ns, once().ns)
-    times: list[float] = []
-    n_runs, spent_ns = 0, 0.0
-    while n_runs < MAX_RUNS and spent_ns < (_PATIENCE_NS if len(times) < _MIN_RUNS else _BUDGET_NS):
-        run = once()
-        n_runs, spent_ns = n_runs + 1, spent_ns + run.ns
-        times += [run.ns] if run.is_quiet else []
-    if len(times) < _MIN_QUIET_RUNS:
-        raise DisturbedError(
-            f"no time can be measured: of {n_runs} runs, {n_runs - len(times)} were interrupted by other work on these "
-            f"CPUs; measure when the machine is quiet, or with fewer threads"
-        )
-    return sorted(times)[len(times) // 4]
+    all_series = [_Series(call) for call in calls]
+    waiting = all_series
+    while waiting:
+        for series in waiting:
+            if not go_on():
+                return [series.typical_ns for series in all_series]
+            series.run()
+        waiting = [series for series in waiting if not series.is_complete]
+    return [series.typical_ns for series in all_series]
+
+
+@dataclass
+class _Series:
+    """The runs of one call."""
+
+    call: Callable[[], Run]
+    n_runs: int = 0
+    spent_ns: float = 0.0
+    quiet: list[float] = field(default_factory=list)
+
+    def run(self) -> None:
+        run = self.call()
+        self.n_runs += 1
+        is_first = self.n_runs == 1
+        self.spent_ns += 0.0 if is_first else run.ns
+        if run.is_quiet and (run.ns > _SLOW_NS or not is_first):
+            self.quiet.append(run.ns)
+
+    @property
+    def is_complete(self) -> bool:
+        limit_ns = _PATIENCE_NS if len(self.quiet) < _MIN_RUNS else _BUDGET_NS
+        return self.n_runs > MAX_RUNS or self.spent_ns >= limit_ns or self._is_very_slow
+
+    @property
+    def typical_ns(self) -> float | None:
+        if len(self.quiet) < _MIN_QUIET_RUNS and not self._is_very_slow:
+            return None
+        return sorted(self.quiet)[len(self.quiet) // 4]
+
+    @property
+    def _is_very_slow(self) -> bool:
+        """Whether even one run is long enough."""
+        return any(ns > _VERY_SLOW_NS for ns in self.quiet)
 
 
 def _n_switches() -> int:

@@ -9,8 +9,9 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
+from blocklayout.errors import DisturbedError
 from blocklayout.plan.measuring import SpecTimer
+from blocklayout.plan.one_at_a_time import one_at_a_time
 
 if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], None]
 
-_UNMEASURABLE = (DnnlError, UnsupportedError, MemoryError)
+N_IN_TURN = 128
+"""Specs that are timed in turn."""
+
 _TELL_EVERY_S = 0.1
 _MAX_ATTEMPTS = 3
 
@@ -64,13 +67,14 @@ class Tuned:
 def tune(requests: Iterable[Measurement], store: CostStore, seconds: float, tell: Tell = lambda _: None) -> Tuned:
     """Measure what the store does not know, the most valuable first, until the time is up.
 
-    Each time is kept as soon as it is known: whoever interrupts it loses at most the Spec at hand. One that other
-    work on the machine disturbs is tried again after the others, a few times.
+    Specs are measured in turn, ``N_IN_TURN`` of them, and their times kept at once: whoever interrupts it loses at
+    most these. One that other work on the machine disturbs is tried again after the others, a few times. Processes that
+    tune at the same time take turns, and learn from each other.
 
     Args:
         requests: In any order; the same Spec may come twice.
         store: Where times are looked up and kept.
-        seconds: How long to go on; the measurement at hand is completed. ``math.inf`` for as long as it takes.
+        seconds: How long to go on; the run at hand is completed. ``math.inf`` for as long as it takes.
         tell: Is told how far it is, in a few words, at most ten times a second.
     """
     return _Tuning(store, seconds, tell, SpecTimer(), monotonic()).run(_by_value(requests))
@@ -94,44 +98,55 @@ class _Tuning:
     timer: SpecTimer
     start_s: float
     told_s: float = -inf
+    n_unknown: int = 0
     n_measured: int = 0
     n_failed: int = 0
 
     def run(self, specs: list[Spec]) -> Tuned:
         known = self.store.times(specs)
         waiting = deque((spec, 1) for spec in specs if spec not in known)
-        n_unknown, n_given_up = len(waiting), 0
-        while waiting and self._elapsed_s() < self.seconds:
-            self._tell_progress(n_unknown)
-            spec, attempt = waiting.popleft()
-            if self._measure(spec):
-                continue
-            if attempt < _MAX_ATTEMPTS:
-                waiting.append((spec, attempt + 1))
-            else:
-                n_given_up += 1
-        return Tuned(self.n_measured, len(known), len(waiting) + n_given_up, self.n_failed, self._elapsed_s())
+        self.n_unknown, n_given_up = len(waiting), 0
+        while waiting and self._has_time():
+            turn = dict(waiting.popleft() for _ in range(min(N_IN_TURN, len(waiting))))
+            for spec, outcome in self._take_turn(list(turn)).items():
+                if not isinstance(outcome, DisturbedError):
+                    self._settle(spec, outcome)
+                elif turn[spec] < _MAX_ATTEMPTS:
+                    waiting.append((spec, turn[spec] + 1))
+                else:
+                    n_given_up += 1
+        n_known = len(specs) - self.n_unknown
+        return Tuned(self.n_measured, n_known, len(waiting) + n_given_up, self.n_failed, self._elapsed_s())
 
-    def _measure(self, spec: Spec) -> bool:
-        """Whether it is settled; it is not where other work disturbed it."""
-        try:
-            ns = self.timer.time(spec)
-        except DisturbedError:
-            return False
-        except _UNMEASURABLE:
+    def _take_turn(self, specs: list[Spec]) -> dict[Spec, float | Exception]:
+        """What measuring gives, of those that no other process has measured meanwhile."""
+        with one_at_a_time(self.store.path, self._has_time):
+            known = self.store.times(specs)
+            self.n_unknown -= len(known)
+            unknown = [spec for spec in specs if spec not in known]
+            outcomes = self.timer.time_in_turn(unknown, self._has_time)
+            return dict(zip(unknown, outcomes, strict=True))
+
+    def _settle(self, spec: Spec, outcome: float | Exception) -> None:
+        if isinstance(outcome, Exception):
             self.n_failed += 1
-            return True
-        self.store.keep(spec, ns)
+            return
+        self.store.keep(spec, outcome)
         self.n_measured += 1
-        return True
+
+    def _has_time(self) -> bool:
+        """Whether there is time left; tells how far it is now and then."""
+        self._tell_progress()
+        return self._elapsed_s() < self.seconds
 
     def _elapsed_s(self) -> float:
         return monotonic() - self.start_s
 
-    def _tell_progress(self, n_unknown: int) -> None:
+    def _tell_progress(self) -> None:
         now_s = self._elapsed_s()
         if now_s - self.told_s < _TELL_EVERY_S:
             return
         self.told_s = now_s
         left = f" ({self.seconds - now_s:.0f} s left)" if self.seconds < inf else ""
-        self.tell(f"measuring {self.n_measured + self.n_failed + 1} of {n_unknown}{left}")
+        n_settled = self.n_measured + self.n_failed
+        self.tell(f"measuring, {n_settled} of {self.n_unknown} known{left}")

@@ -9,11 +9,10 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.dnnl import AnyDesc, Attr, Binary, Eltwise, MemoryDesc, Prelu, Spec, Sum
-from blocklayout.dtypes import to_numpy
-from blocklayout.errors import UnimplementedError
+from blocklayout.errors import DisturbedError, UnimplementedError
 from blocklayout.plan import measuring, repeating
-from blocklayout.plan.measuring import SpecTimer, cold_nbytes, time_spec
-from blocklayout.plan.random_data import Tape, fill, random_elements
+from blocklayout.plan.measuring import SpecTimer, cold_nbytes
+from blocklayout.plan.random_data import Tape, random_bytes, random_elements
 
 NO_ATTR = Attr()
 KINDS = ("memory", "primitive", "primitive_desc", "primitive_attr", "post_ops")
@@ -87,8 +86,23 @@ def test_a_time_in_bf16_is_positive(layout: str, timer: SpecTimer) -> None:
     assert timer.time(dnnl.resolve(convolution(layout, "bf16")).spec) > 0
 
 
-def test_one_spec_alone() -> None:
-    assert time_spec(dnnl.resolve(SPECS["softmax"]).spec) > 0
+def test_specs_are_timed_in_turn(timer: SpecTimer) -> None:
+    outcomes = timer.time_in_turn([dnnl.resolve(spec).spec for spec in SPECS.values() if spec.n_threads == 2])
+    assert all(isinstance(outcome, float) and outcome > 0 for outcome in outcomes)
+    assert timer.time_in_turn([]) == []
+
+
+def test_one_that_cannot_be_made_does_not_stop_the_others(timer: SpecTimer) -> None:
+    good = dnnl.resolve(SPECS["softmax"]).spec
+    first, second, third = timer.time_in_turn([good, good.replace(impl="jit:of_another_library"), good])
+    assert isinstance(first, float)
+    assert isinstance(second, UnimplementedError)
+    assert isinstance(third, float)
+
+
+def test_when_there_is_no_time_nothing_is_timed(timer: SpecTimer) -> None:
+    [outcome] = timer.time_in_turn([dnnl.resolve(SPECS["softmax"]).spec], lambda: False)
+    assert isinstance(outcome, DisturbedError)
 
 
 def test_handles_are_back_where_they_were() -> None:
@@ -135,13 +149,10 @@ def test_variances_are_positive() -> None:
     assert random_elements("f32", is_positive=True).min() >= 0.5
 
 
-def test_padding_is_zero_and_the_rest_is_not() -> None:
-    desc = MemoryDesc((17, 3, 3, 3), "f32", "OIhw4i16o4i")
-    buffer = dnnl.aligned_empty(desc.nbytes)
-    fill(buffer, desc)
-    values = desc.unpack(buffer)
-    assert np.count_nonzero(values) == values.size
-    np.testing.assert_array_equal(desc.pack(values), buffer.view(to_numpy("f32")))
+def test_what_results_are_added_to_is_no_zeros_either() -> None:
+    buffer = random_bytes(3_000_001)
+    assert buffer.nbytes == 3_000_004
+    assert np.count_nonzero(buffer.view(np.float32)) == buffer.nbytes // 4
 
 
 def test_constants_are_met_again_only_after_all_others() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -41,15 +42,21 @@ class FakeTimer:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.timed: list[int] = []
-        self.errors: dict[int, list[BaseException]] = {}
+        self.turns: list[int] = []
+        self.errors: dict[int, list[Exception | KeyboardInterrupt]] = {}
 
-    def time(self, spec: dnnl.Spec) -> float:
+    def time_in_turn(self, specs: Sequence[dnnl.Spec], go_on: Callable[[], bool]) -> list[float | Exception]:
+        self.turns.append(len(specs))
+        return [self._time(spec) if go_on() else DisturbedError("no time") for spec in specs]
+
+    def _time(self, spec: dnnl.Spec) -> float | Exception:
         number = spec.desc("src").dims[1]
         self.timed.append(number)
         self.now_s += 1.0
-        if self.errors.get(number):
-            raise self.errors[number].pop()
-        return float(number)
+        error = self.errors[number].pop() if self.errors.get(number) else None
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        return error or float(number)
 
 
 @pytest.fixture
@@ -98,7 +105,10 @@ def test_what_was_disturbed_is_tried_again_after_the_others(store: CostStore, ti
     assert timer.timed == [3, 2, 1, 3, 2, 2]
 
 
-def test_whoever_interrupts_it_keeps_what_was_measured(store: CostStore, timer: FakeTimer) -> None:
+def test_whoever_interrupts_it_keeps_the_turns_before(
+    store: CostStore, timer: FakeTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blocklayout.plan.tuning.N_IN_TURN", 2)
     timer.errors = {2: [KeyboardInterrupt()]}
     with pytest.raises(KeyboardInterrupt):
         tune(requests(1, 2, 3, 4), store, math.inf)
@@ -111,10 +121,10 @@ def test_progress_is_told_in_a_few_words(store: CostStore) -> None:
     told: list[str] = []
     store.keep(spec_number(3), 1.0)
     tune(requests(1, 2, 3), store, 40.0, told.append)
-    assert told == ["measuring 1 of 2 (40 s left)", "measuring 2 of 2 (39 s left)"]
+    assert told == ["measuring, 0 of 2 known (40 s left)", "measuring, 0 of 2 known (39 s left)"]
     told.clear()
     tune(requests(4), store, math.inf, told.append)
-    assert told == ["measuring 1 of 1"]
+    assert told == ["measuring, 0 of 1 known"]
 
 
 def test_progress_is_not_told_too_often(store: CostStore, timer: FakeTimer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +132,24 @@ def test_progress_is_not_told_too_often(store: CostStore, timer: FakeTimer, monk
     told: list[str] = []
     tune(requests(*range(1, 300)), store, math.inf, told.append)
     assert len(told) == 3
+
+
+def test_specs_take_turns_in_small_crowds(store: CostStore, timer: FakeTimer) -> None:
+    tune(requests(*range(1, 301)), store, math.inf)
+    assert timer.turns == [128, 128, 44]
+
+
+def test_what_another_process_has_measured_meanwhile_is_not_measured_again(
+    store: CostStore, timer: FakeTimer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def other_turn(*_: object) -> Iterator[None]:
+        store.keep(spec_number(2), 77.0)
+        yield
+
+    monkeypatch.setattr("blocklayout.plan.tuning.one_at_a_time", other_turn)
+    assert counts(tune(requests(1, 2, 3), store, math.inf)) == (2, 1, 0, 0)
+    assert timer.timed == [3, 1]
 
 
 def test_real_specs_are_measured(store: CostStore, monkeypatch: pytest.MonkeyPatch) -> None:
