@@ -146,7 +146,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 def modelled_ns(plan: Plan, model: CostModel) -> float:
     """What the model alone says of a plan."""
     steps = sum(
-        model.reorder_ns(dict(step.operands)["src"].desc, dict(step.operands)["dst"].desc)
+        model.reorder_ns(dict(step.operands)["src"].desc, step.dst.desc)
         if step.is_reorder
         else model.step_ns(step.spec)
         for step in plan.steps

@@ -103,8 +103,17 @@ def anything(rng: np.random.Generator) -> list[list[int]]:
     return [rng.integers(0, group + 1, rng.integers(1, 4)).tolist() for group in range(n_groups)]
 
 
-def made_up(reads: Sequence[Sequence[int]], rng: np.random.Generator, n_candidates: int) -> Network:
-    """A network of one input, and a group for each item of ``reads``."""
+def made_up(
+    reads: Sequence[Sequence[int]], rng: np.random.Generator, n_candidates: int = 3, outputs: Sequence[int] = (-1,)
+) -> Network:
+    """A network of one input and a group for each item of ``reads``, with random candidates and prices.
+
+    Args:
+        reads: For each group the values it reads: 0 is the input, ``n`` what the ``n``-th group computes.
+        rng: Of candidates and prices.
+        n_candidates: Of each group; some may be alike but for their cost.
+        outputs: Values that the caller gets.
+    """
     values = [Value(f"v{index}", SHAPE, "f32") for index in range(len(reads) + 1)]
     groups, candidates = [], []
     for index, read in enumerate(reads):
@@ -112,7 +121,7 @@ def made_up(reads: Sequence[Sequence[int]], rng: np.random.Generator, n_candidat
         groups.append(Group(Kernel(f"k{index}", BaseOperator(), sources, (), values[index + 1], ())))
         candidates.append(tuple(random_candidate(rng, len(read)) for _ in range(n_candidates)))
     prices = {(a, b): float(rng.integers(1, 50)) for a in LAYOUTS for b in LAYOUTS}
-    program = Program("made up", (), (values[0],), (values[-1],))
+    program = Program("made up", (), (values[0],), tuple(values[index] for index in outputs))
     costs: Any = RandomPrices(prices)
     return Network(program, tuple(groups), tuple(candidates), costs)
 

@@ -18,6 +18,9 @@ ITEMSIZES = {"f32": 4, "bf16": 2, "f16": 2, "f64": 8, "s32": 4, "s8": 1, "u8": 1
 PRIMITIVE_FLOATS = ("f32", "bf16", "f16")
 """Floating-point types whose numbers primitives compute with."""
 
+FLOATS = ("f32", "f64", "f16", "bf16")
+"""Floating-point types that a model may hold."""
+
 _OTHER_ITEMSIZES = {"s64": 8, "u64": 8, "u32": 4, "s16": 2, "u16": 2, "bool": 1}
 _ALL_ITEMSIZES = ITEMSIZES | _OTHER_ITEMSIZES
 _REORDERED = frozenset(ITEMSIZES) - {"f64"}

@@ -10,8 +10,8 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.commands.feeds import SEED
-from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
 from blocklayout.plan.costs import CostModel
+from blocklayout.plan.recipes import NOT_OFFERED
 from blocklayout.runtime.in_turn import time_in_turn
 from blocklayout.runtime.racing import random_array
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Resolved
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Machine
-
-NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
 
 N_ROUNDS = 5
 

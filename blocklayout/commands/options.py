@@ -43,29 +43,16 @@ def add_model_options(parser: Parser) -> None:
         metavar="MODEL",
         help="an ONNX file, or zoo:resnet50 and its like; by default the embedded one",
     )
-    parser.add_argument(
-        "--shape",
-        action="append",
-        default=[],
-        type=named_extents,
-        metavar="NAME=1x3x224x224",
-        help="extents of an input; a free first one is 1 by default",
+    add_named(parser, "--shape", named_extents, "1x3x224x224", "extents of an input; a free first one is 1 by default")
+    add_named(
+        parser, "--input", named_path, "FILE.npy", "what to feed an input; by default random numbers, always the same"
     )
-    parser.add_argument(
-        "--input",
-        action="append",
-        default=[],
-        type=named_path,
-        metavar="NAME=FILE.npy",
-        help="what to feed an input; by default random numbers, always the same",
-    )
-    parser.add_argument(
+    add_named(
+        parser,
         "--io-layout",
-        action="append",
-        default=[],
-        type=named_layout,
-        metavar="NAME=nhwc",
-        help="format of an input or output at the border; an array is in that order, --shape and --input as well",
+        named_layout,
+        "nhwc",
+        "format of an input or output at the border; an array is in that order, --shape and --input as well",
     )
     parser.add_argument(
         "--tune",
@@ -81,6 +68,11 @@ def add_model_options(parser: Parser) -> None:
         help="how long to measure at most, what matters most first (default: 60)",
     )
     add_threads(parser)
+
+
+def add_named(parser: Parser, option: str, read: Callable[[str], object], example: str, summary: str) -> None:
+    """An option for something that has a name, such as ``--shape x=1x3x8x8``; it may be given many times."""
+    parser.add_argument(option, action="append", default=[], type=read, metavar=f"NAME={example}", help=summary)
 
 
 def load_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.commands.options import add_command, add_model_options, add_plan_file, load_options, named_layout
+from blocklayout.commands.options import (
+    add_command,
+    add_model_options,
+    add_named,
+    add_plan_file,
+    load_options,
+    named_layout,
+)
 from blocklayout.commands.output import say
 
 if TYPE_CHECKING:
@@ -27,21 +34,19 @@ def add_parser(subparsers: Subparsers) -> None:
         action="store_true",
         help="what else each kernel could have been, what each reorder is good for, where runs of a layout end",
     )
-    parser.add_argument(
+    add_named(
+        parser,
         "--force",
-        action="append",
-        default=[],
-        type=named_layout,
-        metavar="NAME=nChw8c",
-        help="what if: a format that the kernel, node or value of this name must come in",
+        named_layout,
+        "nChw8c",
+        "what if: a format that the kernel, node or value of this name must come in",
     )
-    parser.add_argument(
+    add_named(
+        parser,
         "--expect",
-        action="append",
-        default=[],
-        type=named_layout,
-        metavar="NAME=channels_last",
-        help="refuse the plan unless the kernel, node or value of this name comes in this format",
+        named_layout,
+        "channels_last",
+        "refuse the plan unless the kernel, node or value of this name comes in this format",
     )
     parser.add_argument(
         "--on-layout-loss",

@@ -31,8 +31,6 @@ _ONNX_NAMES = {
 DTYPES = tuple(_ONNX_NAMES)
 """The element types a graph may hold; operators take fewer."""
 
-FLOATS = ("f32", "f64", "f16", "bf16")
-
 
 def from_elem_type(elem_type: int, what: str) -> str:
     """Our name of an ONNX element type.

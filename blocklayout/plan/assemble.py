@@ -85,7 +85,7 @@ def assemble(network: Network, choice: Choice, *, returns_to_plain: bool = False
     for value in network.program.outputs:
         assembly.results.append(_add_result(assembly, value))
     assembly.steps = [
-        replace(step, readers=assembly.readers_of(dict(step.operands)["dst"].buffer)) if step.is_reorder else step
+        replace(step, readers=assembly.readers_of(step.dst.buffer)) if step.is_reorder else step
         for step in assembly.steps
     ]
     assembly.entries = [replace(entry, readers=assembly.readers_of(entry.buffer)) for entry in assembly.entries]

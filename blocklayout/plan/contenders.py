@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 N_RACED = 3
 """How many of the cheapest plans are run whole where measuring is asked for."""
 
-CLEARLY = 0.98
+CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
 
 TimePlans = Callable[["Sequence[Plan]"], list[list[float]]]
@@ -54,7 +54,7 @@ class Contender:
 
 
 def contenders_of(network: Network, wanted: Policy | None, solution: Solution) -> list[Contender]:
-    """The solve's choice first, then that of each simple policy, and of the one that is wanted."""
+    """The choice of each simple policy and of the one that is wanted, and the solve's, which is the last."""
     policies = [Policy.parse(name, network.costs.machine) for name in SIMPLE_POLICIES]
     if wanted and wanted not in policies:
         policies.append(wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from blocklayout import dnnl
 from blocklayout.dnnl import library, processor
 
-COST_FORMAT = 1
+COST_FORMAT = 2
 """Goes up when times are taken in another way, so that old ones are not compared with new ones."""
 
 

@@ -92,6 +92,10 @@ class CostStore:
 
         return cost_environment()
 
+    def has_times(self) -> bool:
+        """Whether it knows any."""
+        return bool(self._times or self._reading(lambda: self._file.has_times(self.environment)))
+
     def times(self, specs: Iterable[Spec]) -> dict[Spec, float]:
         """Nanoseconds of those Specs that have been measured in this environment."""
         wanted = list(specs)

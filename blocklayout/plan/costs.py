@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 from blocklayout.kernels import HostSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from blocklayout.dnnl import Spec
+    from blocklayout.kernels import RecipeStep
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.machine import Machine
 
@@ -73,6 +76,11 @@ class Costs(Protocol):
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         """Nanoseconds of bringing bytes from one layout to another."""
         ...
+
+
+def steps_ns(costs: Costs, steps: Iterable[RecipeStep]) -> float:
+    """Nanoseconds of resolved steps, one after the other."""
+    return sum(costs.step_ns(step.spec) for step in steps)
 
 
 @dataclass(frozen=True)

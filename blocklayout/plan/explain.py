@@ -66,13 +66,11 @@ def reorder_text(plan: Plan, reorder: Entry | Step) -> str:
     from blocklayout.plan.plan import Step
 
     if isinstance(reorder, Step):
-        operands = dict(reorder.operands)
-        src, dst, nbytes = operands["src"].desc, operands["dst"].desc, reorder.nbytes_moved
-        value = plan.buffers[operands["dst"].buffer].name
+        src, dst = dict(reorder.operands)["src"].desc, reorder.dst.desc
+        value = plan.buffers[reorder.dst.buffer].name
     else:
         src, dst, value = reorder.source, reorder.desc, reorder.input
-        nbytes = src.nbytes + dst.nbytes
-    text = f"{value}: {short(src)} -> {short(dst)}, {nbytes / 1024:,.0f} KiB, {us(reorder.cost_ns)} us, "
+    text = f"{value}: {short(src)} -> {short(dst)}, {reorder.nbytes_moved / 1024:,.0f} KiB, {us(reorder.cost_ns)} us, "
     return text + f"read by {', '.join(reorder.readers)}; {_without(plan, reorder.without_ns)}"
 
 

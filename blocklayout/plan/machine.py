@@ -51,6 +51,11 @@ class Machine:
         """Blocked layouts with kernels of their own, largest first."""
         return ("blocked16", "blocked8") if self.has_avx512 else ("blocked8",)
 
+    @property
+    def layout_names(self) -> tuple[str, ...]:
+        """The layouts that are always worth asking for, row-major first."""
+        return ("plain", "channels_last", *self.block_names)
+
     def peak_flops(self, impl: str, dtype: str) -> float:
         """Operations per nanosecond, all threads together, that an implementation cannot exceed.
 

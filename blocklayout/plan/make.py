@@ -134,7 +134,7 @@ def _finish(
         inputs=network.inputs(winner.choice),
         entries=tuple(replace(entry, without_ns=without.get(entry.buffer)) for entry in assembly.entries),
         steps=tuple(
-            replace(step, without_ns=without.get(dict(step.operands)["dst"].buffer)) if step.is_reorder else step
+            replace(step, without_ns=without.get(step.dst.buffer)) if step.is_reorder else step
             for step in assembly.steps
         ),
         results=tuple(assembly.results),
@@ -162,7 +162,7 @@ def _finish(
 def _costs_without(assembly: Assembly, solution: Solution) -> dict[int, float]:
     """How much more the whole network would cost without each copy that was made, by its buffer."""
     made = {entry.buffer: entry.desc for entry in assembly.entries if entry.is_reorder}
-    written = (dict(step.operands)["dst"] for step in assembly.steps if step.is_reorder)
+    written = (step.dst for step in assembly.steps if step.is_reorder)
     made |= {operand.buffer: operand.desc for operand in written}
     costs = solution.costs_without([(assembly.buffers[buffer].name, desc) for buffer, desc in made.items()])
     return {buffer: cost - assembly.cost_ns for buffer, cost in zip(made, costs, strict=True) if isfinite(cost)}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.copies import copies_wanted
+from blocklayout.plan.costs import steps_ns
 from blocklayout.plan.fuse import Group, apart, value_info
 from blocklayout.plan.handing_on import Pair, find_pairs, is_handed_on
 from blocklayout.plan.plan import FREE
@@ -101,7 +102,7 @@ class Network:
         priced: dict[int, tuple[Candidate, ...]] = {}
         for offered in self.candidates:
             if id(offered) not in priced:
-                priced[id(offered)] = tuple(_priced(candidate, costs) for candidate in offered)
+                priced[id(offered)] = tuple(replace(each, cost_ns=steps_ns(costs, each.steps)) for each in offered)
         return replace(self, candidates=tuple(priced[id(offered)] for offered in self.candidates), costs=costs)
 
     def desc_of(self, value: str, choice: Sequence[int]) -> MemoryDesc:
@@ -153,10 +154,6 @@ class Network:
         return work + sum(self.value_ns(value, choice) for value in self.readers)
 
 
-def _priced(candidate: Candidate, costs: Costs) -> Candidate:
-    return replace(candidate, cost_ns=sum(costs.step_ns(step.spec) for step in candidate.steps))
-
-
 def produced_desc(group: Group, candidate: Candidate, value: str) -> MemoryDesc:
     """The layout that a candidate of a group gives to one of the group's values."""
     if value == group.dst.name:
@@ -194,8 +191,7 @@ def propose_all(
         border = borders.get(value.name)
         given = declared_desc(value, None if border == FREE else border)
         arriving[value.name] = [given.with_dtype(value_info(value, proposer.dtype).dtype)]
-    layouts = ("plain", "channels_last", *proposer.costs.machine.block_names)
-    in_slices = writable_slices(program, groups, proposer.dtype, layouts)
+    in_slices = writable_slices(program, groups, proposer.dtype, proposer.costs.machine.layout_names)
     proposer = replace(proposer, in_slices=in_slices)
     pairs = find_pairs(program, groups, proposer.dtype)
     in_place = _in_place_operands(program, groups, in_slices, pairs)
@@ -218,7 +214,7 @@ def propose_all(
         candidates.append(offered)
     by_name = dict(zip((group.name for group in kept), candidates, strict=True))
     for pair in pairs:
-        if by_name.get(pair.first.name) is not None and by_name.get(pair.second.name) is not None:
+        if pair.first.name in by_name and pair.second.name in by_name:  # neither fell apart
             for first, second in proposer.propose_pair(pair):
                 by_name[pair.first.name] += (first,)
                 by_name[pair.second.name] += (second,)

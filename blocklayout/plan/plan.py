@@ -96,6 +96,11 @@ class Step:
         """Whether it runs an unoptimised reference implementation."""
         return self.spec.impl.startswith("ref") and self.spec.kind not in MOVERS
 
+    @property
+    def dst(self) -> Operand:
+        """What it writes; only primitives with a single result have it."""
+        return dict(self.operands)["dst"]
+
     @cached_property
     def nbytes_moved(self) -> int:
         """Bytes it reads and writes, padding included."""
@@ -133,6 +138,11 @@ class Entry:
     def is_reorder(self) -> bool:
         """Whether bytes move even when the caller's array is row-major."""
         return not self.source.readable_as(self.desc)
+
+    @property
+    def nbytes_moved(self) -> int:
+        """Bytes its reorder reads and writes, padding included."""
+        return self.source.nbytes + self.desc.nbytes
 
 
 @dataclass(frozen=True)
@@ -246,10 +256,7 @@ class Plan:
     @property
     def reorder_nbytes(self) -> int:
         """Bytes read and written by reorders."""
-        moved = 0
-        for item in self.reorders:
-            moved += item.nbytes_moved if isinstance(item, Step) else item.source.nbytes + item.desc.nbytes
-        return moved
+        return sum(item.nbytes_moved for item in self.reorders)
 
     @property
     def reference_steps(self) -> tuple[Step, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from blocklayout.dtypes import has_reorder
 from blocklayout.errors import UnsupportedError
 from blocklayout.kernels import Candidate, Role, TensorInfo, Wish, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.plan.costs import steps_ns
 from blocklayout.plan.fuse import Group, problem_key, value_info
 from blocklayout.plan.handing_on import pair_candidates
 from blocklayout.plan.pins import with_format
@@ -74,12 +75,7 @@ class Proposer:
         """A candidate of each of two groups for every way in which they are truly one primitive."""
         if pair.first.name not in self.pins and pair.second.name not in self.pins:
             for dtype in dict.fromkeys((self.dtype, "f32")):
-                yield from pair_candidates(pair, self._layouts, dtype, self.costs)
-
-    @property
-    def _layouts(self) -> tuple[str, ...]:
-        """Names of the usual layouts."""
-        return ("plain", "channels_last", *self.costs.machine.block_names)
+                yield from pair_candidates(pair, self.costs.machine.layout_names, dtype, self.costs)
 
     def _offered(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
@@ -132,7 +128,7 @@ class Proposer:
             yield self._candidate(group, wish, recipe)
 
     def _wishes(self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], dtype: str) -> Iterator[Wish]:
-        names = self._layouts
+        names = self.costs.machine.layout_names
         ndims = len(group.main.dst.shape)
         yield from (Wish(tag, tag) for tag in self.tags if FormatTag.parse(tag).ndims == ndims)
         if group.name in self.pins:
@@ -159,13 +155,10 @@ class Proposer:
             steps=recipe.steps,
             temporaries=recipe.temporaries,
             alias=recipe.alias,
-            cost_ns=self._cost_ns(recipe.steps),
+            cost_ns=steps_ns(self.costs, recipe.steps),
             origin=_origin(wish, recipe.rank),
             rank=recipe.rank,
         )
-
-    def _cost_ns(self, steps: Iterable[RecipeStep]) -> float:
-        return sum(self.costs.step_ns(step.spec) for step in steps)
 
     def _plain(self, group: Group) -> tuple[Candidate, ...]:
         """A node computed by the reference, on row-major arrays."""
@@ -183,7 +176,7 @@ class Proposer:
         for dtype in dict.fromkeys(desc.dtype for desc in incoming):
             plain = MemoryDesc(incoming[0].dims, dtype)
             pairs.append((plain, operator.through(plain)))
-            for name in self._layouts[1:]:
+            for name in self.costs.machine.layout_names[1:]:
                 dst = wished_desc(name, TensorInfo(group.dst.dims, dtype))
                 if isinstance(dst, MemoryDesc):
                     pairs.append((operator.back(dst), dst))

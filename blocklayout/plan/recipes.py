@@ -95,25 +95,15 @@ class GroupRecipes:
                 if finished is not None:
                     yield finished
 
-    def _main_recipes(self, wish: Wish, fused: Sequence[Follower], alias: str | None) -> Iterator[Recipe]:
+    def _main_recipes(self, wish: Wish, fused: Sequence[Follower], alias: str | None) -> list[Recipe]:
         """The group's primitives, the last with its post-ops, in every implementation of that."""
         main = kernel_problem(self.group.main, self.dtype, self.n_threads)
         try:
             attr = dnnl.Attr(post_ops=tuple(self._post_ops(wish, main.dst, fused, alias)))
             recipe = self.group.main.operator.lower(main, wish, attr)
-            if recipe is None:
-                return
-            last = _last_primitive(recipe.steps)
-            before, behind = resolved(recipe.steps[:last]), resolved(recipe.steps[last + 1 :])
-            main_spec = recipe.steps[last].spec
-            offered = dnnl.optimised(main_spec) if isinstance(main_spec, dnnl.Spec) else ()
+            return _implementations(recipe, fused) if recipe else []
         except NOT_OFFERED:
-            return
-        if last < 0:
-            yield replace(recipe, steps=tuple(behind))
-        for each in offered:
-            step = replace(recipe.steps[last], spec=each.spec, scratchpad_nbytes=each.scratchpad_nbytes)
-            yield replace(recipe, steps=(*before, _name_post_op_operands(step, fused), *behind))
+            return []
 
     def _post_ops(
         self, wish: Wish, dst: TensorInfo, fused: Sequence[Follower], alias: str | None
@@ -228,9 +218,18 @@ def _standalone(follower: Follower, problem: Problem, desc: MemoryDesc, source: 
     return Recipe(tuple(bound), (), tuple((name(operand), whole) for operand, whole in recipe.whole))
 
 
-def _last_primitive(steps: Sequence[RecipeStep]) -> int:
-    """The step that takes the post-ops; what numpy does after it takes none. -1 if there is none."""
-    return max((index for index, step in enumerate(steps) if isinstance(step.spec, dnnl.Spec)), default=-1)
+def _implementations(recipe: Recipe, fused: Sequence[Follower]) -> list[Recipe]:
+    """A recipe in every implementation of its last primitive, which takes the post-ops: what numpy does takes none."""
+    primitives = [(index, step.spec) for index, step in enumerate(recipe.steps) if isinstance(step.spec, dnnl.Spec)]
+    if not primitives:
+        return [recipe]
+    last, spec = primitives[-1]
+    before, behind = resolved(recipe.steps[:last]), resolved(recipe.steps[last + 1 :])
+    found = []
+    for each in dnnl.optimised(spec):
+        step = replace(recipe.steps[last], spec=each.spec, scratchpad_nbytes=each.scratchpad_nbytes)
+        found.append(replace(recipe, steps=(*before, _name_post_op_operands(step, fused), *behind)))
+    return found
 
 
 def _name_post_op_operands(step: RecipeStep, fused: Sequence[Follower]) -> RecipeStep:

@@ -9,6 +9,7 @@ from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
 from blocklayout.kernels import Candidate, RecipeStep, Role, TensorInfo, wished_desc
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.costs import steps_ns
 from blocklayout.plan.fuse import Group, kernel_problem, value_info
 from blocklayout.plan.place import ALIGNMENT
 from blocklayout.plan.recipes import NOT_OFFERED, resolved
@@ -100,7 +101,7 @@ def _sliced(group: Group, dst: MemoryDesc, in_place: frozenset[str], dtype: str,
         steps=tuple(steps),
         temporaries=tuple((names[operand], slices[operand][0]) for operand in copied),
         alias=None,
-        cost_ns=sum(costs.step_ns(step.spec) for step in steps),
+        cost_ns=steps_ns(costs, steps),
         origin="slices of the result",
         slices=tuple((names[operand], nbytes) for operand, (_, nbytes) in slices.items()),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.dtypes import to_numpy
+from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.runtime.context import Context, Feed
 from blocklayout.runtime.in_turn import time_in_turn
 
@@ -22,7 +22,6 @@ N_PLACES, N_ROUNDS = 3, 7
 _TURN_NS = 15e6
 
 _SEED = 0
-_FLOATS = ("f32", "f64", "f16", "bf16")
 
 
 def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
@@ -53,6 +52,6 @@ def _feeds(ready: ReadyPlan) -> dict[str, Feed]:
 
 def random_array(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
     """Normally distributed numbers; zeros and ones where the type has no fractions."""
-    if dtype in _FLOATS:
+    if dtype in FLOATS:
         return generator.standard_normal(shape, dtype=np.float32).astype(to_numpy(dtype))
     return generator.integers(0, 2, shape).astype(to_numpy(dtype))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.solving import made_up
 from blocklayout.plan.layout_problem import LayoutProblem
 from blocklayout.plan.network import Choice, Network
 from blocklayout.plan.solve import improve, solve_layouts
-from tests.plan.made_up import made_up
 
 
 @st.composite
@@ -21,7 +22,7 @@ def networks(draw: st.DrawFn) -> Network:
     n_groups = draw(st.integers(1, 6))
     reads = [draw(st.lists(st.integers(0, index), min_size=1, max_size=3)) for index in range(n_groups)]
     outputs = draw(st.sets(st.integers(1, n_groups), min_size=1, max_size=2))
-    return made_up(reads, sorted(outputs), draw(st.integers(0, 10_000)))
+    return made_up(reads, np.random.default_rng(draw(st.integers(0, 10_000))), outputs=sorted(outputs))
 
 
 def _choices(network: Network) -> Iterator[Choice]:
@@ -82,7 +83,7 @@ def test_local_search_never_makes_it_worse(network: Network, seed: int) -> None:
 
 
 def test_a_reorder_is_charged_once_however_many_read_it() -> None:
-    network = made_up([[0], [1], [1], [2, 3]], [4], seed=5)
+    network = made_up([[0], [1], [1], [2, 3]], np.random.default_rng(5))
     for choice in _choices(network):
         for value in network.readers:
             copies = network.copies(value, choice)

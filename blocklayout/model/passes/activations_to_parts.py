@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merging import Merging
 from blocklayout.model.passes.steps import Steps
-from blocklayout.model.types import FLOATS
 
 _SELU_ALPHA = 1.67326319217681884765625
 _SELU_GAMMA = 1.05070102214813232421875

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
-from blocklayout.model.types import FLOATS
 
 
 @dataclass(frozen=True, eq=False)

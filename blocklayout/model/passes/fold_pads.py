@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merge_clips import clip_bounds
 from blocklayout.model.passes.paddings import Padding, read_padding
-from blocklayout.model.types import FLOATS
 
 _FIRST_OPSET_OF_COUNTED_PADS = 7
 _NOT_NEGATIVE = frozenset(("Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt"))

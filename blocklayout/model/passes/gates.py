@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Node
 from blocklayout.model.passes.merging import Merging
-from blocklayout.model.types import FLOATS
 
 
 @dataclass(frozen=True, eq=False)

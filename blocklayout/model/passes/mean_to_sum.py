@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph
 from blocklayout.model.passes.merging import Merging
 from blocklayout.model.passes.steps import Steps
-from blocklayout.model.types import FLOATS
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blocklayout.dtypes import to_numpy
+from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.rewrite import Draft
-from blocklayout.model.types import FLOATS
 
 _Bounds = tuple[float, float]
 _CLIPS = frozenset(("Clip", "Max", "Min", "Relu"))

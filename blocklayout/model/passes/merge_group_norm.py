@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blocklayout.dtypes import to_numpy
+from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merging import Merging
 from blocklayout.model.passes.normalizing import scale_and_shift
-from blocklayout.model.types import FLOATS
 
 _FIRST_OPSET_OF_CHANNELS = 21
 

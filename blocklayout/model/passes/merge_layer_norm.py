@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from blocklayout.dtypes import to_numpy
+from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.expressions import Expression, is_close
 from blocklayout.model.passes.merging import Merging
 from blocklayout.model.passes.normalizing import scale_and_shift
 from blocklayout.model.passes.reductions import reduced_axes
-from blocklayout.model.types import FLOATS
 
 _SQUARE = {"xx": 1.0, "mx": -2.0, "mm": 1.0}
 

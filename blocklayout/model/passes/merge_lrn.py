@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.expressions import Expression
 from blocklayout.model.passes.merging import Merging
 from blocklayout.model.passes.paddings import Padding, read_padding
-from blocklayout.model.types import FLOATS
 
 _VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.expressions import is_close
 from blocklayout.model.passes.merging import Merging
-from blocklayout.model.types import FLOATS
 
 
 @dataclass(frozen=True)

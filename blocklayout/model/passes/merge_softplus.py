@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.expressions import is_close
 from blocklayout.model.passes.merging import Merging
-from blocklayout.model.types import FLOATS
 
 _LARGE = 16.0
 """From here on Softplus(x) and x are the same number in f32."""
