@@ -16,10 +16,10 @@ from blocklayout import dnnl, model, plan, zoo
 from blocklayout.errors import BlockLayoutError
 from blocklayout.kernels import Role
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.costs import CostModel
-from blocklayout.plan.fuse import Group, fuse
+from blocklayout.plan.candidates.fuse import Group, fuse
+from blocklayout.plan.candidates.propose import Proposer
+from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.network import propose_all
-from blocklayout.plan.propose import Proposer
 from blocklayout.zoo import light
 
 VIEW = "a view"

@@ -33,7 +33,7 @@ from blocklayout.commands.output import json_text
 from blocklayout.inspector.tables import print_table
 from blocklayout.model import open_model
 from blocklayout.plan import SIMPLE_POLICIES
-from blocklayout.plan.costs import CostModel
+from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.pricing import Pricing
 from blocklayout.runtime.racing import random_array
 from blocklayout.zoo import digits

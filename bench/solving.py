@@ -28,9 +28,9 @@ from blocklayout.commands.options import positive, words
 from blocklayout.inspector.tables import print_table
 from blocklayout.kernels import BaseOperator, Candidate, Kernel, Program, Value
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.fuse import Group
+from blocklayout.plan.candidates.fuse import Group
 from blocklayout.plan.network import Network
-from blocklayout.plan.solve import solve_layouts
+from blocklayout.plan.solving.solve import solve_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,9 +18,9 @@ from blocklayout.errors import InputError, LayoutError, PlainKernelWarning, Plan
 from blocklayout.kernels import HostSpec
 from blocklayout.model.shapes import concrete_extents
 from blocklayout.plan import TUNE_SECONDS, LossMode, Plan, Pricing, Request, TuneMode, make_plan
-from blocklayout.plan.fitting import Terms, check_here, check_wishes
 from blocklayout.plan.prepack import PackedWeights
-from blocklayout.plan.saved import open_plan
+from blocklayout.plan.saving.files import open_plan
+from blocklayout.plan.saving.fitting import Terms, check_here, check_wishes
 from blocklayout.runtime import MAX_PLANS, ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session
 from blocklayout.runtime.border import check_names, check_rank, with_layouts
 from blocklayout.runtime.racing import time_ready_plans

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import PlanError, PlanMisfitWarning
-from blocklayout.plan.digest import program_digest
-from blocklayout.plan.fitting import check_program
+from blocklayout.plan.saving.digest import program_digest
+from blocklayout.plan.saving.fitting import check_program
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Program

@@ -10,8 +10,8 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.commands.feeds import SEED
-from blocklayout.plan.costs import CostModel
-from blocklayout.plan.recipes import NOT_OFFERED
+from blocklayout.plan.candidates.recipes import NOT_OFFERED
+from blocklayout.plan.costs.model import CostModel
 from blocklayout.runtime.in_turn import time_in_turn
 from blocklayout.runtime.racing import random_array
 

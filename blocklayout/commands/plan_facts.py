@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.plan.text import primitive_name, reference_reason
+from blocklayout.plan.telling.text import primitive_name, reference_reason
 
 if TYPE_CHECKING:
     from blocklayout.plan import Plan

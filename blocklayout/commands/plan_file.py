@@ -8,7 +8,7 @@ from blocklayout.commands.feeds import feeds_of, open_model
 from blocklayout.errors import InputError, LayoutError, PlanError
 from blocklayout.layout import FormatTag
 from blocklayout.plan.plan import FREE
-from blocklayout.plan.saved import open_plan
+from blocklayout.plan.saving.files import open_plan
 
 if TYPE_CHECKING:
     import argparse

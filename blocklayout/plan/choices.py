@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.codec import Finite, OwnDict
+from blocklayout.plan.saving.codec import Finite, OwnDict
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate, Kernel
-    from blocklayout.plan.fuse import Group
+    from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.network import Choice, Network
 
 DescField = Annotated[MemoryDesc, OwnDict()]

@@ -14,7 +14,7 @@ from blocklayout.plan.policies import SIMPLE_POLICIES, Policy, choose_by
 if TYPE_CHECKING:
     from blocklayout.plan.network import Choice, Network
     from blocklayout.plan.plan import Plan
-    from blocklayout.plan.solve import Solution
+    from blocklayout.plan.solving.solve import Solution
 
 N_RACED = 3
 """How many of the cheapest plans are run whole where measuring is asked for."""

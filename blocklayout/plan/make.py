@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
 from blocklayout.errors import PlanError, UnsupportedError
+from blocklayout.plan.candidates.fuse import fuse
+from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
+from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.choices import kernel_choices
 from blocklayout.plan.contenders import N_RACED, Contender, TimePlans, cheapest, contenders_of, race
-from blocklayout.plan.digest import program_digest
-from blocklayout.plan.fuse import fuse
 from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
-from blocklayout.plan.pins import check_expectations, pins_by_group
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import Policy, exceptions_of
-from blocklayout.plan.propose import Proposer
-from blocklayout.plan.runs import LossMode, check_losses
-from blocklayout.plan.solve import Solution, solve_layouts
+from blocklayout.plan.saving.digest import program_digest
+from blocklayout.plan.solving.solve import Solution, solve_layouts
+from blocklayout.plan.telling.runs import LossMode, check_losses
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Program
     from blocklayout.plan.assemble import Assembly
-    from blocklayout.plan.costs import CostModel
+    from blocklayout.plan.costs.model import CostModel
     from blocklayout.plan.network import Network
 
 DTYPES = ("f32", "bf16")

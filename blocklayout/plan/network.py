@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.copies import copies_wanted
-from blocklayout.plan.costs import steps_ns
-from blocklayout.plan.fuse import Group, apart, value_info
-from blocklayout.plan.handing_on import Pair, find_pairs, is_handed_on
+from blocklayout.plan.candidates.fuse import Group, apart, value_info
+from blocklayout.plan.candidates.handing_on import Pair, find_pairs, is_handed_on
+from blocklayout.plan.candidates.slices import writable_slices
+from blocklayout.plan.costs.model import steps_ns
 from blocklayout.plan.plan import FREE
-from blocklayout.plan.slices import writable_slices
+from blocklayout.plan.solving.copies import copies_wanted
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate, Program, Value
-    from blocklayout.plan.costs import Costs
-    from blocklayout.plan.propose import Proposer
+    from blocklayout.plan.candidates.propose import Proposer
+    from blocklayout.plan.costs.model import Costs
 
 Choice = tuple[int, ...]
 """Which candidate each group takes, by the groups' order."""

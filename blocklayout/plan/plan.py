@@ -14,7 +14,7 @@ from blocklayout.errors import PlanError, closest
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.choices import DescField, KernelChoice, Nanoseconds
-from blocklayout.plan.codec import EitherSpec, plan_from_json, plan_to_json
+from blocklayout.plan.saving.codec import EitherSpec, plan_from_json, plan_to_json
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
 FREE = "any"
@@ -205,7 +205,7 @@ class Plan:
         unpinned_ns: What the solve's choice would cost without pins; ``None`` if there are none.
         exceptions: Kernels that could not have the layout the policy asks for, with the reason.
         arena_lower_bound: Largest number of bytes alive at once.
-        program: Digest of the structure it was made of, see :func:`~blocklayout.plan.digest.program_digest`.
+        program: Digest of the structure it was made of, see :func:`~blocklayout.plan.saving.digest.program_digest`.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
     """
 
@@ -304,7 +304,7 @@ class Plan:
 
     def explain(self) -> str:
         """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end."""
-        from blocklayout.plan.explain import explanation
+        from blocklayout.plan.telling.explain import explanation
 
         return explanation(self)
 
@@ -327,7 +327,7 @@ class Plan:
         Raises:
             PlanError: The file cannot be written.
         """
-        from blocklayout.plan.saved import save_plan
+        from blocklayout.plan.saving.files import save_plan
 
         save_plan(self, path)
 
@@ -335,6 +335,6 @@ class Plan:
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
-        from blocklayout.plan.text import plan_text
+        from blocklayout.plan.telling.text import plan_text
 
         return plan_text(self)

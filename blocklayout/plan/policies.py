@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from blocklayout.errors import LayoutError, PlanError
 from blocklayout.kernels import LAYOUT_NAMES, Role, TensorInfo, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
-from blocklayout.plan.fuse import value_info
+from blocklayout.plan.candidates.fuse import value_info
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate
-    from blocklayout.plan.machine import Machine
+    from blocklayout.plan.costs.machine import Machine
     from blocklayout.plan.network import Choice, Network
 
 SIMPLE_POLICIES = ("any", "blocked", "nhwc", "plain", "per-op")

@@ -15,13 +15,13 @@ from blocklayout import dnnl
 from blocklayout.dnnl import Spec
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import PlanError
-from blocklayout.plan.ceilings import machine_with_ceilings, measured_machine
-from blocklayout.plan.copies import Layouts
-from blocklayout.plan.cost_store import CostStore
-from blocklayout.plan.costs import CostModel
-from blocklayout.plan.known_costs import KnownCosts
-from blocklayout.plan.one_at_a_time import one_at_a_time
-from blocklayout.plan.tuning import Measurement, tune
+from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
+from blocklayout.plan.costs.known import KnownCosts
+from blocklayout.plan.costs.model import CostModel
+from blocklayout.plan.costs.one_at_a_time import one_at_a_time
+from blocklayout.plan.costs.store import CostStore
+from blocklayout.plan.costs.tuning import Measurement, tune
+from blocklayout.plan.solving.copies import Layouts
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from blocklayout import dnnl, zoo
 from blocklayout.model import lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan
-from blocklayout.plan.text import primitive_name, step_layouts
+from blocklayout.plan.telling.text import primitive_name, step_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import blocklayout as bl
 from blocklayout.plan import make
 from blocklayout.plan.network import Network
-from blocklayout.plan.solve import Solution, solve_layouts
+from blocklayout.plan.solving.solve import Solution, solve_layouts
 from tests import nets
 
 NETS: dict[str, Callable[[], bl.Builder]] = {

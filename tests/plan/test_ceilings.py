@@ -10,9 +10,10 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.errors import DisturbedError
-from blocklayout.plan import Machine, ceilings, repeating
-from blocklayout.plan.ceilings import machine_with_ceilings, measure_ceilings, measured_machine
-from blocklayout.plan.cost_store import CostStore
+from blocklayout.plan import Machine
+from blocklayout.plan.costs import ceilings, repeating
+from blocklayout.plan.costs.ceilings import machine_with_ceilings, measure_ceilings, measured_machine
+from blocklayout.plan.costs.store import CostStore
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.errors import CostStoreWarning
-from blocklayout.plan import cost_store
-from blocklayout.plan.cost_store import CostStore, cost_store_path
+from blocklayout.plan.costs import store as cost_store
+from blocklayout.plan.costs.store import CostStore, cost_store_path
 
 HERE = "format 1; a library; a CPU"
 
@@ -27,7 +27,7 @@ MANY = """
 import sys
 from pathlib import Path
 from blocklayout import dnnl
-from blocklayout.plan.cost_store import CostStore
+from blocklayout.plan.costs.store import CostStore
 path, first, n = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 with CostStore.open(path, environment="format 1; a library; a CPU") as store:
     for number in range(first, first + n):
@@ -159,7 +159,7 @@ def test_nothing_is_digested_where_nothing_is_kept(path: Path, monkeypatch: pyte
 
 def test_importing_it_loads_no_database(tree_environ: dict[str, str], tmp_path: Path) -> None:
     code = (
-        "import sys, blocklayout.plan.cost_store as module; module.CostStore.open('x').close(); "
+        "import sys, blocklayout.plan.costs.store as module; module.CostStore.open('x').close(); "
         "assert not {'sqlite3', 'platformdirs'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], env=tree_environ, cwd=tmp_path, check=True, timeout=60)
@@ -335,7 +335,7 @@ import resource, warnings
 from pathlib import Path
 from blocklayout import dnnl
 from blocklayout.errors import CostStoreWarning
-from blocklayout.plan.cost_store import CostStore
+from blocklayout.plan.costs.store import CostStore
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 spec = dnnl.softmax(dnnl.MemoryDesc((1, 3)), n_threads=1)
 with CostStore.open(Path({str(path)!r}), environment="x") as store:

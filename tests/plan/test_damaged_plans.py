@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import blocklayout as bl
 from blocklayout.kernels import Program
 from blocklayout.model import lower, simplify
-from blocklayout.plan.fitting import check_here, check_program
+from blocklayout.plan.saving.fitting import check_here, check_program
 from tests import nets
 from tests.plan.mutations import fields, mutations
 

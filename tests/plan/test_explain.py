@@ -9,7 +9,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.plan import find_runs
-from blocklayout.plan.runs import family
+from blocklayout.plan.telling.runs import family
 from tests import nets
 
 

@@ -7,9 +7,9 @@ import pytest
 from blocklayout import dnnl
 from blocklayout.dnnl import MemoryDesc, Spec
 from blocklayout.kernels import copy_spec
-from blocklayout.plan.costs import CostModel
-from blocklayout.plan.known_costs import KnownCosts
-from blocklayout.plan.machine import Machine
+from blocklayout.plan.costs.known import KnownCosts
+from blocklayout.plan.costs.machine import Machine
+from blocklayout.plan.costs.model import CostModel
 
 MODEL = CostModel(Machine("avx2", 2))
 

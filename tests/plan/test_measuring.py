@@ -10,9 +10,9 @@ import pytest
 from blocklayout import dnnl
 from blocklayout.dnnl import AnyDesc, Attr, Binary, Eltwise, MemoryDesc, Prelu, Spec, Sum
 from blocklayout.errors import DisturbedError, UnimplementedError
-from blocklayout.plan import measuring, repeating
-from blocklayout.plan.measuring import SpecTimer, cold_nbytes
-from blocklayout.plan.random_data import Tape, random_bytes, random_elements
+from blocklayout.plan.costs import measuring, repeating
+from blocklayout.plan.costs.measuring import SpecTimer, cold_nbytes
+from blocklayout.plan.costs.random_data import Tape, random_bytes, random_elements
 
 NO_ATTR = Attr()
 KINDS = ("memory", "primitive", "primitive_desc", "primitive_attr", "post_ops")

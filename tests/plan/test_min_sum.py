@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blocklayout.plan.min_sum import MinSum, MinSumSolution
+from blocklayout.plan.solving.min_sum import MinSum, MinSumSolution
 
 SIZES = st.lists(st.integers(1, 3), min_size=1, max_size=6)
 SEEDS = st.integers(0, 1000)

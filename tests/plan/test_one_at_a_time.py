@@ -7,11 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-from blocklayout.plan.one_at_a_time import one_at_a_time
+from blocklayout.plan.costs.one_at_a_time import one_at_a_time
 
 HOLDER = """
 import sys, pathlib
-from blocklayout.plan.one_at_a_time import one_at_a_time
+from blocklayout.plan.costs.one_at_a_time import one_at_a_time
 with one_at_a_time(pathlib.Path(sys.argv[1]), lambda: True):
     print("held", flush=True)
     sys.stdin.readline()

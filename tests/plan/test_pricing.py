@@ -9,7 +9,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.plan import contenders, pricing
-from blocklayout.plan.cost_store import cost_store_path
+from blocklayout.plan.costs.store import cost_store_path
 from tests import nets
 
 

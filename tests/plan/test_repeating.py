@@ -7,8 +7,8 @@ from itertools import chain, repeat
 
 import pytest
 
-from blocklayout.plan import repeating
-from blocklayout.plan.repeating import Run, Stopwatch, typical_times
+from blocklayout.plan.costs import repeating
+from blocklayout.plan.costs.repeating import Run, Stopwatch, typical_times
 
 
 def runs_of(ns: float) -> int:

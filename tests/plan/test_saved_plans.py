@@ -18,8 +18,8 @@ import blocklayout as bl
 from blocklayout import api, zoo
 from blocklayout.model import lower, simplify
 from blocklayout.plan import POLICIES, CostModel, Machine, Request, make_plan
-from blocklayout.plan.digest import program_digest
-from blocklayout.plan.fitting import check_program
+from blocklayout.plan.saving.digest import program_digest
+from blocklayout.plan.saving.fitting import check_program
 from tests import nets
 
 
@@ -228,7 +228,7 @@ def test_contents_that_decide_extents_are_planned_for_as_they_come() -> None:
 def test_a_digest_is_the_same_in_every_process(tree_environ: dict[str, str]) -> None:
     script = (
         "from blocklayout import zoo; from blocklayout.model import lower, simplify;"
-        "from blocklayout.plan.digest import program_digest;"
+        "from blocklayout.plan.saving.digest import program_digest;"
         "print(program_digest(lower(simplify(zoo.build('mobilenet_v2', size=(32, 32)).to_graph()))))"
     )
     own = program_digest(lower(simplify(zoo.build("mobilenet_v2", size=(32, 32)).to_graph())))

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.solving import made_up
-from blocklayout.plan.layout_problem import LayoutProblem
 from blocklayout.plan.network import Choice, Network
-from blocklayout.plan.solve import improve, solve_layouts
+from blocklayout.plan.solving.layout_problem import LayoutProblem
+from blocklayout.plan.solving.solve import improve, solve_layouts
 
 
 @st.composite

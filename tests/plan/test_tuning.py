@@ -12,9 +12,9 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.errors import DisturbedError, OutOfMemoryError
-from blocklayout.plan import repeating
-from blocklayout.plan.cost_store import CostStore
-from blocklayout.plan.tuning import Measurement, Tuned, tune
+from blocklayout.plan.costs import repeating
+from blocklayout.plan.costs.store import CostStore
+from blocklayout.plan.costs.tuning import Measurement, Tuned, tune
 
 
 def spec_number(number: int) -> dnnl.Spec:
@@ -62,8 +62,8 @@ class FakeTimer:
 @pytest.fixture
 def timer(monkeypatch: pytest.MonkeyPatch) -> FakeTimer:
     fake = FakeTimer()
-    monkeypatch.setattr("blocklayout.plan.tuning.SpecTimer", lambda: fake)
-    monkeypatch.setattr("blocklayout.plan.tuning.monotonic", lambda: fake.now_s)
+    monkeypatch.setattr("blocklayout.plan.costs.tuning.SpecTimer", lambda: fake)
+    monkeypatch.setattr("blocklayout.plan.costs.tuning.monotonic", lambda: fake.now_s)
     return fake
 
 
@@ -108,7 +108,7 @@ def test_what_was_disturbed_is_tried_again_after_the_others(store: CostStore, ti
 def test_whoever_interrupts_it_keeps_the_turns_before(
     store: CostStore, timer: FakeTimer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("blocklayout.plan.tuning.N_IN_TURN", 2)
+    monkeypatch.setattr("blocklayout.plan.costs.tuning.N_IN_TURN", 2)
     timer.errors = {2: [KeyboardInterrupt()]}
     with pytest.raises(KeyboardInterrupt):
         tune(requests(1, 2, 3, 4), store, math.inf)
@@ -128,7 +128,7 @@ def test_progress_is_told_in_a_few_words(store: CostStore) -> None:
 
 
 def test_progress_is_not_told_too_often(store: CostStore, timer: FakeTimer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blocklayout.plan.tuning.monotonic", lambda: timer.now_s / 1000)
+    monkeypatch.setattr("blocklayout.plan.costs.tuning.monotonic", lambda: timer.now_s / 1000)
     told: list[str] = []
     tune(requests(*range(1, 300)), store, math.inf, told.append)
     assert len(told) == 3
@@ -147,7 +147,7 @@ def test_what_another_process_has_measured_meanwhile_is_not_measured_again(
         store.keep(spec_number(2), 77.0)
         yield
 
-    monkeypatch.setattr("blocklayout.plan.tuning.one_at_a_time", other_turn)
+    monkeypatch.setattr("blocklayout.plan.costs.tuning.one_at_a_time", other_turn)
     assert counts(tune(requests(1, 2, 3), store, math.inf)) == (2, 1, 0, 0)
     assert timer.timed == [3, 1]
 

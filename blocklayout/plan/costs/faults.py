@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import CostStoreWarning
-from blocklayout.plan.cost_file import SchemaError
+from blocklayout.plan.costs.file import SchemaError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ from blocklayout import dnnl
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
 from blocklayout.kernels import HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.fuse import Follower, Group, constant_info, kernel_problem, value_info
+from blocklayout.plan.candidates.fuse import Follower, Group, constant_info, kernel_problem, value_info
 
 NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
 """What asking for something that does not exist raises."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import PlanError
-from blocklayout.plan.codec import plan_from_json, plan_to_json
+from blocklayout.plan.saving.codec import plan_from_json, plan_to_json
 
 if TYPE_CHECKING:
     from blocklayout.plan.plan import Plan

@@ -15,15 +15,15 @@ from blocklayout.kernels import HostSpec
 if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.costs import CostModel
-    from blocklayout.plan.machine import Machine
+    from blocklayout.plan.costs.machine import Machine
+    from blocklayout.plan.costs.model import CostModel
 
 _NO_ATTR = Attr()
 
 
 @dataclass(frozen=True)
 class KnownCosts:
-    """A cost model that knows measured times; to be asked as :class:`~blocklayout.plan.costs.CostModel` is.
+    """A cost model that knows measured times; to be asked as :class:`~blocklayout.plan.costs.model.CostModel` is.
 
     What is not measured costs what the model says, times the median of measured to modelled times of that kind of
     primitive and implementation, else of that kind. Otherwise a candidate would win because nobody has measured it,
@@ -36,8 +36,8 @@ class KnownCosts:
 
     Example:
         >>> from blocklayout import dnnl
-        >>> from blocklayout.plan.costs import CostModel
-        >>> from blocklayout.plan.machine import Machine
+        >>> from blocklayout.plan.costs.model import CostModel
+        >>> from blocklayout.plan.costs.machine import Machine
         >>> model = CostModel(Machine("avx2", 1))
         >>> small, large = (dnnl.resolve(dnnl.softmax(dnnl.MemoryDesc((n, 9)), n_threads=1)).spec for n in (1, 500))
         >>> costs = KnownCosts(model, {small: 2 * model.step_ns(small)})

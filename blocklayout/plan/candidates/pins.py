@@ -10,7 +10,7 @@ from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate
-    from blocklayout.plan.fuse import Group
+    from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.plan import Plan
 
 

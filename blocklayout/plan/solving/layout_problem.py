@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout.plan.links import Faces, Link
-from blocklayout.plan.min_sum import MinSum, MinSumSolution
+from blocklayout.plan.solving.links import Faces, Link
+from blocklayout.plan.solving.min_sum import MinSum, MinSumSolution
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LayoutProblem:
-    """A network as a problem for :class:`~blocklayout.plan.min_sum.MinSum`; its first variables are the groups."""
+    """A network as a problem for :class:`~blocklayout.plan.solving.min_sum.MinSum`; groups are its first variables."""
 
     def __init__(self, network: Network) -> None:
         """Add up what candidates and the layouts between them cost."""

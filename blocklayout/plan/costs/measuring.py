@@ -11,8 +11,8 @@ from blocklayout import dnnl
 from blocklayout.dnnl import arguments, processor
 from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.random_data import Tape, aligned, random_bytes, random_elements
-from blocklayout.plan.repeating import Run, Stopwatch, typical_times
+from blocklayout.plan.costs.random_data import Tape, aligned, random_bytes, random_elements
+from blocklayout.plan.costs.repeating import Run, Stopwatch, typical_times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
     from blocklayout.kernels import RecipeStep
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.machine import Machine
+    from blocklayout.plan.costs.machine import Machine
 
 _COMPUTE_SHARES = (
     ("ref", 0.002),

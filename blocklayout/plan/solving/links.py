@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout.plan.copies import CopyStates, Layouts
 from blocklayout.plan.network import produced_desc
+from blocklayout.plan.solving.copies import CopyStates, Layouts
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError, PlanError
 from blocklayout.layout import FormatTag
-from blocklayout.plan.digest import program_digest
-from blocklayout.plan.machine import Machine
-from blocklayout.plan.pins import check_expectations
+from blocklayout.plan.candidates.pins import check_expectations
+from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.policies import Policy
-from blocklayout.plan.replay import replay
-from blocklayout.plan.runs import check_losses
+from blocklayout.plan.saving.digest import program_digest
+from blocklayout.plan.saving.replay import replay
+from blocklayout.plan.telling.runs import check_losses
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Program

@@ -10,12 +10,12 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import DisturbedError
-from blocklayout.plan.measuring import SpecTimer
-from blocklayout.plan.one_at_a_time import one_at_a_time
+from blocklayout.plan.costs.measuring import SpecTimer
+from blocklayout.plan.costs.one_at_a_time import one_at_a_time
 
 if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
-    from blocklayout.plan.cost_store import CostStore
+    from blocklayout.plan.costs.store import CostStore
 
 Tell = Callable[[str], None]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from blocklayout.dnnl.spec_digest import spec_digest
-from blocklayout.plan.cost_faults import VARIABLE, report
-from blocklayout.plan.cost_file import CostFile
+from blocklayout.plan.costs.faults import VARIABLE, report
+from blocklayout.plan.costs.file import CostFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -88,7 +88,7 @@ class CostStore:
         """What its times hold for, in words."""
         if self._given_environment is not None:
             return self._given_environment
-        from blocklayout.plan.cost_environment import cost_environment
+        from blocklayout.plan.costs.environment import cost_environment
 
         return cost_environment()
 

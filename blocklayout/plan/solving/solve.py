@@ -7,15 +7,15 @@ from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
-from blocklayout.plan.layout_problem import LayoutProblem
-from blocklayout.plan.min_sum import MAX_ENTRIES
+from blocklayout.plan.solving.layout_problem import LayoutProblem
+from blocklayout.plan.solving.min_sum import MAX_ENTRIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.min_sum import MinSumSolution
     from blocklayout.plan.network import Choice, Network
+    from blocklayout.plan.solving.min_sum import MinSumSolution
 
 SWEEPS = 4
 

@@ -9,14 +9,14 @@ from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
 from blocklayout.kernels import Candidate, RecipeStep, Role, TensorInfo, wished_desc
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.costs import steps_ns
-from blocklayout.plan.fuse import Group, kernel_problem, value_info
+from blocklayout.plan.candidates.fuse import Group, kernel_problem, value_info
+from blocklayout.plan.candidates.recipes import NOT_OFFERED, resolved
+from blocklayout.plan.costs.model import steps_ns
 from blocklayout.plan.place import ALIGNMENT
-from blocklayout.plan.recipes import NOT_OFFERED, resolved
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Program
-    from blocklayout.plan.costs import Costs
+    from blocklayout.plan.costs.model import Costs
 
 
 def writable_slices(

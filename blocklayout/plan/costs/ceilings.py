@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from blocklayout import dnnl
 from blocklayout.errors import DisturbedError, UnimplementedError
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.machine import Machine
-from blocklayout.plan.measuring import SpecTimer
+from blocklayout.plan.costs.machine import Machine
+from blocklayout.plan.costs.measuring import SpecTimer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from blocklayout.dnnl import Spec
-    from blocklayout.plan.cost_store import CostStore
+    from blocklayout.plan.costs.store import CostStore
 
 _CONV_SRC, _CONV_WEIGHTS = (1, 256, 28, 28), (256, 256, 3, 3)
 """A convolution as networks have them, near to the best that the library reaches; some 5 ms on two AVX2 cores."""

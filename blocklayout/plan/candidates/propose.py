@@ -12,17 +12,17 @@ from blocklayout.dtypes import has_reorder
 from blocklayout.errors import UnsupportedError
 from blocklayout.kernels import Candidate, Role, TensorInfo, Wish, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
-from blocklayout.plan.costs import steps_ns
-from blocklayout.plan.fuse import Group, problem_key, value_info
-from blocklayout.plan.handing_on import pair_candidates
-from blocklayout.plan.pins import with_format
-from blocklayout.plan.recipes import GroupRecipe, GroupRecipes, trained_wishes
-from blocklayout.plan.slices import sliced_candidates
+from blocklayout.plan.candidates.fuse import Group, problem_key, value_info
+from blocklayout.plan.candidates.handing_on import pair_candidates
+from blocklayout.plan.candidates.pins import with_format
+from blocklayout.plan.candidates.recipes import GroupRecipe, GroupRecipes, trained_wishes
+from blocklayout.plan.candidates.slices import sliced_candidates
+from blocklayout.plan.costs.model import steps_ns
 
 if TYPE_CHECKING:
     from blocklayout.kernels import RecipeStep
-    from blocklayout.plan.costs import Costs
-    from blocklayout.plan.handing_on import Pair
+    from blocklayout.plan.candidates.handing_on import Pair
+    from blocklayout.plan.costs.model import Costs
 
 MAX_FRUGAL_RATIO = 2.0
 """How much slower than the best a group may become for the sake of memory."""

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from blocklayout import dnnl
 from blocklayout.kernels import Candidate, Recipe, RecipeStep, Role, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.fuse import Follower, Group, kernel_problem, value_info
-from blocklayout.plan.recipes import NOT_OFFERED
+from blocklayout.plan.candidates.fuse import Follower, Group, kernel_problem, value_info
+from blocklayout.plan.candidates.recipes import NOT_OFFERED
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Program
-    from blocklayout.plan.costs import Costs
+    from blocklayout.plan.costs.model import Costs
 
 FIRST = "first."
 """Begins the names of the first group's operands among the second's."""

@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Any
 from blocklayout.errors import BlockLayoutError, PlanError, UnsupportedError
 from blocklayout.kernels import Candidate, Role, Wish
 from blocklayout.plan.assemble import assemble
+from blocklayout.plan.candidates.fuse import fuse
+from blocklayout.plan.candidates.handing_on import is_handed_on
+from blocklayout.plan.candidates.propose import Proposer
+from blocklayout.plan.candidates.recipes import GroupRecipes
 from blocklayout.plan.choices import KernelChoice, Way
-from blocklayout.plan.costs import CostModel
-from blocklayout.plan.fuse import fuse
-from blocklayout.plan.handing_on import is_handed_on
+from blocklayout.plan.costs.machine import Machine
+from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.lifetimes import place_all
-from blocklayout.plan.machine import Machine
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.policies import Policy
-from blocklayout.plan.propose import Proposer
-from blocklayout.plan.recipes import GroupRecipes
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Program
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.fuse import Group
-    from blocklayout.plan.handing_on import Pair
+    from blocklayout.plan.candidates.fuse import Group
+    from blocklayout.plan.candidates.handing_on import Pair
     from blocklayout.plan.plan import Plan
 
 _WORDS = ("reason", "cost_ns", "readers", "without_ns")

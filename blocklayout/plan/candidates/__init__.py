@@ -1,0 +1,1 @@
+"""What each group of kernels could be."""

@@ -1,0 +1,1 @@
+"""Plans in files, and why one that comes from a file can be believed."""

@@ -1,0 +1,1 @@
+"""The cheapest choice: elimination, bounds, and what every other choice would cost."""
