@@ -56,6 +56,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     max_plans: int = MAX_PLANS,
     plan: Plan | str | os.PathLike[str] | None = None,
     on_misfit: Literal["raise", "replan"] = "raise",
+    denormals: Literal["flush", "keep"] = "flush",
     progress: Progress | None = None,
 ) -> Session:
     """Load a model and choose a layout for each of its tensors.
@@ -94,6 +95,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             made for. ``dtype``, ``layout``, ``threads`` and ``io_layout`` are the plan's where they are not given.
         on_misfit: What to do with a plan that is damaged, of another model, library or machine, or against the
             other arguments: ``raise``, or ``replan`` with a warning, as if none had been given.
+        denormals: ``flush``: numbers below the smallest normal one count as zero during a run, since arithmetic on them
+            may be a hundred times slower. ``keep``: they stay what they are, as they do where no compiler built the
+            executor (see ``Session.executor``).
         progress: Called with a few words before each stage that may take a while.
 
     Returns:
@@ -121,6 +125,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     asked = Terms(dtype, layout, None if threads is None else _positive("threads", threads), io_layout)
     if on_misfit not in ("raise", "replan"):
         raise InputError(f"on_misfit={on_misfit!r}: give 'raise' or 'replan'")
+    if denormals not in ("flush", "keep"):
+        raise InputError(f"denormals={denormals!r}: give 'flush' or 'keep'")
     tell = progress if progress is not None else _silent
     tell("reading the model")
     wishes = Request(
@@ -128,7 +134,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     )
     pricing = partial(Pricing.of, mode=tune, seconds=tune_seconds, tell=tell)
     opened = model.open_model(source)
-    loading = _Loading(opened, asked, wishes, pricing, shapes, _positive("max_plans", max_plans), tell)
+    loading = _Loading(
+        opened, asked, wishes, pricing, shapes, _positive("max_plans", max_plans), tell, denormals == "keep"
+    )
     session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
     if any(info.dtype == "f16" for info in (*session.get_inputs(), *session.get_outputs())):
         message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"
@@ -186,6 +194,7 @@ class _Loading:
     shapes: Mapping[str, Sequence[int]] | None
     max_plans: int
     tell: Progress
+    keeps_denormals: bool
 
     def anew(self) -> Session:
         """A session that makes its own plans."""
@@ -237,7 +246,9 @@ class _Loading:
             io_layout={info.name: info.border for info in borders if info.border is not None},
         )
         pricing = self.pricing(terms.threads or dnnl.default_threads())
-        maker = _PlanMaker(self.opened, request, pricing, self.tell, borders, self.max_plans, saved)
+        maker = _PlanMaker(
+            self.opened, request, pricing, self.tell, borders, self.max_plans, self.keeps_denormals, saved
+        )
         defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.defaults(self.opened)]
         return Session(inputs, outputs, maker, defaults=defaults, max_plans=self.max_plans), inputs
 
@@ -252,6 +263,7 @@ class _PlanMaker:
     tell: Progress
     borders: Sequence[InputInfo]
     max_plans: int
+    keeps_denormals: bool
     saved: SavedPlan
     n_made: int = 0
     weights: PackedWeights = field(default_factory=PackedWeights)
@@ -268,7 +280,7 @@ class _PlanMaker:
         self.tell("packing weights")
         packed = self.weights.pack(plan, _constants(program))
         known = {value.name: value.data for value in program.outputs if value.data is not None}
-        return ReadyPlan(plan, packed, known, self._computes(plan), deciding)
+        return ReadyPlan(plan, packed, known, self._computes(plan), deciding, self.keeps_denormals)
 
     def _choose(self, program: Program) -> Plan:
         self.tell("choosing layouts")

@@ -8,7 +8,7 @@ import warnings
 from argparse import SUPPRESS, Action
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.commands import bench, candidates, inspect, plan, run
+from blocklayout.commands import bench, candidates, inspect, plan, profile, run
 from blocklayout.commands.options import Parser
 from blocklayout.commands.output import say
 from blocklayout.errors import BlockLayoutError, BlockLayoutWarning
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Sequence
 
-COMMANDS = (run, plan, inspect, candidates, bench)
+COMMANDS = (run, plan, profile, inspect, candidates, bench)
 
 REFUSED = 2
 INTERRUPTED = 130
@@ -74,7 +74,8 @@ def version_text() -> str:
     from blocklayout import dnnl
 
     try:
-        library = f"oneDNN {'.'.join(map(str, dnnl.version()))}, {dnnl.isa()}"
+        executor = "C" if dnnl.has_native_executor() else "Python: no compiler built the other"
+        library = f"oneDNN {'.'.join(map(str, dnnl.version()))}, {dnnl.isa()}, executor in {executor}"
     except BlockLayoutError as error:
         library = f"no oneDNN: {error}"
     return f"blocklayout {blocklayout.__version__}, {library}"

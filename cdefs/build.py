@@ -14,21 +14,22 @@ from cffi import FFI
 HERE = Path(__file__).resolve().parent
 TARGET = HERE.parent / "blocklayout" / "dnnl" / "_abi.py"
 MODULE = "blocklayout.dnnl._abi"
+OWN = HERE / "executor" / "executor.h"
 
 SHARED = ("status", "library", "engine", "memory", "primitive", "attributes", "openmp")
 """Files the others depend on, in the order of their dependencies."""
 
 
 def declaration_paths() -> list[Path]:
-    """Every file of declarations, dependencies first."""
+    """Every file of oneDNN's declarations, dependencies first."""
     shared = [HERE / f"{name}.h" for name in SHARED]
     return shared + sorted(path for path in HERE.glob("*.h") if path not in shared)
 
 
 def make_ffi() -> FFI:
-    """An FFI that has parsed every declaration."""
+    """An FFI that has parsed every declaration, of oneDNN and of our own C."""
     ffi = FFI()
-    for path in declaration_paths():
+    for path in [*declaration_paths(), OWN]:
         ffi.cdef(path.read_text(encoding="utf-8"))
     return ffi
 

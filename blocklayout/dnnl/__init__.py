@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.attr import Sum as Sum
     from blocklayout.dnnl.c_desc import is_expressible as is_expressible
     from blocklayout.dnnl.execution import Execution as Execution
+    from blocklayout.dnnl.executor import ExecutionList as ExecutionList
+    from blocklayout.dnnl.executor import has_native_executor as has_native_executor
     from blocklayout.dnnl.handles import live_handles as live_handles
     from blocklayout.dnnl.lasting_code import leaves_code_behind as leaves_code_behind
     from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names
@@ -68,6 +70,7 @@ _NAMES_BY_HOME = {
     "c_desc": ("is_expressible",),
     "attr": ("Attr", "Binary", "DepthwiseConv", "Eltwise", "PostOp", "Prelu", "Sum"),
     "execution": ("Execution",),
+    "executor": ("ExecutionList", "has_native_executor"),
     "handles": ("live_handles",),
     "lasting_code": ("leaves_code_behind",),
     "library": ("fmt_tag_names", "has_bf16", "has_isa", "isa", "version"),

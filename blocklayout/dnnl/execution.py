@@ -23,21 +23,27 @@ class Execution:
     """A primitive bound to its memories, which it keeps alive; they may be put to other buffers between runs.
 
     Attributes:
+        spec: What the primitive is of.
         memories: By argument, the scratchpad included.
     """
 
-    __slots__ = ("_call", "_primitive", "_spec", "memories")
+    __slots__ = ("_c_args", "_call", "_primitive", "memories", "spec")
 
     def __init__(self, primitive: Handle, spec: Spec, memories: Mapping[str, Memory]) -> None:
         self._primitive = primitive
-        self._spec = spec
+        self.spec = spec
         self.memories = dict(memories)
-        c_args = ffi.new("dnnl_exec_arg_t[]", len(memories))
-        for c_arg, (name, memory) in zip(c_args, self.memories.items(), strict=True):
+        self._c_args = ffi.new("dnnl_exec_arg_t[]", len(memories))
+        for c_arg, (name, memory) in zip(self._c_args, self.memories.items(), strict=True):
             c_arg.arg = arguments.number(spec, name)
             c_arg.memory = memory.c
         execute = library.load().dnnl_primitive_execute
-        self._call: Any = partial(execute, primitive.c, cpu_stream().c, len(memories), c_args)
+        self._call: Any = partial(execute, primitive.c, cpu_stream().c, len(memories), self._c_args)
+
+    @property
+    def c_step(self) -> tuple[Any, Any, int]:
+        """The primitive, its arguments and their number in C; whoever keeps them keeps this too."""
+        return self._primitive.c, self._c_args, len(self.memories)
 
     def run(self) -> None:
         """Execute once, and return when the result is there.
@@ -49,7 +55,7 @@ class Execution:
         """
         c_status = self._call()
         if c_status:
-            raise status.error(c_status, "dnnl_primitive_execute", self._spec)
+            raise status.error(c_status, "dnnl_primitive_execute", self.spec)
 
 
 def check_memories(spec: Spec, scratchpad_nbytes: int, memories: Mapping[str, Memory]) -> None:

@@ -2,7 +2,8 @@
 
 from blocklayout.runtime.context import Context, Feed
 from blocklayout.runtime.feeding import InputInfo, OutputInfo
-from blocklayout.runtime.session import MAX_PLANS, ContentsNeededError, MemoryUse, ReadyPlan, Session
+from blocklayout.runtime.ready import ReadyPlan
+from blocklayout.runtime.session import MAX_PLANS, ContentsNeededError, MemoryUse, Session
 
 __all__ = [
     "MAX_PLANS",

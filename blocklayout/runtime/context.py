@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -13,14 +14,15 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder, to_numpy
-from blocklayout.kernels import Compute, HostSpec
+from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
 from blocklayout.runtime.host import HostExecution, HostMemory, copy_elements, host_function
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
-    from blocklayout.plan import Entry, Operand, Plan, Step
+    from blocklayout.plan import Entry, Operand, Step
+    from blocklayout.runtime.ready import ReadyPlan
 
 MAX_ENTRY_REORDERS = 32
 """Layouts of callers' arrays for which a reorder is kept ready."""
@@ -40,29 +42,27 @@ class Context:
     Built once; :meth:`execute` then decides nothing and allocates only what the caller keeps.
     """
 
-    def __init__(
-        self, plan: Plan, packed: Mapping[int, np.ndarray], computes: Mapping[int, Compute] | None = None
-    ) -> None:
+    def __init__(self, ready: ReadyPlan) -> None:
         """Create the plan's primitives and bind them.
 
         Args:
-            plan: What to run.
-            packed: Bytes of the packed constants, by buffer.
-            computes: What runs the plain steps, by their number.
+            ready: What to run.
 
         Raises:
             DnnlError: A primitive cannot be rebuilt as the plan describes it.
         """
+        plan = ready.plan
         self._lock = threading.Lock()
         self._plan = plan
-        self._packed = packed
-        self._computes = computes or {}
+        self._packed = ready.packed
+        self._computes = ready.computes
         self._arena = dnnl.aligned_empty(plan.arena_nbytes)
         self._scratchpad = dnnl.aligned_empty(plan.scratchpad_nbytes)
         self._memories: dict[tuple[int, MemoryDesc], dnnl.Memory] = {}
         self._host_memories: dict[tuple[int, MemoryDesc], HostMemory] = {}
         self._entry_reorders: dict[tuple[MemoryDesc, int], dnnl.Execution] = {}
         self._executions = [self._bind(number, step) for number, step in enumerate(plan.steps)]
+        self._first, self._others = self._parts(keeps_denormals=ready.keeps_denormals)
         self._entries = [_BoundEntry(entry, self._on(entry.buffer), self._copy_of(entry)) for entry in plan.entries]
         free = {name for name, border in plan.io_layout if border == FREE}
         self._results = [
@@ -73,28 +73,77 @@ class Context:
         bound = [*(entry.memories for entry in self._entries), *(result.memories for result in self._results)]
         self._borrowers = tuple(chain.from_iterable(bound))
 
-    def execute(self, feeds: Mapping[str, Feed]) -> dict[str, np.ndarray | Tensor]:
+    @property
+    def result_extents(self) -> dict[str, tuple[int, ...]]:
+        """Of the caller's array of each output that a step computes."""
+        return {result.name: result.extents for result in self._results}
+
+    def execute(
+        self, feeds: Mapping[str, Feed], out: Mapping[str, np.ndarray] | None = None
+    ) -> dict[str, np.ndarray | Tensor]:
         """Run every step once.
 
         Args:
             feeds: One for each entry's input, of the extents and data type the plan was made for.
+            out: Arrays to write outputs to, by name: of their extents and types, row by row without holes.
 
         Returns:
-            Fresh arrays or Tensors, by output; outputs that no step computes are left out.
+            These, else fresh arrays or Tensors, by output; outputs that no step computes are left out.
         """
         with self._lock:
-            return self._execute(feeds)
+            return self._execute(feeds, out or {}, self._run)
 
-    def _execute(self, feeds: Mapping[str, Feed]) -> dict[str, np.ndarray | Tensor]:
+    def execute_timed(self, feeds: Mapping[str, Feed]) -> list[int]:
+        """Run every step once, and give the nanoseconds of each entry's reorder, then of each step."""
+        times: list[int] = []
+        with self._lock:
+            self._execute(feeds, {}, lambda: times.extend(self._run_timed()))
+        return times
+
+    def _run(self) -> None:
+        self._first.run()
+        for part in self._others:
+            part.run()
+
+    def _run_timed(self) -> Iterator[int]:
+        yield from self._first.run_timed()
+        for part in self._others:
+            if isinstance(part, HostExecution):
+                start = time.monotonic_ns()
+                part.run()
+                yield time.monotonic_ns() - start
+            else:
+                yield from part.run_timed()
+
+    def _execute(
+        self, feeds: Mapping[str, Feed], out: Mapping[str, np.ndarray], run: Callable[[], None]
+    ) -> dict[str, np.ndarray | Tensor]:
+        borrowers = list(self._borrowers)
         try:
-            for bound in self._entries:
-                self._enter(bound, feeds[bound.entry.input])
-            outputs = {result.name: result.fresh() for result in self._results}
-            for execution in self._executions:
-                execution.run()
+            for place, bound in enumerate(self._entries):
+                borrowers += self._enter(place, bound, feeds[bound.entry.input])
+            outputs = {result.name: result.bind(out.get(result.name)) for result in self._results}
+            run()
         finally:
-            _let_go(self._borrowers)
+            _let_go(borrowers)
         return outputs
+
+    def _parts(self, *, keeps_denormals: bool) -> tuple[dnnl.ExecutionList, list[dnnl.ExecutionList | HostExecution]]:
+        """The steps as few calls: what the library computes in a row is one, and what numpy does lies between.
+
+        The first begins with a place for the reorder of each entry, which depends on what the caller gives.
+        """
+        rows: list[list[dnnl.Execution | None]] = [[None] * len(self._plan.entries)]
+        between: list[HostExecution] = []
+        for execution in self._executions:
+            if isinstance(execution, HostExecution):
+                between.append(execution)
+                rows.append([])
+            else:
+                rows[-1].append(execution)
+        n_threads = self._plan.n_threads
+        first, *others = (dnnl.ExecutionList(row, n_threads, keeps_denormals=keeps_denormals) for row in rows)
+        return first, list(chain.from_iterable(zip(between, others, strict=True)))
 
     def _bind(self, number: int, step: Step) -> dnnl.Execution | HostExecution:
         if isinstance(step.spec, HostSpec):
@@ -135,23 +184,25 @@ class Context:
         offset = self._plan.buffers[entry.buffer].offset
         return self._arena[offset : offset + entry.desc.nbytes]
 
-    def _enter(self, bound: _BoundEntry, feed: Feed) -> None:
-        """Let the steps read the caller's own memory where its layout fits, else a reordered copy."""
+    def _enter(self, place: int, bound: _BoundEntry, feed: Feed) -> list[dnnl.Memory]:
+        """Let the steps read the caller's own memory where its layout fits, else a reordered copy.
+
+        Returns:
+            What else borrows the caller's memory until the run is over.
+        """
+        reorder = None
         source = feed.buffer
         if not feed.desc.readable_as(bound.entry.desc):
             source = bound.copy
-            if not has_reorder(feed.desc.dtype):
-                copy_elements(feed.desc, feed.buffer, bound.entry.desc, bound.copy)
+            if has_reorder(feed.desc.dtype):
+                reorder = self._entry_reorder(bound, feed.desc)
+                reorder.memories["src"].rebind(feed.buffer)
             else:
-                self._reorder_into(bound, feed)
+                copy_elements(feed.desc, feed.buffer, bound.entry.desc, bound.copy)
         for memory in bound.memories:
             memory.rebind(source)
-
-    def _reorder_into(self, bound: _BoundEntry, feed: Feed) -> None:
-        reorder = self._entry_reorder(bound, feed.desc)
-        reorder.memories["src"].rebind(feed.buffer)
-        reorder.run()
-        _let_go([reorder.memories["src"]])
+        self._first.put(place, reorder)
+        return [reorder.memories["src"]] if reorder else []
 
     def _entry_reorder(self, bound: _BoundEntry, desc: MemoryDesc) -> dnnl.Execution:
         key = (desc, bound.entry.buffer)
@@ -183,13 +234,20 @@ class _BoundResult:
     memories: tuple[dnnl.Memory | HostMemory, ...]
     is_free: bool
 
-    def fresh(self) -> np.ndarray | Tensor:
-        """What the caller gets, which the steps will write: an array in physical order, or a Tensor."""
+    def bind(self, array: np.ndarray | None) -> np.ndarray | Tensor:
+        """What the caller gets, which the steps will write: the caller's own array, or a fresh one."""
+        if array is None:
+            return self._fresh()
+        self._rebind(array)
+        return array
+
+    def _fresh(self) -> np.ndarray | Tensor:
+        """An array in physical order, or a Tensor."""
         if self.desc.inner_blks or self.is_free:
             tensor = Tensor(self.desc, dnnl.aligned_empty(self.desc.nbytes))
             self._rebind(tensor.buffer)
             return tensor
-        array = np.empty(self._physical_shape, self._dtype)
+        array = np.empty(self.extents, self._dtype)
         self._rebind(array)
         return array
 
@@ -198,8 +256,8 @@ class _BoundResult:
             memory.rebind(buffer)
 
     @cached_property
-    def _physical_shape(self) -> tuple[int, ...]:
-        """Extents from the outermost to the innermost; none for a scalar, which the library sees as rank 1."""
+    def extents(self) -> tuple[int, ...]:
+        """Of the caller's array: from the outermost inwards; none for a scalar, which is rank 1 to the library."""
         return tuple(self.shape[dim] for dim in self.desc.dim_order) if self.shape else ()
 
     @cached_property

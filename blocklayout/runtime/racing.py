@@ -14,7 +14,7 @@ from blocklayout.runtime.context import Context, Feed
 from blocklayout.runtime.in_turn import time_in_turn
 
 if TYPE_CHECKING:
-    from blocklayout.runtime.session import ReadyPlan
+    from blocklayout.runtime.ready import ReadyPlan
 
 N_PLACES, N_ROUNDS = 3, 7
 """How often plans are given other memory, and how often each has its turn there: where buffers lie matters, too."""
@@ -36,7 +36,7 @@ def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
     feeds = [_feeds(ready) for ready in plans]
 
     def run() -> list[list[float]]:
-        contexts = [Context(ready.plan, ready.packed, ready.computes) for ready in plans]
+        contexts = [Context(ready) for ready in plans]
         calls = [partial(context.execute, fed) for context, fed in zip(contexts, feeds, strict=True)]
         return time_in_turn(calls, N_ROUNDS, _TURN_NS)
 

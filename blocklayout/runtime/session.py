@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +15,16 @@ import numpy as np
 from blocklayout import dnnl
 from blocklayout.errors import InputError, PlanError
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.costs.ceilings import machine_with_ceilings
+from blocklayout.plan.costs.store import CostStore
 from blocklayout.runtime.context import Context
-from blocklayout.runtime.feeding import InputInfo, OutputInfo, check_feed, check_feeds
+from blocklayout.runtime.feeding import CheckedFeed, InputInfo, OutputInfo, check_feed, check_feeds
+from blocklayout.runtime.giving import bindable, check_given, deliver
+from blocklayout.runtime.profile import Profile, profile_of
+from blocklayout.runtime.ready import ReadyPlan
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Compute
     from blocklayout.plan import Plan
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
@@ -32,25 +38,6 @@ MAX_PLANS = 8
 
 class ContentsNeededError(InputError):
     """A plan cannot be made from extents alone: others follow from what an input holds."""
-
-
-@dataclass(frozen=True, eq=False)
-class ReadyPlan:
-    """A plan with everything it needs to run.
-
-    Attributes:
-        plan: The plan.
-        packed: Bytes of its packed constants, by buffer.
-        constants: Outputs that are known without running, by name.
-        computes: What runs the plan's plain steps, by their number.
-        contents: The inputs it was made for together with what they hold, by name; nothing enters by them.
-    """
-
-    plan: Plan
-    packed: Mapping[int, np.ndarray]
-    constants: Mapping[str, np.ndarray]
-    computes: Mapping[int, Compute] = field(default_factory=dict)
-    contents: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,15 +117,24 @@ class Session:
         """What may be fed as well: initializers that the model lists among its inputs."""
         return list(self._defaults)
 
-    def run(self, output_names: Sequence[str] | None, feed: Mapping[str, Any]) -> list[Any]:
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        feed: Mapping[str, Any],
+        *,
+        out: Mapping[str, np.ndarray] | None = None,
+    ) -> list[Any]:
         """Run the model once.
 
         Args:
             output_names: Which outputs to return, in that order; ``None`` for all.
             feed: Arrays, torch tensors or Tensors by input name, any strides. They are only read.
+            out: Arrays to write outputs to, by name. Those without holes are written directly, others, and those that
+                share memory with what is fed, by a copy.
 
         Returns:
-            Fresh row-major arrays in the model's declared types; a Tensor where ``io_layout`` asks for blocks.
+            Row-major arrays in the model's declared types, fresh unless they are those of ``out``; a Tensor where
+            ``io_layout`` asks for blocks.
 
         Raises:
             InputError: A name, type, rank or extent that does not fit; the message says what would.
@@ -146,9 +142,43 @@ class Session:
         wanted = self._wanted(output_names)
         feeds = check_feeds(self._inputs, feed, self._defaults)
         shapes = tuple((name, fed.shape) for name, fed in feeds.items())
-        ready, context = self._ready(shapes, lambda name: feeds[name].contents())
-        computed = dnnl.run_parallel(lambda: context.execute(feeds), ready.plan.n_threads)
-        return [computed[info.name] if info.name in computed else _constant(info, ready) for info in wanted]
+        ready, context = self._ready(shapes, partial(_contents, feeds))
+        given = dict(out or {})
+        if given:
+            known = {info.name: _constant(info, ready).shape for info in wanted if info.name in ready.constants}
+            check_given(given, wanted, known | context.result_extents)
+        bound = bindable(given, feeds.values())
+        computed = dnnl.run_parallel(lambda: context.execute(feeds, bound), ready.plan.n_threads)
+        results = [computed[info.name] if info.name in computed else _constant(info, ready) for info in wanted]
+        return [deliver(result, given.get(info.name)) for info, result in zip(wanted, results, strict=True)]
+
+    def profile(self, feed: Mapping[str, Any], *, n_runs: int = 20) -> Profile:
+        """See where the time of a run goes, step by step. Costs nothing where it is not called.
+
+        Args:
+            feed: As for :meth:`run`.
+            n_runs: Runs whose median is taken; one more comes before them.
+
+        Returns:
+            A typical run: print it, or ``save_chrome_trace`` it.
+
+        Raises:
+            InputError: As :meth:`run`.
+        """
+        if n_runs < 1:
+            raise InputError(f"n_runs={n_runs}: give at least 1")
+        runs, wall = [], []
+        for number in range(n_runs + 1):
+            start = time.monotonic_ns()
+            feeds = check_feeds(self._inputs, feed, self._defaults)
+            shapes = tuple((name, fed.shape) for name, fed in feeds.items())
+            ready, context = self._ready(shapes, partial(_contents, feeds))
+            times = dnnl.run_parallel(partial(context.execute_timed, feeds), ready.plan.n_threads)
+            if number:
+                runs.append(times)
+                wall.append(time.monotonic_ns() - start)
+        machine = machine_with_ceilings(ready.plan.isa, ready.plan.n_threads, CostStore.open())
+        return profile_of(ready.plan, runs, wall, machine)
 
     def __call__(self, *arrays: Any) -> Any:
         """Run on positional inputs; a single output comes without its list.
@@ -208,6 +238,11 @@ class Session:
         known = "; ".join(str(dict(made_for)) for made_for, _ in plans) or "none"
         raise PlanError(f"no plan for {dict(shapes)}; the session has plans for {known}")
 
+    @property
+    def executor(self) -> str:
+        """What runs the steps: ``C``, all in one call, or ``Python``, where no compiler built the other."""
+        return "C" if dnnl.has_native_executor() else "Python"
+
     def memory_use(self) -> MemoryUse:
         """The bytes that its plans hold."""
         with self._lock:
@@ -246,7 +281,7 @@ class Session:
         ready = self._make_plan(shapes, contents)
         while len(self._plans) >= self._max_plans:  # only now: what an old plan has packed may serve the new one
             self._plans.popitem(last=False)
-        context = dnnl.run_parallel(lambda: Context(ready.plan, ready.packed, ready.computes), ready.plan.n_threads)
+        context = dnnl.run_parallel(lambda: Context(ready), ready.plan.n_threads)
         self._plans[_MadeFor(shapes, ready.contents)] = ready, context
         return ready, context
 
@@ -258,6 +293,10 @@ class Session:
             if name not in by_name:
                 raise InputError(f"the model has no output {name!r}; it has {', '.join(by_name)}")
         return [by_name[name] for name in output_names]
+
+
+def _contents(feeds: Mapping[str, CheckedFeed], name: str) -> np.ndarray:
+    return feeds[name].contents()
 
 
 def _constant(info: OutputInfo, ready: ReadyPlan) -> np.ndarray | Tensor:

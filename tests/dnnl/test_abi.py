@@ -18,6 +18,7 @@ from blocklayout.dnnl._abi import ffi
 
 ROOT = Path(__file__).resolve().parents[2]
 DEVEL = "onednn-devel-cpu-gomp"
+OUR_OWN = "bl_"
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def enumerators() -> dict[str, int]:
 
 def structs() -> dict[str, Any]:
     types = {name: ffi.typeof(name) for name in ffi.list_types()[0]}
-    return {name: type_ for name, type_ in types.items() if type_.kind == "struct"}
+    return {name: type_ for name, type_ in types.items() if type_.kind == "struct" and not name.startswith(OUR_OWN)}
 
 
 def header_folder() -> Path:

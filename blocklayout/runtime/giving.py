@@ -1,0 +1,64 @@
+"""Check the arrays in which a caller wants outputs, and put results there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout.errors import InputError
+
+if TYPE_CHECKING:
+    from blocklayout.runtime.context import Feed
+    from blocklayout.runtime.feeding import OutputInfo
+
+Extents = Mapping[str, tuple[int, ...]]
+"""What the caller's array of each output is like."""
+
+
+def check_given(given: Mapping[str, Any], wanted: Sequence[OutputInfo], extents: Extents) -> None:
+    """Refuse arrays that outputs cannot be written to.
+
+    Args:
+        given: Arrays by output.
+        wanted: The outputs that are asked for.
+        extents: Of every output.
+
+    Raises:
+        InputError: The message says what would fit.
+    """
+    infos = {info.name: info for info in wanted}
+    for name, array in given.items():
+        info = infos.get(name)
+        if info is None:
+            raise InputError(f"out={name!r} is none of the outputs that are asked for: {', '.join(infos)}")
+        if info.is_blocked or info.is_free:
+            raise InputError(f"out: {name} is a Tensor, whose format is not that of an array; leave it out")
+        fitting = f"an array of shape {extents[name]} and type {info.numpy_dtype}"
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"out: {name} is a {type(array).__name__}; give {fitting}")
+        if array.shape != extents[name] or array.dtype != info.numpy_dtype:
+            raise InputError(f"out: {name} has shape {array.shape} and type {array.dtype}; give {fitting}")
+        if not array.flags.writeable:
+            raise InputError(f"out: {name} is read-only; give {fitting} that may be written to")
+
+
+def bindable(given: Mapping[str, np.ndarray], feeds: Iterable[Feed]) -> dict[str, np.ndarray]:
+    """The arrays that steps may write to themselves: row by row without holes, and apart from all others."""
+    read = [feed.buffer for feed in feeds]
+    found: dict[str, np.ndarray] = {}
+    for name, array in given.items():
+        others = [*read, *(other for other_name, other in given.items() if other_name != name)]
+        is_apart = not any(np.may_share_memory(array, other) for other in others)
+        if is_apart and array.flags.c_contiguous and array.flags.aligned:
+            found[name] = array
+    return found
+
+
+def deliver(result: Any, array: np.ndarray | None) -> Any:
+    """A result, in the caller's array if there is one."""
+    if array is None or result is array:
+        return result
+    array[...] = result
+    return array

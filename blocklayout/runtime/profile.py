@@ -1,0 +1,219 @@
+"""Where the time of a run goes: step by step, tied to the model's own nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from blocklayout.kernels import HostSpec
+from blocklayout.plan.telling.text import primitive_name, short, step_layouts, table
+
+if TYPE_CHECKING:
+    from blocklayout.plan import Entry, Machine, Plan, Step
+
+Kind = Literal["work", "reorder", "input", "output", "fallback", "outside"]
+KINDS: tuple[Kind, ...] = ("work", "reorder", "input", "output", "fallback", "outside")
+
+
+@dataclass(frozen=True)
+class StepProfile:
+    """One step of a run.
+
+    Attributes:
+        name: The kernel it belongs to; for a reorder the one that demands it.
+        kind: ``work``; ``reorder`` between kernels; ``input`` and ``output``, reorders at the border; ``fallback``, a
+            reference implementation or ``onnx.reference``; ``outside``, what is done before and behind the steps.
+        nodes: Names of the model's nodes it computes.
+        primitive: The primitive with its post-ops.
+        impl: The implementation's name.
+        layouts: What it reads and writes.
+        ns: Nanoseconds; the median over runs.
+        estimated_ns: What the plan expected.
+        nbytes: Bytes it reads and writes, padding included.
+        flops: Arithmetic operations of products and sums, 2 for each multiply-add.
+        ceiling_share: How much of what this machine could do it reaches, by arithmetic or by traffic, whichever is
+            more; ``None`` where there is neither.
+    """
+
+    name: str
+    kind: Kind
+    nodes: tuple[str, ...]
+    primitive: str
+    impl: str
+    layouts: str
+    ns: float
+    estimated_ns: float
+    nbytes: int
+    flops: int
+    ceiling_share: float | None
+
+    @property
+    def gflops(self) -> float:
+        """Billions of arithmetic operations a second."""
+        return self.flops / self.ns if self.ns else 0.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A typical run: medians over some runs.
+
+    Attributes:
+        model: The model's name.
+        n_runs: How many.
+        steps: In the order in which they run; what is outside of them comes first.
+    """
+
+    model: str
+    n_runs: int
+    steps: tuple[StepProfile, ...]
+
+    @property
+    def ns(self) -> float:
+        """Nanoseconds of all of it."""
+        return sum(step.ns for step in self.steps)
+
+    @cached_property
+    def by_kind(self) -> dict[Kind, float]:
+        """Nanoseconds of each kind of steps."""
+        return {kind: sum(step.ns for step in self.steps if step.kind == kind) for kind in KINDS}
+
+    def __str__(self) -> str:
+        return "\n".join(line.rstrip() for line in _lines(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"ns": self.ns, "by_kind": self.by_kind}
+
+    def to_chrome_trace(self) -> dict[str, Any]:
+        """The typical run as a trace that ``chrome://tracing`` and Perfetto show; times are in microseconds."""
+        return {"traceEvents": list(_events(self)), "displayTimeUnit": "ns", "otherData": {"model": self.model}}
+
+    def save_chrome_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write :meth:`to_chrome_trace` as JSON.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        Path(path).write_text(json.dumps(self.to_chrome_trace()) + "\n", encoding="utf-8")
+
+
+def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], machine: Machine) -> Profile:
+    """What some runs of a plan took.
+
+    Args:
+        plan: What ran.
+        runs: For each run the nanoseconds of each entry, then of each step.
+        wall: For each run all of its nanoseconds.
+        machine: Has the ceilings.
+    """
+    pieces: list[Entry | Step] = [*plan.entries, *plan.steps]
+    outside = statistics.median(whole - sum(times) for whole, times in zip(wall, runs, strict=True))
+    medians = [statistics.median(times) for times in zip(*runs, strict=True)]
+    steps = [_piece(piece, ns, machine) for piece, ns in zip(pieces, medians, strict=True) if ns]
+    first = StepProfile(
+        "-", "outside", (), "checking the feed, binding, arrays for results", "", "", outside, 0, 0, 0, None
+    )
+    return Profile(plan.model, len(runs), (first, *steps))
+
+
+def _piece(piece: Entry | Step, ns: float, machine: Machine) -> StepProfile:
+    from blocklayout.plan import Step
+
+    if not isinstance(piece, Step):
+        layouts = f"{short(piece.source)} -> {short(piece.desc)}"
+        share = _share(0, "", "", piece.nbytes_moved / machine.reorder_bandwidth, ns, machine)
+        return StepProfile(
+            piece.input, "input", (), "reorder", "", layouts, ns, piece.cost_ns, piece.nbytes_moved, 0, share
+        )
+    flops = 2 * piece.spec.multiply_adds()
+    bandwidth = machine.reorder_bandwidth if piece.is_reorder else machine.bandwidth
+    dtype = "f32" if isinstance(piece.spec, HostSpec) or not piece.spec.has("src") else piece.spec.desc("src").dtype
+    return StepProfile(
+        name=piece.kernel,
+        kind=_kind(piece),
+        nodes=piece.nodes,
+        primitive=primitive_name(piece),
+        impl=piece.spec.impl,
+        layouts=step_layouts(piece),
+        ns=ns,
+        estimated_ns=piece.cost_ns,
+        nbytes=piece.nbytes_moved,
+        flops=flops,
+        ceiling_share=_share(flops, piece.spec.impl, dtype, piece.nbytes_moved / bandwidth, ns, machine),
+    )
+
+
+def _kind(step: Step) -> Kind:
+    if step.is_reorder:
+        return "output" if step.readers == ("the caller",) else "reorder"
+    return "fallback" if step.is_plain or step.is_reference else "work"
+
+
+def _share(flops: int, impl: str, dtype: str, traffic_ns: float, ns: float, machine: Machine) -> float | None:
+    arithmetic_ns = flops / machine.peak_flops(impl, dtype) if flops else 0.0
+    return max(arithmetic_ns, traffic_ns) / ns or None
+
+
+_HEADER = (
+    "kernel",
+    "kind",
+    "primitive",
+    "implementation",
+    "layouts",
+    "us",
+    "share",
+    "GFLOP/s",
+    "GB/s",
+    "of ceiling",
+    "nodes",
+)
+
+
+def profile_rows(profile: Profile) -> list[tuple[str, ...]]:
+    """A row of cells for each step, under the names that ``str`` of a profile prints."""
+    return [
+        (
+            step.name,
+            step.kind,
+            step.primitive,
+            step.impl,
+            step.layouts,
+            f"{step.ns / 1000:.1f}",
+            f"{step.ns / profile.ns:.1%}",
+            f"{step.gflops:.1f}" if step.flops else "",
+            f"{step.nbytes / step.ns:.1f}" if step.nbytes else "",
+            "" if step.ceiling_share is None else f"{step.ceiling_share:.0%}",
+            ", ".join(step.nodes),
+        )
+        for step in profile.steps
+    ]
+
+
+def _lines(profile: Profile) -> Iterator[str]:
+    yield f"a typical run of {profile.model}, of {profile.n_runs}: {profile.ns / 1e6:.3f} ms"
+    shares = (f"{kind} {ns / 1e6:.3f} ms ({ns / profile.ns:.1%})" for kind, ns in profile.by_kind.items() if ns)
+    yield ", ".join(shares)
+    yield from table(_HEADER, profile_rows(profile))
+
+
+def _events(profile: Profile) -> Iterator[dict[str, Any]]:
+    begin_ns = 0.0
+    for step in profile.steps:
+        told = {name: value for name, value in asdict(step).items() if name not in ("name", "kind", "ns")}
+        yield {
+            "name": step.name if step.kind != "outside" else step.primitive,
+            "cat": step.kind,
+            "ph": "X",
+            "ts": begin_ns / 1000,
+            "dur": step.ns / 1000,
+            "pid": 0,
+            "tid": 0,
+            "args": told,
+        }
+        begin_ns += step.ns

@@ -1,0 +1,82 @@
+"""A profile names every step once, by the model's own names, and its kinds add up to the whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import blocklayout as bl
+from blocklayout.dnnl import executor
+from blocklayout.runtime.profile import KINDS
+from tests import nets
+
+
+@pytest.mark.parametrize("language", ["C", "Python"])
+def test_every_step_is_there_once(language: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if language == "Python":
+        monkeypatch.setattr(executor, "native", lambda: None)
+    session = bl.load(nets.residual(), layout="nhwc")
+    profile = session.profile(nets.feed_of(session), n_runs=3)
+    plan = session.plan
+    work = [step for step in profile.steps if step.kind == "work"]
+    assert [(step.name, step.nodes, step.impl) for step in work] == [
+        (step.kernel, step.nodes, step.spec.impl) for step in plan.steps if not step.is_reorder
+    ]
+    kinds = [step.kind for step in profile.steps]
+    assert kinds[0] == "outside"
+    assert kinds.count("input") == sum(entry.is_reorder for entry in plan.entries)
+    assert kinds.count("output") + kinds.count("reorder") == sum(step.is_reorder for step in plan.steps)
+    assert sum(step.flops for step in work) == 2 * plan.multiply_adds
+    assert all(step.ns > 0 and step.ceiling_share for step in work)
+    assert sum(profile.by_kind.values()) == pytest.approx(profile.ns)
+    assert tuple(profile.by_kind) == KINDS
+
+
+def test_the_table_and_the_trace_tell_the_same(tmp_path: Path) -> None:
+    session = bl.load(nets.chain(), layout="per-op")
+    profile = session.profile(nets.feed_of(session), n_runs=2)
+    text = str(profile)
+    assert text.startswith("a typical run of ")
+    assert all(step.name in text and step.impl in text for step in profile.steps)
+    profile.save_chrome_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [event["cat"] for event in events] == [step.kind for step in profile.steps]
+    ends = [event["ts"] + event["dur"] for event in events]
+    assert [event["ts"] for event in events[1:]] == pytest.approx(ends[:-1])
+    assert ends[-1] * 1000 == pytest.approx(profile.ns)
+    json.dumps(profile.to_dict(), allow_nan=False)
+
+
+def test_what_the_caller_gets_and_gives_is_told_apart() -> None:
+    session = bl.load(nets.chain(), layout="nhwc", io_layout={})
+    profile = session.profile(nets.feed_of(session), n_runs=1)
+    [last] = [step for step in profile.steps if step.kind == "output"]
+    assert last is profile.steps[-1]
+    assert "nhwc -> nchw" in last.layouts
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
+def test_what_the_reference_computes_is_a_fallback() -> None:
+    b = bl.Builder()
+    b.output("y", b.op("Tan", b.input("x", (2, 3))))
+    profile = bl.load(b).profile({"x": np.ones((2, 3), np.float32)}, n_runs=1)
+    assert profile.by_kind["fallback"] > 0
+
+
+def test_a_profiled_run_computes_what_others_do() -> None:
+    session = bl.load(nets.residual())
+    feed = nets.feed_of(session)
+    before = session.run(None, feed)[0]
+    session.profile(feed, n_runs=1)
+    np.testing.assert_array_equal(session.run(None, feed)[0], before)
+
+
+def test_none_is_no_number_of_runs() -> None:
+    session = bl.load(nets.chain())
+    with pytest.raises(bl.InputError, match="n_runs=0"):
+        session.profile(nets.feed_of(session), n_runs=0)
+    with pytest.raises(bl.InputError, match="no input 'z'"):
+        session.profile({"z": np.zeros(1)})
