@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from blocklayout import dnnl, model
-from blocklayout.errors import InputError, LayoutError, PlainKernelWarning, PlanError
+from blocklayout.errors import InputError, LayoutError, ModelError, PlainKernelWarning, PlanError
 from blocklayout.kernels import HostSpec
 from blocklayout.model.shapes import concrete_extents
 from blocklayout.plan import TUNE_SECONDS, LossMode, Plan, Pricing, Request, TuneMode, make_plan
@@ -25,6 +25,7 @@ from blocklayout.runtime import MAX_PLANS, ContentsNeededError, InputInfo, Outpu
 from blocklayout.runtime.border import check_names, check_rank, with_layouts
 from blocklayout.runtime.racing import time_ready_plans
 from blocklayout.saved_plans import SavedPlan, served_extents, warn_of_misfit
+from blocklayout.saved_sessions import is_saved_session, load_session
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -57,12 +58,15 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     plan: Plan | str | os.PathLike[str] | None = None,
     on_misfit: Literal["raise", "replan"] = "raise",
     denormals: Literal["flush", "keep"] = "flush",
+    verify: bool = True,
+    original: Source | None = None,
     progress: Progress | None = None,
 ) -> Session:
     """Load a model and choose a layout for each of its tensors.
 
     Args:
-        source: Path of an ONNX file, its bytes, a ``ModelProto``, or a Builder.
+        source: Path of an ONNX file, its bytes, a ``ModelProto``, or a Builder; or path of a file that
+            :meth:`Session.save` wrote.
         dtype: Data type of the activations inside: ``f32`` (the default) or ``bf16``. Inputs and
             outputs keep the types the model declares.
         layout: ``auto`` (the default: by cost, over the whole graph), ``any`` (each primitive's own favourite),
@@ -98,13 +102,16 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         denormals: ``flush``: numbers below the smallest normal one count as zero during a run, since arithmetic on them
             may be a hundred times slower. ``keep``: they stay what they are, as they do where no compiler built the
             executor (see ``Session.executor``).
+        verify: Whether to compare the weights of a saved session with their checksums, which reads them all.
+        original: The model that a saved session was made of; loaded in its place where it does not fit, and
+            ``on_misfit`` is ``replan``.
         progress: Called with a few words before each stage that may take a while.
 
     Returns:
         A session, with onnxruntime's ``run``.
 
     Raises:
-        ModelError: Not an ONNX file, or a graph against its operators' specifications.
+        ModelError: Not an ONNX file, a graph against its operators' specifications, or a damaged saved session.
         UnsupportedError: An operator, data type or platform that cannot run here.
         InputError: ``shapes``, ``threads``, ``max_plans`` or ``on_misfit`` do not fit, or ``io_layout`` names what is
             not there.
@@ -128,15 +135,23 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     if denormals not in ("flush", "keep"):
         raise InputError(f"denormals={denormals!r}: give 'flush' or 'keep'")
     tell = progress if progress is not None else _silent
+    max_plans = _positive("max_plans", max_plans)
+    wishes = Request(pins=dict(pin or {}), expected=dict(expect or {}), on_layout_loss=on_layout_loss)
+    if is_saved_session(source):
+        tell("reading the session")
+        keeps = denormals == "keep"
+        try:
+            return load_session(source, asked, wishes, max_plans=max_plans, keeps_denormals=keeps, verify=verify)
+        except (ModelError, PlanError) as error:
+            if on_misfit == "raise" or original is None:
+                raise
+            warn_of_misfit(error, stacklevel=2)
+            source = original
     tell("reading the model")
-    wishes = Request(
-        pins=dict(pin or {}), expected=model.expected(source) | dict(expect or {}), on_layout_loss=on_layout_loss
-    )
+    wishes = replace(wishes, expected={**model.expected(source), **wishes.expected})
     pricing = partial(Pricing.of, mode=tune, seconds=tune_seconds, tell=tell)
     opened = model.open_model(source)
-    loading = _Loading(
-        opened, asked, wishes, pricing, shapes, _positive("max_plans", max_plans), tell, denormals == "keep"
-    )
+    loading = _Loading(opened, asked, wishes, pricing, shapes, max_plans, tell, denormals == "keep")
     session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
     if any(info.dtype == "f16" for info in (*session.get_inputs(), *session.get_outputs())):
         message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"

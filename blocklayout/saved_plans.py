@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from blocklayout.errors import PlanError, PlanMisfitWarning
+from blocklayout.errors import BlockLayoutError, PlanError, PlanMisfitWarning
 from blocklayout.plan.saving.digest import program_digest
 from blocklayout.plan.saving.fitting import check_program
 
@@ -54,9 +54,9 @@ class SavedPlan:
         return self.plan
 
 
-def warn_of_misfit(error: PlanError, stacklevel: int) -> None:
-    """Tell once why a saved plan is not used."""
-    warnings.warn(f"the saved plan is not used, but made anew: {error}", PlanMisfitWarning, stacklevel=stacklevel)
+def warn_of_misfit(error: BlockLayoutError, stacklevel: int) -> None:
+    """Tell once why a saved plan or session is not used."""
+    warnings.warn(f"what was saved is not used, but made anew: {error}", PlanMisfitWarning, stacklevel=stacklevel)
 
 
 def served_extents(plan: Plan, inputs: Sequence[InputInfo], shapes: Shapes) -> dict[str, tuple[int, ...]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from blocklayout.runtime.feeding import CheckedFeed, InputInfo, OutputInfo, chec
 from blocklayout.runtime.giving import bindable, check_given, deliver
 from blocklayout.runtime.profile import Profile, profile_of
 from blocklayout.runtime.ready import ReadyPlan
+from blocklayout.runtime.session_file import write_session
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
@@ -87,6 +90,7 @@ class Session:
         *,
         defaults: Sequence[InputInfo] = (),
         max_plans: int = MAX_PLANS,
+        plans: Sequence[tuple[Shapes, ReadyPlan]] = (),
     ) -> None:
         """Bind a model's signature to a maker of plans.
 
@@ -96,6 +100,10 @@ class Session:
             make_plan: Plans for one set of input shapes; asks for the contents of inputs that decide others.
             defaults: Initializers that are used where nothing is fed in their place.
             max_plans: Plans that are kept; the one that ran least lately makes room.
+            plans: Those that are made already, with the extents they are for.
+
+        Raises:
+            DnnlError: One of these cannot run here.
         """
         self._inputs = tuple(inputs)
         self._outputs = tuple(outputs)
@@ -104,6 +112,8 @@ class Session:
         self._max_plans = max_plans
         self._lock = threading.Lock()
         self._plans: OrderedDict[_MadeFor, tuple[ReadyPlan, Context]] = OrderedDict()
+        for shapes, ready in plans:
+            self._keep(shapes, ready)
 
     def get_inputs(self) -> list[InputInfo]:
         """Name, declared shape and type of every input."""
@@ -238,6 +248,28 @@ class Session:
         known = "; ".join(str(dict(made_for)) for made_for, _ in plans) or "none"
         raise PlanError(f"no plan for {dict(shapes)}; the session has plans for {known}")
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write its plans and their packed weights to one file, which :func:`blocklayout.load` takes.
+
+        A session loaded from it needs neither the model nor ``onnx``, plans nothing and packs nothing; its weights are
+        mapped, so that several processes share them. It runs with the extents of these plans only. The file is a
+        safetensors file: it is there as a whole, or as it was before.
+
+        Args:
+            path: The file to write.
+
+        Raises:
+            PlanError: There is no plan yet, or the file cannot be written.
+        """
+        with self._lock:
+            plans = [(made_for.shapes, ready) for made_for, (ready, _) in self._plans.items()]
+        if not plans:
+            raise PlanError("no plan yet: give shapes= when loading, or run once")
+        try:
+            write_session(Path(path), (self._inputs, self._outputs, self._defaults), plans)
+        except OSError as error:
+            raise PlanError(f"the session cannot be saved as {path}: {error.strerror or error}") from error
+
     @property
     def executor(self) -> str:
         """What runs the steps: ``C``, all in one call, or ``Python``, where no compiler built the other."""
@@ -278,7 +310,9 @@ class Session:
             return self._plans[made_for]
 
     def _add_plan(self, shapes: Shapes, contents: Contents) -> tuple[ReadyPlan, Context]:
-        ready = self._make_plan(shapes, contents)
+        return self._keep(shapes, self._make_plan(shapes, contents))
+
+    def _keep(self, shapes: Shapes, ready: ReadyPlan) -> tuple[ReadyPlan, Context]:
         while len(self._plans) >= self._max_plans:  # only now: what an old plan has packed may serve the new one
             self._plans.popitem(last=False)
         context = dnnl.run_parallel(lambda: Context(ready), ready.plan.n_threads)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Lowest first; what shares a level is in the order in which one may use the other.
 LEVELS = (
-    ("errors", "dtypes"),
+    ("errors", "dtypes", "replacing"),
     ("layout",),
     ("dnnl",),
     ("kernels", "tensor"),
@@ -23,7 +23,18 @@ LEVELS = (
     ("model", "zoo"),
     ("plan",),
     ("runtime",),
-    ("saved_plans", "api", "inspector", "onnx_backend", "eager", "__init__", "commands", "cli", "__main__"),
+    (
+        "saved_plans",
+        "saved_sessions",
+        "api",
+        "inspector",
+        "onnx_backend",
+        "eager",
+        "__init__",
+        "commands",
+        "cli",
+        "__main__",
+    ),
 )
 ORDER = [unit for level in LEVELS for unit in level]
 

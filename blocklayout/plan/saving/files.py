@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import PlanError
 from blocklayout.plan.saving.codec import plan_from_json, plan_to_json
+from blocklayout.replacing import replacing
 
 if TYPE_CHECKING:
     from blocklayout.plan.plan import Plan
@@ -26,7 +25,8 @@ def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """
     target = Path(path)
     try:
-        _replace(target, f"{plan_to_json(plan, 1)}\n".encode())
+        with replacing(target) as beside:
+            beside.write_text(f"{plan_to_json(plan, 1)}\n", encoding="utf-8")
     except (OSError, ValueError) as error:
         raise PlanError(f"the plan cannot be saved as {target}: {_reason(error)}") from error
 
@@ -50,23 +50,6 @@ def open_plan(path: str | os.PathLike[str]) -> Plan:
         return plan_from_json(text)
     except PlanError as error:
         raise PlanError(f"{Path(path)}: {error}") from error
-
-
-def _replace(target: Path, text: bytes) -> None:
-    """Through a file beside it, since only within a file system one file takes another's place at once."""
-    if target.is_dir():
-        raise IsADirectoryError(0, "it is a folder")
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
-    try:
-        with beside.open("xb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,36 @@
+"""Files that are written whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Gives the path of a new file beside ``target``, which takes its place when it is written.
+
+    Only within a file system one file takes another's place at once, so it lies in the same folder. Where writing
+    fails, it goes, and ``target`` is as it was.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    if target.is_dir():
+        raise IsADirectoryError(0, "it is a folder")
+    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        beside.touch(exist_ok=False)
+        mode = beside.stat().st_mode
+        yield beside
+        beside.chmod(mode)  # whoever wrote it may have made a file of its own there
+        with beside.open("rb") as file:
+            os.fsync(file.fileno())
+        beside.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise

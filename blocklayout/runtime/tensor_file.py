@@ -1,0 +1,155 @@
+"""Bytes in files: safetensors whose tensors are aligned, mapped rather than read, so that processes share them."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from blocklayout.dnnl.memory import ALIGNMENT
+from blocklayout.errors import ModelError
+from blocklayout.replacing import replacing
+
+_LENGTH_NBYTES = 8
+_MAX_HEADER_NBYTES = 1 << 28
+_METADATA, _TEXT, _TEXT_SUM, _SUMS, _PAD = "__metadata__", "blocklayout", "blocklayout.crc32", "crc32", "pad"
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """What a file holds.
+
+    Attributes:
+        text: Whatever its writer says of the tensors.
+        tensors: Raw bytes by name, read-only and aligned; none is read before it is used.
+        checksums: Of each tensor, as its writer took it.
+    """
+
+    text: str
+    tensors: Mapping[str, np.ndarray]
+    checksums: Mapping[str, int]
+
+    def verify(self) -> None:
+        """Compare every byte with the checksums.
+
+        Raises:
+            ModelError: A tensor is not as it was written.
+        """
+        for name, tensor in self.tensors.items():
+            if _checksum(tensor) != self.checksums[name]:
+                raise ModelError(f"tensor {name} is damaged: its checksum is not {self.checksums[name]}")
+
+
+def write_tensors(path: Path, text: str, tensors: Mapping[str, np.ndarray]) -> None:
+    """Write bytes to a safetensors file, which is there as a whole, or as it was before.
+
+    Tensors are filled up with zeros to a multiple of 64 bytes, and begin at one.
+
+    Args:
+        path: Where.
+        text: Whatever is to be said of them.
+        tensors: Raw bytes by name. Shape (nbytes,), uint8.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    from safetensors.numpy import save_file
+
+    filled = {name: _filled(tensor) for name, tensor in tensors.items()}
+    sums = json.dumps({name: _checksum(tensor) for name, tensor in filled.items()})
+    metadata = {_TEXT: text, _TEXT_SUM: str(zlib.crc32(text.encode())), _SUMS: sums, _PAD: ""}
+    with replacing(path) as beside:
+        save_file(filled, beside, metadata)
+        excess = _data_start(beside) % ALIGNMENT
+        if excess:
+            save_file(filled, beside, metadata | {_PAD: " " * (ALIGNMENT - excess)})
+
+
+def is_tensor_file(path: Path) -> bool:
+    """Whether a file begins as a safetensors file does.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        start = file.read(_LENGTH_NBYTES + 1)
+    return start[_LENGTH_NBYTES:] == b"{" and int.from_bytes(start[:_LENGTH_NBYTES], "little") <= _MAX_HEADER_NBYTES
+
+
+def open_tensors(path: Path) -> TensorFile:
+    """Map a file that :func:`write_tensors` wrote. Everything but the tensors' bytes is checked.
+
+    Raises:
+        ModelError: It is no such file, or truncated; the message says where.
+        OSError: It cannot be read.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(_LENGTH_NBYTES), "little")
+        if length > min(_MAX_HEADER_NBYTES, size - _LENGTH_NBYTES):
+            raise ModelError(f"the header has {length} bytes, and the file {size}: it is truncated, or no such file")
+        header = _parsed(file.read(length))
+    metadata = header.pop(_METADATA, None)
+    if not isinstance(metadata, dict) or not isinstance(metadata.get(_TEXT), str):
+        raise ModelError(f"the header says nothing under {_TEXT}: the file was written by somebody else")
+    if metadata.get(_TEXT_SUM) != str(zlib.crc32(metadata[_TEXT].encode())):
+        raise ModelError(f"the header is damaged: its checksum is not {metadata.get(_TEXT_SUM)}")
+    places = _places(header, _LENGTH_NBYTES + length, size)
+    checksums = _parsed(metadata.get(_SUMS, ""))
+    if {name: type(value) for name, value in checksums.items()} != dict.fromkeys(places, int):
+        raise ModelError("the header has not a checksum for each tensor")
+    data = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
+    tensors = {name: data[start:end] for name, (start, end) in places.items()}
+    return TensorFile(metadata[_TEXT], tensors, checksums)
+
+
+def _checksum(tensor: np.ndarray) -> int:
+    return zlib.crc32(tensor.data)
+
+
+def _filled(tensor: np.ndarray) -> np.ndarray:
+    excess = tensor.nbytes % ALIGNMENT
+    return np.concatenate([tensor, np.zeros(ALIGNMENT - excess, np.uint8)]) if excess else tensor
+
+
+def _data_start(path: Path) -> int:
+    with path.open("rb") as file:
+        return _LENGTH_NBYTES + int.from_bytes(file.read(_LENGTH_NBYTES), "little")
+
+
+def _parsed(text: str | bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"the header is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ModelError("the header is no JSON object")
+    return found
+
+
+def _places(header: Mapping[str, Any], start: int, size: int) -> dict[str, tuple[int, int]]:
+    """Where each tensor begins and ends in the file: one behind the other, without holes, to the very end."""
+    if start % ALIGNMENT:
+        raise ModelError(f"tensors begin at byte {start}, which is no multiple of {ALIGNMENT}")
+    found = {}
+    for name, entry in header.items():
+        match entry:
+            case {"dtype": "U8", "shape": [int(extent)], "data_offsets": [int(begin), int(end)]} if (
+                0 <= begin <= end and end - begin == extent and not extent % ALIGNMENT
+            ):
+                found[name] = (start + begin, start + end)
+            case _:
+                raise ModelError(f"tensor {name} is described by {entry!r:.80}")
+    expected = start
+    for name, (begin, end) in sorted(found.items(), key=lambda item: item[1]):
+        if begin != expected:
+            raise ModelError(f"tensor {name} begins at byte {begin}, and the one before ends at {expected}")
+        expected = end
+    if expected != size:
+        raise ModelError(f"the tensors end at byte {expected}, and the file at {size}: it is truncated, or longer")
+    return found
