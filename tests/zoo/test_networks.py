@@ -97,7 +97,13 @@ def test_padding_unet_agrees_with_onnxruntime() -> None:
     check_every_policy(zoo.build("unet", size=(37, 50), width=24, depth=1, is_padded=True))
 
 
-@pytest.mark.parametrize("name", ["resnet101", "densenet121", "vgg19", "efficientnet_b0", "m34_res"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("densenet121", "efficientnet_b0", "m34_res"),
+        *(pytest.param(name, marks=pytest.mark.full_size) for name in ("resnet101", "vgg19")),
+    ],
+)
 def test_activations_neither_vanish_nor_explode(name: str) -> None:
     """Through the deepest of each kind; images are small, since depth is what matters."""
     size = 3000 if name == "m34_res" else 48
