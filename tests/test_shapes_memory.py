@@ -113,7 +113,7 @@ def test_the_number_of_plans_is_positive(max_plans: object) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no resident set to read on this platform")
-@pytest.mark.parametrize("n_shapes", [45, pytest.param(200, marks=pytest.mark.full_size)])
+@pytest.mark.parametrize("n_shapes", [60, pytest.param(200, marks=pytest.mark.full_size)])
 def test_random_shapes_in_flat_memory(n_shapes: int, tree_environ: dict[str, str]) -> None:
     script = [str(ROOT / "bench" / "shapes_memory.py"), "--worker", "8", "--shapes", str(n_shapes)]
     done = subprocess.run(
