@@ -5,34 +5,22 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import numpy as np
-
-from blocklayout import dnnl, model
-from blocklayout.errors import InputError, LayoutError, ModelError, PlainKernelWarning, PlanError
-from blocklayout.kernels import HostSpec
-from blocklayout.model.shapes import concrete_extents
-from blocklayout.plan import TUNE_SECONDS, LossMode, Plan, Pricing, Request, TuneMode, make_plan
-from blocklayout.plan.prepack import PackedWeights
-from blocklayout.plan.saving.files import open_plan
-from blocklayout.plan.saving.fitting import Terms, check_here, check_wishes
-from blocklayout.runtime import MAX_PLANS, ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session
-from blocklayout.runtime.border import check_names, check_rank, with_layouts
-from blocklayout.runtime.racing import time_ready_plans
-from blocklayout.saved_plans import SavedPlan, served_extents, warn_of_misfit
+from blocklayout.errors import InputError, ModelError, PlanError
+from blocklayout.plan.request import TUNE_SECONDS, Request, TuneMode
+from blocklayout.plan.saving.terms import Terms
+from blocklayout.runtime import MAX_PLANS, Session
+from blocklayout.saved_plans import warn_of_misfit
 from blocklayout.saved_sessions import is_saved_session, load_session
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from blocklayout.kernels import Compute, Program
     from blocklayout.model import Builder, Graph, OnnxModel
-    from blocklayout.runtime.session import Contents, Shapes
+    from blocklayout.plan import LossMode, Plan
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel"
 """What a model can be loaded from; the last two are what :mod:`blocklayout.model` reads."""
@@ -147,11 +135,16 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
                 raise
             warn_of_misfit(error, stacklevel=2)
             source = original
+    # What follows is loaded here, since whoever has a saved session does without.
+    from blocklayout import model
+    from blocklayout.loading import Loading
+    from blocklayout.plan import Pricing
+
     tell("reading the model")
     wishes = replace(wishes, expected={**model.expected(source), **wishes.expected})
     pricing = partial(Pricing.of, mode=tune, seconds=tune_seconds, tell=tell)
     opened = model.open_model(source)
-    loading = _Loading(opened, asked, wishes, pricing, shapes, max_plans, tell, denormals == "keep")
+    loading = Loading(opened, asked, wishes, pricing, shapes, max_plans, tell, denormals == "keep")
     session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
     if any(info.dtype == "f16" for info in (*session.get_inputs(), *session.get_outputs())):
         message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"
@@ -165,188 +158,9 @@ def save(source: Builder, path: str | os.PathLike[str]) -> None:
     Raises:
         ModelError: The model is incomplete or against its operators' specifications.
     """
+    from blocklayout import model
+
     model.write(source, path)
-
-
-def signature_of(opened: OnnxModel | Graph, io_layout: Mapping[str, str]) -> tuple[list[InputInfo], list[OutputInfo]]:
-    """Inputs and outputs as the caller sees them, extents in the order of ``io_layout``.
-
-    Raises:
-        InputError: ``io_layout`` names what is neither.
-        LayoutError: It gives a format that does not exist, or has another rank.
-    """
-    declared_inputs, declared_outputs = model.signature(opened)
-    inputs = [InputInfo(info.name, info.extents, info.dtype) for info in declared_inputs]
-    outputs = [OutputInfo(info.name, info.extents, info.dtype) for info in declared_outputs]
-    check_names(io_layout, (*inputs, *outputs))
-    return with_layouts(inputs, io_layout), with_layouts(outputs, io_layout)
-
-
-def extents_of(inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """The extents of every input as the caller's array has them, from what is given and what is declared.
-
-    Raises:
-        InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
-    """
-    return concrete_extents([model.InputInfo(info.name, info.dtype, info.shape) for info in inputs], shapes)
-
-
-def _prepare(session: Session, extents: Mapping[str, tuple[int, ...]]) -> None:
-    """Plan for these extents, unless others follow from contents that only a run brings."""
-    with suppress(ContentsNeededError):
-        session.prepare(extents)
-    dnnl.release_pool()  # whoever runs the session may be another thread
-
-
-@dataclass(frozen=True)
-class _Loading:
-    """A model that is being loaded, with what its caller asked for."""
-
-    opened: OnnxModel | Graph
-    asked: Terms
-    wishes: Request
-    pricing: Callable[[int], Pricing]
-    shapes: Mapping[str, Sequence[int]] | None
-    max_plans: int
-    tell: Progress
-    keeps_denormals: bool
-
-    def anew(self) -> Session:
-        """A session that makes its own plans."""
-        session, inputs = self._bind(self.asked, SavedPlan(None))
-        if self.shapes is not None or not model.free_extents(self.opened):
-            _prepare(session, extents_of(inputs, self.shapes or {}))
-        return session
-
-    def with_plan(self, plan: Plan | str | os.PathLike[str], *, replans: bool) -> Session:
-        """A session that has a plan already; one that makes its own where that does not fit and ``replans`` says so."""
-        try:
-            return self._with_fitting(plan if isinstance(plan, Plan) else open_plan(plan), replans=replans)
-        except PlanError as error:
-            if not replans:
-                raise
-            warn_of_misfit(error, stacklevel=4)
-        return self.anew()
-
-    def _with_fitting(self, plan: Plan, *, replans: bool) -> Session:
-        check_here(plan, self.asked.threads)
-        self._asked_formats().check(plan)
-        check_wishes(plan, self.wishes)
-        saved = SavedPlan(plan)
-        try:
-            session, inputs = self._bind(Terms.of(plan), saved)
-        except (InputError, LayoutError) as error:
-            raise PlanError(f"the plan is of another model ({plan.model}): {error}") from error
-        extents = served_extents(plan, inputs, self.shapes or {})
-        # Without shapes=, an input that decides extents may have any until it is fed.
-        with suppress(*(() if self.shapes is not None else (InputError,))):
-            _prepare(session, extents_of(inputs, extents))
-        saved.replans = replans
-        return session
-
-    def _asked_formats(self) -> Terms:
-        """With formats as a plan names them."""
-        if self.asked.io_layout is None:
-            return self.asked
-        infos = chain(*signature_of(self.opened, self.asked.io_layout))
-        return replace(self.asked, io_layout={info.name: info.border for info in infos if info.border is not None})
-
-    def _bind(self, terms: Terms, saved: SavedPlan) -> tuple[Session, Sequence[InputInfo]]:
-        inputs, outputs = signature_of(self.opened, terms.io_layout or {})
-        borders = (*inputs, *outputs)
-        request = replace(
-            self.wishes,
-            policy=terms.layout or "auto",
-            dtype=terms.dtype or "f32",
-            io_layout={info.name: info.border for info in borders if info.border is not None},
-        )
-        pricing = self.pricing(terms.threads or dnnl.default_threads())
-        maker = _PlanMaker(
-            self.opened, request, pricing, self.tell, borders, self.max_plans, self.keeps_denormals, saved
-        )
-        defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.defaults(self.opened)]
-        return Session(inputs, outputs, maker, defaults=defaults, max_plans=self.max_plans), inputs
-
-
-@dataclass
-class _PlanMaker:
-    """Makes the plan for one set of input shapes; keeps packed weights for the next."""
-
-    opened: OnnxModel | Graph
-    request: Request
-    pricing: Pricing
-    tell: Progress
-    borders: Sequence[InputInfo]
-    max_plans: int
-    keeps_denormals: bool
-    saved: SavedPlan
-    n_made: int = 0
-    weights: PackedWeights = field(default_factory=PackedWeights)
-    has_warned: bool = False
-
-    def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
-        self.tell("simplifying the graph")
-        graph, deciding = self._read(shapes, contents)
-        program = model.lower(model.simplify(graph))
-        plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(program)
-        return self._ready(plan, program, deciding)
-
-    def _ready(self, plan: Plan, program: Program, deciding: Mapping[str, np.ndarray]) -> ReadyPlan:
-        self.tell("packing weights")
-        packed = self.weights.pack(plan, _constants(program))
-        known = {value.name: value.data for value in program.outputs if value.data is not None}
-        return ReadyPlan(plan, packed, known, self._computes(plan), deciding, self.keeps_denormals)
-
-    def _choose(self, program: Program) -> Plan:
-        self.tell("choosing layouts")
-        plan = make_plan(
-            program,
-            replace(self.request, is_frugal=self.n_made >= self.max_plans),
-            self.pricing.model(),
-            price=self.pricing.priced,
-            time_plans=partial(self._time, program) if self.pricing.mode == "measure" else None,
-        )
-        self.n_made += 1
-        return plan
-
-    def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
-        """Run plans whole, in turn."""
-        ready = [self._ready(plan, program, {}) for plan in plans]
-        self.tell(f"running the {len(plans)} best plans in turn")
-        with self.pricing.alone():
-            return time_ready_plans(ready)
-
-    def _read(self, shapes: Shapes, contents: Contents) -> tuple[Graph, dict[str, np.ndarray]]:
-        overridable = {info.name for info in model.defaults(self.opened)}
-        given = {name: np.array(contents(name)) for name, _ in shapes if name in overridable}
-        extents = {name: shape for name, shape in shapes if name not in given}
-        graph, deciding = model.read_fed(self.opened, extents, contents, given)
-        for info in self.borders:
-            check_rank(info, graph.shape(info.name) if info.name in graph.values else extents[info.name])
-        return graph, deciding
-
-    def _computes(self, plan: Plan) -> dict[int, Compute]:
-        """What runs the plain steps; the user is told of them once a model."""
-        plain = {number: step.spec for number, step in enumerate(plan.steps) if isinstance(step.spec, HostSpec)}
-        computes = {number: model.compute_of(spec) for number, spec in plain.items() if spec.kind == "plain"}
-        if computes and not self.has_warned:
-            self.has_warned = True
-            warnings.warn(_plain_warning(plan), PlainKernelWarning, stacklevel=2)
-        return computes
-
-
-def _plain_warning(plan: Plan) -> str:
-    steps = plan.plain_steps
-    named = ", ".join(f"{step.kernel} ({step.spec.label})" for step in steps if isinstance(step.spec, HostSpec))
-    share = sum(step.cost_ns for step in steps) / plan.cost_ns if plan.cost_ns else 0.0
-    return (
-        f"{plan.model}: no primitive computes {named}; onnx.reference does, on plain layout, at about {share:.0%} of "
-        "the estimated time (print the plan for the reasons)"
-    )
-
-
-def _constants(program: Program) -> dict[str, Any]:
-    return {constant.name: constant.array for kernel in program.kernels for _, constant in kernel.constants}
 
 
 def _positive(name: str, number: int) -> int:

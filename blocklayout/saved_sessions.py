@@ -16,7 +16,7 @@ from blocklayout.runtime.tensor_file import is_tensor_file
 if TYPE_CHECKING:
     from blocklayout.kernels import Compute, HostSpec
     from blocklayout.plan import Request
-    from blocklayout.plan.saving.fitting import Terms
+    from blocklayout.plan.saving.terms import Terms
     from blocklayout.runtime.session import Contents, Shapes
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout import model
-from blocklayout.api import extents_of, signature_of
 from blocklayout.commands.sources import ZOO, open_source
 from blocklayout.errors import InputError
+from blocklayout.loading import extents_of, signature_of
 from blocklayout.runtime.racing import random_array
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout import model
-from blocklayout.api import signature_of
 from blocklayout.errors import InputError
+from blocklayout.loading import signature_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

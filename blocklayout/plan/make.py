@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -19,40 +19,16 @@ from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import Policy, exceptions_of
+from blocklayout.plan.request import DTYPES, Request
 from blocklayout.plan.saving.digest import program_digest
 from blocklayout.plan.solving.solve import Solution, solve_layouts
-from blocklayout.plan.telling.runs import LossMode, check_losses
+from blocklayout.plan.telling.runs import check_losses
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Program
     from blocklayout.plan.assemble import Assembly
     from blocklayout.plan.costs.model import CostModel
     from blocklayout.plan.network import Network
-
-DTYPES = ("f32", "bf16")
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked of a plan.
-
-    Attributes:
-        policy: ``auto``, one of the simple policies, or a oneDNN tag.
-        dtype: Data type of activations inside: ``f32`` or ``bf16``.
-        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
-        pins: Formats of results that are forced, by kernel, node or value.
-        expected: Formats that values must come in, by name.
-        on_layout_loss: What to do where an operator drops a blocked or channels-last run to plain.
-        is_frugal: Whether it is one plan of many, and should do without primitives that take memory for good.
-    """
-
-    policy: str = "auto"
-    dtype: str = "f32"
-    io_layout: Mapping[str, str] = field(default_factory=dict)
-    pins: Mapping[str, str] = field(default_factory=dict)
-    expected: Mapping[str, str] = field(default_factory=dict)
-    on_layout_loss: LossMode | None = None
-    is_frugal: bool = False
 
 
 def make_plan(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
 from blocklayout.dnnl import Spec
@@ -21,17 +21,12 @@ from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.costs.one_at_a_time import one_at_a_time
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.costs.tuning import Measurement, tune
+from blocklayout.plan.request import TUNE_MODES, TuneMode
 from blocklayout.plan.solving.copies import Layouts
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.network import Network
-
-TuneMode = Literal["cached", "model", "measure"]
-TUNE_MODES = ("cached", "model", "measure")
-
-TUNE_SECONDS = 60.0
-"""How long to measure at most, unless told."""
 
 REORDER_WEIGHT = 0.5
 """What knowing the time of a reorder is worth, next to a step that takes as long."""

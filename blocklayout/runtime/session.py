@@ -17,18 +17,15 @@ import numpy as np
 from blocklayout import dnnl
 from blocklayout.errors import InputError, PlanError
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.costs.ceilings import machine_with_ceilings
-from blocklayout.plan.costs.store import CostStore
 from blocklayout.runtime.context import Context
 from blocklayout.runtime.feeding import CheckedFeed, InputInfo, OutputInfo, check_feed, check_feeds
 from blocklayout.runtime.giving import bindable, check_given, deliver
-from blocklayout.runtime.profile import Profile, profile_of
 from blocklayout.runtime.ready import ReadyPlan
-from blocklayout.runtime.session_file import write_session
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
     from blocklayout.plan import Plan
+    from blocklayout.runtime.profile import Profile
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 """Logical extents of every input, in the model's order; those of defaults follow where they are fed."""
@@ -175,6 +172,10 @@ class Session:
         Raises:
             InputError: As :meth:`run`.
         """
+        from blocklayout.plan.costs.ceilings import machine_with_ceilings
+        from blocklayout.plan.costs.store import CostStore
+        from blocklayout.runtime.profile import profile_of
+
         if n_runs < 1:
             raise InputError(f"n_runs={n_runs}: give at least 1")
         runs, wall = [], []
@@ -261,6 +262,8 @@ class Session:
         Raises:
             PlanError: There is no plan yet, or the file cannot be written.
         """
+        from blocklayout.runtime.session_file import write_session
+
         with self._lock:
             plans = [(made_for.shapes, ready) for made_for, (ready, _) in self._plans.items()]
         if not plans:

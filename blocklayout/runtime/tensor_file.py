@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from blocklayout.replacing import replacing
 
 _LENGTH_NBYTES = 8
 _MAX_HEADER_NBYTES = 1 << 28
+_N_READERS = 2  # checksums are taken without Python's lock
 _METADATA, _TEXT, _TEXT_SUM, _SUMS, _PAD = "__metadata__", "blocklayout", "blocklayout.crc32", "crc32", "pad"
 
 
@@ -40,9 +42,11 @@ class TensorFile:
         Raises:
             ModelError: A tensor is not as it was written.
         """
-        for name, tensor in self.tensors.items():
-            if _checksum(tensor) != self.checksums[name]:
-                raise ModelError(f"tensor {name} is damaged: its checksum is not {self.checksums[name]}")
+        with ThreadPoolExecutor(_N_READERS) as readers:
+            found = readers.map(_checksum, self.tensors.values())
+            for (name, expected), checksum in zip(self.checksums.items(), found, strict=True):
+                if checksum != expected:
+                    raise ModelError(f"tensor {name} is damaged: its checksum is not {expected}")
 
 
 def write_tensors(path: Path, text: str, tensors: Mapping[str, np.ndarray]) -> None:
@@ -105,7 +109,7 @@ def open_tensors(path: Path) -> TensorFile:
         raise ModelError("the header has not a checksum for each tensor")
     data = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
     tensors = {name: data[start:end] for name, (start, end) in places.items()}
-    return TensorFile(metadata[_TEXT], tensors, checksums)
+    return TensorFile(metadata[_TEXT], tensors, {name: checksums[name] for name in tensors})
 
 
 def _checksum(tensor: np.ndarray) -> int:

@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import blocklayout as bl
-from blocklayout import api, zoo
+from blocklayout import loading, zoo
 from blocklayout.model import lower, simplify
 from blocklayout.plan import POLICIES, CostModel, Machine, Request, make_plan
 from blocklayout.plan.saving.digest import program_digest
@@ -28,7 +28,7 @@ def no_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a saved plan needs no planning")
 
-    monkeypatch.setattr(api, "make_plan", refuse)
+    monkeypatch.setattr(loading, "make_plan", refuse)
 
 
 def free_model(weights: np.ndarray | None = None, alpha: float = 0.5) -> onnx.ModelProto:

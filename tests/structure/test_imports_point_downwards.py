@@ -26,6 +26,7 @@ LEVELS = (
     (
         "saved_plans",
         "saved_sessions",
+        "loading",
         "api",
         "inspector",
         "onnx_backend",

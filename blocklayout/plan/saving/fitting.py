@@ -2,63 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
-from blocklayout.errors import LayoutError, PlanError
-from blocklayout.layout import FormatTag
+from blocklayout.errors import PlanError
 from blocklayout.plan.candidates.pins import check_expectations
 from blocklayout.plan.costs.machine import Machine
-from blocklayout.plan.plan import FREE
 from blocklayout.plan.policies import Policy
-from blocklayout.plan.saving.digest import program_digest
-from blocklayout.plan.saving.replay import replay
 from blocklayout.plan.telling.runs import check_losses
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Program
-    from blocklayout.plan.make import Request
     from blocklayout.plan.plan import Plan
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What whoever loads a model says of its plan; ``None`` where nothing.
-
-    Attributes:
-        dtype: Data type of activations inside.
-        layout: The policy.
-        threads: Threads of a run.
-        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
-    """
-
-    dtype: str | None = None
-    layout: str | None = None
-    threads: int | None = None
-    io_layout: Mapping[str, str] | None = None
-
-    def check(self, plan: Plan) -> None:
-        """Refuse a plan that was made on other terms.
-
-        Raises:
-            PlanError: The message names the term.
-        """
-        pairs: dict[str, tuple[object, object]] = {
-            "dtype": (self.dtype, plan.dtype),
-            "layout": (self.layout, plan.policy),
-            "threads": (self.threads, plan.n_threads),
-            "io_layout": (None if self.io_layout is None else _formats(self.io_layout), _formats(dict(plan.io_layout))),
-        }
-        for name, (asked, given) in pairs.items():
-            if asked is not None and asked != given:
-                raise PlanError(f"the plan was made with {name}={given!r}, and {name}={asked!r} is asked for")
-
-    @classmethod
-    def of(cls, plan: Plan) -> Terms:
-        """Those a plan was made on."""
-        return cls(plan.dtype, plan.policy, plan.n_threads, dict(plan.io_layout))
+    from blocklayout.plan.request import Request
 
 
 def check_here(plan: Plan, threads: int | None = None) -> None:
@@ -104,6 +60,9 @@ def check_program(plan: Plan, program: Program) -> None:
     Raises:
         PlanError: The message names the field.
     """
+    from blocklayout.plan.saving.digest import program_digest  # with all that plans: only where there is a model
+    from blocklayout.plan.saving.replay import replay
+
     digest = program_digest(program)
     if plan.program != digest:
         raise PlanError(
@@ -111,14 +70,3 @@ def check_program(plan: Plan, program: Program) -> None:
             f"structure {digest}"
         )
     replay(plan, program)
-
-
-def _formats(io_layout: Mapping[str, str]) -> dict[str, str]:
-    """Formats in one spelling, without those that say row-major."""
-    try:
-        tags = {name: FormatTag.parse(text) for name, text in io_layout.items() if text != FREE}
-    except LayoutError as error:
-        raise PlanError(f"io_layout: {error}") from error
-    plain = {name for name, tag in tags.items() if not tag.inner_blks and tag.order == tuple(range(tag.ndims))}
-    free = {name: FREE for name, text in io_layout.items() if text == FREE}
-    return free | {name: tag.canonical for name, tag in tags.items() if name not in plain}

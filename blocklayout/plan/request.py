@@ -1,0 +1,41 @@
+"""What is asked of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from blocklayout.plan.telling.runs import LossMode
+
+DTYPES = ("f32", "bf16")
+
+TuneMode = Literal["cached", "model", "measure"]
+TUNE_MODES = ("cached", "model", "measure")
+
+TUNE_SECONDS = 60.0
+"""How long to measure at most, unless told."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a plan.
+
+    Attributes:
+        policy: ``auto``, one of the simple policies, or a oneDNN tag.
+        dtype: Data type of activations inside: ``f32`` or ``bf16``.
+        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
+        pins: Formats of results that are forced, by kernel, node or value.
+        expected: Formats that values must come in, by name.
+        on_layout_loss: What to do where an operator drops a blocked or channels-last run to plain.
+        is_frugal: Whether it is one plan of many, and should do without primitives that take memory for good.
+    """
+
+    policy: str = "auto"
+    dtype: str = "f32"
+    io_layout: Mapping[str, str] = field(default_factory=dict)
+    pins: Mapping[str, str] = field(default_factory=dict)
+    expected: Mapping[str, str] = field(default_factory=dict)
+    on_layout_loss: LossMode | None = None
+    is_frugal: bool = False
