@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ class Case:
         nodes = self.model.graph.node
         return str(nodes[0].op_type) if len(nodes) == 1 else self.name
 
-    @property
+    @cached_property
     def in_goal(self) -> bool:
         """Whether it is of ONNX's own operators on floats, integers and booleans.
 

@@ -58,7 +58,7 @@ print(bl.dnnl.isa())
 """
 
 
-@pytest.mark.parametrize("isa", ["SSE41", "AVX", "AVX2", "AVX512_CORE"])
+@pytest.mark.parametrize("isa", ["SSE41", pytest.param("AVX", marks=pytest.mark.full_size), "AVX2", "AVX512_CORE"])
 def test_smaller_instruction_sets_compute_the_reference(isa: str, tree_environ: dict[str, str]) -> None:
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT],

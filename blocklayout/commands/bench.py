@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from blocklayout.commands.options import add_command, add_model_options, load_options, positive, words
 from blocklayout.commands.output import say, say_json
+from blocklayout.errors import InputError
 
 if TYPE_CHECKING:
     import argparse
@@ -29,11 +32,55 @@ def add_parser(subparsers: Subparsers) -> None:
         "--policies", "--layout", type=words, metavar="NAME,NAME", help="by default all; or oneDNN tags"
     )
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="data type of the activations inside")
+    parser.add_argument(
+        "--against",
+        type=words,
+        metavar="all|NAME,NAME",
+        help="compare with other runtimes instead: onnxruntime, openvino; all are those that are installed",
+    )
     parser.add_argument("--rounds", type=positive, default=7, metavar="N", help="measurements of each (default: 7)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
+    if args.against:
+        _run_against(args)
+    else:
+        _run_policies(args)
+
+
+def _run_against(args: argparse.Namespace) -> None:
+    from blocklayout import dnnl
+    from blocklayout.commands.against.contest import Contest, check_agreement
+    from blocklayout.commands.against.report import print_results
+    from blocklayout.commands.against.runtimes import chosen_runtimes
+    from blocklayout.commands.environment import describe_environment
+    from blocklayout.commands.feeds import feeds_of, open_model
+    from blocklayout.commands.sources import save_source
+    from blocklayout.inspector.progress import shown_progress
+
+    if args.policies or args.io_layout or args.tune == "measure":
+        raise InputError("--against compares runtimes with their default arguments: leave out --policies and the like")
+    runtimes = chosen_runtimes(args.against, args.dtype)
+    n_threads = args.threads or dnnl.default_threads()
+    with shown_progress("reading the model", is_quiet=args.json) as tell, tempfile.TemporaryDirectory() as folder:
+        opened = open_model(args)
+        feeds = feeds_of(opened, args)
+        path = Path(folder, "model.onnx")
+        save_source(args.model, {name: array.shape for name, array in feeds.items()}, path)
+        results = Contest(path, feeds, n_threads, args.dtype, args.rounds, tell).run(runtimes)
+    environment, disagreements = describe_environment(n_threads), check_agreement(results, args.dtype)
+    if args.json:
+        rows = [result.to_dict() for result in results]
+        say_json({"environment": environment, "n_rounds": args.rounds, "results": rows, "disagree": disagreements})
+        return
+    title = f"{opened.name}, {args.dtype}, {args.rounds} rounds, {n_threads} threads, {environment['cpu']}"
+    print_results(title, results)
+    for disagreement in disagreements:
+        say(disagreement)
+
+
+def _run_policies(args: argparse.Namespace) -> None:
     from blocklayout.commands.comparing import Contender, Race
     from blocklayout.commands.comparison_text import say_comparison
     from blocklayout.commands.environment import describe_environment

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from blocklayout import model
@@ -11,7 +12,7 @@ from blocklayout.loading import signature_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from blocklayout.model import Graph, OnnxModel
+    from blocklayout.model import Builder, Graph, OnnxModel
 
     Shapes = Mapping[str, tuple[int, ...]]
 
@@ -41,11 +42,32 @@ def open_source(source: str | None, given: Shapes, io_layout: Mapping[str, str])
     return model.open_model(digits.model_bytes())
 
 
+def save_source(source: str | None, given: Shapes, path: Path) -> None:
+    """Write the model that ``source`` names as an ONNX file.
+
+    Raises:
+        BlockLayoutError: As :func:`open_source`.
+    """
+    if source is not None and source.startswith(ZOO):
+        model.write(_built(source.removeprefix(ZOO), given, {}), path)
+        return
+    if source is not None:
+        path.write_bytes(Path(source).read_bytes())
+        return
+    from blocklayout.zoo import digits
+
+    path.write_bytes(digits.model_bytes())
+
+
 def _from_zoo(name: str, given: Shapes, io_layout: Mapping[str, str]) -> Graph:
+    return _built(name, given, io_layout).to_graph()
+
+
+def _built(name: str, given: Shapes, io_layout: Mapping[str, str]) -> Builder:
     from blocklayout import zoo
 
     if not given:
-        return zoo.build(name).to_graph()
+        return zoo.build(name)
     [info] = signature_of(zoo.build(name, seed=None).to_graph(), io_layout)[0]
     usual = info.logical(info.shape or ())
     shape = info.logical(given.get(info.name, ()))
@@ -55,4 +77,4 @@ def _from_zoo(name: str, given: Shapes, io_layout: Mapping[str, str]) -> Graph:
             f"{ZOO}{name} has one input, {info.name}, usually {'x'.join(map(str, info.shape or ()))}; its number of "
             f"dimensions and its {usual[1]} channels are fixed, and what was given is {told}"
         )
-    return zoo.build(name, batch=shape[0], size=shape[2:]).to_graph()
+    return zoo.build(name, batch=shape[0], size=shape[2:])

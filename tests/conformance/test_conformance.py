@@ -77,9 +77,9 @@ def test_a_power_runs_natively_where_its_exponent_is_known() -> None:
 
 
 def _is_in_f32_alone(case: Case, op_type: str) -> bool:
-    nodes = case.model.graph.node
-    types = {info.type.tensor_type.elem_type for info in case.model.graph.output}
-    return case.in_goal and len(nodes) == 1 and nodes[0].op_type == op_type and types == {TensorProto.FLOAT}
+    if len(case.model.graph.node) != 1 or case.op_type != op_type or not case.in_goal:
+        return False
+    return {info.type.tensor_type.elem_type for info in case.model.graph.output} == {TensorProto.FLOAT}
 
 
 def test_the_table_says_what_happens() -> None:

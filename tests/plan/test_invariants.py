@@ -217,7 +217,7 @@ def test_the_same_model_gives_the_same_plan_under_any_hash_seed(tree_environ: di
             check=True,
             timeout=120,
         ).stdout
-        for seed in ("0", "1", "4711")
+        for seed in ("0", "4711")
     }
     assert len(texts) == 1
 

@@ -1,0 +1,150 @@
+"""Are we faster than onnxruntime and OpenVINO, sooner, and with less memory?
+
+Each network of the zoo (random weights) is written as an ONNX file. Every runtime that is installed loads it in a
+process of its own, with default arguments but for the number of threads, and is stopped whenever it is not its turn.
+First the outputs are compared; then all take turns, round after round, on random data. The ratio to ours is the median
+of those of single rounds: above 1 the peer is slower.
+
+    python bench/peers.py --models resnet50,squeezenet1_1 --rounds 7 --json out.json
+    python bench/peers.py --dtypes f32,bf16 --batches 1,16 --picture docs/peers.svg
+    python bench/peers.py --models squeezenet1_1 --size 64 --rounds 1
+
+The picture needs matplotlib; onnxruntime and OpenVINO come with ``pip install blocklayout[bench]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout import dnnl, zoo
+from blocklayout.commands.against.contest import Contest, check_agreement
+from blocklayout.commands.against.report import best_peer_ratio, print_results
+from blocklayout.commands.against.runtimes import OURS, chosen_runtimes
+from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.feeds import SEED
+from blocklayout.commands.options import positive, words
+from blocklayout.commands.output import json_text
+from blocklayout.model import write
+from blocklayout.runtime.racing import random_array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MODELS = (
+    *("alexnet", "vgg16", "resnet18", "resnet50", "wide_resnet50_2", "resnext50_32x4d", "densenet121", "googlenet"),
+    *("inception_v3", "mnasnet1_0", "mobilenet_v2", "shufflenet_v2_x1_0", "squeezenet1_1"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print a table for each network, and write JSON and a picture if asked to."""
+    args = parse(argv)
+    contests: list[dict[str, Any]] = []
+    for dtype in args.dtypes:
+        if dtype == "bf16" and not dnnl.has_bf16():
+            print(f"bf16: not on this CPU ({dnnl.isa()})")
+            continue
+        for batch in args.batches:
+            for name in args.models:
+                contests.append(contest(name, dtype, batch, args))
+                if args.json:  # as far as it is, since it takes long
+                    told = {"environment": describe_environment(args.threads), "contests": contests}
+                    Path(args.json).write_text(json_text(told) + "\n", encoding="utf-8")
+    show(contests)
+    if args.picture:
+        draw(contests, args.picture)
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=words, default=MODELS, help="of the zoo")
+    parser.add_argument("--against", type=words, default=("all",), help="onnxruntime, openvino (default: all)")
+    parser.add_argument("--dtypes", type=words, default=("f32",), help="f32, bf16; the latter where the CPU can")
+    parser.add_argument("--batches", type=numbers, default=(1,), help="such as 1,16")
+    parser.add_argument("--size", type=positive, help="height and width of images; by default each network's own")
+    parser.add_argument("--rounds", type=positive, default=7, help="turns of each runtime (default: 7)")
+    parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
+    parser.add_argument("--json", help="file to write")
+    parser.add_argument("--picture", help="file to draw the ratios in")
+    args = parser.parse_args(argv)
+    unknown = {*args.models} - {*zoo.names()}
+    if unknown:
+        parser.error(f"no such network: {', '.join(sorted(unknown))}")
+    return args
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Numbers such as ``1,16``."""
+    return tuple(positive(word) for word in words(text))
+
+
+def contest(name: str, dtype: str, batch: int, args: argparse.Namespace) -> dict[str, Any]:
+    """One network in every runtime."""
+    built = zoo.build(name, batch=batch, **({"size": args.size} if args.size else {}))
+    graph = built.to_graph()
+    generator = np.random.default_rng(SEED)
+    feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        write(built, path)
+        runner = Contest(path, feeds, args.threads, dtype, args.rounds, lambda _: None)
+        results = runner.run(chosen_runtimes(args.against, dtype))
+    print_results(f"{name}, {dtype}, batch {batch}", results)
+    for disagreement in check_agreement(results, dtype):
+        print(disagreement)
+    sys.stdout.flush()
+    rows = [result.to_dict() for result in results]
+    return {"model": name, "dtype": dtype, "batch": batch, "best_peer": best_peer_ratio(results), "results": rows}
+
+
+def show(contests: Sequence[dict[str, Any]]) -> None:
+    """The geometric means."""
+    for dtype, batch in dict.fromkeys((each["dtype"], each["batch"]) for each in contests):
+        same = [each for each in contests if (each["dtype"], each["batch"]) == (dtype, batch)]
+        ratios = {each["model"]: each["best_peer"] for each in same if each["best_peer"] is not None}
+        if ratios:
+            mean, least = statistics.geometric_mean(ratios.values()), min(ratios, key=ratios.__getitem__)
+            print(
+                f"{dtype}, batch {batch}: the best peer takes {mean:.3f} of our time (geometric mean over "
+                f"{len(ratios)} networks); least {ratios[least]:.3f}, {least}"
+            )
+
+
+def draw(contests: Sequence[dict[str, Any]], path: str) -> None:
+    """Each peer's time over ours, network by network."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    labels = [f"{each['model']} {each['dtype']} {each['batch']}" for each in contests]
+    names = list(dict.fromkeys(row["name"] for each in contests for row in each["results"] if row["name"] != OURS))
+    figure, axis = plt.subplots(figsize=(10, 0.35 * len(labels) + 1.5))
+    for name in names:
+        points = [
+            (row["ratio"]["median"], place)
+            for place, each in enumerate(contests)
+            for row in each["results"]
+            if row["name"] == name
+        ]
+        axis.plot(*zip(*points, strict=True), "o", label=name)
+    axis.axvline(1.0, color="grey", lw=0.8)
+    axis.set_yticks(range(len(labels)), labels)
+    axis.invert_yaxis()
+    axis.set_xlabel("time over ours")
+    axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

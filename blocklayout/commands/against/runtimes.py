@@ -1,0 +1,107 @@
+"""The runtimes that are compared, and how each is told to run a model on so many threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata, util
+from typing import Any
+
+from blocklayout.errors import InputError
+
+Arrays = Mapping[str, Any]
+Run = Callable[[Arrays], list[Any]]
+"""Runs a model once on arrays by input, and gives arrays in the order of its outputs."""
+
+OURS = "blocklayout"
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A runtime.
+
+    Attributes:
+        name: How it is asked for.
+        module: What it is imported as.
+        distribution: What it is installed as.
+        open: Given the module, loads an ONNX file for so many threads and a data type.
+        dtypes: Data types of activations that it can be asked for.
+    """
+
+    name: str
+    module: str
+    distribution: str
+    open: Callable[[Any, str, int, str], Run]
+    dtypes: tuple[str, ...] = ("f32", "bf16")
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it can be imported."""
+        return util.find_spec(self.module) is not None
+
+    @property
+    def version(self) -> str:
+        """Of what is installed."""
+        return metadata.version(self.distribution)
+
+
+def _open_ours(module: Any, path: str, n_threads: int, dtype: str) -> Run:
+    session = module.load(path, threads=n_threads, dtype=dtype)
+    return lambda feeds: list(session.run(None, feeds))
+
+
+def _open_onnxruntime(module: Any, path: str, n_threads: int, dtype: str) -> Run:
+    del dtype
+    options = module.SessionOptions()
+    options.intra_op_num_threads = n_threads
+    session = module.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda feeds: list(session.run(None, feeds))
+
+
+def _open_openvino(module: Any, path: str, n_threads: int, dtype: str) -> Run:
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": n_threads,
+        "INFERENCE_PRECISION_HINT": dtype,
+    }
+    compiled = module.Core().compile_model(path, "CPU", settings)
+    request = compiled.create_infer_request()
+    outputs = list(compiled.outputs)
+
+    def run(feeds: Arrays) -> list[Any]:
+        results = request.infer(dict(feeds))
+        return [results[output] for output in outputs]
+
+    return run
+
+
+RUNTIMES = {
+    runtime.name: runtime
+    for runtime in (
+        Runtime(OURS, "blocklayout", "blocklayout", _open_ours),
+        Runtime("onnxruntime", "onnxruntime", "onnxruntime", _open_onnxruntime, ("f32",)),
+        Runtime("openvino", "openvino", "openvino", _open_openvino),
+    )
+}
+
+
+def chosen_runtimes(names: Sequence[str], dtype: str) -> list[Runtime]:
+    """Ours, and those that are asked for: ``all`` are the installed ones that compute in this data type.
+
+    Raises:
+        InputError: There is none of that name, it is not installed, or cannot be asked for the data type.
+    """
+    peers = [runtime for runtime in RUNTIMES.values() if runtime.name != OURS]
+    if "all" in names:
+        return [RUNTIMES[OURS], *(peer for peer in peers if peer.is_installed and dtype in peer.dtypes)]
+    chosen = []
+    for name in dict.fromkeys(names):
+        peer = next((peer for peer in peers if peer.name == name), None)
+        if peer is None:
+            raise InputError(f"no runtime {name!r}; there are {', '.join(peer.name for peer in peers)}, or all")
+        if not peer.is_installed:
+            raise InputError(f"{name} is not installed: pip install {peer.distribution}")
+        if dtype not in peer.dtypes:
+            raise InputError(f"{name} cannot be asked for {dtype}, but for {', '.join(peer.dtypes)}")
+        chosen.append(peer)
+    return [RUNTIMES[OURS], *chosen]

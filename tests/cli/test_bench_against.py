@@ -1,0 +1,102 @@
+"""``blocklayout bench --against``: other runtimes, each in its process, in turn."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import blocklayout as bl
+from blocklayout.commands.against import contest as contest_module
+from blocklayout.commands.against.contest import Contest, Result, check_agreement
+from blocklayout.commands.against.runtimes import RUNTIMES, Runtime, chosen_runtimes
+from blocklayout.runtime.in_turn import Spread
+from tests import nets
+
+if TYPE_CHECKING:
+    from tests.cli.command import Command
+
+
+@pytest.fixture(autouse=True)
+def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contest_module, "TURN_NS", 1e6)
+
+
+@pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
+def test_runtimes_are_compared(cli: Command, tiny: Path) -> None:
+    told = json.loads(cli.ok("bench", tiny, "--against", "onnxruntime", "--rounds", 2, "--threads", 1, "--json"))
+    ours, theirs = told["results"]
+    assert (ours["name"], theirs["name"]) == ("blocklayout", "onnxruntime")
+    assert ours["ratio"] == {"median": 1.0, "low": 1.0, "high": 1.0}
+    assert theirs["difference"] < 1e-4
+    assert told["disagree"] == []
+    for row in told["results"]:
+        assert min(row["time_ms"]["low"], row["first_s"], row["resident_nbytes"], row["peak_nbytes"]) > 0
+
+
+def test_networks_of_the_zoo_and_the_embedded_one_are_written_for_others(cli: Command) -> None:
+    assert "blocklayout" in cli.ok("bench", "--against", "all", "--rounds", 1)
+    shape = "x=2x3x64x64"
+    assert "blocklayout" in cli.ok("bench", "zoo:squeezenet1_1", "--shape", shape, "--against", "all", "--rounds", 1)
+
+
+def test_what_cannot_be_compared_is_one_line(cli: Command, tiny: Path) -> None:
+    assert "no runtime 'tvm'; there are onnxruntime, openvino" in cli("bench", tiny, "--against", "tvm").refusal
+    assert "leave out --policies" in cli("bench", tiny, "--against", "all", "--policies", "nhwc").refusal
+    if find_spec("onnxruntime"):
+        assert "cannot be asked for bf16" in cli("bench", tiny, "--against", "onnxruntime", "--dtype", "bf16").refusal
+
+
+def contest(tmp_path: Path, **more: np.ndarray) -> Contest:
+    path = tmp_path / "chain.onnx"
+    bl.save(nets.chain(), path)
+    session = bl.load(path)
+    return Contest(path, nets.feed_of(session) | more, 1, "f32", 1, lambda _: None)
+
+
+def test_a_runtime_that_fails_says_why(tmp_path: Path) -> None:
+    with pytest.raises(bl.UnsupportedError, match=r"blocklayout cannot run this model: .*no input 'z'"):
+        contest(tmp_path, z=np.ones(3, np.float32)).run([RUNTIMES["blocklayout"]])
+
+
+def test_denormals_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(bl.InputError, match="denormals"):
+        contest(tmp_path, z=np.full(3, 1e-40, np.float32)).run([])
+
+
+def test_whoever_is_not_in_turn_sleeps(tmp_path: Path) -> None:
+    run = contest(tmp_path)
+    run.save_feeds(tmp_path / "feeds.npz")
+    with contest_module._Worker(run, RUNTIMES["blocklayout"], tmp_path) as worker:
+        assert worker.take_turn() > 0
+        pid = worker._process.pid
+        deadline = time.monotonic() + 10
+        while _state(pid) != "T" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert _state(pid) == "T"
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0]
+
+
+def test_disagreement_is_told() -> None:
+    one = Spread(1.0, 1.0, 1.0)
+    rows = [Result("a", "1", one, one, 1.0, 1, 1, value) for value in (0.0, 0.5, float("nan"))]
+    assert [text.split(" by ")[0] for text in check_agreement(rows, "f32")] == ["a differs from blocklayout"] * 2
+
+
+def test_what_is_not_installed_is_left_out_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = Runtime("openvino", "no_such_module", "openvino", RUNTIMES["openvino"].open)
+    monkeypatch.setitem(RUNTIMES, "openvino", absent)
+    assert absent not in chosen_runtimes(["all"], "f32")
+    with pytest.raises(bl.InputError, match="pip install openvino"):
+        chosen_runtimes(["openvino"], "f32")
