@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -46,6 +47,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def update_golden(pytestconfig: pytest.Config) -> bool:
     """Whether golden files are to be rewritten instead of compared."""
     return bool(pytestconfig.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_once() -> Iterator[None]:
+    """Let child processes keep the bytecode of what they import, whatever the environment says: there are many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        yield
 
 
 @pytest.fixture
