@@ -84,8 +84,9 @@ def check_every_policy(network: Builder, policies: Sequence[str] = POLICIES) -> 
         assert session.plan.reference_steps == (), policy
 
 
-LONG = "inception_v3"
-BRIEF_FIRST = [pytest.param(name, marks=pytest.mark.full_size) if name == LONG else name for name in SMALL]
+LONG = ("inception_v3", "vgg11_bn", "resnet18", "mnasnet0_5", "r3d_18")
+"""They take long, or others are of the same blocks."""
+BRIEF_FIRST = [pytest.param(name, marks=pytest.mark.full_size) if name in LONG else name for name in SMALL]
 
 
 @pytest.mark.parametrize("name", BRIEF_FIRST)
