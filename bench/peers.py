@@ -29,7 +29,7 @@ from blocklayout.commands.against.report import best_peer_ratio, print_results
 from blocklayout.commands.against.runtimes import OURS, chosen_runtimes
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import SEED
-from blocklayout.commands.options import positive, words
+from blocklayout.commands.options import numbers, positive, words
 from blocklayout.commands.output import json_text
 from blocklayout.model import write
 from blocklayout.runtime.racing import random_array
@@ -80,11 +80,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if unknown:
         parser.error(f"no such network: {', '.join(sorted(unknown))}")
     return args
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """Numbers such as ``1,16``."""
-    return tuple(positive(word) for word in words(text))
 
 
 def contest(name: str, dtype: str, batch: int, args: argparse.Namespace) -> dict[str, Any]:

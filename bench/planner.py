@@ -28,7 +28,7 @@ from blocklayout import dnnl, zoo
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import SEED
-from blocklayout.commands.options import positive, words
+from blocklayout.commands.options import numbers, positive, words
 from blocklayout.commands.output import json_text
 from blocklayout.inspector.tables import print_table
 from blocklayout.model import open_model
@@ -94,11 +94,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     if unknown or {*args.dtypes} - {"f32", "bf16"}:
         parser.error(f"no such network or data type: {', '.join(sorted(unknown)) or ', '.join(args.dtypes)}")
     return args
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """Numbers such as ``1,8``."""
-    return tuple(positive(word) for word in words(text))
 
 
 def measure_apart(name: str, isa: str, dtype: str, batch: int, args: argparse.Namespace) -> list[dict[str, Any]]:

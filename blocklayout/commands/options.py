@@ -142,6 +142,11 @@ def words(text: str) -> tuple[str, ...]:
     return found
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    """Numbers of at least 1, such as ``1,16``."""
+    return tuple(positive(word) for word in words(text))
+
+
 def named_extents(text: str) -> tuple[str, tuple[int, ...]]:
     """An input and its extents, such as ``x=1x3x224x224``; none are those of a scalar.
 

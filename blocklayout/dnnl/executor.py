@@ -53,6 +53,7 @@ class ExecutionList:
     ) -> None:
         self._executions: list[Execution | None] = [None] * len(executions)
         self._steps = ffi.new("bl_step_t[]", len(executions))
+        self._executor = native()
         self._failed = ffi.new("int *")
         self._execute = ffi.cast("bl_execute_t", library.load().dnnl_primitive_execute)
         n_flushing = 1 if library.is_sequential() else n_threads
@@ -90,11 +91,10 @@ class ExecutionList:
     def _run(self, readings: Any) -> None:
         if not self._executions:
             return
-        executor = native()
-        if executor is None:
+        if self._executor is None:
             self._run_here(readings)
             return
-        c_status = executor.bl_run(
+        c_status = self._executor.bl_run(
             self._execute, cpu_stream().c, self._steps, len(self), self._n_flushing, self._failed, readings
         )
         if c_status:

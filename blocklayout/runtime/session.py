@@ -147,17 +147,15 @@ class Session:
             InputError: A name, type, rank or extent that does not fit; the message says what would.
         """
         wanted = self._wanted(output_names)
-        feeds = check_feeds(self._inputs, feed, self._defaults)
-        shapes = tuple((name, fed.shape) for name, fed in feeds.items())
-        ready, context = self._ready(shapes, partial(_contents, feeds))
+        feeds, ready, context = self._fed(feed)
+        constants = {info.name: _constant(info, ready) for info in wanted if info.name in ready.constants}
         given = dict(out or {})
         if given:
-            known = {info.name: _constant(info, ready).shape for info in wanted if info.name in ready.constants}
+            known = {name: array.shape for name, array in constants.items()}
             check_given(given, wanted, known | context.result_extents)
         bound = bindable(given, feeds.values())
-        computed = dnnl.run_parallel(lambda: context.execute(feeds, bound), ready.plan.n_threads)
-        results = [computed[info.name] if info.name in computed else _constant(info, ready) for info in wanted]
-        return [deliver(result, given.get(info.name)) for info, result in zip(wanted, results, strict=True)]
+        results = constants | dnnl.run_parallel(lambda: context.execute(feeds, bound), ready.plan.n_threads)
+        return [deliver(results[info.name], given.get(info.name)) for info in wanted]
 
     def profile(self, feed: Mapping[str, Any], *, n_runs: int = 20) -> Profile:
         """See where the time of a run goes, step by step. Costs nothing where it is not called.
@@ -181,9 +179,7 @@ class Session:
         runs, wall = [], []
         for number in range(n_runs + 1):
             start = time.monotonic_ns()
-            feeds = check_feeds(self._inputs, feed, self._defaults)
-            shapes = tuple((name, fed.shape) for name, fed in feeds.items())
-            ready, context = self._ready(shapes, partial(_contents, feeds))
+            feeds, ready, context = self._fed(feed)
             times = dnnl.run_parallel(partial(context.execute_timed, feeds), ready.plan.n_threads)
             if number:
                 runs.append(times)
@@ -304,6 +300,12 @@ class Session:
         info = next(info for info in self._inputs if info.name == name)
         return check_feed(info, contents[name]).contents()
 
+    def _fed(self, feed: Mapping[str, Any]) -> tuple[dict[str, CheckedFeed], ReadyPlan, Context]:
+        """What is fed, checked, and the plan that takes it."""
+        feeds = check_feeds(self._inputs, feed, self._defaults)
+        shapes = tuple((name, fed.shape) for name, fed in feeds.items())
+        return feeds, *self._ready(shapes, lambda name: feeds[name].contents())
+
     def _ready(self, shapes: Shapes, contents: Contents) -> tuple[ReadyPlan, Context]:
         with self._lock:
             made_for = next((each for each in reversed(self._plans) if each.fits(shapes, contents)), None)
@@ -330,10 +332,6 @@ class Session:
             if name not in by_name:
                 raise InputError(f"the model has no output {name!r}; it has {', '.join(by_name)}")
         return [by_name[name] for name in output_names]
-
-
-def _contents(feeds: Mapping[str, CheckedFeed], name: str) -> np.ndarray:
-    return feeds[name].contents()
 
 
 def _constant(info: OutputInfo, ready: ReadyPlan) -> np.ndarray | Tensor:

@@ -72,5 +72,3 @@ int bl_run(bl_execute_t execute, void *stream, const bl_step_t *steps, int n_ste
     restore(flush_threads, before);
     return status;
 }
-
-int bl_can_flush(void) { return CAN_FLUSH; }

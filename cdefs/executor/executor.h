@@ -13,6 +13,3 @@ typedef struct {
    times: n_steps + 1 readings of the monotonic clock in nanoseconds, before, between and behind the steps; or NULL. */
 int bl_run(bl_execute_t execute, void *stream, const bl_step_t *steps, int n_steps, int flush_threads, int *failed,
     long long *times);
-
-/* Whether bl_run can make denormals zero on this kind of CPU. */
-int bl_can_flush(void);
