@@ -46,6 +46,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     plan: Plan | str | os.PathLike[str] | None = None,
     on_misfit: Literal["raise", "replan"] = "raise",
     denormals: Literal["flush", "keep"] = "flush",
+    winograd: bool = True,
     verify: bool = True,
     original: Source | None = None,
     progress: Progress | None = None,
@@ -90,6 +91,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         denormals: ``flush``: numbers below the smallest normal one count as zero during a run, since arithmetic on them
             may be a hundred times slower. ``keep``: they stay what they are, as they do where no compiler built the
             executor (see ``Session.executor``).
+        winograd: Whether convolutions of 3x3 windows may be computed by Winograd's method where that is cheaper: with
+            errors of some 1e-5 of the largest value, where others make some 1e-6.
         verify: Whether to compare the weights of a saved session with their checksums, which reads them all.
         original: The model that a saved session was made of; loaded in its place where it does not fit, and
             ``on_misfit`` is ``replan``.
@@ -124,7 +127,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         raise InputError(f"denormals={denormals!r}: give 'flush' or 'keep'")
     tell = progress if progress is not None else _silent
     max_plans = _positive("max_plans", max_plans)
-    wishes = Request(pins=dict(pin or {}), expected=dict(expect or {}), on_layout_loss=on_layout_loss)
+    wishes = Request(
+        pins=dict(pin or {}), expected=dict(expect or {}), on_layout_loss=on_layout_loss, winograd=winograd
+    )
     if is_saved_session(source):
         tell("reading the session")
         keeps = denormals == "keep"

@@ -14,7 +14,7 @@ from cffi import FFI
 HERE = Path(__file__).resolve().parent
 TARGET = HERE.parent / "blocklayout" / "dnnl" / "_abi.py"
 MODULE = "blocklayout.dnnl._abi"
-OWN = HERE / "executor" / "executor.h"
+OWN = (HERE / "executor" / "executor.h", HERE / "executor" / "winograd.h")
 
 SHARED = ("status", "library", "engine", "memory", "primitive", "attributes", "openmp")
 """Files the others depend on, in the order of their dependencies."""
@@ -29,7 +29,7 @@ def declaration_paths() -> list[Path]:
 def make_ffi() -> FFI:
     """An FFI that has parsed every declaration, of oneDNN and of our own C."""
     ffi = FFI()
-    for path in [*declaration_paths(), OWN]:
+    for path in [*declaration_paths(), *OWN]:
         ffi.cdef(path.read_text(encoding="utf-8"))
     return ffi
 

@@ -67,6 +67,9 @@ def add_model_options(parser: Parser) -> None:
         metavar="S",
         help="how long to measure at most, what matters most first (default: 60)",
     )
+    parser.add_argument(
+        "--no-winograd", action="store_true", help="never compute convolutions by Winograd's method, which rounds more"
+    )
     add_threads(parser)
 
 
@@ -77,7 +80,12 @@ def add_named(parser: Parser, option: str, read: Callable[[str], object], exampl
 
 def load_options(args: argparse.Namespace) -> dict[str, Any]:
     """Arguments of ``load`` that a model's options stand for, but for extents and threads."""
-    return {"io_layout": dict(args.io_layout), "tune": args.tune, "tune_seconds": args.tune_seconds}
+    return {
+        "io_layout": dict(args.io_layout),
+        "tune": args.tune,
+        "tune_seconds": args.tune_seconds,
+        "winograd": not args.no_winograd,
+    }
 
 
 def add_plan_file(parser: Parser) -> None:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.c_desc import is_expressible as is_expressible
     from blocklayout.dnnl.execution import Execution as Execution
     from blocklayout.dnnl.executor import ExecutionList as ExecutionList
-    from blocklayout.dnnl.executor import has_native_executor as has_native_executor
     from blocklayout.dnnl.handles import live_handles as live_handles
     from blocklayout.dnnl.lasting_code import leaves_code_behind as leaves_code_behind
     from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.library import version as version
     from blocklayout.dnnl.memory import Memory as Memory
     from blocklayout.dnnl.memory import aligned_empty as aligned_empty
+    from blocklayout.dnnl.native import has_native_executor as has_native_executor
     from blocklayout.dnnl.primitive import Primitive as Primitive
     from blocklayout.dnnl.primitive_desc import Resolved as Resolved
     from blocklayout.dnnl.primitive_desc import is_reference as is_reference
@@ -70,11 +70,12 @@ _NAMES_BY_HOME = {
     "c_desc": ("is_expressible",),
     "attr": ("Attr", "Binary", "DepthwiseConv", "Eltwise", "PostOp", "Prelu", "Sum"),
     "execution": ("Execution",),
-    "executor": ("ExecutionList", "has_native_executor"),
+    "executor": ("ExecutionList",),
     "handles": ("live_handles",),
     "lasting_code": ("leaves_code_behind",),
     "library": ("fmt_tag_names", "has_bf16", "has_isa", "isa", "version"),
     "memory": ("Memory", "aligned_empty"),
+    "native": ("has_native_executor",),
     "primitive": ("Primitive",),
     "primitive_desc": ("Resolved", "is_reference"),
     "resolution": ("has_optimised", "implementations", "optimised", "resolve"),

@@ -9,6 +9,7 @@ from blocklayout.dnnl import arguments, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.memory import Memory
+from blocklayout.dnnl.winograd import Kernel
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
 
@@ -27,23 +28,22 @@ class Execution:
         memories: By argument, the scratchpad included.
     """
 
-    __slots__ = ("_c_args", "_call", "_primitive", "memories", "spec")
+    __slots__ = ("_c_args", "_call", "_execute", "_primitive", "memories", "spec")
 
-    def __init__(self, primitive: Handle, spec: Spec, memories: Mapping[str, Memory]) -> None:
+    def __init__(self, primitive: Handle | Kernel, spec: Spec, memories: Mapping[str, Memory]) -> None:
         self._primitive = primitive
         self.spec = spec
         self.memories = dict(memories)
-        self._c_args = ffi.new("dnnl_exec_arg_t[]", len(memories))
-        for c_arg, (name, memory) in zip(self._c_args, self.memories.items(), strict=True):
-            c_arg.arg = arguments.number(spec, name)
-            c_arg.memory = memory.c
-        execute = library.load().dnnl_primitive_execute
-        self._call: Any = partial(execute, primitive.c, cpu_stream().c, len(memories), self._c_args)
+        if isinstance(primitive, Kernel):
+            self._execute, self._c_args = primitive.execute, primitive.c_args(spec, memories)
+        else:
+            self._execute, self._c_args = library.load().dnnl_primitive_execute, _c_args(spec, memories)
+        self._call: Any = partial(self._execute, primitive.c, cpu_stream().c, len(self._c_args), self._c_args)
 
     @property
-    def c_step(self) -> tuple[Any, Any, int]:
-        """The primitive, its arguments and their number in C; whoever keeps them keeps this too."""
-        return self._primitive.c, self._c_args, len(self.memories)
+    def c_step(self) -> tuple[Any, Any, Any, int]:
+        """In C what executes, the primitive, its arguments and their number; whoever keeps them keeps this too."""
+        return ffi.cast("bl_execute_t", self._execute), self._primitive.c, self._c_args, len(self._c_args)
 
     def run(self) -> None:
         """Execute once, and return when the result is there.
@@ -56,6 +56,14 @@ class Execution:
         c_status = self._call()
         if c_status:
             raise status.error(c_status, "dnnl_primitive_execute", self.spec)
+
+
+def _c_args(spec: Spec, memories: Mapping[str, Memory]) -> Any:
+    c_args = ffi.new("dnnl_exec_arg_t[]", len(memories))
+    for c_arg, (name, memory) in zip(c_args, memories.items(), strict=True):
+        c_arg.arg = arguments.number(spec, name)
+        c_arg.memory = memory.c
+    return c_args
 
 
 def check_memories(spec: Spec, scratchpad_nbytes: int, memories: Mapping[str, Memory]) -> None:

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.dnnl import library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.engine import cpu_stream
+from blocklayout.dnnl.native import native
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.execution import Execution
-
-_EXTENSION = "blocklayout._executor"
-
-
-def has_native_executor() -> bool:
-    """Whether runs are one call into C; else each step is one from Python, and denormals stay as they are."""
-    return native() is not None
-
-
-@cache
-def native() -> Any | None:
-    """The executor in C; ``None`` where no compiler built it when the package was installed."""
-    found = importlib.util.find_spec(_EXTENSION)
-    if found is None or found.origin is None:
-        return None
-    try:
-        return ffi.dlopen(found.origin)
-    except OSError:  # built for another platform, or there is no OpenMP
-        return None
 
 
 class ExecutionList:
@@ -55,7 +35,6 @@ class ExecutionList:
         self._steps = ffi.new("bl_step_t[]", len(executions))
         self._executor = native()
         self._failed = ffi.new("int *")
-        self._execute = ffi.cast("bl_execute_t", library.load().dnnl_primitive_execute)
         n_flushing = 1 if library.is_sequential() else n_threads
         self._n_flushing = 0 if keeps_denormals else n_flushing
         for place, execution in enumerate(executions):
@@ -68,7 +47,7 @@ class ExecutionList:
         """Put an execution where another was, or none."""
         if self._executions[place] is not execution:
             self._executions[place] = execution
-            self._steps[place] = execution.c_step if execution else (ffi.NULL, ffi.NULL, 0)
+            self._steps[place] = execution.c_step if execution else (ffi.NULL, ffi.NULL, ffi.NULL, 0)
 
     def run(self) -> None:
         """Run them; parallel regions are as wide as the caller made them, as for :meth:`Execution.run`.
@@ -95,7 +74,7 @@ class ExecutionList:
             self._run_here(readings)
             return
         c_status = self._executor.bl_run(
-            self._execute, cpu_stream().c, self._steps, len(self), self._n_flushing, self._failed, readings
+            cpu_stream().c, self._steps, len(self), self._n_flushing, self._failed, readings
         )
         if c_status:
             failed = self._executions[self._failed[0]]

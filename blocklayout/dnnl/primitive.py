@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from blocklayout.dnnl.execution import Execution, check_memories, scratchpad_desc
 from blocklayout.dnnl.handles import create
 from blocklayout.dnnl.memory import Memory
-from blocklayout.dnnl.resolution import open_pd
+from blocklayout.dnnl.resolution import open_pd, resolve
 from blocklayout.dnnl.threads import run_parallel
+from blocklayout.dnnl.winograd import Kernel, is_winograd
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,7 +113,10 @@ class Primitive:
         return f"Primitive({self.spec})"
 
 
-def _compile(spec: Spec) -> tuple[Handle, Resolved]:
+def _compile(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
+    if is_winograd(spec.impl):
+        resolved = resolve(spec)
+        return Kernel(resolved.spec), resolved
     pd, resolved = open_pd(spec)
     handle = create("primitive", "dnnl_primitive_create", pd.c, subject=spec)
     pd.destroy()  # the primitive holds a copy

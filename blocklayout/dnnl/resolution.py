@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.primitive_desc import Resolved, create_pd, impl_name, impl_names, is_reference, walk
 from blocklayout.dnnl.threads import run_parallel
+from blocklayout.dnnl.winograd import is_winograd, offered
 from blocklayout.errors import DnnlError, UnimplementedError
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def implementations(spec: Spec) -> Iterator[Resolved]:
     if not found:
         raise _refusal(spec.replace(impl=""))
     yield from found
+    if ours := offered(spec.replace(impl="")):
+        yield ours
 
 
 def optimised(spec: Spec) -> tuple[Resolved, ...]:
@@ -137,6 +140,8 @@ def _refusal(spec: Spec) -> DnnlError:
 @lru_cache(maxsize=_MAX_CACHED)
 def _ask(spec: Spec) -> Resolved | str:
     spec.validate()
+    if is_winograd(spec.impl):
+        return _ours(spec)
     try:
         return run_parallel(lambda: open_pd(spec)[1], spec.n_threads)
     except UnimplementedError as error:
@@ -146,10 +151,19 @@ def _ask(spec: Spec) -> Resolved | str:
 @lru_cache(maxsize=_MAX_CACHED)
 def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
     spec.validate()
+    ours = offered(spec)
     try:
-        return run_parallel(lambda: tuple(_without_needless_references(spec)), spec.n_threads) or str(_refusal(spec))
+        theirs = run_parallel(lambda: tuple(_without_needless_references(spec)), spec.n_threads)
+        return (*theirs, ours) if ours else theirs or str(_refusal(spec))
     except UnimplementedError as error:
-        return str(error)
+        return (ours,) if ours else str(error)
+
+
+def _ours(spec: Spec) -> Resolved | str:
+    ours = offered(spec)
+    if ours is None or (spec.is_resolved and ours.spec != spec):
+        return f"{spec}: {spec.impl} is not here, or does not compute this: it takes a compiler at installation"
+    return ours
 
 
 def _without_needless_references(spec: Spec) -> Iterator[Resolved]:

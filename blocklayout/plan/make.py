@@ -57,7 +57,8 @@ def make_plan(
     wanted = None if request.policy == "auto" else Policy.parse(request.policy, costs.machine)
     groups = fuse(program, request.dtype, costs.machine.n_threads)
     pins = pins_by_group(groups, request.pins)
-    proposer = Proposer(costs, request.dtype, wanted.tags if wanted else (), request.is_frugal, pins)
+    tags = wanted.tags if wanted else ()
+    proposer = Proposer(costs, request.dtype, tags, request.is_frugal, pins, winograd=request.winograd)
     network = propose_all(program, groups, proposer, request.io_layout)
     network = price(network) if price else network
     solution = solve_layouts(network)

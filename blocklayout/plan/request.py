@@ -30,6 +30,7 @@ class Request:
         expected: Formats that values must come in, by name.
         on_layout_loss: What to do where an operator drops a blocked or channels-last run to plain.
         is_frugal: Whether it is one plan of many, and should do without primitives that take memory for good.
+        winograd: Whether convolutions may be computed by Winograd's method.
     """
 
     policy: str = "auto"
@@ -39,3 +40,4 @@ class Request:
     expected: Mapping[str, str] = field(default_factory=dict)
     on_layout_loss: LossMode | None = None
     is_frugal: bool = False
+    winograd: bool = True

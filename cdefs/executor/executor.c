@@ -25,10 +25,11 @@ static long long now(void) {
     return read.tv_sec * 1000000000LL + read.tv_nsec;
 }
 
-static int run(bl_execute_t execute, void *stream, const bl_step_t *steps, int n_steps, int *failed, long long *times) {
+static int run(void *stream, const bl_step_t *steps, int n_steps, int *failed, long long *times) {
     if (times) times[0] = now();
     for (int i = 0; i < n_steps; i++) {
-        int status = steps[i].primitive ? execute(steps[i].primitive, stream, steps[i].n_args, steps[i].args) : 0;
+        const bl_step_t *step = &steps[i];
+        int status = step->execute ? step->execute(step->primitive, stream, step->n_args, step->args) : 0;
         if (status) {
             *failed = i;
             return status;
@@ -62,13 +63,12 @@ static void restore(int n_threads, const unsigned *before) {
     set_mode(before[omp_get_thread_num()]);
 }
 
-int bl_run(bl_execute_t execute, void *stream, const bl_step_t *steps, int n_steps, int flush_threads, int *failed,
-    long long *times) {
-    if (!CAN_FLUSH || flush_threads < 1) return run(execute, stream, steps, n_steps, failed, times);
+int bl_run(void *stream, const bl_step_t *steps, int n_steps, int flush_threads, int *failed, long long *times) {
+    if (!CAN_FLUSH || flush_threads < 1) return run(stream, steps, n_steps, failed, times);
 
     unsigned before[flush_threads];
     flush(flush_threads, before);
-    int status = run(execute, stream, steps, n_steps, failed, times);
+    int status = run(stream, steps, n_steps, failed, times);
     restore(flush_threads, before);
     return status;
 }

@@ -8,6 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
+from blocklayout.dnnl.winograd import is_winograd
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import UnsupportedError
 from blocklayout.kernels import Candidate, Role, TensorInfo, Wish, wished_desc
@@ -39,6 +40,7 @@ class Proposer:
         is_frugal: Whether to leave out what takes memory for good each time it is made, unless all else costs
             more than ``MAX_FRUGAL_RATIO`` times as much.
         pins: Formats that groups must write, by name.
+        winograd: Whether to propose Winograd's method.
         in_slices: The groups that may be nothing but their sources side by side, and the operands that may be
             written in place there.
     """
@@ -48,6 +50,7 @@ class Proposer:
     tags: tuple[str, ...] = ()
     is_frugal: bool = False
     pins: Mapping[str, str] = field(default_factory=dict)
+    winograd: bool = True
     in_slices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _known: dict[object, tuple[Candidate, ...]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -115,6 +118,8 @@ class Proposer:
                 for candidate in self._wished(recipes, wish):
                     descs = (*(desc for _, desc in candidate.sources), candidate.dst)
                     impls = tuple(step.spec.impl for step in candidate.steps)
+                    if not self.winograd and any(map(is_winograd, impls)):
+                        continue
                     key = (tuple(map(kinds.of, descs)), candidate.alias, candidate.slices, impls)
                     if key not in found or candidate.rank < found[key].rank:
                         found[key] = candidate

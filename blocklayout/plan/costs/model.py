@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from blocklayout.dnnl.winograd import is_winograd, n_transformed
 from blocklayout.kernels import HostSpec
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ _TRAFFIC_SHARES = (
 
 _HOST_COSTS = {"plain": (50_000.0, 0.5), "copy": (5_000.0, 2.0), "zero_padding": (5_000.0, 2.0)}
 """Nanoseconds to begin, and bytes per nanosecond after that, of what numpy computes in place of a primitive."""
+
+_WINOGRAD_SHARE = 0.85
+"""Of the peak, in the products of transformed tiles and weights."""
+
+_TRANSFORMS_PER_NS = 2.6
+"""Transformed elements per nanosecond and thread: of source tiles, result tiles, and weights."""
 
 _BLOCKED_LRN_SHARE = 0.11
 _CHANNELS_LAST_NORMALIZATION_SHARE = 0.9
@@ -99,6 +106,8 @@ class CostModel:
         """Nanoseconds of one execution of a resolved Spec: the slower of its arithmetic and its memory traffic."""
         if isinstance(spec, HostSpec):
             return _host_ns(spec)
+        if is_winograd(spec.impl):
+            return self.machine.step_ns + self._winograd_ns(spec) + self._traffic_ns(spec)
         return self.machine.step_ns + max(self._compute_ns(spec), self._traffic_ns(spec))
 
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
@@ -114,6 +123,12 @@ class CostModel:
         if not flops:
             return 0.0
         return flops / (_compute_share(spec) * self.machine.peak_flops(spec.impl, spec.desc("src").dtype))
+
+    def _winograd_ns(self, spec: Spec) -> float:
+        """Products and transformations, one after the other."""
+        transforms_ns = n_transformed(spec) / (_TRANSFORMS_PER_NS * self.machine.n_threads)
+        peak = self.machine.peak_flops(spec.impl, "f32")
+        return transforms_ns + 2 * spec.multiply_adds() / (_WINOGRAD_SHARE * peak)
 
     def _traffic_ns(self, spec: Spec) -> float:
         return spec.nbytes_moved / (self.machine.bandwidth * _traffic_share(spec))

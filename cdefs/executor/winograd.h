@@ -1,0 +1,34 @@
+/* Convolution with 3x3 windows and stride 1 by Winograd's F(4x4, 3x3): a tile of 4x4 results takes 36 products for
+   each pair of channels instead of 144. Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
+   2016. The library has none for x86-64. */
+
+/* Where the channels of an image lie, in elements: in groups, each of some channels side by side. */
+typedef struct {
+    int64_t image, group, channels, row, pixel;
+} bl_place_t;
+
+typedef int (*bl_get_data_t)(const void *memory, void **data);
+
+typedef struct {
+    bl_get_data_t get_data;                 /* dnnl_memory_get_data_handle */
+    int lanes;                              /* floats in a vector: 8 for AVX2, 16 for AVX-512 */
+    int n_threads;
+    int64_t n_images, n_src, n_dst;         /* n_src, n_dst: channels, padding not included */
+    int64_t height, width;                  /* of the source */
+    int64_t dst_height, dst_width;
+    int64_t pad_top, pad_left;
+    bl_place_t src, dst;
+    int64_t tiles_at_once;                  /* whose transformed sources are held */
+    int64_t tiles_of_task;                  /* whose products one thread holds, at most */
+    float slope, low, high;                 /* results below 0 times slope, then no less than low, no more than high */
+} bl_winograd_t;
+
+/* What bl_winograd takes, in this order. */
+enum { BL_SRC, BL_WEIGHTS, BL_BIAS, BL_ADDEND, BL_DST, BL_SCRATCHPAD, BL_N_ARGS };
+
+/* Bytes of scratchpad. */
+int64_t bl_winograd_scratchpad(const bl_winograd_t *problem);
+
+/* Of the type bl_execute_t. args: dnnl_exec_arg_t[BL_N_ARGS], without memory where there is no bias or addend; the
+   addend lies as the results do. Weights are in blocks of 2 * lanes results: Ohwi16o or Ohwi32o. */
+int bl_winograd(const void *problem, void *stream, int n_args, const void *args);

@@ -1,0 +1,184 @@
+/* One thread's part of a Winograd convolution, for vectors of LANES floats. Included once for each instruction set,
+   with LANES, ROWS (tiles whose products a loop holds in registers), TARGET, MIN, MAX and OWN(name) defined. */
+
+typedef float OWN(vec) __attribute__((vector_size(LANES * 4), aligned(4)));
+#define vec OWN(vec)
+#define PANEL (2 * LANES)
+#define INLINE static inline __attribute__((always_inline)) TARGET
+
+INLINE vec OWN(load)(const float *from) { return *(const vec *)from; }
+INLINE void OWN(store)(float *to, vec value) { *(vec *)to = value; }
+
+/* A line of six sources: B^T of the paper. */
+INLINE void OWN(transform_src)(const vec *d, int step, vec *to, int to_step) {
+    vec even = d[4 * step] - 4 * d[2 * step], odd = d[3 * step] - 4 * d[step];
+    vec outer = d[4 * step] - d[2 * step], inner = 2 * (d[3 * step] - d[step]);
+    to[0] = 4 * d[0] - 5 * d[2 * step] + d[4 * step];
+    to[to_step] = even + odd;
+    to[2 * to_step] = even - odd;
+    to[3 * to_step] = outer + inner;
+    to[4 * to_step] = outer - inner;
+    to[5 * to_step] = 4 * d[step] - 5 * d[3 * step] + d[5 * step];
+}
+
+/* A line of three weights: G of the paper. */
+INLINE void OWN(transform_weights)(const vec *g, int step, vec *to, int to_step) {
+    vec sum = g[0] + g[2 * step], wide = g[0] + 4 * g[2 * step], twice = 2 * g[step];
+    to[0] = 0.25f * g[0];
+    to[to_step] = (-1.0f / 6) * (sum + g[step]);
+    to[2 * to_step] = (-1.0f / 6) * (sum - g[step]);
+    to[3 * to_step] = (1.0f / 24) * (wide + twice);
+    to[4 * to_step] = (1.0f / 24) * (wide - twice);
+    to[5 * to_step] = g[2 * step];
+}
+
+/* A line of six products to four results: A^T of the paper. */
+INLINE void OWN(transform_dst)(const vec *m, int step, vec *to, int to_step) {
+    vec near = m[step] + m[2 * step], near_odd = m[step] - m[2 * step];
+    vec far = m[3 * step] + m[4 * step], far_odd = m[3 * step] - m[4 * step];
+    to[0] = m[0] + near + far;
+    to[to_step] = near_odd + 2 * far_odd;
+    to[2 * to_step] = near + 4 * far;
+    to[3 * to_step] = near_odd + 8 * far_odd + m[5 * step];
+}
+
+/* The 6x6 sources around a tile, LANES channels of them, to 36 places that are `apart` from each other. */
+INLINE void OWN(read_tile)(const bl_winograd_t *p, const float *channels, bl_tile_t tile, float *to, int64_t apart) {
+    vec d[36], t[36];
+    int64_t top = 4 * tile.row - p->pad_top, left = 4 * tile.column - p->pad_left;
+    const float *corner = channels + top * p->src.row + left * p->src.pixel;
+    if (top >= 0 && left >= 0 && top + 6 <= p->height && left + 6 <= p->width) {
+        for (int i = 0; i < 6; i++)
+            for (int j = 0; j < 6; j++) d[6 * i + j] = OWN(load)(corner + i * p->src.row + j * p->src.pixel);
+    } else {
+        for (int i = 0; i < 6; i++)
+            for (int j = 0; j < 6; j++) {
+                int is_there = top + i >= 0 && top + i < p->height && left + j >= 0 && left + j < p->width;
+                d[6 * i + j] = is_there ? OWN(load)(corner + i * p->src.row + j * p->src.pixel) : (vec){0};
+            }
+    }
+    for (int j = 0; j < 6; j++) OWN(transform_src)(d + j, 6, t + j, 6);
+    for (int i = 0; i < 6; i++) OWN(transform_src)(t + 6 * i, 1, d + 6 * i, 1);
+    for (int q = 0; q < 36; q++) OWN(store)(to + q * apart, d[q]);
+}
+
+/* The weights of some sources for a panel of results, to 36 matrices that are `apart` from each other. */
+TARGET static void OWN(read_weights)(const float *weights, int64_t n_src, int64_t n, float *to, int64_t apart) {
+    vec g[9], t[18], u[36];
+    for (int64_t c = 0; c < n; c++)
+        for (int half = 0; half < PANEL; half += LANES) {
+            for (int q = 0; q < 9; q++) g[q] = OWN(load)(weights + (q * n_src + c) * PANEL + half);
+            for (int j = 0; j < 3; j++) OWN(transform_weights)(g + j, 3, t + j, 3);
+            for (int i = 0; i < 6; i++) OWN(transform_weights)(t + 3 * i, 1, u + 6 * i, 1);
+            for (int q = 0; q < 36; q++) OWN(store)(to + q * apart + c * PANEL + half, u[q]);
+        }
+}
+
+/* to[rows][PANEL] += a[rows][n] b[n][PANEL] */
+INLINE void OWN(add_rows)(const float *a, int64_t a_row, const float *b, int64_t n, float *to, const int rows) {
+    vec sums[ROWS][2];
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++) {
+        sums[r][0] = OWN(load)(to + r * PANEL);
+        sums[r][1] = OWN(load)(to + r * PANEL + LANES);
+    }
+    for (int64_t c = 0; c < n; c++) {
+        vec b0 = OWN(load)(b + c * PANEL), b1 = OWN(load)(b + c * PANEL + LANES);
+#pragma GCC unroll 16
+        for (int r = 0; r < rows; r++) {
+            vec x = a[r * a_row + c] - (vec){0};
+            sums[r][0] += x * b0;
+            sums[r][1] += x * b1;
+        }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < rows; r++) {
+        OWN(store)(to + r * PANEL, sums[r][0]);
+        OWN(store)(to + r * PANEL + LANES, sums[r][1]);
+    }
+}
+
+/* The same for any number of rows, in strips as even as can be: a strip of one row is as slow as one of three. */
+TARGET static void OWN(add_product)(const float *a, int64_t a_row, const float *b, int64_t n, float *to, int64_t n_rows) {
+    int64_t n_strips = (n_rows + ROWS - 1) / ROWS;
+    for (int64_t strip = 0; strip < n_strips; strip++) {
+        int64_t first = n_rows * strip / n_strips, rows = n_rows * (strip + 1) / n_strips - first;
+#define CASE(N)                                                                            \
+    case N:                                                                                \
+        OWN(add_rows)(a + first * a_row, a_row, b, n, to + first * PANEL, N); \
+        break;
+        switch (rows) {
+            CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#if ROWS > 6
+            CASE(7) CASE(8) CASE(9) CASE(10) CASE(11) CASE(12)
+#endif
+        }
+#undef CASE
+    }
+}
+
+/* LANES results of a tile from their products, which are `apart` from each other. */
+INLINE void OWN(write_tile)(const bl_winograd_t *p, const float *products, int64_t apart, vec bias, bl_tile_t tile,
+    const float *addend, float *dst) {
+    vec m[36], t[24], r[16];
+    for (int q = 0; q < 36; q++) m[q] = OWN(load)(products + q * apart);
+    for (int j = 0; j < 6; j++) OWN(transform_dst)(m + j, 6, t + j, 6);
+    for (int i = 0; i < 4; i++) OWN(transform_dst)(t + 6 * i, 1, r + 4 * i, 1);
+    vec zero = {0}, low = p->low - zero, high = p->high - zero;
+    for (int i = 0; i < 4; i++)
+        for (int j = 0; j < 4; j++) {
+            int64_t y = 4 * tile.row + i, x = 4 * tile.column + j;
+            if (y >= p->dst_height || x >= p->dst_width) continue;
+            int64_t at = y * p->dst.row + x * p->dst.pixel;
+            vec result = r[4 * i + j] + bias;
+            if (addend) result += OWN(load)(addend + at);
+            if (p->slope != 1) result = MAX(zero, result) + p->slope * MIN(zero, result);
+            OWN(store)(dst + at, MIN(high, MAX(low, result)));
+        }
+}
+
+TARGET static void OWN(work)(const bl_winograd_t *p, const bl_buffers_t *b, int thread, int n_threads) {
+    int64_t n_tiles = p->n_images * tiles_along(p->dst_height) * tiles_along(p->dst_width);
+    int64_t n_vectors = (p->n_src + LANES - 1) / LANES, src_row = n_vectors * LANES;
+    int64_t n_panels = (p->n_dst + PANEL - 1) / PANEL;
+    float *products = b->own + thread * b->own_length, *weights = products + 36 * apart(p->tiles_of_task * PANEL);
+    for (int64_t first = 0; first < n_tiles; first += p->tiles_at_once) {
+        int64_t count = n_tiles - first < p->tiles_at_once ? n_tiles - first : p->tiles_at_once;
+        for (int64_t i = count * n_vectors * thread / n_threads; i < count * n_vectors * (thread + 1) / n_threads; i++) {
+            int64_t t = i / n_vectors, c = i % n_vectors * LANES;
+            bl_tile_t tile = tile_at(p, first + t);
+            const float *channels = b->src + channel_at(&p->src, tile.image, c);
+            OWN(read_tile)(p, channels, tile, b->sources + t * src_row + c, apart(count * src_row));
+        }
+#pragma omp barrier
+        int64_t n_parts = (count + p->tiles_of_task - 1) / p->tiles_of_task, n_tasks = n_panels * n_parts;
+        for (int64_t task = n_tasks * thread / n_threads; task < n_tasks * (thread + 1) / n_threads; task++) {
+            int64_t panel = task / n_parts, part = task % n_parts;
+            int64_t from = count * part / n_parts, rows = count * (part + 1) / n_parts - from;
+            const float *given = b->weights + panel * 9 * p->n_src * PANEL;
+            memset(products, 0, 36 * apart(rows * PANEL) * sizeof(float));
+            for (int64_t c = 0; c < p->n_src; c += BL_SRC_AT_ONCE) {
+                int64_t n = p->n_src - c < BL_SRC_AT_ONCE ? p->n_src - c : BL_SRC_AT_ONCE;
+                OWN(read_weights)(given + c * PANEL, p->n_src, n, weights, apart(BL_SRC_AT_ONCE * PANEL));
+                for (int q = 0; q < 36; q++)
+                    OWN(add_product)(b->sources + q * apart(count * src_row) + from * src_row + c, src_row,
+                        weights + q * apart(BL_SRC_AT_ONCE * PANEL), n, products + q * apart(rows * PANEL), rows);
+            }
+            for (int64_t k = panel * PANEL; k < (panel + 1) * PANEL && k < p->n_dst; k += LANES) {
+                float bias[LANES] = {0};
+                for (int64_t i = 0; b->bias && i < LANES && k + i < p->n_dst; i++) bias[i] = b->bias[k + i];
+                for (int64_t t = 0; t < rows; t++) {
+                    bl_tile_t tile = tile_at(p, first + from + t);
+                    int64_t at = channel_at(&p->dst, tile.image, k);
+                    OWN(write_tile)(p, products + t * PANEL + k % PANEL, apart(rows * PANEL), OWN(load)(bias), tile,
+                        b->addend ? b->addend + at : 0, b->dst + at);
+                }
+            }
+        }
+#pragma omp barrier
+    }
+}
+
+#undef vec
+#undef PANEL
+#undef INLINE
