@@ -86,7 +86,7 @@ def measure(n_shapes: int, n_plans: int, n_threads: int) -> Curve:
     for shape in random_shapes(n_shapes):
         session.run(None, {"image": np.random.default_rng(SEED).standard_normal(shape, dtype=np.float32)})
         gc.collect()  # what is measured is what is held, not what waits to be collected
-        held = session.memory_use()
+        held = session.memory()
         curve.append(
             {
                 "rss_nbytes": resident_nbytes(),

@@ -148,7 +148,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     tell("reading the model")
     wishes = replace(wishes, expected={**model.expected(source), **wishes.expected})
     pricing = partial(Pricing.of, mode=tune, seconds=tune_seconds, tell=tell)
-    opened = model.open_model(source)
+    opened = model.keep_model(source)
     loading = Loading(opened, asked, wishes, pricing, shapes, max_plans, tell, denormals == "keep")
     session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
     if any(info.dtype == "f16" for info in (*session.get_inputs(), *session.get_outputs())):

@@ -29,14 +29,16 @@ from blocklayout.saved_plans import SavedPlan, served_extents, warn_of_misfit
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Compute, Program
-    from blocklayout.model import Graph, OnnxModel
+    from blocklayout.model import Graph, ModelFile, OnnxModel
     from blocklayout.runtime.session import Contents, Shapes
+
+    Opened = OnnxModel | Graph | ModelFile
 
 Progress = Callable[[str], None]
 """Told what is being done, in a few words, before each stage that may take a while."""
 
 
-def signature_of(opened: OnnxModel | Graph, io_layout: Mapping[str, str]) -> tuple[list[InputInfo], list[OutputInfo]]:
+def signature_of(opened: Opened, io_layout: Mapping[str, str]) -> tuple[list[InputInfo], list[OutputInfo]]:
     """Inputs and outputs as the caller sees them, extents in the order of ``io_layout``.
 
     Raises:
@@ -70,7 +72,7 @@ def _prepare(session: Session, extents: Mapping[str, tuple[int, ...]]) -> None:
 class Loading:
     """A model that is being loaded, with what its caller asked for."""
 
-    opened: OnnxModel | Graph
+    opened: Opened
     asked: Terms
     wishes: Request
     pricing: Callable[[int], Pricing]
@@ -133,14 +135,18 @@ class Loading:
             self.opened, request, pricing, self.tell, borders, self.max_plans, self.keeps_denormals, saved
         )
         defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.defaults(self.opened)]
-        return Session(inputs, outputs, maker, defaults=defaults, max_plans=self.max_plans), inputs
+        originals = partial(model.weights_nbytes, self.opened)
+        session = Session(
+            inputs, outputs, maker, defaults=defaults, max_plans=self.max_plans, originals_nbytes=originals
+        )
+        return session, inputs
 
 
 @dataclass
 class _PlanMaker:
     """Makes the plan for one set of input shapes; keeps packed weights for the next."""
 
-    opened: OnnxModel | Graph
+    opened: Opened
     request: Request
     pricing: Pricing
     tell: Progress
@@ -154,15 +160,24 @@ class _PlanMaker:
 
     def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.tell("simplifying the graph")
-        graph, deciding = self._read(shapes, contents)
-        program = model.lower(model.simplify(graph))
+        program, deciding = self._lowered(shapes, contents)
         plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(program)
-        return self._ready(plan, program, deciding)
+        known, constants = _known_outputs(program), _constants(program)
+        del program  # so that each of its constants goes as soon as it is packed
+        return self._ready(plan, known, constants, deciding)
 
-    def _ready(self, plan: Plan, program: Program, deciding: Mapping[str, np.ndarray]) -> ReadyPlan:
+    def _lowered(self, shapes: Shapes, contents: Contents) -> tuple[Program, dict[str, np.ndarray]]:
+        """What is to be run, and the contents it depends on; the model's own weights are let go on the way."""
+        graph, deciding = self._read(shapes, contents)
+        if isinstance(self.opened, model.ModelFile):
+            self.opened.let_go()
+        return model.lower(model.simplify(graph)), deciding
+
+    def _ready(
+        self, plan: Plan, known: dict[str, np.ndarray], constants: dict[str, Any], deciding: Mapping[str, np.ndarray]
+    ) -> ReadyPlan:
         self.tell("packing weights")
-        packed = self.weights.pack(plan, _constants(program))
-        known = {value.name: value.data for value in program.outputs if value.data is not None}
+        packed = self.weights.pack(plan, constants)
         return ReadyPlan(plan, packed, known, self._computes(plan), deciding, self.keeps_denormals)
 
     def _choose(self, program: Program) -> Plan:
@@ -179,7 +194,7 @@ class _PlanMaker:
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
         """Run plans whole, in turn."""
-        ready = [self._ready(plan, program, {}) for plan in plans]
+        ready = [self._ready(plan, {}, _constants(program), {}) for plan in plans]
         self.tell(f"running the {len(plans)} best plans in turn")
         with self.pricing.alone():
             return time_ready_plans(ready)
@@ -211,6 +226,10 @@ def _plain_warning(plan: Plan) -> str:
         f"{plan.model}: no primitive computes {named}; onnx.reference does, on plain layout, at about {share:.0%} of "
         "the estimated time (print the plan for the reasons)"
     )
+
+
+def _known_outputs(program: Program) -> dict[str, np.ndarray]:
+    return {value.name: value.data for value in program.outputs if value.data is not None}
 
 
 def _constants(program: Program) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from blocklayout import Builder, Session
 
@@ -56,6 +58,31 @@ def mobile() -> Builder:
     z = z.conv(he(rng, 24, 40, 3, 3), strides=2, pads=1).relu().average_pool(2, strides=2)
     b.output("scores", z.flatten().gemm(he(rng, 5, 96), trans_b=True))
     return b
+
+
+def free_model() -> onnx.ModelProto:
+    """Two convolutions on images of any extents.
+
+    A normalisation is folded into weights anew for each plan; they are the same ones, though.
+    """
+    rng = np.random.default_rng(0)
+    constants = {"w0": he(rng, 17, 3, 3, 3), "w1": he(rng, 24, 17, 3, 3)}
+    constants |= {name: np.abs(random_input((17,), seed)) + 0.5 for seed, name in enumerate("sbmv")}
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["c0"], pads=[1] * 4),
+        helper.make_node("BatchNormalization", ["c0", *"sbmv"], ["n0"]),
+        helper.make_node("Relu", ["n0"], ["r0"]),
+        helper.make_node("Conv", ["r0", "w1"], ["c1"], pads=[1] * 4),
+        helper.make_node("Relu", ["c1"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "free",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 3, "h", "w"))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def random_input(shape: tuple[int, ...], seed: int = 7) -> np.ndarray:

@@ -9,9 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import blocklayout as bl
 from blocklayout import dnnl
@@ -27,70 +25,48 @@ MAX_GROWTH_NBYTES = 24 * MIB
 """
 
 
-def _free_net() -> onnx.ModelProto:
-    """A normalisation is folded into weights anew for each plan; they are the same ones, though."""
-    rng = np.random.default_rng(0)
-    constants = {"w0": nets.he(rng, 17, 3, 3, 3), "w1": nets.he(rng, 24, 17, 3, 3)}
-    constants |= {name: np.abs(nets.random_input((17,), seed)) + 0.5 for seed, name in enumerate("sbmv")}
-    nodes = [
-        helper.make_node("Conv", ["x", "w0"], ["c0"], pads=[1] * 4),
-        helper.make_node("BatchNormalization", ["c0", *"sbmv"], ["n0"]),
-        helper.make_node("Relu", ["n0"], ["r0"]),
-        helper.make_node("Conv", ["r0", "w1"], ["c1"], pads=[1] * 4),
-        helper.make_node("Relu", ["c1"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "free",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 3, "h", "w"))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
 def _run(session: bl.Session, size: int, batch: int = 1) -> np.ndarray:
     return np.asarray(session(nets.random_input((batch, 3, size, size))))
 
 
 @pytest.mark.parametrize("policy", ["plain", "nhwc", "blocked"])
 def test_plans_share_packed_weights(policy: str) -> None:
-    session = bl.load(_free_net(), layout=policy)
+    session = bl.load(nets.free_model(), layout=policy)
     _run(session, 16)
-    one = session.memory_use()
+    one = session.memory()
     for size in (17, 18, 20):
         _run(session, size)
-    assert session.memory_use().n_plans == 4
+    assert session.memory().n_plans == 4
     packs = {tuple((item.constant, item.desc) for item in ready.plan.constants) for ready, _ in session._plans.values()}
     kinds = {pack for each in packs for pack in each}
-    assert session.memory_use().packed_nbytes == sum(desc.nbytes for _, desc in kinds)
+    assert session.memory().packed_nbytes == sum(desc.nbytes for _, desc in kinds)
     if len(packs) == 1:
-        assert session.memory_use().packed_nbytes == one.packed_nbytes
+        assert session.memory().packed_nbytes == one.packed_nbytes
 
 
 def test_packs_go_with_the_last_plan_that_has_them() -> None:
-    session = bl.load(_free_net(), max_plans=1)
+    session = bl.load(nets.free_model(), max_plans=1)
     weights = session._make_plan.weights  # type: ignore[attr-defined]
     for size in (8, 40, 9, 41):
         _run(session, size)
         gc.collect()
-        assert weights.nbytes == session.memory_use().packed_nbytes > 0
+        assert weights.nbytes == session.memory().packed_nbytes > 0
     session._plans.clear()
     gc.collect()
     assert weights.nbytes == 0
 
 
 def test_shapes_that_come_back_are_right() -> None:
-    session, many = bl.load(_free_net(), max_plans=2), bl.load(_free_net(), max_plans=100)
+    session, many = bl.load(nets.free_model(), max_plans=2), bl.load(nets.free_model(), max_plans=100)
     for size, batch in ((8, 1), (11, 2), (30, 1), (8, 1), (11, 2), (5, 3), (8, 1)):
         np.testing.assert_allclose(_run(session, size, batch), _run(many, size, batch), rtol=1e-4, atol=1e-4)
-        assert session.memory_use().n_plans <= 2
-    assert many.memory_use().n_plans == 4
+        assert session.memory().n_plans <= 2
+    assert many.memory().n_plans == 4
 
 
 @pytest.mark.parametrize("policy", ["auto"])
 def test_no_object_outlives_its_plan(policy: str) -> None:
-    session = bl.load(_free_net(), layout=policy, max_plans=2)
+    session = bl.load(nets.free_model(), layout=policy, max_plans=2)
     kinds = ("memory", "primitive", "primitive_desc", "primitive_attr", "post_ops")
     counts = []
     for size in (8, 9, 10, 8, 9, 10, 8, 9, 10):
@@ -102,7 +78,7 @@ def test_no_object_outlives_its_plan(policy: str) -> None:
 
 
 def test_one_plan_of_many_leaves_no_code_behind() -> None:
-    session = bl.load(_free_net(), max_plans=2)
+    session = bl.load(nets.free_model(), max_plans=2)
     for size in range(8, 14):
         _run(session, size)
     specs = [step.spec for ready, _ in session._plans.values() for step in ready.plan.steps]
@@ -112,7 +88,7 @@ def test_one_plan_of_many_leaves_no_code_behind() -> None:
 @pytest.mark.parametrize("max_plans", [0, -1, 2.0, True, "8"])
 def test_the_number_of_plans_is_positive(max_plans: object) -> None:
     with pytest.raises(bl.InputError, match=r"max_plans=.*give a positive number"):
-        bl.load(_free_net(), max_plans=max_plans)  # type: ignore[arg-type]
+        bl.load(nets.free_model(), max_plans=max_plans)  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no resident set to read on this platform")

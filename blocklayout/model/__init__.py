@@ -22,10 +22,21 @@ if TYPE_CHECKING:
     from blocklayout.model.builder import Builder
     from blocklayout.model.graph import Graph, Node
     from blocklayout.model.lowering import lower
+    from blocklayout.model.model_file import ModelFile
     from blocklayout.model.onnx_read import InputInfo, OnnxModel
     from blocklayout.model.onnx_write import to_model, write
     from blocklayout.model.passes import simplify
-    from blocklayout.model.reading import defaults, expected, free_extents, open_model, read, read_fed, signature
+    from blocklayout.model.reading import (
+        defaults,
+        expected,
+        free_extents,
+        keep_model,
+        open_model,
+        read,
+        read_fed,
+        signature,
+        weights_nbytes,
+    )
     from blocklayout.model.reference import compute_of
 
 __all__ = [
@@ -33,12 +44,14 @@ __all__ = [
     "Builder",
     "Graph",
     "InputInfo",
+    "ModelFile",
     "Node",
     "OnnxModel",
     "compute_of",
     "defaults",
     "expected",
     "free_extents",
+    "keep_model",
     "lower",
     "open_model",
     "read",
@@ -46,6 +59,7 @@ __all__ = [
     "signature",
     "simplify",
     "to_model",
+    "weights_nbytes",
     "write",
 ]
 
@@ -54,12 +68,14 @@ _HOMES = {
     "Builder": "builder",
     "Graph": "graph",
     "InputInfo": "onnx_read",
+    "ModelFile": "model_file",
     "Node": "graph",
     "OnnxModel": "onnx_read",
     "compute_of": "reference",
     "defaults": "reading",
     "expected": "reading",
     "free_extents": "reading",
+    "keep_model": "reading",
     "lower": "lowering",
     "open_model": "reading",
     "read": "reading",
@@ -67,6 +83,7 @@ _HOMES = {
     "signature": "reading",
     "simplify": "passes",
     "to_model": "onnx_write",
+    "weights_nbytes": "reading",
     "write": "onnx_write",
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,7 @@ class OnnxModel:
         inputs: What must be fed; an input with an initializer is a constant.
         outputs: Names and declared data types.
         output_extents: As declared, by output; what nodes compute is what counts.
+        has_external_data: Whether weights lie in other files.
         defaults: Initializers that a caller may put others in the place of: those that are inputs as well,
             from version 4 of the format on.
     """
@@ -63,6 +65,7 @@ class OnnxModel:
     outputs: tuple[tuple[str, str], ...]
     defaults: tuple[InputInfo, ...] = ()
     output_extents: Mapping[str, tuple[int | str | None, ...] | None] = field(default_factory=dict)
+    has_external_data: bool = False
 
 
 def open_onnx(source: Any) -> OnnxModel:
@@ -75,35 +78,61 @@ def open_onnx(source: Any) -> OnnxModel:
         ModelError: No such file, damaged, not ONNX, or against ONNX's specification.
         UnsupportedError: Foreign operators, too old or too new an operator set, loops, unusual types.
     """
-    proto, model_path, origin = _parse(source)
-    try:
-        return _convert(proto, model_path, origin)
-    except UnicodeDecodeError as error:
-        raise ModelError(f"not an ONNX model: {origin} has a name that is not UTF-8; the file is damaged") from error
-
-
-def _parse(source: Any) -> tuple[ModelProto, Path | None, str]:
     from onnx import ModelProto
 
     if isinstance(source, ModelProto):
-        return source, None, "the ModelProto"
+        return _converted(source, None, "the ModelProto")
     if isinstance(source, (bytes, bytearray, memoryview)):
-        return _from_bytes(bytes(source), "the given bytes"), None, "the given bytes"
+        return open_contents(bytes(source))
     if not isinstance(source, (str, os.PathLike)):
         raise ModelError(f"cannot read a model from {type(source).__name__}; give a path, bytes or an onnx.ModelProto")
-    path = Path(source)
-    return _from_bytes(_file_contents(path), f"{path}"), path, f"{path}"
+    return open_contents(_file_contents(Path(source)), Path(source))
 
 
-def _file_contents(path: Path) -> bytes:
+def open_contents(contents: bytes, path: Path | None = None) -> OnnxModel:
+    """Read and check what a file holds.
+
+    Args:
+        contents: Its bytes.
+        path: Where it lies, and its external data beside it; ``None`` if the bytes came from elsewhere.
+
+    Raises:
+        ModelError: As :func:`open_onnx`.
+        UnsupportedError: As :func:`open_onnx`.
+    """
+    origin = "the given bytes" if path is None else f"{path}"
+    proto = _from_bytes(contents, origin)
+    del contents  # as much memory as the weights take
+    return _converted(proto, path, origin)
+
+
+@contextmanager
+def refuse_missing(path: Path) -> Iterator[None]:
+    """Say so where there is no such file, or one that cannot be read.
+
+    Raises:
+        ModelError: The message names the path.
+    """
     if path.is_dir():
         raise ModelError(f"{path} is a directory; give the path of an .onnx file")
     try:
-        return path.read_bytes()
+        yield
     except FileNotFoundError as error:
         raise ModelError(f"no such file: {path}") from error
     except (OSError, ValueError) as error:
         raise ModelError(f"cannot read {path}: {error}") from error
+
+
+def _file_contents(path: Path) -> bytes:
+    with refuse_missing(path):
+        return path.read_bytes()
+
+
+def _converted(proto: ModelProto, model_path: Path | None, origin: str) -> OnnxModel:
+    try:
+        return _convert(proto, model_path, origin)
+    except UnicodeDecodeError as error:
+        raise ModelError(f"not an ONNX model: {origin} has a name that is not UTF-8; the file is damaged") from error
 
 
 def _from_bytes(contents: bytes, origin: str) -> ModelProto:
@@ -122,6 +151,8 @@ def _from_bytes(contents: bytes, origin: str) -> ModelProto:
 
 
 def _convert(proto: ModelProto, model_path: Path | None, origin: str) -> OnnxModel:
+    from onnx import TensorProto
+
     _check_header(proto, origin)
     proto = upgraded(proto)
     if proto.graph.sparse_initializer:
@@ -146,6 +177,7 @@ def _convert(proto: ModelProto, model_path: Path | None, origin: str) -> OnnxMod
         outputs=outputs,
         defaults=defaults if proto.ir_version >= _FIRST_IR_WITH_DEFAULTS else (),
         output_extents={info.name: _declared_extents(info) for info in proto.graph.output},
+        has_external_data=any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.model.contents import Contents, set_contents
+from blocklayout.model.model_file import ModelFile
 from blocklayout.model.onnx_read import InputInfo, OnnxModel, open_onnx
 from blocklayout.model.shapes import Shapes, concrete_extents, extents_left_free, set_shapes
 
@@ -16,11 +18,25 @@ if TYPE_CHECKING:
     from blocklayout.model.graph import Graph
 
 
+def keep_model(source: Any) -> OnnxModel | Graph | ModelFile:
+    """Read and check a model as :func:`open_model` does, such that what lies in a file can be let go.
+
+    Args:
+        source: Whatever :func:`open_model` takes.
+
+    Raises:
+        ModelError: As :func:`open_model`.
+        UnsupportedError: As :func:`open_model`.
+    """
+    return ModelFile(source) if isinstance(source, str | os.PathLike) else open_model(source)
+
+
 def open_model(source: Any) -> OnnxModel | Graph:
     """Read and check a model once; :func:`read` then gives a graph for each set of input extents.
 
     Args:
-        source: A path, the bytes of a file, a ``ModelProto``, a Builder, a Graph, or what this function gave.
+        source: A path, the bytes of a file, a ``ModelProto``, a Builder, a Graph, or what this function or
+            :func:`keep_model` gave.
 
     Raises:
         ModelError: No such file, damaged, not ONNX, or against ONNX's specification.
@@ -31,6 +47,8 @@ def open_model(source: Any) -> OnnxModel | Graph:
 
     if isinstance(source, (OnnxModel, Graph)):
         return source
+    if isinstance(source, ModelFile):
+        return source.model
     return source.to_graph() if isinstance(source, Builder) else open_onnx(source)
 
 
@@ -69,6 +87,15 @@ def defaults(source: Any) -> tuple[InputInfo, ...]:
     """
     model = open_model(source)
     return model.defaults if isinstance(model, OnnxModel) else ()
+
+
+def weights_nbytes(model: OnnxModel | Graph | ModelFile) -> int:
+    """Bytes of the constants that a model holds at the moment."""
+    if isinstance(model, ModelFile):
+        return model.nbytes
+    if isinstance(model, OnnxModel):
+        return sum(array.nbytes for array in model.constants.values())
+    return sum(value.data.nbytes for value in model.values.values() if value.data is not None)
 
 
 def expected(source: Any) -> dict[str, str]:

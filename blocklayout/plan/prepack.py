@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -38,13 +37,21 @@ class PackedWeights:
 
     _packs: dict[_Key, list[_Pack]] = field(default_factory=dict)
 
-    def pack(self, plan: Plan, constants: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
-        """Every packed constant of a plan as raw bytes, by buffer."""
+    def pack(self, plan: Plan, constants: dict[str, np.ndarray]) -> dict[int, np.ndarray]:
+        """Every packed constant of a plan as raw bytes, by buffer.
+
+        Args:
+            plan: Tells which, and how.
+            constants: By name; each is taken out when it is packed, so that an original need not outlive that.
+        """
         self._forget_the_dead()
-        return {
-            item.buffer: self._one((item.constant, item.desc), constants[item.constant], plan.n_threads)
-            for item in plan.constants
-        }
+        last = {item.constant: number for number, item in enumerate(plan.constants)}
+        packed = {}
+        for number, item in enumerate(plan.constants):
+            key = (item.constant, item.desc)
+            source = constants.pop(item.constant) if last[item.constant] == number else constants[item.constant]
+            packed[item.buffer] = self._one(key, source, plan.n_threads)
+        return packed
 
     @property
     def nbytes(self) -> int:

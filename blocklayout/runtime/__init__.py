@@ -2,8 +2,9 @@
 
 from blocklayout.runtime.context import Context, Feed
 from blocklayout.runtime.feeding import InputInfo, OutputInfo
+from blocklayout.runtime.memory import MemoryUse
 from blocklayout.runtime.ready import ReadyPlan
-from blocklayout.runtime.session import MAX_PLANS, ContentsNeededError, MemoryUse, Session
+from blocklayout.runtime.session import MAX_PLANS, ContentsNeededError, Session
 
 __all__ = [
     "MAX_PLANS",

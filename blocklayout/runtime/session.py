@@ -20,6 +20,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.context import Context
 from blocklayout.runtime.feeding import CheckedFeed, InputInfo, OutputInfo, check_feed, check_feeds
 from blocklayout.runtime.giving import bindable, check_given, deliver
+from blocklayout.runtime.memory import MemoryUse, packed_nbytes, process_nbytes
 from blocklayout.runtime.ready import ReadyPlan
 from blocklayout.tensor import Tensor, reorder
 
@@ -38,28 +39,6 @@ MAX_PLANS = 8
 
 class ContentsNeededError(InputError):
     """A plan cannot be made from extents alone: others follow from what an input holds."""
-
-
-@dataclass(frozen=True)
-class MemoryUse:
-    """What a session holds beside the model: bounded by the number of its plans.
-
-    Attributes:
-        n_plans: Plans it has.
-        packed_nbytes: Bytes of packed weights; those that plans share are counted once.
-        arena_nbytes: Bytes of the arenas, one a plan.
-        scratchpad_nbytes: Bytes of the scratchpads, one a plan.
-    """
-
-    n_plans: int
-    packed_nbytes: int
-    arena_nbytes: int
-    scratchpad_nbytes: int
-
-    @property
-    def nbytes(self) -> int:
-        """All of it."""
-        return self.packed_nbytes + self.arena_nbytes + self.scratchpad_nbytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +67,7 @@ class Session:
         defaults: Sequence[InputInfo] = (),
         max_plans: int = MAX_PLANS,
         plans: Sequence[tuple[Shapes, ReadyPlan]] = (),
+        originals_nbytes: Callable[[], int] = int,
     ) -> None:
         """Bind a model's signature to a maker of plans.
 
@@ -98,6 +78,7 @@ class Session:
             defaults: Initializers that are used where nothing is fed in their place.
             max_plans: Plans that are kept; the one that ran least lately makes room.
             plans: Those that are made already, with the extents they are for.
+            originals_nbytes: Bytes of the model's own weights that ``make_plan`` holds at the moment.
 
         Raises:
             DnnlError: One of these cannot run here.
@@ -107,6 +88,7 @@ class Session:
         self._defaults = tuple(defaults)
         self._make_plan = make_plan
         self._max_plans = max_plans
+        self._originals_nbytes = originals_nbytes
         self._lock = threading.Lock()
         self._plans: OrderedDict[_MadeFor, tuple[ReadyPlan, Context]] = OrderedDict()
         for shapes, ready in plans:
@@ -274,16 +256,31 @@ class Session:
         """What runs the steps: ``C``, all in one call, or ``Python``, where no compiler built the other."""
         return "C" if dnnl.has_native_executor() else "Python"
 
-    def memory_use(self) -> MemoryUse:
-        """The bytes that its plans hold."""
+    def memory(self) -> MemoryUse:
+        """What holds how much memory; print it for a table.
+
+        Example:
+            >>> from blocklayout import Builder, load
+            >>> b = Builder()
+            >>> b.output("y", b.input("x", (1, 16, 8, 8)).relu())
+            >>> load(b).memory().n_plans
+            1
+        """
         with self._lock:
             ready = [each for each, _ in self._plans.values()]
-        packed = {id(array): array.nbytes for each in ready for array in each.packed.values()}
+        packed, mapped = packed_nbytes(array for each in ready for array in each.packed.values())
+        now, most = process_nbytes()
         return MemoryUse(
             n_plans=len(ready),
-            packed_nbytes=sum(packed.values()),
+            n_contexts=len(ready),
+            originals_nbytes=self._originals_nbytes(),
+            packed_nbytes=packed,
+            mapped_nbytes=mapped,
             arena_nbytes=sum(each.plan.arena_nbytes for each in ready),
+            arena_lower_bound=sum(each.plan.arena_lower_bound for each in ready),
             scratchpad_nbytes=sum(each.plan.scratchpad_nbytes for each in ready),
+            process_nbytes=now,
+            process_peak_nbytes=most,
         )
 
     def _key(self, shapes: Mapping[str, Sequence[int]]) -> Shapes:

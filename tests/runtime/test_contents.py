@@ -102,7 +102,7 @@ def test_each_content_has_a_plan_of_its_own() -> None:
     for target in ([2, -1], [4, -1], [2, -1], [34, 36]):
         [output] = session.run(None, {"x": IMAGE, "target": np.array(target)})
         np.testing.assert_array_equal(output, IMAGE.reshape(target))
-    assert session.memory_use().n_plans == 3
+    assert session.memory().n_plans == 3
     assert session.plan_for({"x": IMAGE.shape, "target": (2,)}).results[0].shape == (34, 36)
 
 
@@ -113,7 +113,7 @@ def test_data_beside_them_need_no_plan_of_their_own() -> None:
         np.testing.assert_array_equal(
             session.run(None, {"x": image, "target": np.array([2, -1])})[0], image.reshape(2, -1)
         )
-    assert session.memory_use().n_plans == 1
+    assert session.memory().n_plans == 1
 
 
 def test_what_the_caller_changes_later_changes_no_plan() -> None:
@@ -129,7 +129,7 @@ def test_contents_come_with_any_strides_and_as_tensors() -> None:
     session = bl.load(_reshape())
     for target in (np.array([-1, 2])[::-1], np.array([2, 0, -1, 0])[::2], bl.reorder(np.array([2, -1]), "x")):
         assert session.run(None, {"x": IMAGE, "target": target})[0].shape == (2, 612)
-    assert session.memory_use().n_plans == 1
+    assert session.memory().n_plans == 1
 
 
 def test_a_constant_output_is_a_fresh_array() -> None:

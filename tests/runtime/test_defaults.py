@@ -74,7 +74,7 @@ def test_each_array_in_their_place_has_a_plan_of_its_own() -> None:
     fed *= 2
     assert not np.array_equal(session.run(None, {"x": X, "w": fed})[0], first)
     np.testing.assert_array_equal(session.run(None, {"x": X, **FEEDS["weights"]})[0], first)
-    assert session.memory_use().n_plans == 3
+    assert session.memory().n_plans == 3
 
 
 @pytest.mark.parametrize("ir_version", [3])

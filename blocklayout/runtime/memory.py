@@ -1,0 +1,98 @@
+"""What a session holds in memory, and what for."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_STATUS = Path("/proc/self/status")
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """The bytes a session holds, each counted once, and those of the process it runs in.
+
+    Attributes:
+        n_plans: Plans it has.
+        n_contexts: Sets of arena, scratchpad and bound primitives: what can run at the same time, for each plan.
+        originals_nbytes: The model's own weights, where they are held for further plans: those of a file are read
+            again instead, and those of a Builder or ``ModelProto`` are its owner's as well.
+        packed_nbytes: Packed weights; those that plans share are counted once.
+        mapped_nbytes: The part of them that is mapped from a saved session: processes share it, and the system may
+            take it back.
+        arena_nbytes: Arenas, one a context.
+        arena_lower_bound: The largest sets of tensors alive at once: no arenas could be smaller.
+        scratchpad_nbytes: Scratchpads, one a context.
+        process_nbytes: Resident memory of the whole process, Python and code included; 0 where the system does not
+            tell.
+        process_peak_nbytes: The most it has been.
+    """
+
+    n_plans: int
+    n_contexts: int
+    originals_nbytes: int
+    packed_nbytes: int
+    mapped_nbytes: int
+    arena_nbytes: int
+    arena_lower_bound: int
+    scratchpad_nbytes: int
+    process_nbytes: int
+    process_peak_nbytes: int
+
+    @property
+    def nbytes(self) -> int:
+        """All that the session holds."""
+        return self.originals_nbytes + self.packed_nbytes + self.arena_nbytes + self.scratchpad_nbytes
+
+    def __str__(self) -> str:
+        over = f", {self.arena_nbytes / self.arena_lower_bound:.2f} of the least" if self.arena_lower_bound else ""
+        mapped = f", {_mib(self.mapped_nbytes)} of it mapped from a file" if self.mapped_nbytes else ""
+        return "\n".join(
+            (
+                f"{_mib(self.nbytes)} in {self.n_plans} plans, {self.n_contexts} contexts",
+                f"  packed weights    {_mib(self.packed_nbytes)}{mapped}",
+                f"  model's weights   {_mib(self.originals_nbytes)}",
+                f"  arenas            {_mib(self.arena_nbytes)}{over}",
+                f"  scratchpads       {_mib(self.scratchpad_nbytes)}",
+                f"the process: {_mib(self.process_nbytes)}, at most {_mib(self.process_peak_nbytes)}",
+            )
+        )
+
+
+def packed_nbytes(packed: Iterable[np.ndarray]) -> tuple[int, int]:
+    """Bytes of packed constants, each array counted once, and of those that are mapped from a file."""
+    arrays = {id(array): array for array in packed}.values()
+    return sum(array.nbytes for array in arrays), sum(array.nbytes for array in arrays if _is_mapped(array))
+
+
+def process_nbytes() -> tuple[int, int]:
+    """Resident memory of this process, now and at most; zeros where the system does not tell."""
+    try:
+        lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return 0, 0
+    told = dict(line.partition(":")[::2] for line in lines)
+    now, most = (int(told.get(field, "0").split()[0]) * 1024 for field in ("VmRSS", "VmHWM"))
+    return now, most
+
+
+def _is_mapped(array: np.ndarray) -> bool:
+    return any(isinstance(owner, mmap.mmap) for owner in _owners(array))
+
+
+def _owners(array: np.ndarray) -> Iterator[object]:
+    owner: object = array
+    while owner is not None:
+        yield owner
+        owner = getattr(owner, "base", None) if not isinstance(owner, memoryview) else owner.obj
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / _MIB:,.1f} MiB"
