@@ -28,7 +28,10 @@ N_PRODUCTS = (TILE + 2) ** 2
 _LANES = (("avx512_core", 16), ("avx2", 8))
 """Instruction sets there is code for, and floats in a vector."""
 
-_WINDOW = 3
+_NDIMS, _WINDOW = 4, 3
+_LEAST_OF_GROUP = 4
+"""Results of a group; with fewer, most products are by zeros."""
+
 _NEAR_NBYTES = 512 << 10
 """Of transformed sources, for each thread: about what a core's own cache holds."""
 
@@ -52,9 +55,10 @@ def is_winograd(impl: str) -> bool:
 def offered(spec: Spec) -> Resolved | None:
     """The Spec settled for this implementation, or ``None`` where there is none for it.
 
-    It takes f32 convolutions of 3x3 windows, stride 1, without groups or dilation, from channels-last or blocks of a
-    vector to either; at most an addend as large as the result and then a (leaky) ReLU or clip behind it. Results
-    differ from those of other implementations by some 1e-6 to 1e-5 of the largest.
+    It takes f32 convolutions of 3x3 windows, stride 1, without dilation, from channels-last or blocks of a vector to
+    either; at most an addend as large as the result and then a (leaky) ReLU or clip behind it. Groups have to fill
+    panels of two vectors, several in one or one in several. Results differ from those of other implementations by some
+    1e-6 to 1e-5 of the largest.
     """
     isa, lanes = next(((isa, lanes) for isa, lanes in _LANES if library.has_isa(isa)), ("", 0))
     impl, code = f"winograd:{isa}", native()
@@ -71,14 +75,18 @@ def offered(spec: Spec) -> Resolved | None:
 
 
 def multiply_adds(spec: Spec) -> int:
-    """Multiplications that it does, each with an addition; transformations not counted."""
-    return N_PRODUCTS * n_tiles(spec) * spec.desc("src").dims[1] * spec.desc("dst").dims[1]
+    """Multiplications that it does, each with an addition, those by other groups' zeros among them.
+
+    Transformations are not counted.
+    """
+    return N_PRODUCTS * n_tiles(spec) * _panel_src(spec, _lanes(spec)) * spec.desc("dst").dims[1]
 
 
-def n_transformed(spec: Spec) -> int:
-    """Elements that its transformations write: of sources, weights and results."""
+def transformed(spec: Spec) -> tuple[int, int]:
+    """Elements that its transformations write: of tiles of sources and results, and of weights."""
     n_src, n_dst, tiles = spec.desc("src").dims[1], spec.desc("dst").dims[1], n_tiles(spec)
-    return N_PRODUCTS * (tiles * (n_src + n_dst) + -(-tiles // _TILES_OF_TASK) * n_src * n_dst)
+    n_weights = -(-tiles // _TILES_OF_TASK) * _panel_src(spec, _lanes(spec)) * n_dst
+    return N_PRODUCTS * tiles * (n_src + n_dst), N_PRODUCTS * n_weights
 
 
 def n_tiles(spec: Spec) -> int:
@@ -128,7 +136,7 @@ def _is_of_our_kind(spec: Spec) -> bool:
     if spec.kind != "convolution" or spec.prop_kind != "forward_inference" or spec.algorithm != "convolution_direct":
         return False
     src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
-    is_square = len(src.dims) == len(weights.dims) == 4 and weights.dims[2:] == (_WINDOW, _WINDOW)
+    is_square = len(src.dims) == _NDIMS and weights.dims[-2:] == (_WINDOW, _WINDOW)
     is_dense = is_square and set(spec.param("strides")) == {1} and set(spec.param("dilations")) == {0}
     is_f32 = all(desc.dtype == "f32" for _, desc in spec.descs)
     has_elements = 0 not in (*src.dims, *dst.dims)
@@ -163,7 +171,10 @@ def _settled_descs(spec: Spec, lanes: int) -> dict[str, MemoryDesc]:
     descs = {name: spec.desc(name) for name in ("src", "weights", "bias", "dst") if spec.has(name)}
     if "bias" in descs:
         descs["bias"] = MemoryDesc(descs["bias"].dims, "f32")
-    packed = MemoryDesc(descs["weights"].dims, "f32", f"Ohwi{2 * lanes}o")
+    if not _fills_panels(descs["weights"].dims, 2 * lanes):
+        return {}
+    is_grouped = len(descs["weights"].dims) > _NDIMS
+    packed = MemoryDesc(descs["weights"].dims, "f32", "hwigo" if is_grouped else f"Ohwi{2 * lanes}o")
     if not isinstance(descs["weights"], MemoryDesc):
         descs["weights"] = packed
     found = {name: desc for name, desc in descs.items() if isinstance(desc, MemoryDesc) and desc.offset0 == 0}
@@ -174,6 +185,25 @@ def _settled_descs(spec: Spec, lanes: int) -> dict[str, MemoryDesc]:
     return found | ({"post_op_0_src_1": found["dst"]} if _addend(spec.attr) else {})
 
 
+def _fills_panels(weights: tuple[int, ...], panel: int) -> bool:
+    if len(weights) == _NDIMS:
+        return True
+    n_groups, group_dst, *_ = weights
+    several_in_one = group_dst >= _LEAST_OF_GROUP and panel % group_dst == 0 == n_groups * group_dst % panel
+    return several_in_one or group_dst % panel == 0
+
+
+def _panel_src(spec: Spec, lanes: int) -> int:
+    """Sources that a panel of results depends on."""
+    *_, group_dst, group_src, _, _ = spec.desc("weights").dims
+    is_grouped = len(spec.desc("weights").dims) > _NDIMS
+    return group_src * max(1, 2 * lanes // group_dst) if is_grouped else group_src
+
+
+def _lanes(spec: Spec) -> int:
+    return dict(_LANES)[spec.impl.partition(":")[2]]
+
+
 def _has_whole_vectors(desc: MemoryDesc, lanes: int) -> bool:
     if desc.inner_blks:
         return desc.inner_blks == (lanes,) and desc.inner_idxs == (1,)
@@ -182,7 +212,8 @@ def _has_whole_vectors(desc: MemoryDesc, lanes: int) -> bool:
 
 def _problem(spec: Spec) -> Any:
     src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
-    lanes = dict(_LANES)[spec.impl.partition(":")[2]]
+    *_, group_dst, group_src, _, _ = spec.desc("weights").dims
+    lanes = _lanes(spec)
     tail = _tail(spec.attr) or _Tail()
     n_at_once = _tiles_at_once(spec, lanes)
     return ffi.new(
@@ -194,6 +225,9 @@ def _problem(spec: Spec) -> Any:
             "n_images": src.dims[0],
             "n_src": src.dims[1],
             "n_dst": dst.dims[1],
+            "group_src": group_src,
+            "group_dst": group_dst,
+            "panel_src": _panel_src(spec, lanes),
             "height": src.dims[2],
             "width": src.dims[3],
             "dst_height": dst.dims[2],
@@ -202,6 +236,7 @@ def _problem(spec: Spec) -> Any:
             "pad_left": spec.param("pads")[1],
             "src": _place(src),
             "dst": _place(dst),
+            **_weight_strides(spec, lanes),
             "tiles_at_once": n_at_once,
             "tiles_of_task": _tiles_of_task(n_at_once, -(-dst.dims[1] // (2 * lanes)), spec.n_threads),
             "slope": tail.slope,
@@ -209,6 +244,12 @@ def _problem(spec: Spec) -> Any:
             "high": tail.high,
         },
     )
+
+
+def _weight_strides(spec: Spec, lanes: int) -> dict[str, int]:
+    weights = spec.memory_desc("weights")
+    *_, panel, src, _, tap = weights.strides
+    return {"weights_tap": tap, "weights_src": src, "weights_panel": panel if weights.inner_blks else 2 * lanes}
 
 
 def _place(desc: MemoryDesc) -> dict[str, int]:

@@ -14,10 +14,13 @@ typedef struct {
     int lanes;                              /* floats in a vector: 8 for AVX2, 16 for AVX-512 */
     int n_threads;
     int64_t n_images, n_src, n_dst;         /* n_src, n_dst: channels, padding not included */
+    int64_t group_src, group_dst;           /* channels of a group */
+    int64_t panel_src;                      /* sources that a panel of 2 * lanes results depends on */
     int64_t height, width;                  /* of the source */
     int64_t dst_height, dst_width;
     int64_t pad_top, pad_left;
     bl_place_t src, dst;
+    int64_t weights_tap, weights_src, weights_panel; /* from one to the next, in elements */
     int64_t tiles_at_once;                  /* whose transformed sources are held */
     int64_t tiles_of_task;                  /* whose products one thread holds, at most */
     float slope, low, high;                 /* results below 0 times slope, then no less than low, no more than high */
@@ -30,5 +33,5 @@ enum { BL_SRC, BL_WEIGHTS, BL_BIAS, BL_ADDEND, BL_DST, BL_SCRATCHPAD, BL_N_ARGS 
 int64_t bl_winograd_scratchpad(const bl_winograd_t *problem);
 
 /* Of the type bl_execute_t. args: dnnl_exec_arg_t[BL_N_ARGS], without memory where there is no bias or addend; the
-   addend lies as the results do. Weights are in blocks of 2 * lanes results: Ohwi16o or Ohwi32o. */
+   addend lies as the results do. The weights of a panel for one tap and one source lie side by side. */
 int bl_winograd(const void *problem, void *stream, int n_args, const void *args);

@@ -62,12 +62,21 @@ INLINE void OWN(read_tile)(const bl_winograd_t *p, const float *channels, bl_til
     for (int q = 0; q < 36; q++) OWN(store)(to + q * apart, d[q]);
 }
 
-/* The weights of some sources for a panel of results, to 36 matrices that are `apart` from each other. */
-TARGET static void OWN(read_weights)(const float *weights, int64_t n_src, int64_t n, float *to, int64_t apart) {
+/* The weights of `n` sources of a panel of results, to 36 matrices that are `apart` from each other. Where a panel has
+   several groups, a source has zeros for the results of others than its own. */
+TARGET static void OWN(read_weights)(const bl_winograd_t *p, const float *panel, int64_t first, int64_t n, float *to,
+    int64_t apart) {
     vec g[9], t[18], u[36];
     for (int64_t c = 0; c < n; c++)
         for (int half = 0; half < PANEL; half += LANES) {
-            for (int q = 0; q < 9; q++) g[q] = OWN(load)(weights + (q * n_src + c) * PANEL + half);
+            int64_t group = (first + c) / p->group_src;
+            const float *weights = panel + (first + c) % p->group_src * p->weights_src + half;
+            for (int q = 0; q < 9; q++) g[q] = OWN(load)(weights + q * p->weights_tap);
+            if (p->group_dst < PANEL) {
+                float is_own[LANES];
+                for (int i = 0; i < LANES; i++) is_own[i] = (half + i) / p->group_dst == group;
+                for (int q = 0; q < 9; q++) g[q] *= OWN(load)(is_own);
+            }
             for (int j = 0; j < 3; j++) OWN(transform_weights)(g + j, 3, t + j, 3);
             for (int i = 0; i < 6; i++) OWN(transform_weights)(t + 3 * i, 1, u + 6 * i, 1);
             for (int q = 0; q < 36; q++) OWN(store)(to + q * apart + c * PANEL + half, u[q]);
@@ -155,13 +164,14 @@ TARGET static void OWN(work)(const bl_winograd_t *p, const bl_buffers_t *b, int 
         for (int64_t task = n_tasks * thread / n_threads; task < n_tasks * (thread + 1) / n_threads; task++) {
             int64_t panel = task / n_parts, part = task % n_parts;
             int64_t from = count * part / n_parts, rows = count * (part + 1) / n_parts - from;
-            const float *given = b->weights + panel * 9 * p->n_src * PANEL;
+            const float *given = b->weights + panel * p->weights_panel;
+            const float *sources = b->sources + from * src_row + panel * PANEL / p->group_dst * p->group_src;
             memset(products, 0, 36 * apart(rows * PANEL) * sizeof(float));
-            for (int64_t c = 0; c < p->n_src; c += BL_SRC_AT_ONCE) {
-                int64_t n = p->n_src - c < BL_SRC_AT_ONCE ? p->n_src - c : BL_SRC_AT_ONCE;
-                OWN(read_weights)(given + c * PANEL, p->n_src, n, weights, apart(BL_SRC_AT_ONCE * PANEL));
+            for (int64_t c = 0; c < p->panel_src; c += BL_SRC_AT_ONCE) {
+                int64_t n = p->panel_src - c < BL_SRC_AT_ONCE ? p->panel_src - c : BL_SRC_AT_ONCE;
+                OWN(read_weights)(p, given, c, n, weights, apart(BL_SRC_AT_ONCE * PANEL));
                 for (int q = 0; q < 36; q++)
-                    OWN(add_product)(b->sources + q * apart(count * src_row) + from * src_row + c, src_row,
+                    OWN(add_product)(sources + q * apart(count * src_row) + c, src_row,
                         weights + q * apart(BL_SRC_AT_ONCE * PANEL), n, products + q * apart(rows * PANEL), rows);
             }
             for (int64_t k = panel * PANEL; k < (panel + 1) * PANEL && k < p->n_dst; k += LANES) {

@@ -42,6 +42,7 @@ def convolution(
     tags: tuple[str, str] = ("nhwc", "nhwc"),
     pads: tuple[int, int, int, int] = (1, 1, 1, 1),
     tail: tuple[Any, ...] = (),
+    n_groups: int = 1,
     **changes: Any,
 ) -> dnnl.Spec:
     top, left, bottom, right = pads
@@ -52,8 +53,9 @@ def convolution(
         "attr": dnnl.Attr(tuple(dnnl.Binary("add", dst) if each == "add" else each for each in tail)),
         "n_threads": 2,
     }
-    weights = dnnl.AnyDesc((n_dst, src[1], 3, 3), "f32")
-    return dnnl.convolution(MemoryDesc(src, "f32", tags[0]), weights, dst, **arguments | changes)
+    weights = (n_dst // n_groups, src[1] // n_groups, 3, 3)
+    weights_desc = dnnl.AnyDesc((n_groups, *weights) if n_groups > 1 else weights, "f32")
+    return dnnl.convolution(MemoryDesc(src, "f32", tags[0]), weights_desc, dst, **arguments | changes)
 
 
 def check(spec: dnnl.Spec) -> None:
@@ -61,7 +63,9 @@ def check(spec: dnnl.Spec) -> None:
     ours = offered(spec)
     assert ours is not None
     given = {name: random(*desc.dims) for name, desc in ours.spec.descs if name != "dst" or spec.attr.has_sum}
-    expected = convolve(given["src"], given["weights"], (1, 1), spec.param("pads"), (0, 0))
+    weights = given["weights"].reshape(spec.desc("dst").dims[1], -1, 3, 3)
+    n_groups = spec.desc("src").dims[1] // weights.shape[1]
+    expected = convolve(given["src"], weights, (1, 1), spec.param("pads"), (0, 0), n_groups)
     expected += given["bias"][:, None, None] if "bias" in given else 0
     largest = np.abs(expected).max()  # what a clip leaves of it may be much smaller
     for index, post_op in enumerate(spec.attr.post_ops):
@@ -85,6 +89,17 @@ def function_of(post_op: dnnl.Eltwise) -> Any:
 @pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS)
 def test_layouts_and_post_ops(src_tag: str, dst_tag: str, tail: tuple[Any, ...]) -> None:
     check(convolution((2, 2 * LANES, 9, 14), 5 * LANES, (src_tag, dst_tag), tail=tail))
+
+
+@pytest.mark.parametrize(
+    ("n_groups", "group_src", "group_dst"),
+    [(32, 4, 4), (8, 8, 8), (4, 16, 16), (2, 32, 32), (8, 4, 8), (16, 2, 4), (2, 8, 16), (2, 72, 64), (16, 6, 4)],
+)
+@pytest.mark.parametrize("tags", [("nhwc", "nhwc"), (BLOCKED, BLOCKED)])
+def test_groups(n_groups: int, group_src: int, group_dst: int, tags: tuple[str, str]) -> None:
+    scale = LANES // 8
+    src = (1, n_groups * group_src * scale, 7, 9)
+    check(convolution(src, n_groups * group_dst * scale, tags, tail=(RELU,), n_groups=n_groups))
 
 
 @settings(max_examples=60, deadline=None)
@@ -137,5 +152,7 @@ def test_what_it_does_not_compute_is_not_offered() -> None:
         convolution(src, n_dst, prop_kind="forward_training"),
         convolution(src, n_dst, attr=dnnl.Attr(scales=(("src", 0),))),
         convolution(src, n_dst, tail=(dnnl.Binary("mul", MemoryDesc((1, n_dst, 1, 1))),)),
+        convolution(src, n_dst, n_groups=n_dst),
+        convolution((1, 40 * LANES, 8, 8), 40 * LANES, n_groups=8 * LANES),
     ]
     assert [offered(spec) for spec in strange] == [None] * len(strange)

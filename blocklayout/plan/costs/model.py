@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from blocklayout.dnnl.winograd import is_winograd, n_transformed
+from blocklayout.dnnl.winograd import is_winograd, transformed
 from blocklayout.kernels import HostSpec
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ _HOST_COSTS = {"plain": (50_000.0, 0.5), "copy": (5_000.0, 2.0), "zero_padding":
 _WINOGRAD_SHARE = 0.85
 """Of the peak, in the products of transformed tiles and weights."""
 
-_TRANSFORMS_PER_NS = 2.6
-"""Transformed elements per nanosecond and thread: of source tiles, result tiles, and weights."""
+_TRANSFORMED_PER_NS, _TRANSFORMED_WEIGHTS_PER_NS = 1.7, 6.5
+"""Elements that a thread transforms in a nanosecond: of sources and results, and of weights."""
 
 _BLOCKED_LRN_SHARE = 0.11
 _CHANNELS_LAST_NORMALIZATION_SHARE = 0.9
@@ -126,9 +126,10 @@ class CostModel:
 
     def _winograd_ns(self, spec: Spec) -> float:
         """Products and transformations, one after the other."""
-        transforms_ns = n_transformed(spec) / (_TRANSFORMS_PER_NS * self.machine.n_threads)
-        peak = self.machine.peak_flops(spec.impl, "f32")
-        return transforms_ns + 2 * spec.multiply_adds() / (_WINOGRAD_SHARE * peak)
+        of_tiles, of_weights = transformed(spec)
+        transforms_ns = of_tiles / _TRANSFORMED_PER_NS + of_weights / _TRANSFORMED_WEIGHTS_PER_NS
+        products_ns = 2 * spec.multiply_adds() / (_WINOGRAD_SHARE * self.machine.peak_flops(spec.impl, "f32"))
+        return transforms_ns / self.machine.n_threads + products_ns
 
     def _traffic_ns(self, spec: Spec) -> float:
         return spec.nbytes_moved / (self.machine.bandwidth * _traffic_share(spec))
