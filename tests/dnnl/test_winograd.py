@@ -111,7 +111,7 @@ def test_groups(n_groups: int, group_src: int, group_dst: int, tags: tuple[str, 
     bias=st.sampled_from([{}, {"bias": None}]),
 )
 def test_any_extents_in_blocks(
-    extents: tuple[int, ...], n_dst: int, pads: tuple[int, int, int, int], n_threads: int, bias: dict[str, None]
+    extents: tuple[int, ...], n_dst: int, pads: tuple[int, int, int, int], n_threads: int, bias: dict[str, Any]
 ) -> None:
     src = (*extents[:2], *(max(extent, 3) for extent in extents[2:]))
     check(convolution(src, n_dst, (BLOCKED, BLOCKED), pads, (RELU,), n_threads=n_threads, **bias))
