@@ -1,15 +1,15 @@
-"""Are we faster than onnxruntime and OpenVINO, sooner, and with less memory?
+"""Are we faster than onnxruntime, OpenVINO and PyTorch, sooner, and with less memory?
 
 Each network of the zoo (random weights) is written as an ONNX file. Every runtime that is installed loads it in a
 process of its own, with default arguments but for the number of threads, and is stopped whenever it is not its turn.
-First the outputs are compared; then all take turns, round after round, on random data. The ratio to ours is the median
-of those of single rounds: above 1 the peer is slower.
+All take turns, round after round, on random data, and outputs are compared. The ratio to ours is the median of those of
+single rounds: above 1 the peer is slower.
 
     python bench/peers.py --models resnet50,squeezenet1_1 --rounds 7 --json out.json
     python bench/peers.py --dtypes f32,bf16 --batches 1,16 --picture docs/peers.svg
     python bench/peers.py --models squeezenet1_1 --size 64 --rounds 1
 
-The picture needs matplotlib; onnxruntime and OpenVINO come with ``pip install blocklayout[bench]``.
+The picture needs matplotlib, which comes with the other runtimes by ``pip install blocklayout[bench]``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import numpy as np
 
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.contest import Contest, check_agreement
-from blocklayout.commands.against.report import best_peer_ratio, print_results
-from blocklayout.commands.against.runtimes import OURS, chosen_runtimes
+from blocklayout.commands.against.report import best_peer_ratio, print_outcome
+from blocklayout.commands.against.runtimes import OUR_NAMES, RUNTIMES, chosen_runtimes
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import SEED
 from blocklayout.commands.options import numbers, positive, words
@@ -41,6 +41,8 @@ MODELS = (
     *("alexnet", "vgg16", "resnet18", "resnet50", "wide_resnet50_2", "resnext50_32x4d", "densenet121", "googlenet"),
     *("inception_v3", "mnasnet1_0", "mobilenet_v2", "shufflenet_v2_x1_0", "squeezenet1_1"),
 )
+
+PEERS = tuple(name for name in RUNTIMES if name not in OUR_NAMES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,7 +69,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=words, default=MODELS, help="of the zoo")
-    parser.add_argument("--against", type=words, default=("all",), help="onnxruntime, openvino (default: all)")
+    parser.add_argument("--against", type=words, default=("all",), help=f"{', '.join(PEERS)} (default: all)")
     parser.add_argument("--dtypes", type=words, default=("f32",), help="f32, bf16; the latter where the CPU can")
     parser.add_argument("--batches", type=numbers, default=(1,), help="such as 1,16")
     parser.add_argument("--size", type=positive, help="height and width of images; by default each network's own")
@@ -92,13 +94,13 @@ def contest(name: str, dtype: str, batch: int, args: argparse.Namespace) -> dict
         path = Path(folder, "model.onnx")
         write(built, path)
         runner = Contest(path, feeds, args.threads, dtype, args.rounds, lambda _: None)
-        results = runner.run(chosen_runtimes(args.against, dtype))
-    print_results(f"{name}, {dtype}, batch {batch}", results)
-    for disagreement in check_agreement(results, dtype):
+        outcome = runner.run(chosen_runtimes(args.against, dtype))
+    print_outcome(f"{name}, {dtype}, batch {batch}", outcome)
+    for disagreement in check_agreement(outcome.results, dtype):
         print(disagreement)
     sys.stdout.flush()
-    rows = [result.to_dict() for result in results]
-    return {"model": name, "dtype": dtype, "batch": batch, "best_peer": best_peer_ratio(results), "results": rows}
+    told = {"model": name, "dtype": dtype, "batch": batch, "best_peer": best_peer_ratio(outcome.results)}
+    return told | outcome.to_dict()
 
 
 def show(contests: Sequence[dict[str, Any]]) -> None:
@@ -122,7 +124,7 @@ def draw(contests: Sequence[dict[str, Any]], path: str) -> None:
     from matplotlib import pyplot as plt
 
     labels = [f"{each['model']} {each['dtype']} {each['batch']}" for each in contests]
-    names = list(dict.fromkeys(row["name"] for each in contests for row in each["results"] if row["name"] != OURS))
+    names = [*dict.fromkeys(row["name"] for each in contests for row in each["results"])]
     figure, axis = plt.subplots(figsize=(10, 0.35 * len(labels) + 1.5))
     for name in names:
         points = [
