@@ -18,6 +18,11 @@ _FORMATS = {4: "channels_last", 5: "channels_last_3d"}
 _declared: list[Any] = []
 
 
+def _module_of(name: str) -> Any:
+    """What a peer takes; the package itself imports none of it."""
+    return import_module(name)
+
+
 def import_converter(torch: Any) -> None:
     """Import ``onnx2torch``, and with it torchvision, even one that was built for another torch.
 
@@ -26,40 +31,36 @@ def import_converter(torch: Any) -> None:
     declare them.
     """
     try:
-        import_module("onnx2torch")
+        _module_of("onnx2torch")
     except RuntimeError:
         library = torch.library.Library("torchvision", "DEF")
         for name in _DETECTORS:
             library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
         _declared.append(library)  # they go with it
-        import_module("onnx2torch")
+        _module_of("onnx2torch")
 
 
 def open_eager(torch: Any, path: str, n_threads: int, dtype: str) -> Callable[[Mapping[str, Any]], list[Any]]:
     """A module that is run as it is."""
-    module, names = _module(torch, path, n_threads, dtype)
+    module, names = _converted(torch, path, n_threads, dtype)
     return partial(_run, torch, module, names, dtype)
 
 
 def open_compiled(torch: Any, path: str, n_threads: int, dtype: str) -> Callable[[Mapping[str, Any]], list[Any]]:
     """A module that inductor compiles at its first run; its weights are constants then."""
-    config: Any = import_module("torch._inductor.config")
-    config.freezing = True
-    module, names = _module(torch, path, n_threads, dtype)
+    _module_of("torch._inductor.config").freezing = True
+    module, names = _converted(torch, path, n_threads, dtype)
     return partial(_run, torch, torch.compile(module), names, dtype)
 
 
-def _module(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, list[str]]:
+def _converted(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, list[str]]:
     """The module of an ONNX file, and the names of its inputs in order."""
-    import onnx
-    import onnx2torch
-
     torch.set_num_threads(n_threads)
-    model = onnx.load(path)
+    model = _module_of("onnx").load(path)
     _lend_converters(model)
     constants = {constant.name for constant in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in constants]
-    module = onnx2torch.convert(model).eval()
+    module = _module_of("onnx2torch").convert(model).eval()
     ndims = max((len(value.type.tensor_type.shape.dim) for value in inputs), default=0)
     if ndims in _FORMATS:
         module = module.to(memory_format=getattr(torch, _FORMATS[ndims]))
@@ -73,30 +74,24 @@ def _lend_converters(model: Any) -> None:
 
     Younger versions mostly take more data types. Where one means something else, the outputs say so.
     """
-    from onnx import defs
-    from onnx2torch.node_converters.registry import add_converter, get_converter
-
+    defs, registry = _module_of("onnx.defs"), _module_of("onnx2torch.node_converters.registry")
     opsets = {opset.domain: opset.version for opset in model.opset_import}
     for op_type, domain in {(node.op_type, node.domain) for node in model.graph.node}:
-        newest = wanted = defs.get_schema(op_type, opsets[domain], domain).since_version
-        while wanted:
-            try:
-                converter = get_converter(op_type, wanted, domain)
-            except NotImplementedError:
-                wanted = _version_before(wanted, op_type, domain)
-                continue
-            if wanted != newest:
-                add_converter(op_type, newest, domain)(converter)
-            break
+        version = defs.get_schema(op_type, opsets[domain], domain).since_version
+        known = version
+        while known and not _is_known(registry, op_type, known, domain):
+            is_first = known == 1 or not defs.has(op_type, known - 1, domain)
+            known = 0 if is_first else defs.get_schema(op_type, known - 1, domain).since_version
+        if 0 < known < version:
+            registry.add_converter(op_type, version, domain)(registry.get_converter(op_type, known, domain))
 
 
-def _version_before(version: int, op_type: str, domain: str) -> int:
-    """The version of an operator before one; 0 if it was the first."""
-    from onnx import defs
-
-    if version <= 1 or not defs.has(op_type, version - 1, domain):
-        return 0
-    return int(defs.get_schema(op_type, version - 1, domain).since_version)
+def _is_known(registry: Any, op_type: str, version: int, domain: str) -> bool:
+    try:
+        registry.get_converter(op_type, version, domain)
+    except NotImplementedError:
+        return False
+    return True
 
 
 def _run(torch: Any, module: Any, names: list[str], dtype: str, feeds: Mapping[str, Any]) -> list[Any]:
