@@ -57,8 +57,9 @@ def _converted(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, 
     """The module of an ONNX file, and the names of its inputs in order."""
     torch.set_num_threads(n_threads)
     model = _module_of("onnx").load(path)
+    constants = {constant.name: constant for constant in model.graph.initializer}
+    _fix_axes(model, constants)
     _lend_converters(model)
-    constants = {constant.name for constant in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in constants]
     module = _module_of("onnx2torch").convert(model).eval()
     ndims = max((len(value.type.tensor_type.shape.dim) for value in inputs), default=0)
@@ -67,6 +68,15 @@ def _converted(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, 
     if dtype == "bf16":
         module = module.to(torch.bfloat16)
     return module, [value.name for value in inputs]
+
+
+def _fix_axes(model: Any, constants: Mapping[str, Any]) -> None:
+    """Write the axes of reductions as attributes, as before opset 18: the converter knows them so."""
+    onnx = _module_of("onnx")
+    for node in model.graph.node:
+        if node.op_type.startswith("Reduce") and len(node.input) == 2 and node.input[1] in constants:
+            axes = onnx.numpy_helper.to_array(constants[node.input.pop()]).tolist()
+            node.attribute.append(onnx.helper.make_attribute("axes", axes))
 
 
 def _lend_converters(model: Any) -> None:
