@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 NEEDS = ("onnx2torch",)
@@ -62,6 +63,7 @@ def _converted(torch: Any, path: str, n_threads: int, dtype: str) -> tuple[Any, 
     _lend_converters(model)
     inputs = [value for value in model.graph.input if value.name not in constants]
     module = _module_of("onnx2torch").convert(model).eval()
+    _settle_extents(torch, module)
     ndims = max((len(value.type.tensor_type.shape.dim) for value in inputs), default=0)
     if ndims in _FORMATS:
         module = module.to(memory_format=getattr(torch, _FORMATS[ndims]))
@@ -102,6 +104,25 @@ def _is_known(registry: Any, op_type: str, version: int, domain: str) -> bool:
     except NotImplementedError:
         return False
     return True
+
+
+def _settle_extents(torch: Any, module: Any) -> None:
+    """Give reshapes and splits by constants their numbers: inductor refuses those that are read from tensors."""
+    for node in list(module.graph.nodes):
+        if node.op != "call_module" or len(node.args) != 2 or node.args[1].op != "get_attr":
+            continue
+        called = module.get_submodule(node.target)
+        source, numbers = node.args[0], attrgetter(node.args[1].target)(module)
+        call: tuple[Any, ...] | None = None
+        if type(called).__name__ == "OnnxReshape" and numbers.all():
+            call = torch.reshape, (source, numbers.tolist())
+        elif type(called).__name__ == "OnnxSplit13":
+            call = torch.split, (source, numbers.tolist(), called.axis)
+        if call is not None:
+            with module.graph.inserting_before(node):
+                node.replace_all_uses_with(module.graph.call_function(*call))
+            module.graph.erase_node(node)
+    module.recompile()
 
 
 def _run(torch: Any, module: Any, names: list[str], dtype: str, feeds: Mapping[str, Any]) -> list[Any]:
