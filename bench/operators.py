@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     show(rows, reorders, layouts)
     if args.json:
         told = {"environment": describe_environment(args.threads), "dtype": args.dtype, "n_rounds": args.rounds}
-        told |= {"operators": [told_of(row) for row in rows], "reorders": reorders}
+        told |= {"operators": [told_of(row) for row in rows], "reorders": [told_of(row) for row in reorders]}
         Path(args.json).write_text(json_text(told) + "\n", encoding="utf-8")
     if args.picture:
         draw(rows, layouts, args.picture)
@@ -284,10 +284,11 @@ def show(rows: Sequence[dict[str, Any]], reorders: Sequence[dict[str, Any]], lay
 
 
 def told_of(row: dict[str, Any]) -> dict[str, Any]:
-    """An operator for JSON."""
-    spreads = {key: asdict(value) for key, value in row.items() if isinstance(value, Spread)}
-    layouts = {shown(layout): asdict(timed) for layout, timed in row["layouts"].items()}
-    return row | spreads | {"layouts": layouts}
+    """An operator or a reorder for JSON."""
+    told = row | {key: asdict(value) for key, value in row.items() if isinstance(value, Spread)}
+    if "layouts" in row:
+        told["layouts"] = {shown(layout): asdict(timed) for layout, timed in row["layouts"].items()}
+    return told
 
 
 def draw(rows: Sequence[dict[str, Any]], layouts: Sequence[str], path: str) -> None:
