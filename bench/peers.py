@@ -76,7 +76,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=positive, default=7, help="turns of each runtime (default: 7)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
     parser.add_argument("--json", help="file to write")
-    parser.add_argument("--picture", help="file to draw the ratios in")
+    parser.add_argument("--picture", help="file to draw ratios, first results and memory in")
     args = parser.parse_args(argv)
     unknown = {*args.models} - {*zoo.names()}
     if unknown:
@@ -117,28 +117,29 @@ def show(contests: Sequence[dict[str, Any]]) -> None:
 
 
 def draw(contests: Sequence[dict[str, Any]], path: str) -> None:
-    """Each peer's time over ours, network by network."""
+    """Each runtime's time over ours, its first result and its memory, network by network."""
     import matplotlib as mpl
 
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
     labels = [f"{each['model']} {each['dtype']} {each['batch']}" for each in contests]
-    names = [*dict.fromkeys(row["name"] for each in contests for row in each["results"])]
-    figure, axis = plt.subplots(figsize=(10, 0.35 * len(labels) + 1.5))
-    for name in names:
-        points = [
-            (row["ratio"]["median"], place)
-            for place, each in enumerate(contests)
-            for row in each["results"]
-            if row["name"] == name
-        ]
-        axis.plot(*zip(*points, strict=True), "o", label=name)
-    axis.axvline(1.0, color="grey", lw=0.8)
-    axis.set_yticks(range(len(labels)), labels)
-    axis.invert_yaxis()
-    axis.set_xlabel("time over ours")
-    axis.legend()
+    rows = [(row, place) for place, each in enumerate(contests) for row in each["results"]]
+    figure, axes = plt.subplots(1, 3, sharey=True, figsize=(14, 0.35 * len(labels) + 2))
+    quantities = (
+        ("time over ours", lambda row: row["ratio"]["median"]),
+        ("s to the first result", lambda row: row["first_s"]),
+        ("MB above import", lambda row: row["resident_nbytes"] / 1e6),
+    )
+    for axis, (title, value_of) in zip(axes, quantities, strict=True):
+        for name in dict.fromkeys(row["name"] for row, _ in rows):
+            points = [(value_of(row), place) for row, place in rows if row["name"] == name]
+            axis.semilogx(*zip(*points, strict=True), "o", label=name)
+        axis.set_xlabel(title)
+    axes[0].axvline(1.0, color="grey", lw=0.8)
+    axes[0].set_yticks(range(len(labels)), labels)
+    axes[0].invert_yaxis()
+    axes[-1].legend()
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 

@@ -30,7 +30,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         run, told = _first_result(*argv)
     except Exception as error:  # noqa: BLE001 - whatever a runtime raises is its reason
-        _say({"reason": f"{type(error).__name__}: {' '.join(str(error).split())}"})
+        paragraph = str(error).strip().split("\n\n", maxsplit=1)[0]  # what follows is how to report it
+        _say({"reason": f"{type(error).__name__}: {paragraph}"})
         return 1
     _say(told)
     for line in sys.stdin:
