@@ -260,11 +260,12 @@ def measured_reorders(
 def show(rows: Sequence[dict[str, Any]], reorders: Sequence[dict[str, Any]], layouts: Sequence[str]) -> None:
     """Print the tables, and how often channels-last wins, ties and loses."""
     names = [shown(layout) for layout in layouts]
-    header = ("operator", "extents", *names, *(f"{name} over nhwc" for name in names if name != "nhwc"), "nhwc")
+    others = [shown(layout) for layout in layouts if layout != NHWC]
+    header = ("operator", "extents", *names, *(f"{name} over nhwc" for name in others), "nhwc")
     cells = []
     for row in rows:
         times = [timed.text for timed in row["layouts"].values()]
-        ratios = [row[f"{name}_over_nhwc"] for name in names if name != "nhwc"]
+        ratios = [row[f"{name}_over_nhwc"] for name in others]
         spreads = [f"{each.median:.2f} ({each.low:.2f}-{each.high:.2f})" if each else "-" for each in ratios]
         cells.append((row["family"], "x".join(map(str, row["dims"])), *times, *spreads, row["verdict"]))
     print_table(header, cells, title="microseconds; ref: a reference implementation", text_columns=(0, 1, 7))
@@ -299,11 +300,10 @@ def draw(rows: Sequence[dict[str, Any]], layouts: Sequence[str], path: str) -> N
     from matplotlib import pyplot as plt
 
     figure, axis = plt.subplots(figsize=(9, 0.22 * len(rows) + 1.5))
-    for layout in layouts:
-        name = shown(layout)
+    for name in (shown(layout) for layout in layouts if layout != NHWC):
         ratios = [(row[f"{name}_over_nhwc"], place) for place, row in enumerate(rows)]
         points = [(ratio.median, place) for ratio, place in ratios if ratio is not None]
-        if name != "nhwc" and points:
+        if points:
             axis.semilogx(*zip(*points, strict=True), "o", ms=4, label=name)
     axis.axvline(1.0, color="grey", lw=0.8)
     axis.set_yticks(

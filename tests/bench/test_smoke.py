@@ -8,6 +8,8 @@ from pathlib import Path
 
 from tests.bench.running import run_bench
 
+PICTURE = ("--picture", "picture.svg") if find_spec("matplotlib") else ()
+
 
 def test_policies(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "policies.json"
@@ -42,7 +44,7 @@ def test_peers(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
     short = ("--models", "m3", "--size", "4000", "--rounds", "1", "--threads", "1", "--json", str(path))
     others = ("--against", "onnxruntime" if find_spec("onnxruntime") else "all")
-    done = run_bench("peers.py", *short, *others, environ=tree_environ, folder=tmp_path)
+    done = run_bench("peers.py", *short, *others, *PICTURE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [contest] = json.loads(path.read_text())["contests"]
     assert [row["name"] for row in contest["results"]][:2] == ["blocklayout", "blocklayout (saved)"]
@@ -65,7 +67,7 @@ def test_solving(tree_environ: dict[str, str], tmp_path: Path) -> None:
 def test_operators(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "operators.json"
     short = ("--families", "softmax,layer norm,inner", "--sizes", "16x4", "--rounds", "1", "--threads", "1")
-    done = run_bench("operators.py", *short, "--json", str(path), environ=tree_environ, folder=tmp_path)
+    done = run_bench("operators.py", *short, *PICTURE, "--json", str(path), environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads(path.read_text())["operators"]
     assert len(rows) == 3
@@ -76,7 +78,7 @@ def test_operators(tree_environ: dict[str, str], tmp_path: Path) -> None:
 def test_gain(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "gain.json"
     short = ("--models", "m3", "--size", "4000", "--rounds", "1", "--tune", "model", "--threads", "1")
-    done = run_bench("gain.py", *short, "--json", str(path), environ=tree_environ, folder=tmp_path)
+    done = run_bench("gain.py", *short, *PICTURE, "--json", str(path), environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
     assert {*result["others"]} == {"plain", "per-op", "nhwc"}
@@ -86,9 +88,8 @@ def test_gain(tree_environ: dict[str, str], tmp_path: Path) -> None:
 def test_measuring(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "measuring.json"
     short = ("--models", "m3", "--size", "4000", "--policies", "nhwc", "--runs", "1", "--threads", "1")
-    done = run_bench(
-        "measuring.py", *short, "--in-turn", "64", "--json", str(path), environ=tree_environ, folder=tmp_path
-    )
+    what = ("--in-turn", "64", "--json", str(path), *PICTURE)
+    done = run_bench("measuring.py", *short, *what, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
     assert [each["n_in_turn"] for each in result["agreement"]] == [64]
