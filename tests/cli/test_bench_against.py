@@ -131,3 +131,7 @@ def test_what_is_not_installed_is_left_out_or_refused(monkeypatch: pytest.Monkey
     assert absent not in chosen_runtimes(["all"], "f32")
     with pytest.raises(bl.InputError, match="pip install openvino"):
         chosen_runtimes(["openvino"], "f32")
+    torch = replace(RUNTIMES["torch"], needs=("no_such_module",))
+    monkeypatch.setitem(RUNTIMES, "torch", torch)
+    with pytest.raises(bl.InputError, match="torch is not installed: pip install torch no_such_module"):
+        chosen_runtimes(["torch"], "f32")
