@@ -1,10 +1,11 @@
 """How far are measured costs from the times that steps take in place, inside of whole runs?
 
-For each network there are plans by several policies. Their steps are timed in place, each the median over whole runs
-of its plan; then the same primitives are timed apart, as tuning does it: with random data and cold weights, each for
-itself or so many in turn. Told is the spread, the standard deviation of the logarithms of cost over time in place,
-weighted by the time in place: 0.1 means that a cost is off by some 10 %, beyond what all have in common. What they have
-in common is the bias, their weighted geometric mean.
+For each network there are plans by several policies. Their steps are timed in place, inside of whole runs; then the
+same primitives are timed apart, as tuning does it: with random data and cold weights, each for itself or so many in
+turn. Both are lower quartiles. Told is the spread, the standard deviation of the logarithms of cost over time in place,
+weighted by the time in place: 0.1 means that a cost is off by some 10 %, beyond what all have in common. What they
+have in common is the bias, their weighted geometric mean. It takes a quiet machine: costs leave out what other work
+disturbs, whole runs cannot.
 
     python bench/measuring.py --models googlenet,resnet18,efficientnet_b0,squeezenet1_1 --in-turn 1,64,512
     python bench/measuring.py --models squeezenet1_1 --size 32 --policies nhwc --in-turn 8 --runs 2
@@ -146,11 +147,11 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def steps_in_place(policy: str, session: Session, feeds: Mapping[str, np.ndarray], n_runs: int) -> Iterator[InPlace]:
     """What each primitive of a plan takes inside of whole runs; not what numpy does."""
-    profile = session.profile(feeds, n_runs=n_runs)
-    timed = [step for step in profile.steps if step.kind not in ("outside", "input")]
-    for step, inside in zip(session.plan.steps, timed, strict=True):
+    profiles = [session.profile(feeds, n_runs=1) for _ in range(n_runs)]
+    runs = [[step.ns for step in each.steps if step.kind not in ("outside", "input")] for each in profiles]
+    for step, *times in zip(session.plan.steps, *runs, strict=True):
         if isinstance(step.spec, dnnl.Spec):
-            yield InPlace(policy, step.kernel, step.spec, inside.ns)
+            yield InPlace(policy, step.kernel, step.spec, sorted(times)[n_runs // 4])
 
 
 def costs_apart(specs: Sequence[Spec], n_in_turn: int) -> dict[Spec, float]:

@@ -1,10 +1,10 @@
 """Where does channels-last win, tie and lose against blocked and plain, operator by operator?
 
 Each family of operators runs at several sizes, all of its tensors in one layout: row-major (plain), channels-last
-(nhwc), and the largest block of the CPU (8, or 16 with AVX-512). Of the implementations that oneDNN has for a layout
-the fastest counts, reference ones (``ref``) only where there is no other. Times are those that the planner measures:
-random data, cold weights, all layouts of an operator in turn; what other work disturbs does not count. Channels-last
-wins where it is more than 5 % faster than the better of the others, the median over rounds.
+(nhwc), and the largest block of the CPU (8, or 16 with AVX-512). Of the implementations on offer in a layout the
+fastest counts, reference ones (``ref``) only where there is no other. Times are those that the planner measures: random
+data, cold weights, all layouts of an operator in turn; what other work disturbs does not count. Channels-last wins
+where it is more than 5 % faster than the better of the others, the median over rounds.
 
     python bench/operators.py --rounds 5 --json out.json --picture docs/operators.svg
     python bench/operators.py --families convolution,pooling --batch 16 --dtype bf16
@@ -132,7 +132,7 @@ def sizes(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def ways(problem: Problem, layout: str, dtype: str, n_threads: int) -> list[Way]:
-    """What oneDNN offers with every tensor in one layout."""
+    """What is offered with every tensor in one layout."""
     if problem.ask is not None:
         try:
             source = wished_desc(layout, TensorInfo(problem.dims, dtype))
