@@ -55,12 +55,12 @@ class Contest:
         return int(first[0]) if first else 1
 
     def run(self, runtimes: Sequence[Runtime]) -> Outcome:
-        """Measure them all, in turn; ours has to be the first.
+        """Measure them all, in turn; ours has to be the first, since the others are told next to it.
 
         One that cannot run the model, or breaks down on its way, is told as such, and the others go on.
 
         Raises:
-            UnsupportedError: Ours cannot run the model; the message has what it says.
+            UnsupportedError: The first cannot run the model; the message has what it says.
             InputError: What is fed holds denormals, on which arithmetic is slow.
         """
         if any(_has_denormals(array) for array in self.feeds.values()):
@@ -92,14 +92,14 @@ def _able(
     """Those of the competitors that can do something; why the others cannot is added to the failures.
 
     Raises:
-        UnsupportedError: It is ours that cannot.
+        UnsupportedError: It is the first that cannot.
     """
     able = []
     for competitor in competitors:
         try:
             act(competitor)
         except UnsupportedError as error:
-            if competitor.runtime.name == OURS:
+            if competitor is competitors[0]:
                 raise
             failures.append(Failure(competitor.runtime.name, competitor.runtime.version, str(error)))
         else:

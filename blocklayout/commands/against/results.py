@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.commands.against.runtimes import OUR_NAMES
+from blocklayout.commands.against.runtimes import OURS
 from blocklayout.runtime.in_turn import Spread
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Result:
     @property
     def is_peer(self) -> bool:
         """Whether it is another's."""
-        return self.name not in OUR_NAMES
+        return not self.name.startswith(OURS)
 
     @classmethod
     def of(cls, competitor: Competitor, ours: Sequence[float], n_images: int, difference: float) -> Result:
