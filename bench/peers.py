@@ -1,15 +1,15 @@
-"""Are we faster than onnxruntime and OpenVINO, sooner, and with less memory?
+"""Are we faster than onnxruntime, OpenVINO and PyTorch, sooner, and with less memory?
 
 Each network of the zoo (random weights) is written as an ONNX file. Every runtime that is installed loads it in a
 process of its own, with default arguments but for the number of threads, and is stopped whenever it is not its turn.
-First the outputs are compared; then all take turns, round after round, on random data. The ratio to ours is the median
-of those of single rounds: above 1 the peer is slower.
+All take turns, round after round, on random data, and outputs are compared. The ratio to ours is the median of those of
+single rounds: above 1 the peer is slower.
 
     python bench/peers.py --models resnet50,squeezenet1_1 --rounds 7 --json out.json
     python bench/peers.py --dtypes f32,bf16 --batches 1,16 --picture docs/peers.svg
     python bench/peers.py --models squeezenet1_1 --size 64 --rounds 1
 
-The picture needs matplotlib; onnxruntime and OpenVINO come with ``pip install blocklayout[bench]``.
+The picture needs matplotlib, which comes with the other runtimes by ``pip install blocklayout[bench]``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import numpy as np
 
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.contest import Contest, check_agreement
-from blocklayout.commands.against.report import best_peer_ratio, print_results
-from blocklayout.commands.against.runtimes import OURS, chosen_runtimes
+from blocklayout.commands.against.report import best_peer_ratio, print_outcome
+from blocklayout.commands.against.runtimes import OUR_NAMES, RUNTIMES, chosen_runtimes
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import SEED
 from blocklayout.commands.options import numbers, positive, words
@@ -41,6 +41,8 @@ MODELS = (
     *("alexnet", "vgg16", "resnet18", "resnet50", "wide_resnet50_2", "resnext50_32x4d", "densenet121", "googlenet"),
     *("inception_v3", "mnasnet1_0", "mobilenet_v2", "shufflenet_v2_x1_0", "squeezenet1_1"),
 )
+
+PEERS = tuple(name for name in RUNTIMES if name not in OUR_NAMES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -67,14 +69,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=words, default=MODELS, help="of the zoo")
-    parser.add_argument("--against", type=words, default=("all",), help="onnxruntime, openvino (default: all)")
+    parser.add_argument("--against", type=words, default=("all",), help=f"{', '.join(PEERS)} (default: all)")
     parser.add_argument("--dtypes", type=words, default=("f32",), help="f32, bf16; the latter where the CPU can")
     parser.add_argument("--batches", type=numbers, default=(1,), help="such as 1,16")
     parser.add_argument("--size", type=positive, help="height and width of images; by default each network's own")
     parser.add_argument("--rounds", type=positive, default=7, help="turns of each runtime (default: 7)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
     parser.add_argument("--json", help="file to write")
-    parser.add_argument("--picture", help="file to draw the ratios in")
+    parser.add_argument("--picture", help="file to draw ratios, first results and memory in")
     args = parser.parse_args(argv)
     unknown = {*args.models} - {*zoo.names()}
     if unknown:
@@ -92,13 +94,13 @@ def contest(name: str, dtype: str, batch: int, args: argparse.Namespace) -> dict
         path = Path(folder, "model.onnx")
         write(built, path)
         runner = Contest(path, feeds, args.threads, dtype, args.rounds, lambda _: None)
-        results = runner.run(chosen_runtimes(args.against, dtype))
-    print_results(f"{name}, {dtype}, batch {batch}", results)
-    for disagreement in check_agreement(results, dtype):
+        outcome = runner.run(chosen_runtimes(args.against, dtype))
+    print_outcome(f"{name}, {dtype}, batch {batch}", outcome)
+    for disagreement in check_agreement(outcome.results, dtype):
         print(disagreement)
     sys.stdout.flush()
-    rows = [result.to_dict() for result in results]
-    return {"model": name, "dtype": dtype, "batch": batch, "best_peer": best_peer_ratio(results), "results": rows}
+    told = {"model": name, "dtype": dtype, "batch": batch, "best_peer": best_peer_ratio(outcome.results)}
+    return told | outcome.to_dict()
 
 
 def show(contests: Sequence[dict[str, Any]]) -> None:
@@ -115,28 +117,29 @@ def show(contests: Sequence[dict[str, Any]]) -> None:
 
 
 def draw(contests: Sequence[dict[str, Any]], path: str) -> None:
-    """Each peer's time over ours, network by network."""
+    """Each runtime's time over ours, its first result and its memory, network by network."""
     import matplotlib as mpl
 
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
     labels = [f"{each['model']} {each['dtype']} {each['batch']}" for each in contests]
-    names = list(dict.fromkeys(row["name"] for each in contests for row in each["results"] if row["name"] != OURS))
-    figure, axis = plt.subplots(figsize=(10, 0.35 * len(labels) + 1.5))
-    for name in names:
-        points = [
-            (row["ratio"]["median"], place)
-            for place, each in enumerate(contests)
-            for row in each["results"]
-            if row["name"] == name
-        ]
-        axis.plot(*zip(*points, strict=True), "o", label=name)
-    axis.axvline(1.0, color="grey", lw=0.8)
-    axis.set_yticks(range(len(labels)), labels)
-    axis.invert_yaxis()
-    axis.set_xlabel("time over ours")
-    axis.legend()
+    rows = [(row, place) for place, each in enumerate(contests) for row in each["results"]]
+    figure, axes = plt.subplots(1, 3, sharey=True, figsize=(14, 0.35 * len(labels) + 2))
+    quantities = (
+        ("time over ours", lambda row: row["ratio"]["median"]),
+        ("s to the first result", lambda row: row["first_s"]),
+        ("MB above import", lambda row: row["resident_nbytes"] / 1e6),
+    )
+    for axis, (title, value_of) in zip(axes, quantities, strict=True):
+        for name in dict.fromkeys(row["name"] for row, _ in rows):
+            points = [(value_of(row), place) for row, place in rows if row["name"] == name]
+            axis.semilogx(*zip(*points, strict=True), "o", label=name)
+        axis.set_xlabel(title)
+    axes[0].axvline(1.0, color="grey", lw=0.8)
+    axes[0].set_yticks(range(len(labels)), labels)
+    axes[0].invert_yaxis()
+    axes[-1].legend()
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 

@@ -36,7 +36,8 @@ def add_parser(subparsers: Subparsers) -> None:
         "--against",
         type=words,
         metavar="all|NAME,NAME",
-        help="compare with other runtimes instead: onnxruntime, openvino; all are those that are installed",
+        help="compare with other runtimes instead: onnxruntime, openvino, torch, torch-inductor; all are those "
+        "that are installed",
     )
     parser.add_argument("--rounds", type=positive, default=7, metavar="N", help="measurements of each (default: 7)")
 
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
 def _run_against(args: argparse.Namespace) -> None:
     from blocklayout import dnnl
     from blocklayout.commands.against.contest import Contest, check_agreement
-    from blocklayout.commands.against.report import print_results
+    from blocklayout.commands.against.report import print_outcome
     from blocklayout.commands.against.runtimes import chosen_runtimes
     from blocklayout.commands.environment import describe_environment
     from blocklayout.commands.feeds import feeds_of, open_model
@@ -68,14 +69,14 @@ def _run_against(args: argparse.Namespace) -> None:
         feeds = feeds_of(opened, args)
         path = Path(folder, "model.onnx")
         save_source(args.model, {name: array.shape for name, array in feeds.items()}, path)
-        results = Contest(path, feeds, n_threads, args.dtype, args.rounds, tell).run(runtimes)
-    environment, disagreements = describe_environment(n_threads), check_agreement(results, args.dtype)
+        outcome = Contest(path, feeds, n_threads, args.dtype, args.rounds, tell).run(runtimes)
+    environment, disagreements = describe_environment(n_threads), check_agreement(outcome.results, args.dtype)
     if args.json:
-        rows = [result.to_dict() for result in results]
-        say_json({"environment": environment, "n_rounds": args.rounds, "results": rows, "disagree": disagreements})
+        told = {"environment": environment, "n_rounds": args.rounds, "disagree": disagreements}
+        say_json(told | outcome.to_dict())
         return
     title = f"{opened.name}, {args.dtype}, {args.rounds} rounds, {n_threads} threads, {environment['cpu']}"
-    print_results(title, results)
+    print_outcome(title, outcome)
     for disagreement in disagreements:
         say(disagreement)
 

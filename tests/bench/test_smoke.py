@@ -8,6 +8,8 @@ from pathlib import Path
 
 from tests.bench.running import run_bench
 
+PICTURE = ("--picture", "picture.svg") if find_spec("matplotlib") else ()
+
 
 def test_policies(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "policies.json"
@@ -40,11 +42,13 @@ def test_planner(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 def test_peers(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
-    short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--json", str(path))
-    done = run_bench("peers.py", *short, environ=tree_environ, folder=tmp_path)
+    short = ("--models", "m3", "--size", "4000", "--rounds", "1", "--threads", "1", "--json", str(path))
+    others = ("--against", "onnxruntime" if find_spec("onnxruntime") else "all")
+    done = run_bench("peers.py", *short, *others, *PICTURE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [contest] = json.loads(path.read_text())["contests"]
-    assert contest["results"][0]["name"] == "blocklayout"
+    assert [row["name"] for row in contest["results"]][:2] == ["blocklayout", "blocklayout (saved)"]
+    assert contest["failures"] == []
     assert all(row["difference"] < 1e-3 for row in contest["results"])
     if find_spec("onnxruntime"):
         assert "geometric mean over 1 networks" in done.stdout
@@ -58,3 +62,35 @@ def test_solving(tree_environ: dict[str, str], tmp_path: Path) -> None:
     result = json.loads(path.read_text())
     assert [row["n_kernels"] for row in result["curve"]] == [30, 60]
     assert result["graphs"]["wrong"] == 0
+
+
+def test_operators(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "operators.json"
+    short = ("--families", "softmax,layer norm,inner", "--sizes", "16x4", "--rounds", "1", "--threads", "1")
+    done = run_bench("operators.py", *short, *PICTURE, "--json", str(path), environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(path.read_text())["operators"]
+    assert len(rows) == 3
+    assert all([*row["layouts"]][:2] == ["plain", "nhwc"] and row["layouts"]["nhwc"]["impl"] for row in rows)
+    assert "microseconds" in done.stdout
+
+
+def test_gain(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "gain.json"
+    short = ("--models", "m3", "--size", "4000", "--rounds", "1", "--tune", "model", "--threads", "1")
+    done = run_bench("gain.py", *short, *PICTURE, "--json", str(path), environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(path.read_text())["results"]
+    assert {*result["others"]} == {"plain", "per-op", "nhwc"}
+    assert "geometric mean" in done.stdout
+
+
+def test_measuring(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "measuring.json"
+    short = ("--models", "m3", "--size", "4000", "--policies", "nhwc", "--runs", "1", "--threads", "1")
+    what = ("--in-turn", "64", "--json", str(path), *PICTURE)
+    done = run_bench("measuring.py", *short, *what, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(path.read_text())["results"]
+    assert [each["n_in_turn"] for each in result["agreement"]] == [64]
+    assert len(result["steps"]) == result["n_steps"] > 3

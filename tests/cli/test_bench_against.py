@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 import blocklayout as bl
-from blocklayout.commands.against import contest as contest_module
-from blocklayout.commands.against.contest import Contest, Result, check_agreement
+from blocklayout.commands.against import competitor as competitor_module
+from blocklayout.commands.against.competitor import Competitor
+from blocklayout.commands.against.contest import Contest, check_agreement
+from blocklayout.commands.against.results import Result
 from blocklayout.commands.against.runtimes import RUNTIMES, Runtime, chosen_runtimes
 from blocklayout.runtime.in_turn import Spread
 from tests import nets
@@ -25,25 +28,26 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contest_module, "TURN_NS", 1e6)
+    monkeypatch.setattr(competitor_module, "TURN_NS", 1e6)
 
 
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
 def test_runtimes_are_compared(cli: Command, tiny: Path) -> None:
     told = json.loads(cli.ok("bench", tiny, "--against", "onnxruntime", "--rounds", 2, "--threads", 1, "--json"))
-    ours, theirs = told["results"]
-    assert (ours["name"], theirs["name"]) == ("blocklayout", "onnxruntime")
+    ours, saved, theirs = told["results"]
+    assert [ours["name"], saved["name"], theirs["name"]] == ["blocklayout", "blocklayout (saved)", "onnxruntime"]
     assert ours["ratio"] == {"median": 1.0, "low": 1.0, "high": 1.0}
+    assert saved["difference"] == 0
     assert theirs["difference"] < 1e-4
-    assert told["disagree"] == []
+    assert (told["disagree"], told["failures"]) == ([], [])
     for row in told["results"]:
         assert min(row["time_ms"]["low"], row["first_s"], row["resident_nbytes"], row["peak_nbytes"]) > 0
 
 
 def test_networks_of_the_zoo_and_the_embedded_one_are_written_for_others(cli: Command) -> None:
-    assert "blocklayout" in cli.ok("bench", "--against", "all", "--rounds", 1)
-    shape = "x=2x3x64x64"
-    assert "blocklayout" in cli.ok("bench", "zoo:squeezenet1_1", "--shape", shape, "--against", "all", "--rounds", 1)
+    others = ("--against", "onnxruntime" if find_spec("onnxruntime") else "all", "--rounds", 1)
+    assert "ms/image" not in cli.ok("bench", *others)
+    assert "ms/image" in cli.ok("bench", "zoo:m3", "--shape", "x=2x1x4000", *others)
 
 
 def test_what_cannot_be_compared_is_one_line(cli: Command, tiny: Path) -> None:
@@ -60,9 +64,36 @@ def contest(tmp_path: Path, **more: np.ndarray) -> Contest:
     return Contest(path, nets.feed_of(session) | more, 1, "f32", 1, lambda _: None)
 
 
-def test_a_runtime_that_fails_says_why(tmp_path: Path) -> None:
+def test_ours_has_to_run(tmp_path: Path) -> None:
     with pytest.raises(bl.UnsupportedError, match=r"blocklayout cannot run this model: .*no input 'z'"):
         contest(tmp_path, z=np.ones(3, np.float32)).run([RUNTIMES["blocklayout"]])
+
+
+def test_a_peer_that_fails_says_why_and_the_others_run(tmp_path: Path) -> None:
+    outcome = contest(tmp_path).run([RUNTIMES["blocklayout"], Runtime("tvm", "json", "numpy", no_runtime)])
+    assert [result.name for result in outcome.results] == ["blocklayout"]
+    [failure] = outcome.failures
+    assert failure.reason == "tvm cannot run this model: KeyError: 'tvm'"
+
+
+def no_runtime(*_: object) -> Any:
+    raise NotImplementedError
+
+
+@pytest.mark.skipif(find_spec("onnx2torch") is None, reason="onnx2torch is not installed")
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_pytorch_computes_the_same(tmp_path: Path) -> None:
+    outcome = contest(tmp_path).run([RUNTIMES["blocklayout"], RUNTIMES["torch"]])
+    assert not outcome.failures
+    assert check_agreement(outcome.results, "f32") == []
+
+
+def test_time_per_image_is_over_the_batch(tmp_path: Path) -> None:
+    one = contest(tmp_path)
+    assert one.n_images == 1
+    assert replace(one, feeds={"x": np.ones((16, 3), np.float32)}).n_images == 16
+    assert replace(one, feeds={"x": np.ones((16, 3)), "n": np.ones(())}).n_images == 1
+    assert replace(one, feeds={"n": np.ones(())}).n_images == 1
 
 
 def test_denormals_are_refused(tmp_path: Path) -> None:
@@ -73,9 +104,9 @@ def test_denormals_are_refused(tmp_path: Path) -> None:
 def test_whoever_is_not_in_turn_sleeps(tmp_path: Path) -> None:
     run = contest(tmp_path)
     run.save_feeds(tmp_path / "feeds.npz")
-    with contest_module._Worker(run, RUNTIMES["blocklayout"], tmp_path) as worker:
-        assert worker.take_turn() > 0
-        pid = worker._process.pid
+    with Competitor(run, RUNTIMES["blocklayout"], tmp_path / "ours") as competitor:
+        assert competitor.take_turn() > 0
+        pid = competitor._process.pid
         deadline = time.monotonic() + 10
         while _state(pid) != "T" and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -90,7 +121,7 @@ def _state(pid: int) -> str:
 
 def test_disagreement_is_told() -> None:
     one = Spread(1.0, 1.0, 1.0)
-    rows = [Result("a", "1", one, one, 1.0, 1, 1, value) for value in (0.0, 0.5, float("nan"))]
+    rows = [Result("a", "1", one, one, one, 1.0, 1, 1, value) for value in (0.0, 0.5, float("nan"))]
     assert [text.split(" by ")[0] for text in check_agreement(rows, "f32")] == ["a differs from blocklayout"] * 2
 
 
@@ -100,3 +131,7 @@ def test_what_is_not_installed_is_left_out_or_refused(monkeypatch: pytest.Monkey
     assert absent not in chosen_runtimes(["all"], "f32")
     with pytest.raises(bl.InputError, match="pip install openvino"):
         chosen_runtimes(["openvino"], "f32")
+    torch = replace(RUNTIMES["torch"], needs=("no_such_module",))
+    monkeypatch.setitem(RUNTIMES, "torch", torch)
+    with pytest.raises(bl.InputError, match="torch is not installed: pip install torch no_such_module"):
+        chosen_runtimes(["torch"], "f32")

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
+import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from blocklayout.commands.against.competitor import Competitor
+from blocklayout.commands.against.results import Failure, Outcome, Result
 from blocklayout.commands.against.runtimes import OURS, Runtime
 from blocklayout.commands.comparing import largest_difference
 from blocklayout.errors import InputError, UnsupportedError
-from blocklayout.runtime.in_turn import Spread
 
 if TYPE_CHECKING:
     from blocklayout.inspector.progress import Tell
 
-TURN_NS = 100e6
 MAX_DIFFERENCE = {"f32": 1e-3, "bf16": 5e-2}
 """Over the largest output: what runtimes may differ by and still compute the same."""
 
@@ -51,136 +47,64 @@ class Contest:
     n_rounds: int
     tell: Tell
 
-    def run(self, runtimes: Sequence[Runtime]) -> list[Result]:
-        """Measure them all, in turn; ours has to be the first.
+    @property
+    def n_images(self) -> int:
+        """The batch: the first extent, where all inputs have the same."""
+        firsts = {array.shape[:1] for array in self.feeds.values()}
+        first = firsts.pop() if len(firsts) == 1 else ()
+        return int(first[0]) if first else 1
+
+    def run(self, runtimes: Sequence[Runtime]) -> Outcome:
+        """Measure them all, in turn; ours has to be the first, since the others are told next to it.
+
+        One that cannot run the model, or breaks down on its way, is told as such, and the others go on.
 
         Raises:
-            UnsupportedError: One of them cannot run the model; the message has what it says.
+            UnsupportedError: The first cannot run the model; the message has what it says.
             InputError: What is fed holds denormals, on which arithmetic is slow.
         """
         if any(_has_denormals(array) for array in self.feeds.values()):
             raise InputError("what is fed holds denormals, on which arithmetic is a hundred times slower: no measure")
+        failures: list[Failure] = []
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             self.save_feeds(folder / "feeds.npz")
-            workers = []
-            for runtime in runtimes:
-                self.tell(f"{runtime.name}: loading")
-                workers.append(stack.enter_context(_Worker(self, runtime, folder)))
-            outputs = [worker.outputs() for worker in workers]
-            rounds = []
+            competitors = [Competitor(self, runtime, folder / str(number)) for number, runtime in enumerate(runtimes)]
+            competitors = _able(competitors, stack.enter_context, failures)
             for number in range(self.n_rounds):
                 self.tell(f"round {number + 1} of {self.n_rounds}")
-                rounds.append([worker.take_turn() for worker in workers])
-        times = list(zip(*rounds, strict=True))
-        return [
-            Result.of(worker, own, times[0], largest_difference(given, outputs[0]))
-            for worker, own, given in zip(workers, times, outputs, strict=True)
+                competitors = _able(competitors, Competitor.take_turn, failures)
+            outputs = [competitor.outputs() for competitor in competitors]
+        results = [
+            Result.of(competitor, competitors[0].times, self.n_images, _difference(given, outputs[0]))
+            for competitor, given in zip(competitors, outputs, strict=True)
         ]
+        return Outcome(results, failures)
 
     def save_feeds(self, path: Path) -> None:
         """Write what is fed, for the runtimes' processes."""
         np.savez(path, *self.feeds.values(), names=np.array([*self.feeds], np.str_))
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a runtime did.
+def _able(
+    competitors: Sequence[Competitor], act: Callable[[Competitor], object], failures: list[Failure]
+) -> list[Competitor]:
+    """Those of the competitors that can do something; why the others cannot is added to the failures.
 
-    Attributes:
-        name: The runtime's.
-        version: Of what is installed.
-        time_ms: Milliseconds of a run: the fastest of each turn, over the rounds.
-        ratio: Its time over ours in the same round.
-        first_s: Seconds from before ``import numpy`` to the first result.
-        resident_nbytes: Memory after the first run, above what importing it takes.
-        peak_nbytes: The most it had meanwhile, likewise.
-        difference: Largest difference from our outputs, over their largest value.
+    Raises:
+        UnsupportedError: It is the first that cannot.
     """
-
-    name: str
-    version: str
-    time_ms: Spread
-    ratio: Spread
-    first_s: float
-    resident_nbytes: int
-    peak_nbytes: int
-    difference: float
-
-    @classmethod
-    def of(cls, worker: _Worker, own: Sequence[float], ours: Sequence[float], difference: float) -> Result:
-        """Of a worker's times, and ours in the same rounds."""
-        told = worker.told
-        return cls(
-            name=worker.runtime.name,
-            version=told["version"],
-            time_ms=Spread.of(own).scaled(1e-6),
-            ratio=Spread.of(a / b for a, b in zip(own, ours, strict=True)),
-            first_s=told["first_s"],
-            resident_nbytes=told["resident_nbytes"] - told["imported_nbytes"],
-            peak_nbytes=told["peak_nbytes"] - told["imported_nbytes"],
-            difference=difference,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
-
-class _Worker:
-    """A process that sleeps but in its turn: it is stopped, so that not even its threads spin."""
-
-    def __init__(self, contest: Contest, runtime: Runtime, folder: Path) -> None:
-        self.runtime = runtime
-        self._outputs = folder / f"{runtime.name}.npz"
-        arguments = (contest.model, folder / "feeds.npz", self._outputs, contest.n_threads, contest.dtype)
-        self._errors = (folder / f"{runtime.name}.txt").open("w+", encoding="utf-8")
-        command = [sys.executable, "-m", "blocklayout.commands.against.worker", runtime.name, *map(str, arguments)]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
-            command, stdin=pipe, stdout=pipe, stderr=self._errors, text=True
-        )
-
-    def __enter__(self) -> Self:
+    able = []
+    for competitor in competitors:
         try:
-            self.told = self._answer()
-            self._sleep()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-        self._errors.close()
-
-    def outputs(self) -> list[np.ndarray]:
-        """What it computed first."""
-        with np.load(self._outputs) as file:
-            return [file[name] for name in file.files]
-
-    def take_turn(self) -> float:
-        """Nanoseconds of the fastest run of a turn."""
-        os.kill(self._process.pid, signal.SIGCONT)
-        if self._process.stdin is not None:
-            self._process.stdin.write(f"{TURN_NS}\n")
-            self._process.stdin.flush()
-        ns: float = self._answer()["ns"]
-        self._sleep()
-        return ns
-
-    def _sleep(self) -> None:
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def _answer(self) -> Any:
-        line = self._process.stdout.readline() if self._process.stdout is not None else ""
-        if line:
-            return json.loads(line)
-        self._process.wait()
-        self._errors.seek(0)
-        reason = self._errors.read().strip().splitlines() or ["it ended without a word"]
-        raise UnsupportedError(f"{self.runtime.name} cannot run this model: {reason[-1]}")
+            act(competitor)
+        except UnsupportedError as error:
+            if competitor is competitors[0]:
+                raise
+            failures.append(Failure(competitor.runtime.name, competitor.runtime.version, str(error)))
+        else:
+            able.append(competitor)
+    return able
 
 
 def check_agreement(results: Sequence[Result], dtype: str) -> list[str]:
@@ -191,6 +115,12 @@ def check_agreement(results: Sequence[Result], dtype: str) -> list[str]:
         for result in results
         if not result.difference <= limit
     ]
+
+
+def _difference(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:
+    if [array.shape for array in outputs] != [array.shape for array in expected]:
+        return math.inf
+    return largest_difference(outputs, expected)
 
 
 def _has_denormals(array: np.ndarray) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import import_module, metadata, util
 from typing import Any
 
+from blocklayout.commands.against import pytorch
 from blocklayout.errors import InputError
 
 Arrays = Mapping[str, Any]
@@ -14,6 +15,10 @@ Run = Callable[[Arrays], list[Any]]
 """Runs a model once on arrays by input, and gives arrays in the order of its outputs."""
 
 OURS = "blocklayout"
+SAVED = "blocklayout (saved)"
+"""Ours again, loading a file that ``session.save`` wrote beforehand."""
+
+OUR_NAMES = (OURS, SAVED)
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,9 @@ class Runtime:
         distribution: What it is installed as.
         open: Given the module, loads an ONNX file for so many threads and a data type.
         dtypes: Data types of activations that it can be asked for.
+        needs: Modules it takes beside its own, installed as what they are imported as.
+        ready: Given the module, imports what reads ONNX files for it.
+        is_saved: Whether it loads a saved session in place of the ONNX file.
     """
 
     name: str
@@ -33,11 +41,21 @@ class Runtime:
     distribution: str
     open: Callable[[Any, str, int, str], Run]
     dtypes: tuple[str, ...] = ("f32", "bf16")
+    needs: tuple[str, ...] = ()
+    ready: Callable[[Any], None] | None = None
+    is_saved: bool = False
+
+    def start(self) -> Any:
+        """Import it, and whatever it takes to read a model; gives the module."""
+        module = import_module(self.module)
+        if self.ready is not None:
+            self.ready(module)
+        return module
 
     @property
     def is_installed(self) -> bool:
         """Whether it can be imported."""
-        return util.find_spec(self.module) is not None
+        return all(util.find_spec(module) is not None for module in (self.module, *self.needs))
 
     @property
     def version(self) -> str:
@@ -79,29 +97,44 @@ RUNTIMES = {
     runtime.name: runtime
     for runtime in (
         Runtime(OURS, "blocklayout", "blocklayout", _open_ours),
+        Runtime(SAVED, "blocklayout", "blocklayout", _open_ours, is_saved=True),
         Runtime("onnxruntime", "onnxruntime", "onnxruntime", _open_onnxruntime, ("f32",)),
         Runtime("openvino", "openvino", "openvino", _open_openvino),
+        Runtime("torch", "torch", "torch", pytorch.open_eager, needs=pytorch.NEEDS, ready=pytorch.import_converter),
+        Runtime(
+            "torch-inductor",
+            "torch",
+            "torch",
+            pytorch.open_compiled,
+            needs=pytorch.NEEDS,
+            ready=pytorch.import_converter,
+        ),
     )
 }
 
 
 def chosen_runtimes(names: Sequence[str], dtype: str) -> list[Runtime]:
-    """Ours, and those that are asked for: ``all`` are the installed ones that compute in this data type.
+    """Ours, from the model and from a saved session, and those that are asked for.
+
+    Args:
+        names: Of runtimes; ``all`` are the installed ones that compute in this data type.
+        dtype: Data type of activations.
 
     Raises:
         InputError: There is none of that name, it is not installed, or cannot be asked for the data type.
     """
-    peers = [runtime for runtime in RUNTIMES.values() if runtime.name != OURS]
+    ours = [RUNTIMES[name] for name in OUR_NAMES]
+    peers = [runtime for runtime in RUNTIMES.values() if runtime.name not in OUR_NAMES]
     if "all" in names:
-        return [RUNTIMES[OURS], *(peer for peer in peers if peer.is_installed and dtype in peer.dtypes)]
+        return [*ours, *(peer for peer in peers if peer.is_installed and dtype in peer.dtypes)]
     chosen = []
     for name in dict.fromkeys(names):
         peer = next((peer for peer in peers if peer.name == name), None)
         if peer is None:
             raise InputError(f"no runtime {name!r}; there are {', '.join(peer.name for peer in peers)}, or all")
         if not peer.is_installed:
-            raise InputError(f"{name} is not installed: pip install {peer.distribution}")
+            raise InputError(f"{name} is not installed: pip install {' '.join((peer.distribution, *peer.needs))}")
         if dtype not in peer.dtypes:
             raise InputError(f"{name} cannot be asked for {dtype}, but for {', '.join(peer.dtypes)}")
         chosen.append(peer)
-    return [RUNTIMES[OURS], *chosen]
+    return [*ours, *chosen]

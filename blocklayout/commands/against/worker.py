@@ -2,8 +2,8 @@
 
     python -m blocklayout.commands.against.worker RUNTIME MODEL FEEDS OUTPUTS THREADS DTYPE
 
-It tells of its first result in a line of JSON. Then each line with a number of nanoseconds is a turn: the fastest run
-of as many as fit into it.
+It tells of its first result, or why there is none, in a line of JSON. Then each line with a number of nanoseconds is a
+turn: the fastest run of as many as fit into it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import json  # noqa: E402
 import math  # noqa: E402
 import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import TYPE_CHECKING  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 from blocklayout.commands.against.runtimes import RUNTIMES  # noqa: E402
 
@@ -27,28 +27,45 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str]) -> int:
     """Load, run once, and take turns until no line comes in."""
-    name, model, feeds_path, outputs_path, threads, dtype = argv
+    try:
+        run, told = _first_result(*argv)
+    except Exception as error:  # noqa: BLE001 - whatever a runtime raises is its reason
+        paragraph = str(error).strip().split("\n\n", maxsplit=1)[0]  # what follows is how to report it
+        _say({"reason": f"{type(error).__name__}: {paragraph}"})
+        return 1
+    _say(told)
+    for line in sys.stdin:
+        _say({"ns": _fastest_ns(run, float(line))})
+    return 0
+
+
+def load_feeds(path: str) -> dict[str, Any]:
+    """What :meth:`~blocklayout.commands.against.contest.Contest.save_feeds` wrote."""
+    np = importlib.import_module("numpy")
+    with np.load(path) as file:
+        return {name: file[f"arr_{number}"] for number, name in enumerate(file["names"].tolist())}
+
+
+def _first_result(
+    name: str, model: str, feeds_path: str, outputs_path: str, threads: str, dtype: str
+) -> tuple[Callable[[], object], dict[str, Any]]:
+    """A run, and what there is to tell of the first."""
     runtime = RUNTIMES[name]
-    module = importlib.import_module(runtime.module)
+    module = runtime.start()
     np = importlib.import_module("numpy")
     imported_nbytes = _status_nbytes("VmRSS")
     run = runtime.open(module, model, int(threads), dtype)
-    with np.load(feeds_path) as file:
-        feeds = {name: file[f"arr_{number}"] for number, name in enumerate(file["names"].tolist())}
+    feeds = load_feeds(feeds_path)
     outputs = run(feeds)
     first_s = time.perf_counter() - _START
     told = {
-        "version": runtime.version,
         "first_s": first_s,
         "imported_nbytes": imported_nbytes,
         "resident_nbytes": _status_nbytes("VmRSS"),
         "peak_nbytes": _status_nbytes("VmHWM"),
     }
     np.savez(outputs_path, *[np.asarray(output, np.float32) for output in outputs])
-    _say(told)
-    for line in sys.stdin:
-        _say({"ns": _fastest_ns(lambda: run(feeds), float(line))})
-    return 0
+    return lambda: run(feeds), told
 
 
 def _fastest_ns(call: Callable[[], object], turn_ns: float) -> float:

@@ -1,0 +1,224 @@
+"""How far are measured costs from the times that steps take in place, inside of whole runs?
+
+For each network there are plans by several policies. Their steps are timed in place, inside of whole runs; then the
+same primitives are timed apart, as tuning does it: with random data and cold weights, each for itself or so many in
+turn. Both are lower quartiles. Told is the spread, the standard deviation of the logarithms of cost over time in place,
+weighted by the time in place: 0.1 means that a cost is off by some 10 %, beyond what all have in common. What they
+have in common is the bias, their weighted geometric mean. It takes a quiet machine: costs leave out what other work
+disturbs, whole runs cannot.
+
+    python bench/measuring.py --models googlenet,resnet18,efficientnet_b0,squeezenet1_1 --in-turn 1,64,512
+    python bench/measuring.py --models squeezenet1_1 --size 32 --policies nhwc --in-turn 8 --runs 2
+
+Nothing is kept in the store of costs. The picture needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import blocklayout as bl
+from blocklayout import dnnl, zoo
+from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.feeds import SEED
+from blocklayout.commands.options import numbers, positive, words
+from blocklayout.commands.output import json_text
+from blocklayout.inspector.tables import print_table
+from blocklayout.plan.costs.measuring import SpecTimer
+from blocklayout.plan.costs.tuning import N_IN_TURN
+from blocklayout.runtime.racing import random_array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from blocklayout.dnnl import Spec
+    from blocklayout.runtime import Session
+
+MODELS = ("googlenet", "resnet18", "efficientnet_b0", "squeezenet1_1")
+POLICIES = ("any", "blocked", "nhwc", "plain")
+
+
+@dataclass(frozen=True)
+class InPlace:
+    """A step inside of whole runs.
+
+    Attributes:
+        policy: Of its plan.
+        kernel: Its own.
+        spec: Its primitive.
+        ns: What it takes there.
+    """
+
+    policy: str
+    kernel: str
+    spec: Spec
+    ns: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Costs of one kind next to times in place.
+
+    Attributes:
+        n_in_turn: Primitives that were timed in turn.
+        n_steps: Steps whose cost is known: what other work disturbed has none.
+        spread: Of the logarithms of cost over time, weighted by time.
+        bias: Costs over times, the weighted geometric mean.
+        rank: Correlation of the ranks of costs and times.
+    """
+
+    n_in_turn: int
+    n_steps: int
+    spread: float
+    bias: float
+    rank: float
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print a table, and write JSON and a picture if asked to."""
+    args = parse(argv)
+    results = []
+    for name in args.models:
+        results.append(measure(name, args))
+        print(f"{name}: {results[-1]['n_steps']} steps", file=sys.stderr)
+    show(results)
+    if args.json:
+        told = {"environment": describe_environment(args.threads), "n_runs": args.runs, "results": results}
+        Path(args.json).write_text(json_text(told) + "\n", encoding="utf-8")
+    if args.picture:
+        draw(results, args.picture)
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=words, default=MODELS, help="of the zoo")
+    parser.add_argument("--policies", type=words, default=POLICIES, help="whose plans' steps are compared")
+    parser.add_argument("--in-turn", type=numbers, default=(1, N_IN_TURN), help="such as 1,64; 1 is each for itself")
+    parser.add_argument("--size", type=positive, help="height and width of images; by default each network's own")
+    parser.add_argument("--runs", type=positive, default=40, help="whole runs of each plan (default: 40)")
+    parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
+    parser.add_argument("--json", help="file to write")
+    parser.add_argument("--picture", help="file to draw costs against times in place in")
+    args = parser.parse_args(argv)
+    unknown = {*args.models} - {*zoo.names()}
+    if unknown:
+        parser.error(f"no such network: {', '.join(sorted(unknown))}")
+    return args
+
+
+def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One network: its steps in place, and their primitives apart."""
+    graph = zoo.build(name, **({"size": args.size} if args.size else {})).to_graph()
+    generator = np.random.default_rng(SEED)
+    feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+    steps: list[InPlace] = []
+    for policy in args.policies:
+        session = bl.load(graph, layout=policy, threads=args.threads, tune="model")
+        steps += steps_in_place(policy, session, feeds, args.runs)
+    specs = list(dict.fromkeys(step.spec for step in steps))
+    costs = {n: costs_apart(specs, n) for n in args.in_turn}
+    return {
+        "model": name,
+        "policies": args.policies,
+        "n_steps": len(steps),
+        "n_specs": len(specs),
+        "agreement": [asdict(agreement(steps, costs[n], n)) for n in args.in_turn],
+        "steps": [
+            {
+                "policy": step.policy,
+                "kernel": step.kernel,
+                "kind": step.spec.kind,
+                "impl": step.spec.impl,
+                "ns": step.ns,
+                "cost_ns": [costs[n].get(step.spec) for n in args.in_turn],
+            }
+            for step in steps
+        ],
+    }
+
+
+def steps_in_place(policy: str, session: Session, feeds: Mapping[str, np.ndarray], n_runs: int) -> Iterator[InPlace]:
+    """What each primitive of a plan takes inside of whole runs; not what numpy does."""
+    profiles = [session.profile(feeds, n_runs=1) for _ in range(n_runs)]
+    runs = [[step.ns for step in each.steps if step.kind not in ("outside", "input")] for each in profiles]
+    for step, *times in zip(session.plan.steps, *runs, strict=True):
+        if isinstance(step.spec, dnnl.Spec):
+            yield InPlace(policy, step.kernel, step.spec, sorted(times)[n_runs // 4])
+
+
+def costs_apart(specs: Sequence[Spec], n_in_turn: int) -> dict[Spec, float]:
+    """Nanoseconds of each primitive, so many in turn; without those that other work disturbed."""
+    timer = SpecTimer()
+    costs = {}
+    for begin in range(0, len(specs), n_in_turn):
+        turn = specs[begin : begin + n_in_turn]
+        outcomes = zip(turn, timer.time_in_turn(turn), strict=True)
+        costs |= {spec: outcome for spec, outcome in outcomes if not isinstance(outcome, Exception)}
+    return costs
+
+
+def agreement(steps: Sequence[InPlace], costs: Mapping[Spec, float], n_in_turn: int) -> Agreement:
+    """How far costs are from times in place."""
+    pairs = [(costs[step.spec], step.ns) for step in steps if step.spec in costs]
+    if not pairs:
+        return Agreement(n_in_turn, 0, float("nan"), float("nan"), float("nan"))
+    cost, time = np.array(pairs).T
+    logs = np.log(cost / time)
+    mean = np.average(logs, weights=time)
+    spread = np.sqrt(np.average((logs - mean) ** 2, weights=time))
+    ranks = [np.argsort(np.argsort(values)) for values in (cost, time)]
+    rank = np.corrcoef(*ranks)[0, 1] if len(pairs) > 1 else float("nan")
+    return Agreement(n_in_turn, len(pairs), float(spread), float(np.exp(mean)), float(rank))
+
+
+def show(results: Sequence[dict[str, Any]]) -> None:
+    """Print the table."""
+    header = ("model", "in turn", "steps", "of", "spread", "bias", "rank correlation")
+    rows = [
+        (
+            result["model"],
+            str(each["n_in_turn"]),
+            str(each["n_steps"]),
+            str(result["n_steps"]),
+            f"{each['spread']:.3f}",
+            f"{each['bias']:.3f}",
+            f"{each['rank']:.3f}",
+        )
+        for result in results
+        for each in result["agreement"]
+    ]
+    print_table(header, rows, title="costs measured apart, next to times in place")
+
+
+def draw(results: Sequence[dict[str, Any]], path: str) -> None:
+    """Costs against times in place, step by step; those with the most in turn."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(6, 6))
+    for result in results:
+        pairs = [(step["ns"] / 1e3, step["cost_ns"][-1]) for step in result["steps"]]
+        known = [(us, cost_ns / 1e3) for us, cost_ns in pairs if cost_ns is not None]
+        if known:
+            axis.loglog(*zip(*known, strict=True), "o", ms=3, alpha=0.5, label=result["model"])
+    limits = axis.get_xlim()
+    axis.plot(limits, limits, color="grey", lw=0.8)
+    axis.set_xlabel("us in place")
+    axis.set_ylabel("us measured apart")
+    axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

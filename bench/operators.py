@@ -1,0 +1,320 @@
+"""Where does channels-last win, tie and lose against blocked and plain, operator by operator?
+
+Each family of operators runs at several sizes, all of its tensors in one layout: row-major (plain), channels-last
+(nhwc), and the largest block of the CPU (8, or 16 with AVX-512). Of the implementations on offer in a layout the
+fastest counts, reference ones (``ref``) only where there is no other. Times are those that the planner measures: random
+data, cold weights, all layouts of an operator in turn; what other work disturbs does not count. Channels-last wins
+where it is more than 5 % faster than the better of the others, the median over rounds.
+
+    python bench/operators.py --rounds 5 --json out.json --picture docs/operators.svg
+    python bench/operators.py --families convolution,pooling --batch 16 --dtype bf16
+    python bench/operators.py --sizes 16x14 --rounds 1
+
+The picture needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass
+from itertools import permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.operator_problems import SIZES, Problem, problems
+from blocklayout import Builder, dnnl, model
+from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.options import extents, positive, words
+from blocklayout.commands.output import json_text
+from blocklayout.dnnl import Spec, is_reference
+from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
+from blocklayout.inspector.tables import print_table
+from blocklayout.kernels import TensorInfo, Wish, wished_desc
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan import Machine
+from blocklayout.plan.candidates.fuse import fuse, value_info
+from blocklayout.plan.candidates.recipes import GroupRecipes
+from blocklayout.plan.costs.measuring import SpecTimer
+from blocklayout.runtime.in_turn import Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+PLAIN, NHWC = "plain", "channels_last"
+MARGIN = 1.05
+MAX_ATTEMPTS = 3
+
+Way = tuple[Spec, ...]
+"""Primitives in a row that compute an operator."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """An operator in one layout.
+
+    Attributes:
+        impl: Implementations, one for each primitive; none where the layout is not offered.
+        is_reference: Whether one of them is a reference.
+        us: Microseconds, over the rounds; ``None`` if other work has disturbed all of them.
+        rounds: The same, by the number of the round.
+    """
+
+    impl: str
+    is_reference: bool
+    us: Spread | None
+    rounds: Mapping[int, float]
+
+    @property
+    def text(self) -> str:
+        """Its time, marked where a reference took it."""
+        if self.us is None:
+            return "disturbed" if self.impl else "-"
+        return f"{self.us.median:,.1f}{' ref' if self.is_reference else ''}"
+
+
+NOT_OFFERED = Timed("", is_reference=False, us=None, rounds={})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print tables, and write JSON and a picture if asked to."""
+    args = parse(argv)
+    if args.dtype == "bf16" and not dnnl.has_bf16():
+        print(f"bf16: not on this CPU ({dnnl.isa()})")
+        return 0
+    layouts = (PLAIN, NHWC, Machine(dnnl.isa(), args.threads).block_names[0])
+    timer = SpecTimer()
+    rows = []
+    for problem in problems(args.batch, args.sizes):
+        if any(word in problem.family for word in args.families):
+            rows.append(measured(problem, layouts, timer, args))
+            print(f"{problem.name}: {rows[-1]['verdict']}", file=sys.stderr)
+    reorders = [row for size in args.sizes for row in measured_reorders(size, layouts, timer, args)]
+    show(rows, reorders, layouts)
+    if args.json:
+        told = {"environment": describe_environment(args.threads), "dtype": args.dtype, "n_rounds": args.rounds}
+        told |= {"operators": [told_of(row) for row in rows], "reorders": [told_of(row) for row in reorders]}
+        Path(args.json).write_text(json_text(told) + "\n", encoding="utf-8")
+    if args.picture:
+        draw(rows, layouts, args.picture)
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--families", type=words, default=("",), help="words that names of families contain")
+    parser.add_argument("--sizes", type=sizes, default=SIZES, help="channels and extents of images: 32x112,512x7")
+    parser.add_argument("--batch", type=positive, default=1, help="images at a time (default: 1)")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
+    parser.add_argument("--rounds", type=positive, default=3, help="measurements of each (default: 3)")
+    parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
+    parser.add_argument("--json", help="file to write")
+    parser.add_argument("--picture", help="file to draw the ratios in")
+    return parser.parse_args(argv)
+
+
+def shown(layout: str) -> str:
+    """A layout's name for people."""
+    return "nhwc" if layout == NHWC else layout
+
+
+def sizes(text: str) -> tuple[tuple[int, int], ...]:
+    """Channels and extents such as ``32x112,512x7``."""
+    found = [extents(word) for word in words(text)]
+    if any(len(size) != 2 or size[0] % 8 or min(size) < 2 for size in found):
+        raise argparse.ArgumentTypeError(f"{text!r}: give channels, a multiple of 8, and extents, such as 32x112,512x7")
+    return tuple((channels, extent) for channels, extent in found)
+
+
+def ways(problem: Problem, layout: str, dtype: str, n_threads: int) -> list[Way]:
+    """What is offered with every tensor in one layout."""
+    if problem.ask is not None:
+        try:
+            source = wished_desc(layout, TensorInfo(problem.dims, dtype))
+            return [(dnnl.resolve(problem.ask(source).replace(n_threads=n_threads)).spec,)]
+        except (DnnlError, UnsupportedError):
+            return []
+    b = Builder(opset=21)  # the first with group normalisation
+    b.output("y", problem.build(b, b.input("x", problem.dims)))
+    program = model.lower(model.simplify(b.to_graph()))
+    descs = {value.name: wished_desc(layout, value_info(value, dtype)) for value in program.inputs}
+    found: list[Way] = []
+    for group in fuse(program, dtype, n_threads):
+        if group.is_view:
+            seen = group.main.operator.through(descs[group.sources["src"].name])
+            if seen is None:
+                return []
+            descs[group.dst.name] = seen
+        elif any(value.name not in descs for value in group.sources.values()):
+            raise UnsupportedError(f"{problem.name}: more than one kernel computes it; give a problem of one")
+        else:
+            given = {operand: descs[value.name] for operand, value in group.sources.items()}
+            first = next(iter(given.values()))
+            recipes = list(GroupRecipes(group, dtype, n_threads).wished(Wish(first, first)))
+            wanted = [recipe for recipe in recipes if fits(recipe.demanded, given)]
+            found = [tuple(step.spec for step in recipe.steps) for recipe in wanted]
+            descs[group.dst.name] = wished_desc(first, value_info(group.dst, dtype))
+    measurable = [way for way in found if all(isinstance(spec, Spec) for spec in way)]
+    return [way for way in measurable if not is_slow(way)] or measurable
+
+
+def fits(demanded: Mapping[str, MemoryDesc], given: Mapping[str, MemoryDesc]) -> bool:
+    """Whether all sources are read in the layouts in which they are given."""
+    return all(demanded[operand].physically_equal(desc) for operand, desc in given.items())
+
+
+def is_slow(way: Way) -> bool:
+    """Whether a reference has a part in it."""
+    return any(is_reference(spec.impl) for spec in way)
+
+
+def measured(problem: Problem, layouts: Sequence[str], timer: SpecTimer, args: argparse.Namespace) -> dict[str, Any]:
+    """An operator in every layout, in turn."""
+    offered = {layout: ways(problem, layout, args.dtype, args.threads) for layout in layouts}
+    specs = list(dict.fromkeys(spec for found in offered.values() for way in found for spec in way))
+    rounds = [dict(zip(specs, one_round(timer, specs), strict=True)) for _ in range(args.rounds)]
+    timed = {layout: fastest(found, rounds) for layout, found in offered.items()}
+    row: dict[str, Any] = {"family": problem.family, "dims": problem.dims, "layouts": timed}
+    row |= {f"{shown(layout)}_over_nhwc": over(timed[layout], timed[NHWC]) for layout in layouts if layout != NHWC}
+    return row | {"verdict": verdict(timed[NHWC], [timed[layout] for layout in layouts if layout != NHWC])}
+
+
+def one_round(timer: SpecTimer, specs: Sequence[Spec]) -> list[float | None]:
+    """Nanoseconds of each, in turn; of what other work disturbs there are none, even at the last attempt."""
+    for _ in range(MAX_ATTEMPTS):
+        outcomes = timer.time_in_turn(specs)
+        if not any(isinstance(outcome, DisturbedError) for outcome in outcomes):
+            break
+    return [None if isinstance(outcome, Exception) else outcome for outcome in outcomes]
+
+
+def fastest(found: Sequence[Way], rounds: Sequence[Mapping[Spec, float | None]]) -> Timed:
+    """The fastest way, over the rounds in which nothing disturbed it."""
+    candidates = [timed_way(way, rounds) for way in found]
+    quiet = [timed for timed in candidates if timed.us is not None]
+    return min(quiet or candidates, key=lambda timed: timed.us.median if timed.us else 0.0, default=NOT_OFFERED)
+
+
+def timed_way(way: Way, rounds: Sequence[Mapping[Spec, float | None]]) -> Timed:
+    """What one way takes."""
+    sums = {}
+    for number, times in enumerate(rounds):
+        parts = [times[spec] for spec in way]
+        if None not in parts:
+            sums[number] = sum(ns or 0.0 for ns in parts) / 1e3
+    us = Spread.of(sums.values()) if sums else None
+    return Timed(", ".join(spec.impl for spec in way), is_slow(way), us, sums)
+
+
+def over(one: Timed, other: Timed) -> Spread | None:
+    """The ratios of the same rounds, where there are any."""
+    ratios = [us / other.rounds[number] for number, us in one.rounds.items() if number in other.rounds]
+    return Spread.of(ratios) if ratios else None
+
+
+def verdict(nhwc: Timed, others: Sequence[Timed]) -> str:
+    """How channels-last does next to the better of the other layouts."""
+    if not nhwc.impl:
+        return "not offered"
+    offered = [timed for timed in others if timed.impl]
+    if not offered:
+        return "alone"
+    ratios = [over(timed, nhwc) for timed in offered]
+    medians = [ratio.median for ratio in ratios if ratio is not None]
+    if len(medians) < len(offered):
+        return "disturbed"
+    ratio = min(medians)
+    if 1 / MARGIN <= ratio <= MARGIN:
+        return "ties"
+    return "wins" if ratio > 1 else "loses"
+
+
+def measured_reorders(
+    size: tuple[int, int], layouts: Sequence[str], timer: SpecTimer, args: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """Every change between the layouts, in turn."""
+    info = TensorInfo((args.batch, size[0], size[1], size[1]), args.dtype)
+    pairs = list(permutations(layouts, 2))
+    descs = {layout: wished_desc(layout, info) for layout in layouts}
+    specs = [dnnl.reorder(descs[src], descs[dst], n_threads=args.threads) for src, dst in pairs]
+    rounds = [one_round(timer, specs) for _ in range(args.rounds)]
+    for number, (src, dst) in enumerate(pairs):
+        quiet = [ns for ns in (times[number] for times in rounds) if ns is not None]
+        if quiet:
+            nbytes = descs[src].nbytes + descs[dst].nbytes
+            us = Spread.of(quiet).scaled(1e-3)
+            yield {
+                "dims": info.dims,
+                "from": shown(src),
+                "to": shown(dst),
+                "us": us,
+                "gb_per_s": nbytes / us.median / 1e3,
+            }
+
+
+def show(rows: Sequence[dict[str, Any]], reorders: Sequence[dict[str, Any]], layouts: Sequence[str]) -> None:
+    """Print the tables, and how often channels-last wins, ties and loses."""
+    names = [shown(layout) for layout in layouts]
+    others = [shown(layout) for layout in layouts if layout != NHWC]
+    header = ("operator", "extents", *names, *(f"{name} over nhwc" for name in others), "nhwc")
+    cells = []
+    for row in rows:
+        times = [timed.text for timed in row["layouts"].values()]
+        ratios = [row[f"{name}_over_nhwc"] for name in others]
+        spreads = [f"{each.median:.2f} ({each.low:.2f}-{each.high:.2f})" if each else "-" for each in ratios]
+        cells.append((row["family"], "x".join(map(str, row["dims"])), *times, *spreads, row["verdict"]))
+    print_table(header, cells, title="microseconds; ref: a reference implementation", text_columns=(0, 1, 7))
+    counts = Counter(row["verdict"] for row in rows)
+    print(f"channels-last: {', '.join(f'{verdict} {count}' for verdict, count in counts.most_common())}")
+    moves = [
+        (
+            f"{row['from']} to {row['to']}",
+            "x".join(map(str, row["dims"])),
+            f"{row['us'].median:,.1f}",
+            f"{row['us'].low:,.1f}-{row['us'].high:,.1f}",
+            f"{row['gb_per_s']:.1f}",
+        )
+        for row in reorders
+    ]
+    print_table(("reorder", "extents", "us", "least-most", "GB/s"), moves, title="reorders", text_columns=(0, 1))
+
+
+def told_of(row: dict[str, Any]) -> dict[str, Any]:
+    """An operator or a reorder for JSON."""
+    told = row | {key: asdict(value) for key, value in row.items() if isinstance(value, Spread)}
+    if "layouts" in row:
+        told["layouts"] = {shown(layout): asdict(timed) for layout, timed in row["layouts"].items()}
+    return told
+
+
+def draw(rows: Sequence[dict[str, Any]], layouts: Sequence[str], path: str) -> None:
+    """The times of the other layouts over that of channels-last, operator by operator."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(9, 0.22 * len(rows) + 1.5))
+    for name in (shown(layout) for layout in layouts if layout != NHWC):
+        ratios = [(row[f"{name}_over_nhwc"], place) for place, row in enumerate(rows)]
+        points = [(ratio.median, place) for ratio, place in ratios if ratio is not None]
+        if points:
+            axis.semilogx(*zip(*points, strict=True), "o", ms=4, label=name)
+    axis.axvline(1.0, color="grey", lw=0.8)
+    axis.set_yticks(
+        range(len(rows)), [f"{row['family']} {row['dims'][1]}x{row['dims'][2]}" for row in rows], fontsize=7
+    )
+    axis.invert_yaxis()
+    axis.set_xlabel("time over channels-last: to the right channels-last is faster")
+    axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
