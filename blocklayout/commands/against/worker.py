@@ -19,7 +19,7 @@ import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import TYPE_CHECKING  # noqa: E402
 
-from blocklayout.commands.against.runtimes import RUNTIMES  # noqa: E402
+from blocklayout.commands.against.throughput import runtime_named  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     """Load, run once, and take turns until no line comes in."""
     name, model, feeds_path, outputs_path, threads, dtype = argv
-    runtime = RUNTIMES[name]
+    runtime = runtime_named(name)
     module = importlib.import_module(runtime.module)
     np = importlib.import_module("numpy")
     imported_nbytes = _status_nbytes("VmRSS")
