@@ -38,7 +38,8 @@ class Lock:
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self._lock.release()
+        if self._lock.locked():  # not so where the child was forked inside
+            self._lock.release()
 
 
 def _after_fork_in_child() -> None:

@@ -79,6 +79,18 @@ def test_every_future_gets_its_own_answer(streams: int, threads: int) -> None:
         np.testing.assert_array_equal(session(images[3]), expected[3])
 
 
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
+def test_plain_kernels_run_beside_each_other() -> None:
+    b = bl.Builder()
+    b.output("y", b.op("Erf", b.input("x", (20, 30))))
+    arrays = [nets.random_input((20, 30), seed) for seed in range(4)]
+    alone = bl.load(b, threads=1)
+    with bl.load(b, streams=2, threads=2) as session:
+        futures = [(array, session.submit({"x": array})) for array in arrays * 5]
+        for array, future in futures:
+            np.testing.assert_array_equal(future.result()[0], alone(array))
+
+
 def test_names_of_outputs_and_own_arrays_are_as_for_run() -> None:
     with load() as session:
         array = np.empty(SHAPE, np.float32)
