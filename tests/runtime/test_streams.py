@@ -343,52 +343,6 @@ def test_the_interpreter_ends_when_all_is_done(tree_environ: dict[str, str]) -> 
     assert run_apart(EXIT, tree_environ) == "20\n"
 
 
-FORK = """
-import os, time
-import numpy as np
-import blocklayout as bl
-from tests import nets
-
-def in_child(check):
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if check() else 1)
-        finally:
-            os._exit(2)
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        done, code = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(code)
-        time.sleep(0.002)
-    os.kill(child, 9)
-    return "hangs"
-
-for streams, threads in ((1, 2), (2, 2), (2, 4)):
-    session = bl.load(nets.chain(), streams=streams, threads=threads, layout="nhwc")
-    feed = {"x": nets.random_input((1, 17, 12, 12))}
-    expected = session.submit(feed).result()[0]
-    def check():
-        again = [session.submit(feed).result(10)[0] for _ in range(3)] + [session.run(None, feed)[0]]
-        session.close()
-        return all(np.array_equal(each, expected) for each in again)
-    told = [in_child(check)]
-    for _ in range(2):
-        futures = [session.submit(feed) for _ in range(10)]  # in the middle of something
-        told.append(in_child(check))
-        assert all(np.array_equal(each.result()[0], expected) for each in futures)
-    told.append(session._streams.submit(lambda: in_child(check)).result())  # by a stream's own thread
-    session.close()
-    print(streams, threads, set(told))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
-def test_a_child_has_streams_of_its_own(tree_environ: dict[str, str]) -> None:
-    assert run_apart(FORK, tree_environ) == "1 2 {0}\n2 2 {0}\n2 4 {0}\n"
-
-
 # Arguments.
 
 
