@@ -6,7 +6,6 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -38,8 +37,6 @@ MAX_PLANS = 8
 
 class ContentsNeededError(InputError):
     """A plan cannot be made from extents alone: others follow from what an input holds."""
-
-
 
 
 class Session:
