@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from blocklayout import dnnl
 from blocklayout.errors import InputError, ModelError, PlanError
 from blocklayout.plan.request import TUNE_SECONDS, Request, TuneMode
 from blocklayout.plan.saving.terms import Terms
@@ -35,6 +36,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     dtype: str | None = None,
     layout: str | None = None,
     threads: int | None = None,
+    streams: int = 1,
     shapes: Mapping[str, Sequence[int]] | None = None,
     io_layout: Mapping[str, str] | None = None,
     pin: Mapping[str, str] | None = None,
@@ -61,7 +63,10 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         layout: ``auto`` (the default: by cost, over the whole graph), ``any`` (each primitive's own favourite),
             ``blocked``, ``nhwc``, ``plain``, ``per-op`` (reorder around every primitive), or a
             oneDNN tag such as ``nChw8c``.
-        threads: Threads a run uses; by default what this process may use.
+        threads: Threads of all runs that go on at a time; by default what this process may use.
+        streams: How many runs go on at a time, for more of them in a second where single ones may take longer. Each
+            stream has an equal part of ``threads`` (what is left over stays idle), a share of the CPUs, and its own
+            memory for activations; weights are shared. See ``Session.submit``.
         shapes: Extents of the inputs, by name, as the caller's arrays have them. With them, or where the
             model fixes all extents, the plan is made now; else at the first run of each set of shapes. Where
             extents also follow from what small inputs hold (a Reshape's target), it is made at the first
@@ -104,8 +109,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     Raises:
         ModelError: Not an ONNX file, a graph against its operators' specifications, or a damaged saved session.
         UnsupportedError: An operator, data type or platform that cannot run here.
-        InputError: ``shapes``, ``threads``, ``max_plans`` or ``on_misfit`` do not fit, or ``io_layout`` names what is
-            not there.
+        InputError: ``shapes``, ``threads``, ``streams``, ``max_plans`` or ``on_misfit`` do not fit, or ``io_layout``
+            names what is not there.
         LayoutError: ``io_layout`` gives a format that does not exist, or has another rank.
         PlanError: No such policy or data type; a pin that nothing offers, an expectation that is not met, a run
             of layouts that is not to be lost, a name in one of these that nothing
@@ -120,7 +125,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         >>> load(b)(np.ones((1, 3, 8, 8), np.float32)).shape
         (1, 17, 8, 8)
     """
-    asked = Terms(dtype, layout, None if threads is None else _positive("threads", threads), io_layout)
+    asked = Terms(dtype, layout, _threads_of_a_run(threads, streams), io_layout, streams)
     if on_misfit not in ("raise", "replan"):
         raise InputError(f"on_misfit={on_misfit!r}: give 'raise' or 'replan'")
     if denormals not in ("flush", "keep"):
@@ -172,6 +177,17 @@ def _positive(name: str, number: int) -> int:
     if type(number) is not int or number < 1:
         raise InputError(f"{name}={number!r}: give a positive number, or nothing for the default")
     return number
+
+
+def _threads_of_a_run(threads: int | None, streams: int) -> int | None:
+    """What each stream has of what is given; ``None`` where nothing is."""
+    total = dnnl.default_threads() if threads is None else _positive("threads", threads)
+    if _positive("streams", streams) > total:
+        told = "this process may use" if threads is None else "threads gives them"
+        raise InputError(
+            f"streams={streams}: each has a thread at least, and {told} {total}; give more, or fewer streams"
+        )
+    return None if threads is None else total // streams
 
 
 def _silent(_: str) -> None:

@@ -25,12 +25,13 @@ from blocklayout.plan.saving.terms import Terms
 from blocklayout.runtime import ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session
 from blocklayout.runtime.border import check_names, check_rank, with_layouts
 from blocklayout.runtime.racing import time_ready_plans
+from blocklayout.runtime.streams import Streams
 from blocklayout.saved_plans import SavedPlan, served_extents, warn_of_misfit
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Compute, Program
     from blocklayout.model import Graph, ModelFile, OnnxModel
-    from blocklayout.runtime.session import Contents, Shapes
+    from blocklayout.runtime.made_for import Contents, Shapes
 
     Opened = OnnxModel | Graph | ModelFile
 
@@ -99,7 +100,7 @@ class Loading:
         return self.anew()
 
     def _with_fitting(self, plan: Plan, *, replans: bool) -> Session:
-        check_here(plan, self.asked.threads)
+        check_here(plan, self.asked.threads, self.asked.streams)
         self._asked_formats().check(plan)
         check_wishes(plan, self.wishes)
         saved = SavedPlan(plan)
@@ -130,14 +131,26 @@ class Loading:
             dtype=terms.dtype or "f32",
             io_layout={info.name: info.border for info in borders if info.border is not None},
         )
-        pricing = self.pricing(terms.threads or dnnl.default_threads())
+        n_threads = terms.threads or dnnl.default_threads() // self.asked.streams
         maker = _PlanMaker(
-            self.opened, request, pricing, self.tell, borders, self.max_plans, self.keeps_denormals, saved
+            self.opened,
+            request,
+            self.pricing(n_threads),
+            self.tell,
+            borders,
+            self.max_plans,
+            self.keeps_denormals,
+            saved,
         )
         defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.defaults(self.opened)]
-        originals = partial(model.weights_nbytes, self.opened)
         session = Session(
-            inputs, outputs, maker, defaults=defaults, max_plans=self.max_plans, originals_nbytes=originals
+            inputs,
+            outputs,
+            maker,
+            defaults=defaults,
+            max_plans=self.max_plans,
+            originals_nbytes=partial(model.weights_nbytes, self.opened),
+            streams=Streams(self.asked.streams, n_threads),
         )
         return session, inputs
 

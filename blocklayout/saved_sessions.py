@@ -11,13 +11,14 @@ from blocklayout.plan.saving.fitting import check_here, check_wishes
 from blocklayout.runtime import ReadyPlan, Session
 from blocklayout.runtime.feeding import InputInfo, OutputInfo
 from blocklayout.runtime.session_file import PlanRecord, SessionRecord, read_session
+from blocklayout.runtime.streams import Streams
 from blocklayout.runtime.tensor_file import is_tensor_file
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Compute, HostSpec
     from blocklayout.plan import Request
     from blocklayout.plan.saving.terms import Terms
-    from blocklayout.runtime.session import Contents, Shapes
+    from blocklayout.runtime.made_for import Contents, Shapes
 
 
 def is_saved_session(source: object) -> TypeGuard[str | os.PathLike[str]]:
@@ -57,7 +58,7 @@ def load_session(
         record, file = read_session(Path(path), verify=verify)
         plans = []
         for each in record.plans:
-            check_here(each.plan, terms.threads)
+            check_here(each.plan, terms.threads, terms.streams)
             terms.check(each.plan)
             check_wishes(each.plan, wishes)
             _check_names(each, record)
@@ -69,6 +70,7 @@ def load_session(
             defaults=[info.read_as(InputInfo) for info in record.defaults],
             max_plans=max(max_plans, len(plans)),
             plans=plans,
+            streams=Streams(terms.streams, max((plan.plan.n_threads for plan in record.plans), default=1)),
         )
     except OSError as error:
         raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error

@@ -158,7 +158,7 @@ def test_a_plan_with_a_plain_step_read_from_json_runs() -> None:
     assert again == ready.plan
     feed = nets.feed_of(session)
     before = session.run(None, feed)[0]
-    session._plans[key] = ready, Context(replace(ready, plan=again))
+    session._plans[key] = ready, {0: Context(replace(ready, plan=again))}
     np.testing.assert_array_equal(session.run(None, feed)[0], before)
 
 

@@ -39,15 +39,31 @@ def add_parser(subparsers: Subparsers) -> None:
         help="compare with other runtimes instead: onnxruntime, openvino, torch, torch-inductor; all are those "
         "that are installed",
     )
+    parser.add_argument(
+        "--streams",
+        type=positive,
+        metavar="N",
+        help="tell instead how many runs a second there are with N at a time, of auto unless --policies says more",
+    )
     parser.add_argument("--rounds", type=positive, default=7, metavar="N", help="measurements of each (default: 7)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
-    if args.against:
+    if args.streams:
+        _run_streams(args)
+    elif args.against:
         _run_against(args)
     else:
         _run_policies(args)
+
+
+def _run_streams(args: argparse.Namespace) -> None:
+    from blocklayout.commands.throughput import run_streams
+
+    if args.against:
+        raise InputError("--streams is about ours alone: leave out --against")
+    run_streams(args, args.policies or (BASELINE,))
 
 
 def _run_against(args: argparse.Namespace) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.attr import Prelu as Prelu
     from blocklayout.dnnl.attr import Sum as Sum
     from blocklayout.dnnl.c_desc import is_expressible as is_expressible
+    from blocklayout.dnnl.cpus import cpu_shares as cpu_shares
     from blocklayout.dnnl.execution import Execution as Execution
     from blocklayout.dnnl.executor import ExecutionList as ExecutionList
     from blocklayout.dnnl.handles import live_handles as live_handles
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.specs.softmax import softmax as softmax
     from blocklayout.dnnl.specs.sum import sum as sum  # noqa: A004 - oneDNN's name
     from blocklayout.dnnl.threads import default_threads as default_threads
+    from blocklayout.dnnl.threads import own_stream as own_stream
     from blocklayout.dnnl.threads import release_pool as release_pool
     from blocklayout.dnnl.threads import run_parallel as run_parallel
     from blocklayout.layout import MemoryDesc as MemoryDesc
@@ -69,6 +71,7 @@ _NAMES_BY_HOME = {
     "any_desc": ("AnyDesc", "Desc", "MemoryDesc"),
     "c_desc": ("is_expressible",),
     "attr": ("Attr", "Binary", "DepthwiseConv", "Eltwise", "PostOp", "Prelu", "Sum"),
+    "cpus": ("cpu_shares",),
     "execution": ("Execution",),
     "executor": ("ExecutionList",),
     "handles": ("live_handles",),
@@ -98,7 +101,7 @@ _NAMES_BY_HOME = {
     "specs.shuffle": ("shuffle",),
     "specs.softmax": ("softmax",),
     "specs.sum": ("sum",),
-    "threads": ("default_threads", "release_pool", "run_parallel"),
+    "threads": ("default_threads", "own_stream", "release_pool", "run_parallel"),
 }
 _HOMES = {name: f"blocklayout.dnnl.{home}" for home, names in _NAMES_BY_HOME.items() for name in names}
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     _Reader = Callable[[Path], float | None]
 
@@ -22,6 +24,43 @@ def default_threads() -> int:
     """
     caps = [_affinity(), _quota(), _user_limit()]
     return max(1, min(cap for cap in caps if cap is not None))
+
+
+def cpu_shares(n_shares: int, n_threads: int) -> list[frozenset[int]] | None:
+    """The CPUs this process may run on, split among streams; neighbours in one share. None where they cannot be split.
+
+    A CPU quota may allow less than all of them: shares are still of all, so that containers do not meet on the first.
+
+    Args:
+        n_shares: How many streams there are.
+        n_threads: Threads of each; a share has as many CPUs at least.
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return None
+    cpus = sorted(os.sched_getaffinity(0), key=lambda cpu: place_of(cpu, Path("/sys/devices/system/cpu")))
+    if len(cpus) // n_shares < n_threads:
+        return None
+    ends = [len(cpus) * number // n_shares for number in range(n_shares + 1)]
+    return [frozenset(cpus[begin:end]) for begin, end in pairwise(ends)]
+
+
+def place_of(cpu: int, root: Path) -> tuple[int, int, int]:
+    """Package, core and number: what shares a package, and hyper-threads of one core, are neighbours in this order.
+
+    Args:
+        cpu: The system's number.
+        root: Where the system tells of CPUs.
+    """
+    folder = root / f"cpu{cpu}" / "topology"
+    words = [*_words(folder / "physical_package_id"), *_words(folder / "core_id")]
+    return (int(words[0]), int(words[1]), cpu) if len(words) == 2 else (0, cpu, cpu)
+
+
+def pin_to(cpus: Iterable[int]) -> None:
+    """Let the calling thread, and those that it starts, run on these CPUs only; where that cannot be, on any."""
+    if hasattr(os, "sched_setaffinity"):
+        with suppress(OSError):  # they may have been taken away since
+            os.sched_setaffinity(0, cpus)
 
 
 def _affinity() -> int:

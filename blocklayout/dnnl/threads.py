@@ -3,6 +3,9 @@
 libgomp keeps a pool of workers for each thread that opens a region, and lets workers spin between regions only
 while all pools together fit the CPUs. So at most one thread keeps its pool: the only one that runs, or the
 one that has run alone for a while. Where several take turns, each hands its pool back when it is done.
+
+Owners of streams are the exception: whoever made them has split the CPUs among them. They take turns with nobody
+and keep their pools. Only a fork waits until none of them is inside.
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from blocklayout.dnnl import library
 from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.cpus import default_threads
+from blocklayout.dnnl.cpus import default_threads, pin_to
 from blocklayout.errors import InvalidArgumentsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["default_threads", "release_pool", "run_parallel"]
+__all__ = ["default_threads", "own_stream", "release_pool", "run_parallel"]
 
 _Result = TypeVar("_Result")
 
@@ -36,12 +39,20 @@ class _Identity:
     """Stands for a thread for as long as it lives; numbers of threads are given again."""
 
 
+class _Stream:
+    """Stands for a stream for as long as the thread that owns it lives."""
+
+    def __init__(self) -> None:
+        self.busy = threading.Lock()  # held while its owner is inside of run_parallel
+
+
 class _Caller(threading.local):
     """What is known about the calling thread."""
 
     def __init__(self) -> None:
         self.identity = _Identity()
-        self.is_inside = False  # of run_parallel, more than one thread wide
+        self.stream: _Stream | None = None  # that it owns
+        self.is_inside = False  # of run_parallel, as the owner of a stream or more than one thread wide
         self.is_inherited = False  # came through a fork with a pool whose workers did not
 
 
@@ -69,17 +80,24 @@ class _Pools:
             self.is_shared = False
         return not self.is_shared
 
+    def note_owner(self, owner: _Identity) -> None:
+        """Whoever else runs has to hand its pool back for as long as the owner of a stream keeps its own."""
+        self.holders.add(owner)
+        self.is_shared = True
+
 
 _lock = threading.Lock()
 _caller = _Caller()
 _pools = _Pools()
+_streams: weakref.WeakSet[_Stream] = weakref.WeakSet()  # changed under the lock only
 
 
 def run_parallel(fn: Callable[[], _Result], n_threads: int) -> _Result:
     """Calls ``fn`` where parallel regions are ``n_threads`` wide, and gives its result.
 
-    Calls from several threads take turns; calls that are one thread wide open no region and need no turn. A
-    call from inside of ``fn`` runs at once. The caller's own OpenMP thread count is as it was afterwards.
+    Calls from several threads take turns; calls that are one thread wide open no region and need no turn, nor do
+    those of a stream's owner. A call from inside of ``fn`` runs at once. The caller's own OpenMP thread count is as it
+    was afterwards.
 
     Args:
         fn: What to call; its exceptions pass through.
@@ -90,7 +108,11 @@ def run_parallel(fn: Callable[[], _Result], n_threads: int) -> _Result:
     """
     if n_threads < 1:
         raise InvalidArgumentsError(f"n_threads is {n_threads}; a region has 1 thread or more")
-    if n_threads == 1 or _caller.is_inside:
+    if _caller.is_inside:
+        return _with_count(fn, n_threads)
+    if _caller.stream is not None:
+        return _in_stream(fn, n_threads, _caller.stream)
+    if n_threads == 1:
         return _with_count(fn, n_threads)
     if _caller.is_inherited:
         return _in_fresh_thread(fn, n_threads)
@@ -104,6 +126,24 @@ def run_parallel(fn: Callable[[], _Result], n_threads: int) -> _Result:
                 _hand_back()
 
 
+def own_stream(n_threads: int, cpus: Iterable[int] | None = None) -> None:
+    """Makes the calling thread the owner of a stream until it ends: it runs beside others, and keeps its workers.
+
+    For a thread that nobody else uses, and where all streams together fit the CPUs: nothing keeps them apart.
+
+    Args:
+        n_threads: Threads of its regions, itself included.
+        cpus: Those that it and its workers are to run on; where the system cannot say so, they run anywhere.
+    """
+    if cpus is not None:
+        pin_to(cpus)  # before there are workers: they inherit it
+    with _lock:
+        _caller.stream = _Stream()
+        _streams.add(_caller.stream)
+        if n_threads > 1:
+            _pools.note_owner(_caller.identity)
+
+
 def release_pool() -> None:
     """Hands the calling thread's workers back, so that the next thread to run finds the CPUs free.
 
@@ -113,6 +153,15 @@ def release_pool() -> None:
         return
     with _lock:
         _hand_back()
+
+
+def _in_stream(fn: Callable[[], _Result], n_threads: int, stream: _Stream) -> _Result:
+    with stream.busy:
+        _caller.is_inside = True
+        try:
+            return _with_count(fn, n_threads)
+        finally:
+            _caller.is_inside = False
 
 
 def _with_count(fn: Callable[[], _Result], n_threads: int) -> _Result:
@@ -179,33 +228,47 @@ def _is_mapped(name: str) -> bool:
         return False
 
 
-class _Fork:
-    """Between the hooks around a fork: whether the lock was taken, and whether the pool is gone."""
+class _Fork(threading.local):
+    """Between the hooks around a fork: the locks that were taken, and whether the pool is gone."""
 
-    holds_lock = False
-    is_clean = False
+    def __init__(self) -> None:
+        self.held: list[threading.Lock] = []
+        self.is_clean = False
+
+
+_fork = _Fork()
 
 
 def _before_fork() -> None:
-    """A child that inherits a pool without its workers waits for them for ever, so there must be none."""
+    """A child that inherits a pool without its workers waits for them for ever, so there must be none.
+
+    Nobody else may be inside of the library meanwhile, either: a lock that is held there stays locked in the child.
+    """
     if not _caller.is_inside:
-        _lock.acquire()
-        _Fork.holds_lock = True
-    _Fork.is_clean = _hand_back()
+        _take(_lock)
+        for stream in _streams:
+            _take(stream.busy)
+    _fork.is_clean = _hand_back()
+
+
+def _take(lock: threading.Lock) -> None:
+    lock.acquire()
+    _fork.held.append(lock)
 
 
 def _after_fork_in_parent() -> None:
-    if _Fork.holds_lock:
-        _Fork.holds_lock = False
-        _lock.release()
+    while _fork.held:
+        _fork.held.pop().release()
 
 
 def _after_fork_in_child() -> None:
-    global _lock, _pools  # noqa: PLW0603 - those of threads that do not exist here
-    _Fork.holds_lock = False
+    global _lock, _pools, _streams  # noqa: PLW0603 - those of threads that do not exist here
+    _fork.held.clear()
     _lock = threading.Lock()
     _pools = _Pools()
-    _caller.is_inherited = _caller.is_inherited or not _Fork.is_clean
+    _streams = weakref.WeakSet()
+    _caller.stream = None  # there is no one beside whom it could run
+    _caller.is_inherited = _caller.is_inherited or not _fork.is_clean
 
 
 if hasattr(os, "register_at_fork"):

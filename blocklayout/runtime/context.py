@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
+from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.host import HostExecution, HostMemory, copy_elements, host_function
 from blocklayout.tensor import Tensor
 
@@ -52,7 +52,7 @@ class Context:
             DnnlError: A primitive cannot be rebuilt as the plan describes it.
         """
         plan = ready.plan
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._plan = plan
         self._packed = ready.packed
         self._computes = ready.computes

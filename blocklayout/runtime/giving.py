@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.errors import InputError
+from blocklayout.layout import MemoryDesc
+from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
     from blocklayout.runtime.context import Feed
     from blocklayout.runtime.feeding import OutputInfo
+    from blocklayout.runtime.ready import ReadyPlan
 
 Extents = Mapping[str, tuple[int, ...]]
 """What the caller's array of each output is like."""
@@ -54,6 +57,15 @@ def bindable(given: Mapping[str, np.ndarray], feeds: Iterable[Feed]) -> dict[str
         if is_apart and array.flags.c_contiguous and array.flags.aligned:
             found[name] = array
     return found
+
+
+def constant(info: OutputInfo, ready: ReadyPlan) -> np.ndarray | Tensor:
+    """An output that no step computes, as fresh as the others."""
+    array = ready.constants[info.name]
+    if info.is_free or info.is_blocked:
+        desc = MemoryDesc(array.shape or (1,), info.dtype, info.layout)
+        return reorder(array, desc, threads=ready.plan.n_threads)
+    return np.array(array if info.order is None else array.transpose(info.order), order="C")
 
 
 def deliver(result: Any, array: np.ndarray | None) -> Any:

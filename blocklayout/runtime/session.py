@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError, PlanError
-from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.context import Context
 from blocklayout.runtime.feeding import CheckedFeed, InputInfo, OutputInfo, check_feed, check_feeds
-from blocklayout.runtime.giving import bindable, check_given, deliver
+from blocklayout.runtime.forking import Lock
+from blocklayout.runtime.giving import bindable, check_given, constant, deliver
+from blocklayout.runtime.made_for import Contents, MadeFor, Shapes
 from blocklayout.runtime.memory import MemoryUse, packed_nbytes, process_nbytes
 from blocklayout.runtime.ready import ReadyPlan
-from blocklayout.tensor import Tensor, reorder
+from blocklayout.runtime.streams import Streams
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from blocklayout.plan import Plan
     from blocklayout.runtime.profile import Profile
 
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
-"""Logical extents of every input, in the model's order; those of defaults follow where they are fed."""
-
-Contents = Callable[[str], np.ndarray]
-"""Gives what an input is fed, in logical order."""
+    Given = Mapping[str, np.ndarray]
+    Contexts = dict[int, Context]  # by the number of the stream that runs in it
 
 MAX_PLANS = 8
 
@@ -41,21 +39,11 @@ class ContentsNeededError(InputError):
     """A plan cannot be made from extents alone: others follow from what an input holds."""
 
 
-@dataclass(frozen=True, eq=False)
-class _MadeFor:
-    """The extents and contents that a plan is right for; contents compare by their bits, so it is found by looking."""
-
-    shapes: Shapes
-    contents: Mapping[str, np.ndarray]
-
-    def fits(self, shapes: Shapes, contents: Contents) -> bool:
-        return self.shapes == shapes and all(_same_bits(contents(name), known) for name, known in self.contents.items())
-
-
 class Session:
     """A model ready to run; safe to share among threads.
 
-    Made by :func:`blocklayout.load`.
+    Made by :func:`blocklayout.load`. The threads of its streams end when it is closed, by :meth:`close` or as a context
+    manager, and when nobody refers to it any more.
     """
 
     def __init__(
@@ -68,6 +56,7 @@ class Session:
         max_plans: int = MAX_PLANS,
         plans: Sequence[tuple[Shapes, ReadyPlan]] = (),
         originals_nbytes: Callable[[], int] = int,
+        streams: Streams | None = None,
     ) -> None:
         """Bind a model's signature to a maker of plans.
 
@@ -79,6 +68,7 @@ class Session:
             max_plans: Plans that are kept; the one that ran least lately makes room.
             plans: Those that are made already, with the extents they are for.
             originals_nbytes: Bytes of the model's own weights that ``make_plan`` holds at the moment.
+            streams: What runs it; one if ``None``.
 
         Raises:
             DnnlError: One of these cannot run here.
@@ -89,8 +79,10 @@ class Session:
         self._make_plan = make_plan
         self._max_plans = max_plans
         self._originals_nbytes = originals_nbytes
-        self._lock = threading.Lock()
-        self._plans: OrderedDict[_MadeFor, tuple[ReadyPlan, Context]] = OrderedDict()
+        self._streams = streams or Streams()
+        self._plans: OrderedDict[MadeFor, tuple[ReadyPlan, Contexts]] = OrderedDict()
+        self._lock = Lock()  # for the plans that there are
+        self._planning = Lock()  # taken first; other plans run meanwhile
         for shapes, ready in plans:
             self._keep(shapes, ready)
 
@@ -113,7 +105,7 @@ class Session:
         *,
         out: Mapping[str, np.ndarray] | None = None,
     ) -> list[Any]:
-        """Run the model once.
+        """Run the model once: on the calling thread where there is one stream, else on the next that is free.
 
         Args:
             output_names: Which outputs to return, in that order; ``None`` for all.
@@ -126,11 +118,53 @@ class Session:
             ``io_layout`` asks for blocks.
 
         Raises:
-            InputError: A name, type, rank or extent that does not fit; the message says what would.
+            InputError: A name, type, rank or extent that does not fit; the message says what would. Or the session is
+                closed.
         """
+        return self._streams.call(partial(self._run, output_names, feed, out))
+
+    def submit(
+        self, feed: Mapping[str, Any], output_names: Sequence[str] | None = None, *, out: Given | None = None
+    ) -> Future[list[Any]]:
+        """Have the model run once, as soon as a stream is free, and go on.
+
+        What is submitted begins in the order in which it came; nothing limits how much may wait. Until the future is
+        done, the arrays of ``feed`` are read and must not change, and those of ``out`` are written.
+
+        Args:
+            feed: As for :meth:`run`. The mapping may change, its arrays may not.
+            output_names: As for :meth:`run`.
+            out: As for :meth:`run`.
+
+        Returns:
+            A future of what :meth:`run` returns. Whatever :meth:`run` raises, this raises: what is fed is looked at by
+            the stream. Its callbacks run on the stream's thread.
+
+        Raises:
+            InputError: The session is closed.
+        """
+        return self._streams.submit(partial(self._run, output_names, dict(feed), dict(out or {})))
+
+    def close(self) -> None:
+        """Finish what was submitted, end the threads, and free arenas and primitives; plans can still be looked at.
+
+        A second call does nothing. Runs are refused from now on.
+        """
+        self._streams.close()
+        with self._lock:
+            for _, contexts in self._plans.values():
+                contexts.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _run(self, output_names: Sequence[str] | None, feed: Mapping[str, Any], out: Given | None) -> list[Any]:
         wanted = self._wanted(output_names)
         feeds, ready, context = self._fed(feed)
-        constants = {info.name: _constant(info, ready) for info in wanted if info.name in ready.constants}
+        constants = {info.name: constant(info, ready) for info in wanted if info.name in ready.constants}
         given = dict(out or {})
         if given:
             known = {name: array.shape for name, array in constants.items()}
@@ -158,6 +192,11 @@ class Session:
 
         if n_runs < 1:
             raise InputError(f"n_runs={n_runs}: give at least 1")
+        plan, runs, wall = self._streams.call(partial(self._run_timed, feed, n_runs))
+        return profile_of(plan, runs, wall, machine_with_ceilings(plan.isa, plan.n_threads, CostStore.open()))
+
+    def _run_timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[list[int]], list[int]]:
+        """For each run the nanoseconds of each step, and of all of it."""
         runs, wall = [], []
         for number in range(n_runs + 1):
             start = time.monotonic_ns()
@@ -166,8 +205,7 @@ class Session:
             if number:
                 runs.append(times)
                 wall.append(time.monotonic_ns() - start)
-        machine = machine_with_ceilings(ready.plan.isa, ready.plan.n_threads, CostStore.open())
-        return profile_of(ready.plan, runs, wall, machine)
+        return ready.plan, runs, wall
 
     def __call__(self, *arrays: Any) -> Any:
         """Run on positional inputs; a single output comes without its list.
@@ -192,10 +230,14 @@ class Session:
 
         Raises:
             InputError: Names or extents do not fit, or (``ContentsNeededError``) ``contents`` lacks an input
-                that decides extents.
+                that decides extents. Or the session is closed.
         """
+        self._streams.check_open()
         given = dict(contents or {})
-        return self._ready(self._key(shapes), lambda name: self._given(name, given))[0].plan
+        plan = self._ready(self._key(shapes), lambda name: self._given(name, given))[0].plan
+        if self.streams > 1:
+            dnnl.release_pool()  # the CPUs are those of the streams
+        return plan
 
     @property
     def plan(self) -> Plan:
@@ -252,6 +294,11 @@ class Session:
             raise PlanError(f"the session cannot be saved as {path}: {error.strerror or error}") from error
 
     @property
+    def streams(self) -> int:
+        """How many runs go on at a time."""
+        return self._streams.n
+
+    @property
     def executor(self) -> str:
         """What runs the steps: ``C``, all in one call, or ``Python``, where no compiler built the other."""
         return "C" if dnnl.has_native_executor() else "Python"
@@ -267,18 +314,18 @@ class Session:
             1
         """
         with self._lock:
-            ready = [each for each, _ in self._plans.values()]
-        packed, mapped = packed_nbytes(array for each in ready for array in each.packed.values())
+            held = [(ready, len(contexts)) for ready, contexts in self._plans.values()]
+        packed, mapped = packed_nbytes(array for ready, _ in held for array in ready.packed.values())
         now, most = process_nbytes()
         return MemoryUse(
-            n_plans=len(ready),
-            n_contexts=len(ready),
+            n_plans=len(held),
+            n_contexts=sum(n for _, n in held),
             originals_nbytes=self._originals_nbytes(),
             packed_nbytes=packed,
             mapped_nbytes=mapped,
-            arena_nbytes=sum(each.plan.arena_nbytes for each in ready),
-            arena_lower_bound=sum(each.plan.arena_lower_bound for each in ready),
-            scratchpad_nbytes=sum(each.plan.scratchpad_nbytes for each in ready),
+            arena_nbytes=sum(ready.plan.arena_nbytes * n for ready, n in held),
+            arena_lower_bound=sum(ready.plan.arena_lower_bound * n for ready, n in held),
+            scratchpad_nbytes=sum(ready.plan.scratchpad_nbytes * n for ready, n in held),
             process_nbytes=now,
             process_peak_nbytes=most,
         )
@@ -304,22 +351,33 @@ class Session:
         return feeds, *self._ready(shapes, lambda name: feeds[name].contents())
 
     def _ready(self, shapes: Shapes, contents: Contents) -> tuple[ReadyPlan, Context]:
+        ready, contexts = self._found(shapes, contents) or self._added(shapes, contents)
+        stream = self._streams.here
+        if stream not in contexts:
+            contexts[stream] = _context(ready)
+        return ready, contexts[stream]
+
+    def _found(self, shapes: Shapes, contents: Contents) -> tuple[ReadyPlan, Contexts] | None:
         with self._lock:
             made_for = next((each for each in reversed(self._plans) if each.fits(shapes, contents)), None)
             if made_for is None:
-                return self._add_plan(shapes, contents)
+                return None
             self._plans.move_to_end(made_for)
             return self._plans[made_for]
 
-    def _add_plan(self, shapes: Shapes, contents: Contents) -> tuple[ReadyPlan, Context]:
-        return self._keep(shapes, self._make_plan(shapes, contents))
+    def _added(self, shapes: Shapes, contents: Contents) -> tuple[ReadyPlan, Contexts]:
+        with self._planning:
+            found = self._found(shapes, contents)  # somebody may have planned meanwhile
+            return found or self._keep(shapes, self._make_plan(shapes, contents))
 
-    def _keep(self, shapes: Shapes, ready: ReadyPlan) -> tuple[ReadyPlan, Context]:
-        while len(self._plans) >= self._max_plans:  # only now: what an old plan has packed may serve the new one
-            self._plans.popitem(last=False)
-        context = dnnl.run_parallel(lambda: Context(ready), ready.plan.n_threads)
-        self._plans[_MadeFor(shapes, ready.contents)] = ready, context
-        return ready, context
+    def _keep(self, shapes: Shapes, ready: ReadyPlan) -> tuple[ReadyPlan, Contexts]:
+        with self._lock:
+            while len(self._plans) >= self._max_plans:  # only now: what an old plan has packed may serve the new one
+                self._plans.popitem(last=False)
+        contexts = {self._streams.here: _context(ready)}
+        with self._lock:
+            self._plans[MadeFor(shapes, ready.contents)] = ready, contexts
+        return ready, contexts
 
     def _wanted(self, output_names: Sequence[str] | None) -> Sequence[OutputInfo]:
         if output_names is None:
@@ -331,19 +389,5 @@ class Session:
         return [by_name[name] for name in output_names]
 
 
-def _constant(info: OutputInfo, ready: ReadyPlan) -> np.ndarray | Tensor:
-    """An output that no step computes, as fresh as the others."""
-    array = ready.constants[info.name]
-    if info.is_free or info.is_blocked:
-        desc = MemoryDesc(array.shape or (1,), info.dtype, info.layout)
-        return reorder(array, desc, threads=ready.plan.n_threads)
-    return np.array(array if info.order is None else array.transpose(info.order), order="C")
-
-
-def _same_bits(array: np.ndarray, known: np.ndarray) -> bool:
-    """Whether two arrays of one type and shape hold the same bits, NaN or not."""
-    return array is known or np.array_equal(_bits(array), _bits(known))
-
-
-def _bits(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+def _context(ready: ReadyPlan) -> Context:
+    return dnnl.run_parallel(lambda: Context(ready), ready.plan.n_threads)

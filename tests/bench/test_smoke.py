@@ -54,6 +54,16 @@ def test_peers(tree_environ: dict[str, str], tmp_path: Path) -> None:
         assert "geometric mean over 1 networks" in done.stdout
 
 
+def test_throughput(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "throughput.json"
+    short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--json", str(path))
+    done = run_bench("throughput.py", *short, "--threads", "2", environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [contest] = json.loads(path.read_text())["contests"]
+    assert contest["results"][0]["name"] == "blocklayout x2"
+    assert all(row["difference"] < 1e-3 for row in contest["results"])
+
+
 def test_solving(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "solving.json"
     short = ("--kernels", "30,60", "--graphs", "3", "--json", str(path))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from blocklayout.commands import throughput
 from blocklayout.plan import POLICIES
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
     from tests.cli.command import Command
 
@@ -28,3 +31,19 @@ def test_auto_is_measured_even_if_it_is_not_asked_for(cli: Command, tiny: Path) 
     assert "tiny" in out
     assert "auto" in out
     assert "blocked" not in out
+
+
+def test_streams_are_told_by_runs_a_second(cli: Command, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throughput, "TURN_S", 0.001)
+    streams = ("--streams", 2, "--threads", 2, "--rounds", 2)
+    told = cli("bench", tiny, "--shape", "x=3x3x8x8", *streams, "--policies", "nhwc,plain", "--json").json
+    assert [(row["policy"], row["n_threads"]) for row in told["policies"]] == [("nhwc", 1), ("plain", 1)]
+    for row in told["policies"]:
+        assert 0 < row["runs_per_s"]["low"] <= row["runs_per_s"]["median"] <= row["runs_per_s"]["high"]
+        assert row["images_per_s"]["median"] == 3 * row["runs_per_s"]["median"]
+    assert "runs/s" in cli.ok("bench", tiny, *streams)
+
+
+def test_streams_that_cannot_be_are_one_line(cli: Command, tiny: Path) -> None:
+    assert "streams=3: each has a thread" in cli("bench", tiny, "--streams", 3, "--threads", 2).refusal
+    assert "leave out --against" in cli("bench", tiny, "--streams", 2, "--against", "all").refusal

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from blocklayout.dnnl import cpus, library, threads
+from blocklayout.dnnl import library, threads
 from blocklayout.errors import InvalidArgumentsError
 
 PRELUDE = """
@@ -18,7 +16,7 @@ import numpy as np
 from blocklayout.dnnl import Memory, aligned_empty, c_desc, engine, status, threads
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.handles import create
-from blocklayout.dnnl.threads import release_pool, run_parallel
+from blocklayout.dnnl.threads import own_stream, release_pool, run_parallel
 from blocklayout.layout import MemoryDesc
 
 warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is the point
@@ -204,6 +202,70 @@ print(counts)
     assert run_python(PRELUDE + code) == "[True, True]"
 
 
+def test_owners_of_streams_run_beside_each_other_and_keep_their_workers(run_python: RunPython) -> None:
+    code = """
+relu = make_relu(0)
+base = n_os_threads()
+may_end, meet = threading.Event(), threading.Barrier(2)
+right, counts = [], []
+def own(n_threads):
+    own_stream(n_threads)
+    mine = make_relu(n_threads)
+    right.append(run_parallel(lambda: meet.wait(30) >= 0 and mine(), n_threads))  # both are inside
+    meet.wait(30)
+    may_end.wait(30)
+owners = [threading.Thread(target=own, args=(n_threads,)) for n_threads in (2, 3)]
+for owner in owners: owner.start()
+while len(right) < 2: time.sleep(0.001)
+counts.append(settles_at(base + 2 + 1 + 2))
+for _ in range(2 * threads._SETTLING_RUNS):
+    right.append(run_parallel(relu, 4))
+counts.append(settles_at(base + 2 + 1 + 2))  # others keep none beside them
+may_end.set()
+for owner in owners: owner.join()
+for _ in range(threads._SETTLING_RUNS + 1):
+    right.append(run_parallel(relu, 4))
+counts.append(settles_at(base + 3))
+print(all(right), counts)
+"""
+    assert run_python(PRELUDE + code) == "True [True, True, True]"
+
+
+def test_a_fork_waits_until_no_owner_is_inside(run_python: RunPython) -> None:
+    code = """
+is_inside, order = threading.Event(), []
+def own():
+    own_stream(1)
+    def stay():
+        is_inside.set()
+        time.sleep(0.05)
+        order.append("out")
+    run_parallel(stay, 1)
+owner = threading.Thread(target=own); owner.start()
+is_inside.wait(30)
+relu = make_relu(0)
+code = in_child(lambda: order == ["out"] and run_parallel(relu, 4))
+owner.join()
+print(code, run_parallel(relu, 4))
+"""
+    assert run_python(PRELUDE + code) == "0 True"
+
+
+def test_a_child_of_an_owner_owns_nothing(run_python: RunPython) -> None:
+    code = """
+codes = []
+def own():
+    own_stream(3)
+    relu = make_relu(0)
+    run_parallel(relu, 3)
+    codes.append(in_child(lambda: threads._caller.stream is None and run_parallel(relu, 3)))
+    codes.append(run_parallel(relu, 3))
+owner = threading.Thread(target=own); owner.start(); owner.join()
+print(codes)
+"""
+    assert run_python(PRELUDE + code) == "[0, True]"
+
+
 def test_a_child_gets_right_answers(run_python: RunPython) -> None:
     code = """
 relu = make_relu(0)
@@ -278,50 +340,3 @@ relu = make_relu(0)
 print(run_parallel(lambda: relu() and in_child(lambda: run_parallel(relu, 4)), 4), run_parallel(relu, 4))
 """
     assert run_python(PRELUDE + code) == "0 True"
-
-
-def test_default_threads_is_the_least_of_all_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpus, "_affinity", lambda: 8)
-    monkeypatch.setattr(cpus, "_quota", lambda: None)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert threads.default_threads() == 8
-    monkeypatch.setattr(cpus, "_quota", lambda: 4)
-    assert threads.default_threads() == 4
-    monkeypatch.setenv("OMP_NUM_THREADS", "3,2")
-    assert threads.default_threads() == 3
-    monkeypatch.setenv("OMP_NUM_THREADS", "16")
-    assert threads.default_threads() == 4
-    for meaningless in ("", "many", "0", "-2"):
-        monkeypatch.setenv("OMP_NUM_THREADS", meaningless)
-        assert threads.default_threads() == 4
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-
-
-@pytest.mark.parametrize(
-    ("membership", "files", "expected"),
-    [
-        ("0::/", {"cpu.max": "max 100000"}, None),
-        ("0::/a/b", {"a/b/cpu.max": "250000 100000"}, 2),
-        ("0::/a/b", {"a/b/cpu.max": "max 100000", "a/cpu.max": "300000 100000"}, 3),
-        ("0::/a/b", {"cpu.max": "50000 100000"}, 1),
-        ("0::/../../outside", {"cpu.max": "400000 100000"}, 4),
-        ("4:memory:/a\n3:cpu,cpuacct:/a\n0::/", {"cpu,cpuacct/a/cpu.cfs_quota_us": "150000"}, None),
-        ("3:cpu:/a", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, None),
-        ("3:cpu:/not/mounted", {"cpu/cpu.cfs_quota_us": "200000", "cpu/cpu.cfs_period_us": "100000"}, 2),
-        ("2:cpuacct,cpu:/", {"cpu,cpuacct/cpu.cfs_quota_us": "700000", "cpu,cpuacct/cpu.cfs_period_us": "100000"}, 7),
-        ("garbage\n\n", {}, None),
-    ],
-)
-def test_quota(tmp_path: Path, membership: str, files: dict[str, Any], expected: int | None) -> None:
-    write(tmp_path / "cgroup", membership + "\n")
-    for name, text in files.items():
-        write(tmp_path / "fs" / name, text + "\n")
-    assert cpus.quota(tmp_path / "cgroup", tmp_path / "fs") == expected
-
-
-def test_no_cgroups_are_no_limit(tmp_path: Path) -> None:
-    assert cpus.quota(tmp_path / "missing", tmp_path) is None

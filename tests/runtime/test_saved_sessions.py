@@ -123,6 +123,34 @@ def test_without_a_plan_there_is_nothing_to_save(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_it_runs_in_streams_as_wide_as_its_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "net.bl"
+    bl.load(nets.chain(), streams=2, threads=2).save(path)
+    feed = {"x": nets.random_input((1, 17, 12, 12))}
+    expected = bl.load(path).run(None, feed)[0]
+    for threads in (2, 3):
+        with bl.load(path, streams=2, threads=threads) as session:
+            futures = [session.submit(feed) for _ in range(6)]
+            assert all(np.array_equal(future.result()[0], expected) for future in futures)
+    with pytest.raises(bl.PlanError, match=r"threads=1, and threads=2 is asked for for each of 2 streams"):
+        bl.load(path, streams=2, threads=4)
+    monkeypatch.setattr(dnnl, "default_threads", lambda: 3)
+    bl.load(nets.chain(), threads=3).save(path)
+    with pytest.raises(bl.PlanError, match=r"for 3 threads, and for 6 in 2 streams; this process may use 3.*threads=6"):
+        bl.load(path, streams=2)
+    with bl.load(path, streams=2, threads=6) as session:
+        np.testing.assert_allclose(session.submit(feed).result()[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_saved_plan_says_how_wide_streams_are(tmp_path: Path) -> None:
+    path = tmp_path / "net.plan"
+    bl.load(nets.chain(), streams=2, threads=2).plan.save(path)
+    with bl.load(nets.chain(), streams=2, threads=2, plan=path) as session:
+        assert session.plan.n_threads == 1
+    with pytest.raises(bl.PlanError, match="asked for for each of 2 streams"):
+        bl.load(nets.chain(), streams=2, threads=4, plan=path)
+
+
 # What does not fit.
 
 

@@ -19,7 +19,7 @@ import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
-from blocklayout.commands.against.runtimes import RUNTIMES  # noqa: E402
+from blocklayout.commands.against.throughput import runtime_named  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ def _first_result(
     name: str, model: str, feeds_path: str, outputs_path: str, threads: str, dtype: str
 ) -> tuple[Callable[[], object], dict[str, Any]]:
     """A run, and what there is to tell of the first."""
-    runtime = RUNTIMES[name]
+    runtime = runtime_named(name)
     module = runtime.start()
     np = importlib.import_module("numpy")
     imported_nbytes = _status_nbytes("VmRSS")

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from blocklayout.plan.request import Request
 
 
-def check_here(plan: Plan, threads: int | None = None) -> None:
+def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None:
     """Refuse a plan for another library, or for what this machine has not.
 
     Args:
         plan: Read from anywhere.
-        threads: Threads that were asked for; without, the plan's have to be ones that this process may use.
+        threads: Threads of a run that were asked for; without, the plan's have to be ones that this process may use.
+        streams: Runs at a time.
 
     Raises:
         PlanError: The message tells both.
@@ -35,10 +36,12 @@ def check_here(plan: Plan, threads: int | None = None) -> None:
         raise PlanError(f"the plan is for CPUs with {plan.isa}; this one runs {dnnl.isa()}")
     for policy in {plan.policy, plan.chosen} - {"auto", "solve"}:
         Policy.parse(policy, Machine(plan.isa, 1))
-    if threads is None and plan.n_threads > dnnl.default_threads():
+    n_threads = plan.n_threads * streams
+    if threads is None and n_threads > dnnl.default_threads():
+        each = f", and for {n_threads} in {streams} streams" if streams > 1 else ""
         raise PlanError(
-            f"the plan is for {plan.n_threads} threads; this process may use {dnnl.default_threads()}: plan anew, or "
-            f"ask for threads={plan.n_threads} all the same"
+            f"the plan is for {plan.n_threads} threads{each}; this process may use {dnnl.default_threads()}: plan "
+            f"anew, or ask for threads={n_threads} all the same"
         )
 
 

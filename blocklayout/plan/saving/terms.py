@@ -22,6 +22,7 @@ class Terms:
         dtype: Data type of activations inside.
         layout: The policy.
         threads: Threads of a run.
+        streams: Runs at a time, of which a plan knows nothing.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
     """
 
@@ -29,6 +30,7 @@ class Terms:
     layout: str | None = None
     threads: int | None = None
     io_layout: Mapping[str, str] | None = None
+    streams: int = 1
 
     def check(self, plan: Plan) -> None:
         """Refuse a plan that was made on other terms.
@@ -44,7 +46,8 @@ class Terms:
         }
         for name, (asked, given) in pairs.items():
             if asked is not None and asked != given:
-                raise PlanError(f"the plan was made with {name}={given!r}, and {name}={asked!r} is asked for")
+                each = f" for each of {self.streams} streams" if name == "threads" and self.streams > 1 else ""
+                raise PlanError(f"the plan was made with {name}={given!r}, and {name}={asked!r} is asked for{each}")
 
     @classmethod
     def of(cls, plan: Plan) -> Terms:

@@ -1,0 +1,116 @@
+"""Streams: threads that take what is submitted, each one thing at a time, beside one another."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from blocklayout import dnnl
+from blocklayout.errors import InputError
+from blocklayout.runtime.forking import renew_in_children
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+_Result = TypeVar("_Result")
+
+
+class _Owner(threading.local):
+    """The stream that the calling thread owns."""
+
+    key: object = None
+    number = 0
+
+
+_owner = _Owner()
+
+
+class Streams:
+    """Threads that own a stream each, made as they are needed, with a share of this process's CPUs.
+
+    They keep neither this object nor what is submitted alive, and end with it.
+
+    Attributes:
+        n: How many there may be.
+    """
+
+    def __init__(self, n: int = 1, n_threads: int = 1) -> None:
+        """Say how many; nothing is started yet.
+
+        Args:
+            n: Streams. A single one is a caller like others, and takes turns with them.
+            n_threads: Threads of each, its owner included.
+        """
+        self.n = n
+        self._n_threads = n_threads
+        self._shares = dnnl.cpu_shares(n, n_threads) if n > 1 else None
+        self._is_closed = False
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Be without threads, as all are in a child that was forked."""
+        self._lock = threading.Lock()
+        self._key = object()  # stands for the pool where that must not be kept alive
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def here(self) -> int:
+        """The number of the stream that the calling thread owns; 0 for a thread that owns none of these."""
+        return _owner.number if self.is_here else 0
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the calling thread owns one of them."""
+        return _owner.key is self._key
+
+    def check_open(self) -> None:
+        """Refuse to go on.
+
+        Raises:
+            InputError: They were closed.
+        """
+        if self._is_closed:
+            raise InputError("the session is closed: load the model again")
+
+    def submit(self, fn: Callable[[], _Result]) -> Future[_Result]:
+        """Have a stream call ``fn``, as soon as one is free.
+
+        Raises:
+            InputError: They were closed.
+        """
+        with self._lock:
+            self.check_open()
+            if self._pool is None:
+                self._pool = self._new_pool()
+            return self._pool.submit(fn)
+
+    def call(self, fn: Callable[[], _Result]) -> _Result:
+        """What ``fn`` gives: called here where there is one stream, or this is one; else by a stream.
+
+        Raises:
+            InputError: They were closed.
+        """
+        self.check_open()
+        return fn() if self.n == 1 or self.is_here else self.submit(fn).result()
+
+    def close(self) -> None:
+        """Take nothing more, and wait until everything submitted is done; a stream that calls this does not wait."""
+        with self._lock:
+            self._is_closed = True
+        if self._pool is not None:
+            self._pool.shutdown(wait=not self.is_here)
+
+    def _new_pool(self) -> ThreadPoolExecutor:
+        from concurrent.futures import ThreadPoolExecutor
+
+        numbers, n_threads = itertools.count(), self._n_threads if self.n > 1 else None
+        return ThreadPoolExecutor(self.n, "blocklayout-stream", _begin, (self._key, numbers, n_threads, self._shares))
+
+
+def _begin(key: object, numbers: Iterator[int], n_threads: int | None, shares: list[frozenset[int]] | None) -> None:
+    """What a thread does first: become the owner of the next stream, unless there is only one."""
+    _owner.key, _owner.number = key, next(numbers)
+    if n_threads is not None:
+        dnnl.own_stream(n_threads, shares[_owner.number] if shares else None)
