@@ -16,6 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # Before anything is imported that might look: no test, nor a process that one starts, sees the user's own costs.
 CACHE = tempfile.TemporaryDirectory(prefix="blocklayout-tests-")
 os.environ["BLOCKLAYOUT_CACHE_DIR"] = CACHE.name
+# Where another process has one of the CPUs, a thread that spins for the others of its region spins in vain, and a
+# region of microseconds takes milliseconds. OpenMP reads this as it is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 NUMBERS = count()
 
 # A busy machine is no failure, and a change is not to blame for an example that nobody drew before it:
