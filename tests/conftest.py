@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -30,6 +31,12 @@ settings.load_profile("repeatable")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files with what comes out now")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the thousands of cases, which stay to the end, each time it looks for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:
