@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # Before anything is imported that might look: no test, nor a process that one starts, sees the user's own costs.
 CACHE = tempfile.TemporaryDirectory(prefix="blocklayout-tests-")
 os.environ["BLOCKLAYOUT_CACHE_DIR"] = CACHE.name
+# Where another process has one of the CPUs, a thread that spins for the others of its region spins in vain, and a
+# region of microseconds takes milliseconds. OpenMP reads this as it is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 NUMBERS = count()
 
 # A busy machine is no failure, and a change is not to blame for an example that nobody drew before it:
@@ -27,6 +31,12 @@ settings.load_profile("repeatable")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files with what comes out now")
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the thousands of cases, which stay to the end, each time it looks for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

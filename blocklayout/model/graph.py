@@ -89,6 +89,8 @@ class Graph:
         """A graph that differs in ``changes``, without the values that nothing names any more."""
         graph = replace(self, **changes)
         named = set(_named(graph))
+        if graph.values.keys() <= named:
+            return graph
         return replace(graph, values={name: value for name, value in graph.values.items() if name in named})
 
     def readers(self) -> dict[str, list[Node]]:

@@ -51,7 +51,8 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
         UnsupportedError: The extents of an output depend on data, or it is no tensor.
     """
     inputs = _as_scalars(inputs) if node.op_type in _OF_SCALARS else inputs
-    spelled_out = node.replace(attrs=_MISREAD_DEFAULTS.get(node.op_type, {}) | dict(node.attrs))
+    misread = _MISREAD_DEFAULTS.get(node.op_type)
+    spelled_out = node.replace(attrs=misread | dict(node.attrs)) if misread else node
     proto = to_proto(with_named_outputs(spelled_out))
     schema = find_schema(node, opset)
     _check_types(node, schema, inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -125,11 +126,17 @@ def _plain(node: Node, info: NodeInfo, constants: _Constants, reason: str) -> Ke
 
 
 def _no_operator(node: Node) -> str:
+    message = f"node {node.name!r}: nothing here computes {node.op_type!r}"
+    close = _closest(node.op_type)
+    return f"{message}; the closest that run are {', '.join(close)}" if close else message
+
+
+@cache
+def _closest(op_type: str) -> tuple[str, ...]:
+    """Operators of similar names; looking for them takes milliseconds, and whether a node is native is asked often."""
     from blocklayout import ops
 
-    message = f"node {node.name!r}: nothing here computes {node.op_type!r}"
-    close = difflib.get_close_matches(node.op_type, ops.op_types(), 3)
-    return f"{message}; the closest that run are {', '.join(close)}" if close else message
+    return tuple(difflib.get_close_matches(op_type, ops.op_types(), 3))
 
 
 def _node_info(graph: Graph, node: Node) -> NodeInfo:

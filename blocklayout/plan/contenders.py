@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from blocklayout.plan.assemble import Assembly, assemble
@@ -34,18 +34,20 @@ class Contender:
         name: ``solve``, or the policy's.
         policy: ``None`` for the solve.
         choice: A candidate for each group.
+        assembled: Gives the steps that a choice implies.
     """
 
     name: str
     policy: Policy | None
     choice: Choice
     network: Network
+    assembled: Callable[..., Assembly]
 
-    @cached_property
+    @property
     def assembly(self) -> Assembly:
         """The steps it implies."""
         returns_to_plain = self.policy is not None and self.policy.returns_to_plain
-        return assemble(self.network, self.choice, returns_to_plain=returns_to_plain)
+        return self.assembled(self.choice, returns_to_plain=returns_to_plain)
 
     @property
     def cost_ns(self) -> float:
@@ -58,8 +60,9 @@ def contenders_of(network: Network, wanted: Policy | None, solution: Solution) -
     policies = [Policy.parse(name, network.costs.machine) for name in SIMPLE_POLICIES]
     if wanted and wanted not in policies:
         policies.append(wanted)
-    found = [Contender(policy.name, policy, choose_by(policy, network), network) for policy in policies]
-    return [*found, Contender("solve", None, solution.choice, network)]
+    assembled = cache(partial(assemble, network))  # in small networks most policies choose the same
+    found = [Contender(policy.name, policy, choose_by(policy, network), network, assembled) for policy in policies]
+    return [*found, Contender("solve", None, solution.choice, network, assembled)]
 
 
 def cheapest(contenders: Sequence[Contender], n: int) -> list[Contender]:

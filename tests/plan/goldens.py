@@ -1,7 +1,8 @@
-"""Plans in a compact form of text, as golden files hold them; run as a script, prints one.
+"""Plans in a compact form of text, as golden files hold them; run as a script, prints some.
 
-``python -m tests.plan.goldens NETWORK`` plans a network of the zoo for the instruction set that ``ONEDNN_MAX_CPU_ISA``
-allows, for a committed machine: the defaults of :class:`blocklayout.plan.Machine`, two threads, the cost model alone.
+``python -m tests.plan.goldens NETWORK...`` plans networks of the zoo for the instruction set that
+``ONEDNN_MAX_CPU_ISA`` allows, for a committed machine: the defaults of :class:`blocklayout.plan.Machine`, two threads,
+the cost model alone.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from blocklayout.plan import Plan
+
+END = "\f\n"
+"""Behind each plan."""
 
 COMMAND = "pytest tests/plan/test_golden_plans.py --update-golden"
 
@@ -47,8 +51,9 @@ def main(network: str) -> None:
     program = lower(simplify(zoo.build(network, seed=None).to_graph()))
     plan = make_plan(program, Request(), CostModel(Machine(dnnl.isa(), 2)))
     as_json = "BLOCKLAYOUT_TEST_JSON" in os.environ
-    sys.stdout.write(plan.to_json() if as_json else golden_text(plan, os.environ["ONEDNN_MAX_CPU_ISA"]))
+    sys.stdout.write((plan.to_json() if as_json else golden_text(plan, os.environ["ONEDNN_MAX_CPU_ISA"])) + END)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    for each in sys.argv[1:]:
+        main(each)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from blocklayout import dnnl
+from tests.plan.goldens import END
 
 GOLDEN = Path(__file__).parent / "golden"
 NETWORKS = ("squeezenet1_1", "mobilenet_v2", "resnet18")
 LEVELS = ("SSE41", "AVX2", "AVX512_CORE")
 
 
-def planned(network: str, environ: dict[str, str]) -> str:
-    return subprocess.run(
-        [sys.executable, "-m", "tests.plan.goldens", network],
+def planned(networks: Sequence[str], environ: dict[str, str]) -> dict[str, str]:
+    """What one process prints of each network."""
+    printed = subprocess.run(
+        [sys.executable, "-m", "tests.plan.goldens", *networks],
         env=environ,
         capture_output=True,
         text=True,
@@ -25,28 +28,28 @@ def planned(network: str, environ: dict[str, str]) -> str:
         timeout=120,
         cwd=Path(__file__).parents[2],
     ).stdout
+    *texts, _ = printed.split(END)
+    return dict(zip(networks, texts, strict=True))
 
 
 @pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("network", NETWORKS)
-def test_the_plan_is_the_golden_one(
-    network: str, level: str, tree_environ: dict[str, str], *, update_golden: bool
-) -> None:
+def test_the_plans_are_the_golden_ones(level: str, tree_environ: dict[str, str], *, update_golden: bool) -> None:
     if not dnnl.has_isa(level.lower()):
         pytest.skip(f"needs a CPU with {level.lower()}; this one runs {dnnl.isa()}")
-    file = GOLDEN / f"{network}.{level.lower()}.txt"
-    if not update_golden and not file.exists():
-        pytest.skip(f"{file.name} was not written yet; a CPU with {level.lower()} writes it with --update-golden")
-    text = planned(network, tree_environ | {"ONEDNN_MAX_CPU_ISA": level})
-    if update_golden:
-        file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")
+    files = {network: GOLDEN / f"{network}.{level.lower()}.txt" for network in NETWORKS}
+    missing = [file.name for file in files.values() if not file.exists()]
+    if missing and not update_golden:
+        pytest.skip(f"not written yet: {', '.join(missing)}; a CPU with {level.lower()} does it with --update-golden")
+    texts = planned(NETWORKS, tree_environ | {"ONEDNN_MAX_CPU_ISA": level})
+    for network, text in texts.items() if update_golden else ():
+        files[network].write_text(text, encoding="utf-8")
+    assert texts == {network: file.read_text(encoding="utf-8") for network, file in files.items()}
 
 
 def test_a_plan_is_the_same_byte_for_byte_under_any_hash_seed(tree_environ: dict[str, str]) -> None:
     environ = tree_environ | {"ONEDNN_MAX_CPU_ISA": "SSE41", "BLOCKLAYOUT_TEST_JSON": "1"}
-    texts = {planned("squeezenet1_1", environ | {"PYTHONHASHSEED": seed}) for seed in ("0", "4711")}
-    assert len(texts) == 1
+    first, second = (planned(NETWORKS[:1], environ | {"PYTHONHASHSEED": seed}) for seed in ("0", "4711"))
+    assert first == second
 
 
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.name)

@@ -232,14 +232,12 @@ def test_a_digest_is_the_same_in_every_process(tree_environ: dict[str, str]) -> 
         "print(program_digest(lower(simplify(zoo.build('mobilenet_v2', size=(32, 32)).to_graph()))))"
     )
     own = program_digest(lower(simplify(zoo.build("mobilenet_v2", size=(32, 32)).to_graph())))
-    for seed in ("0", "4711"):
-        command = [sys.executable, "-c", script]
-        done = subprocess.run(
-            command,
-            env=tree_environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        )
-        assert done.stdout.strip() == own
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=tree_environ | {"PYTHONHASHSEED": "4711"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == own

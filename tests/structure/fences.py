@@ -8,9 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
+from io import StringIO
 from typing import TYPE_CHECKING, Any
+
+from blocklayout.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -91,25 +95,8 @@ def run_pycon(block: Block, names: dict[str, Any]) -> None:
 def run_alone(block: Block, environ: Mapping[str, str], folder: Path) -> None:
     """Execute a block in a process of its own, with whatever its packages warn of."""
     assert block.kind == "python", f"{block.where}: a block that needs an optional package is a python block"
-    done = run_process(["-c", block.text], environ, folder)
-    assert done.returncode == 0, f"{block.where}\n{done.stderr}"
-
-
-def run_console(block: Block, environ: Mapping[str, str], folder: Path) -> None:
-    """Run each ``$ blocklayout`` line; where output is shown, compare it."""
-    for command, shown in commands(block):
-        words = shlex.split(command)
-        assert words[0] == "blocklayout", f"{block.where}: only blocklayout's own commands are run: {command}"
-        done = run_process(["-m", *words], environ, folder)
-        assert done.returncode == 0, f"{block.where}: {command}\n{done.stderr}"
-        matches = doctest.OutputChecker().check_output(shown, done.stdout, FLAGS)
-        assert not shown or matches, f"{block.where}: {command}\nshown:\n{shown}\ngot:\n{done.stdout}"
-
-
-def run_process(arguments: list[str], environ: Mapping[str, str], folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python in a folder, with nothing to read from standard input."""
-    return subprocess.run(
-        [sys.executable, *arguments],
+    done = subprocess.run(
+        [sys.executable, "-c", block.text],
         check=False,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -118,6 +105,19 @@ def run_process(arguments: list[str], environ: Mapping[str, str], folder: Path) 
         cwd=folder,
         timeout=120,
     )
+    assert done.returncode == 0, f"{block.where}\n{done.stderr}"
+
+
+def run_console(block: Block) -> None:
+    """Run each ``$ blocklayout`` line, in this process and its present folder; where output is shown, compare it."""
+    for command, shown in commands(block):
+        words = shlex.split(command)
+        assert words[0] == "blocklayout", f"{block.where}: only blocklayout's own commands are run: {command}"
+        with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+            status = main(words[1:])
+        assert status == 0, f"{block.where}: {command}\n{err.getvalue()}"
+        matches = doctest.OutputChecker().check_output(shown, out.getvalue(), FLAGS)
+        assert not shown or matches, f"{block.where}: {command}\nshown:\n{shown}\ngot:\n{out.getvalue()}"
 
 
 def commands(block: Block) -> list[tuple[str, str]]:
@@ -128,11 +128,11 @@ def commands(block: Block) -> list[tuple[str, str]]:
     return [(command, shown) for command, _, shown in (part.partition("\n") for part in parts)]
 
 
-def run(block: Block, names: dict[str, Any], environ: Mapping[str, str], folder: Path) -> None:
+def run(block: Block, names: dict[str, Any]) -> None:
     """Run a block, if it is of a kind that runs."""
     if block.kind == "python":
         run_python(block, names)
     elif block.kind == "pycon":
         run_pycon(block, names)
     elif block.kind == "console":
-        run_console(block, environ, folder)
+        run_console(block)

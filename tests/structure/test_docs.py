@@ -41,14 +41,12 @@ def test_every_block_says_what_it_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=relative)
-def test_page_runs_as_shown(
-    path: Path, tree_environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_page_runs_as_shown(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks_of(path):
         if not needs_optional(block):
-            run(block, names, tree_environ, tmp_path)
+            run(block, names)
 
 
 @pytest.mark.parametrize("block", STANDALONE, ids=lambda block: block.where)
