@@ -38,6 +38,9 @@ _NEAR_NBYTES = 512 << 10
 _TILES_OF_TASK = 56
 """At most; with fewer, transforming the weights takes a larger share."""
 
+_LEAST_OF_THREAD = 40
+"""Tiles for each thread from which on each has its own: it then transforms all weights, but nobody waits."""
+
 _WEIGHTS_IN_TILES = 3
 """What transforming a panel of weights takes, in tiles that are multiplied by it."""
 
@@ -215,7 +218,9 @@ def _problem(spec: Spec) -> Any:
     *_, group_dst, group_src, _, _ = spec.desc("weights").dims
     lanes = _lanes(spec)
     tail = _tail(spec.attr) or _Tail()
-    n_at_once = _tiles_at_once(spec, lanes)
+    n_panels = -(-dst.dims[1] // (2 * lanes))
+    is_apart = n_tiles(spec) >= _LEAST_OF_THREAD * spec.n_threads
+    n_at_once = _tiles_of_thread(spec) if is_apart else _tiles_at_once(spec, lanes)
     return ffi.new(
         "bl_winograd_t *",
         {
@@ -237,8 +242,9 @@ def _problem(spec: Spec) -> Any:
             "src": _place(src),
             "dst": _place(dst),
             **_weight_strides(spec, lanes),
+            "is_apart": is_apart,
             "tiles_at_once": n_at_once,
-            "tiles_of_task": _tiles_of_task(n_at_once, -(-dst.dims[1] // (2 * lanes)), spec.n_threads),
+            "tiles_of_task": n_at_once if is_apart else _tiles_of_task(n_at_once, n_panels, spec.n_threads),
             "slope": tail.slope,
             "low": tail.low,
             "high": tail.high,
@@ -263,6 +269,12 @@ def _place(desc: MemoryDesc) -> dict[str, int]:
         "row": row,
         "pixel": pixel,
     }
+
+
+def _tiles_of_thread(spec: Spec) -> int:
+    """The tiles that each thread has at once, in parts as even as can be."""
+    n_own = -(-n_tiles(spec) // spec.n_threads)
+    return -(-n_own // -(-n_own // _TILES_OF_TASK))
 
 
 def _tiles_at_once(spec: Spec, lanes: int) -> int:

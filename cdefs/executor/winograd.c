@@ -17,9 +17,9 @@ typedef struct {
 typedef struct {
     const float *src, *weights, *bias, *addend;
     float *dst;
-    float *sources;     /* transformed: [36][tiles_at_once][sources, whole vectors of them] */
-    float *own;         /* of each thread: products [36][tiles_of_task][panel], then weights [36][BL_SRC_AT_ONCE][panel] */
-    int64_t own_length; /* of one thread's */
+    float *sources; /* transformed: [36][tiles_at_once][sources, whole vectors of them], of each thread if it works apart */
+    float *own;     /* of each thread: products [36][tiles_of_task][panel], then weights [36][BL_SRC_AT_ONCE][panel] */
+    int64_t sources_length, own_length; /* of one thread's */
 } bl_buffers_t;
 
 typedef struct {
@@ -31,6 +31,10 @@ typedef struct {
 static int64_t apart(int64_t length) { return length + 16; }
 
 static int64_t tiles_along(int64_t extent) { return (extent + 3) / 4; }
+
+static int64_t n_tiles(const bl_winograd_t *p) {
+    return p->n_images * tiles_along(p->dst_height) * tiles_along(p->dst_width);
+}
 
 static bl_tile_t tile_at(const bl_winograd_t *p, int64_t number) {
     int64_t rows = tiles_along(p->dst_height), columns = tiles_along(p->dst_width);
@@ -76,7 +80,9 @@ static int64_t own_length(const bl_winograd_t *p) {
 }
 
 int64_t bl_winograd_scratchpad(const bl_winograd_t *problem) {
-    return (sources_length(problem) + problem->n_threads * own_length(problem)) * (int64_t)sizeof(float);
+    int64_t n_sources = problem->is_apart ? problem->n_threads : 1;
+    int64_t length = n_sources * sources_length(problem) + problem->n_threads * own_length(problem);
+    return length * (int64_t)sizeof(float);
 }
 
 int bl_winograd(const void *problem, void *stream, int n_args, const void *args) {
@@ -89,10 +95,14 @@ int bl_winograd(const void *problem, void *stream, int n_args, const void *args)
         if (status) return status;
     }
     float *scratchpad = data[BL_SCRATCHPAD];
-    bl_buffers_t buffers = {data[BL_SRC], data[BL_WEIGHTS], data[BL_BIAS], data[BL_ADDEND], data[BL_DST], scratchpad,
-        scratchpad + sources_length(p), own_length(p)};
+    float *own = scratchpad + (p->is_apart ? p->n_threads : 1) * sources_length(p);
+    bl_buffers_t buffers = {data[BL_SRC], data[BL_WEIGHTS], data[BL_BIAS], data[BL_ADDEND], data[BL_DST], scratchpad, own,
+        sources_length(p), own_length(p)};
 #if defined(__x86_64__)
-    void (*work)(const bl_winograd_t *, const bl_buffers_t *, int, int) = p->lanes == 8 ? work_8 : work_16;
+    void (*apart_8_16[])(const bl_winograd_t *, const bl_buffers_t *, int, int) = {work_apart_8, work_apart_16};
+    void (*together_8_16[])(const bl_winograd_t *, const bl_buffers_t *, int, int) = {work_together_8, work_together_16};
+    void (*work)(const bl_winograd_t *, const bl_buffers_t *, int, int) =
+        (p->is_apart ? apart_8_16 : together_8_16)[p->lanes == 16];
 #pragma omp parallel num_threads(p->n_threads)
     work(p, &buffers, omp_get_thread_num(), omp_get_num_threads());
 #else

@@ -21,7 +21,8 @@ typedef struct {
     int64_t pad_top, pad_left;
     bl_place_t src, dst;
     int64_t weights_tap, weights_src, weights_panel; /* from one to the next, in elements */
-    int64_t tiles_at_once;                  /* whose transformed sources are held */
+    int is_apart;                           /* whether each thread has tiles of its own */
+    int64_t tiles_at_once;                  /* whose transformed sources are held, by each thread or by all together */
     int64_t tiles_of_task;                  /* whose products one thread holds, at most */
     float slope, low, high;                 /* results below 0 times slope, then no less than low, no more than high */
 } bl_winograd_t;

@@ -146,44 +146,72 @@ INLINE void OWN(write_tile)(const bl_winograd_t *p, const float *products, int64
         }
 }
 
-TARGET static void OWN(work)(const bl_winograd_t *p, const bl_buffers_t *b, int thread, int n_threads) {
-    int64_t n_tiles = p->n_images * tiles_along(p->dst_height) * tiles_along(p->dst_width);
-    int64_t n_vectors = (p->n_src + LANES - 1) / LANES, src_row = n_vectors * LANES;
-    int64_t n_panels = (p->n_dst + PANEL - 1) / PANEL;
-    float *products = b->own + thread * b->own_length, *weights = products + 36 * apart(p->tiles_of_task * PANEL);
-    for (int64_t first = 0; first < n_tiles; first += p->tiles_at_once) {
-        int64_t count = n_tiles - first < p->tiles_at_once ? n_tiles - first : p->tiles_at_once;
-        for (int64_t i = count * n_vectors * thread / n_threads; i < count * n_vectors * (thread + 1) / n_threads; i++) {
-            int64_t t = i / n_vectors, c = i % n_vectors * LANES;
-            bl_tile_t tile = tile_at(p, first + t);
-            const float *channels = b->src + channel_at(&p->src, tile.image, c);
-            OWN(read_tile)(p, channels, tile, b->sources + t * src_row + c, apart(count * src_row));
+/* Transforms sources of `count` tiles from `first` on: vectors `from` to `to` of all their vectors, channels innermost. */
+TARGET static void OWN(read_sources)(const bl_winograd_t *p, const bl_buffers_t *b, int64_t first, int64_t count,
+    int64_t from, int64_t to, float *sources) {
+    int64_t n_vectors = (p->n_src + LANES - 1) / LANES, row = n_vectors * LANES;
+    for (int64_t i = from; i < to; i++) {
+        int64_t t = i / n_vectors, c = i % n_vectors * LANES;
+        bl_tile_t tile = tile_at(p, first + t);
+        const float *channels = b->src + channel_at(&p->src, tile.image, c);
+        OWN(read_tile)(p, channels, tile, sources + t * row + c, apart(count * row));
+    }
+}
+
+/* A panel of results for the tiles `from` to `from + rows` of those that read_sources had. */
+TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t *b, int64_t first, int64_t count,
+    const float *sources, int64_t panel, int64_t from, int64_t rows, float *products) {
+    int64_t row = (p->n_src + LANES - 1) / LANES * LANES;
+    float *weights = products + 36 * apart(p->tiles_of_task * PANEL);
+    const float *given = b->weights + panel * p->weights_panel;
+    sources += from * row + panel * PANEL / p->group_dst * p->group_src;
+    memset(products, 0, 36 * apart(rows * PANEL) * sizeof(float));
+    for (int64_t c = 0; c < p->panel_src; c += BL_SRC_AT_ONCE) {
+        int64_t n = p->panel_src - c < BL_SRC_AT_ONCE ? p->panel_src - c : BL_SRC_AT_ONCE;
+        OWN(read_weights)(p, given, c, n, weights, apart(BL_SRC_AT_ONCE * PANEL));
+        for (int q = 0; q < 36; q++)
+            OWN(add_product)(sources + q * apart(count * row) + c, row, weights + q * apart(BL_SRC_AT_ONCE * PANEL), n,
+                products + q * apart(rows * PANEL), rows);
+    }
+    for (int64_t k = panel * PANEL; k < (panel + 1) * PANEL && k < p->n_dst; k += LANES) {
+        float bias[LANES] = {0};
+        for (int64_t i = 0; b->bias && i < LANES && k + i < p->n_dst; i++) bias[i] = b->bias[k + i];
+        for (int64_t t = 0; t < rows; t++) {
+            bl_tile_t tile = tile_at(p, first + from + t);
+            int64_t at = channel_at(&p->dst, tile.image, k);
+            OWN(write_tile)(p, products + t * PANEL + k % PANEL, apart(rows * PANEL), OWN(load)(bias), tile,
+                b->addend ? b->addend + at : 0, b->dst + at);
         }
+    }
+}
+
+/* Each thread has tiles of its own, for all panels: what it transforms stays in its own cache. */
+TARGET static void OWN(work_apart)(const bl_winograd_t *p, const bl_buffers_t *b, int thread, int n_threads) {
+    int64_t n_vectors = (p->n_src + LANES - 1) / LANES, n_panels = (p->n_dst + PANEL - 1) / PANEL;
+    int64_t start = n_tiles(p) * thread / n_threads, n_own = n_tiles(p) * (thread + 1) / n_threads - start;
+    int64_t n_parts = (n_own + p->tiles_at_once - 1) / p->tiles_at_once;
+    float *sources = b->sources + thread * b->sources_length, *products = b->own + thread * b->own_length;
+    for (int64_t part = 0; part < n_parts; part++) {
+        int64_t first = start + n_own * part / n_parts, count = start + n_own * (part + 1) / n_parts - first;
+        OWN(read_sources)(p, b, first, count, 0, count * n_vectors, sources);
+        for (int64_t panel = 0; panel < n_panels; panel++)
+            OWN(compute_panel)(p, b, first, count, sources, panel, 0, count, products);
+    }
+}
+
+/* All threads transform the same tiles, and share out the panels. */
+TARGET static void OWN(work_together)(const bl_winograd_t *p, const bl_buffers_t *b, int thread, int n_threads) {
+    int64_t n_vectors = (p->n_src + LANES - 1) / LANES, n_panels = (p->n_dst + PANEL - 1) / PANEL;
+    float *products = b->own + thread * b->own_length;
+    for (int64_t first = 0; first < n_tiles(p); first += p->tiles_at_once) {
+        int64_t count = n_tiles(p) - first < p->tiles_at_once ? n_tiles(p) - first : p->tiles_at_once;
+        int64_t n_all = count * n_vectors;
+        OWN(read_sources)(p, b, first, count, n_all * thread / n_threads, n_all * (thread + 1) / n_threads, b->sources);
 #pragma omp barrier
         int64_t n_parts = (count + p->tiles_of_task - 1) / p->tiles_of_task, n_tasks = n_panels * n_parts;
         for (int64_t task = n_tasks * thread / n_threads; task < n_tasks * (thread + 1) / n_threads; task++) {
-            int64_t panel = task / n_parts, part = task % n_parts;
-            int64_t from = count * part / n_parts, rows = count * (part + 1) / n_parts - from;
-            const float *given = b->weights + panel * p->weights_panel;
-            const float *sources = b->sources + from * src_row + panel * PANEL / p->group_dst * p->group_src;
-            memset(products, 0, 36 * apart(rows * PANEL) * sizeof(float));
-            for (int64_t c = 0; c < p->panel_src; c += BL_SRC_AT_ONCE) {
-                int64_t n = p->panel_src - c < BL_SRC_AT_ONCE ? p->panel_src - c : BL_SRC_AT_ONCE;
-                OWN(read_weights)(p, given, c, n, weights, apart(BL_SRC_AT_ONCE * PANEL));
-                for (int q = 0; q < 36; q++)
-                    OWN(add_product)(sources + q * apart(count * src_row) + c, src_row,
-                        weights + q * apart(BL_SRC_AT_ONCE * PANEL), n, products + q * apart(rows * PANEL), rows);
-            }
-            for (int64_t k = panel * PANEL; k < (panel + 1) * PANEL && k < p->n_dst; k += LANES) {
-                float bias[LANES] = {0};
-                for (int64_t i = 0; b->bias && i < LANES && k + i < p->n_dst; i++) bias[i] = b->bias[k + i];
-                for (int64_t t = 0; t < rows; t++) {
-                    bl_tile_t tile = tile_at(p, first + from + t);
-                    int64_t at = channel_at(&p->dst, tile.image, k);
-                    OWN(write_tile)(p, products + t * PANEL + k % PANEL, apart(rows * PANEL), OWN(load)(bias), tile,
-                        b->addend ? b->addend + at : 0, b->dst + at);
-                }
-            }
+            int64_t part = task % n_parts, from = count * part / n_parts, rows = count * (part + 1) / n_parts - from;
+            OWN(compute_panel)(p, b, first, count, b->sources, task / n_parts, from, rows, products);
         }
 #pragma omp barrier
     }

@@ -56,7 +56,7 @@ _HOST_COSTS = {"plain": (50_000.0, 0.5), "copy": (5_000.0, 2.0), "zero_padding":
 _WINOGRAD_SHARE = 0.85
 """Of the peak, in the products of transformed tiles and weights."""
 
-_TRANSFORMED_PER_NS, _TRANSFORMED_WEIGHTS_PER_NS = 1.7, 6.5
+_TRANSFORMED_PER_NS, _TRANSFORMED_WEIGHTS_PER_NS = 1.5, 6.5
 """Elements that a thread transforms in a nanosecond: of sources and results, and of weights."""
 
 _BLOCKED_LRN_SHARE = 0.11
