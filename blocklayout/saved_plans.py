@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import BlockLayoutError, PlanError, PlanMisfitWarning
-from blocklayout.plan.saving.digest import program_digest
 from blocklayout.plan.saving.fitting import check_program
 
 if TYPE_CHECKING:
@@ -91,6 +90,8 @@ def _is_for_others(plan: Plan, program: Program, *, is_decided: bool) -> bool:
     made_for = {name: desc.dims for name, desc in plan.inputs}
     asked = {value.name: value.dims for value in program.inputs}
     if is_decided:
+        from blocklayout.plan.saving.digest import program_digest  # with all that plans: only where there is a model
+
         return made_for != asked or plan.program != program_digest(program)
     return made_for.keys() == asked.keys() and made_for != asked
 

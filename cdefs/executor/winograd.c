@@ -64,7 +64,7 @@ static int64_t channel_at(const bl_place_t *place, int64_t image, int64_t channe
 
 #define LANES 16
 #define ROWS 12
-#define TARGET __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")))
+#define TARGET __attribute__((target("avx512f")))
 #define MIN(a, b) _mm512_min_ps(a, b)
 #define MAX(a, b) _mm512_max_ps(a, b)
 #define OWN(name) name##_16
