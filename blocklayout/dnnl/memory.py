@@ -56,11 +56,12 @@ class Memory:
         24
     """
 
-    __slots__ = ("_handle", "buffer", "desc")
+    __slots__ = ("_handle", "_needed", "buffer", "desc")
 
     def __init__(self, desc: MemoryDesc, buffer: np.ndarray | None = None) -> None:
         self.desc = desc
         self.buffer: object = None
+        self._needed = (desc.placement.last_address() + 1) * desc.itemsize  # nbytes counts a last hole too
         c_descriptor = c_desc.to_c(desc)
         self._handle = create("memory", "dnnl_memory_create", c_descriptor.c, cpu_engine().c, ffi.NULL, subject=desc)
         if buffer is not None:
@@ -99,10 +100,9 @@ class Memory:
             InvalidArgumentsError: The buffer is too small.
         """
         available = _reach_nbytes(buffer)
-        needed = (self.desc.placement.last_address() + 1) * self.desc.itemsize  # nbytes counts a last hole too
-        if available < needed:
+        if available < self._needed:
             raise InvalidArgumentsError(
-                f"buffer holds {available} bytes from its first element on, and {self.desc} needs {needed}"
+                f"buffer holds {available} bytes from its first element on, and {self.desc} needs {self._needed}"
             )
         self.rebind_pointer(buffer.__array_interface__["data"][0], buffer)
 

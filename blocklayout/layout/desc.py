@@ -23,6 +23,7 @@ from blocklayout.layout.tag import FormatTag
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    import numpy as np
     from numpy.typing import NDArray
 
 _MAX_CACHED = 2048
@@ -102,8 +103,7 @@ class MemoryDesc(DescFields):
             >>> MemoryDesc.from_array(np.zeros((2, 5, 4, 3), "float32").transpose(0, 3, 1, 2)).canonical_tag
             'acdb'
         """
-        dtype = dtypes.from_numpy(array.dtype)
-        return _make(array.shape, dtype, Layout(_array_strides(array)), "", 0)
+        return _of_array(array.dtype, array.shape, array.strides)
 
     def in_role(self, role: str) -> MemoryDesc:
         """The same descriptor, which now prints by its role: what a query returned has no spelling of its own.
@@ -360,14 +360,17 @@ def _as_tag(layout: str | FormatTag | None, ndims: int) -> FormatTag:
     return ordering.named_format(layout, ndims) or FormatTag.parse(layout)
 
 
-def _array_strides(array: NDArray[Any]) -> tuple[int, ...]:
-    if not array.dtype.isnative:
+@lru_cache(maxsize=_MAX_CACHED)  # a caller's arrays are alike from run to run
+def _of_array(array_dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...]) -> MemoryDesc:
+    dtype = dtypes.from_numpy(array_dtype)
+    if not array_dtype.isnative:
         raise LayoutError("the array's bytes are in the other order; convert with array.astype of a native dtype")
-    size = array.dtype.itemsize
-    steps = tuple(zip(array.shape, array.strides, strict=True))
+    size = array_dtype.itemsize
+    steps = tuple(zip(shape, strides, strict=True))
     if any(extent > 1 and step % size for extent, step in steps):
-        raise LayoutError(f"strides of {array.strides} bytes are no multiples of {size}; use numpy.ascontiguousarray")
-    return tuple(step // size if extent > 1 else max(step // size, 0) for extent, step in steps)
+        raise LayoutError(f"strides of {strides} bytes are no multiples of {size}; use numpy.ascontiguousarray")
+    elements = tuple(step // size if extent > 1 else max(step // size, 0) for extent, step in steps)
+    return _make(shape, dtype, Layout(elements), "", 0)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
