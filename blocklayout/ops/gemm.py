@@ -9,6 +9,7 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Value, Wish
+from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._reading import (
     bound,
@@ -36,6 +37,8 @@ class InnerProduct(BaseOperator):
         return gemm.as_inner_product() if gemm.is_inner_product else gemm.as_matmul()
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        if wish.src == wish.dst == "channels_last" and "weights" in problem.constants and problem.dst.dims[0] > 1:
+            return self._over_pixels(problem, attr)
         weights, bias = argument(problem, "weights"), plain_if_any(problem, "bias")
         whole = (("bias", bias),) if bias is not None and bias.ndims != 1 else ()
         spec = dnnl.inner_product(
@@ -49,6 +52,26 @@ class InnerProduct(BaseOperator):
             n_threads=problem.n_threads,
         )
         return Recipe.single(spec, whole=whole)
+
+    def _over_pixels(self, problem: Problem, attr: dnnl.Attr) -> Recipe | None:
+        """A convolution by a single element: rows are the pixels of an image that is channels last, in the same bytes.
+
+        It packs its weights, where the product of few rows by all of them mostly does that in each run.
+        """
+        if any(isinstance(post_op, dnnl.Binary) for post_op in attr.post_ops):
+            return None  # its operand would have to be an image, too
+        src, weights, bias = argument(problem, "src"), argument(problem, "weights"), plain_if_any(problem, "bias")
+        images = [MemoryDesc((1, info.dims[1], 1, info.dims[0]), info.dtype, "nhwc") for info in (src, problem.dst)]
+        spec = dnnl.convolution(
+            images[0],
+            dnnl.AnyDesc((*weights.dims, 1, 1), weights.dtype),
+            images[1],
+            bias and bias.reshaped(problem.dst.dims[1:]),
+            attr=attr,
+            n_threads=problem.n_threads,
+        )
+        whole = {"src": plain(src), "dst": plain(problem.dst)} | ({"bias": bias} if bias else {})
+        return Recipe.single(spec, whole=whole.items())
 
 
 @dataclass(frozen=True)

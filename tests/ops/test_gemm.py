@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError
 from blocklayout.kernels import Wish
 from blocklayout.layout import MemoryDesc
+from tests import nets
 from tests.ops.cases import Input, OpCase, Weights, problem_of
 from tests.ops.harness import check_case, resolved
 
@@ -74,6 +76,34 @@ def test_matrices_computed_at_run_time_are_turned_where_they_lie() -> None:
     [step] = recipe.steps
     assert step.spec.memory_desc("src") == MemoryDesc((4, 10), "f32", "ba")
     assert dict(recipe.whole)["src"] == MemoryDesc((10, 4), "f32", "ab")
+
+
+@pytest.mark.parametrize("tail", [(), (dnnl.Eltwise("relu"),), (dnnl.Binary("mul"),)])
+@pytest.mark.parametrize("n_rows", [1, 2])
+def test_rows_may_be_pixels_of_an_image(n_rows: int, tail: tuple[dnnl.PostOp, ...]) -> None:
+    lowered = OpCase("Gemm", ((n_rows, 10), Weights((10, 7)), Weights((1, 7)))).lowered()
+    problem = problem_of(lowered, (n_rows, 7))
+    recipe = lowered.operator.lower(problem, Wish("channels_last", "channels_last"), dnnl.Attr(tail))
+    if n_rows == 1:
+        assert recipe is not None
+        assert recipe.steps[0].spec.kind == "inner_product"
+    elif any(isinstance(post_op, dnnl.Binary) for post_op in tail):
+        assert recipe is None
+    else:
+        assert recipe is not None
+        assert recipe.steps[0].spec.kind == "convolution"
+        assert dict(recipe.whole)["dst"] == MemoryDesc((2, 7))
+
+
+def test_a_plan_over_pixels_packs_its_matrix_and_agrees() -> None:
+    rng = np.random.default_rng(3)
+    weights, bias = nets.he(rng, 1000, 512), rng.standard_normal(1000).astype(np.float32)
+    b = bl.Builder()
+    b.output("y", b.input("x", (16, 512)).gemm(weights, bias, trans_b=True).relu())
+    session = bl.load(b, tune="model")
+    assert [step.spec.kind for step in session.plan.steps] == ["convolution"]
+    x = nets.random_input((16, 512))
+    np.testing.assert_allclose(session(x), np.maximum(x @ weights.T + bias, 0), atol=1e-4)
 
 
 @pytest.mark.parametrize("c", [(4, 7), (4, 1), Weights((4, 7))], ids=str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from blocklayout.dnnl import is_reference
 from blocklayout.dnnl.winograd import is_winograd, transformed
 from blocklayout.kernels import HostSpec
 
@@ -38,6 +39,7 @@ _DIRECT_1X1_SHARE = 0.38
 
 _OTHER_COMPUTE_SHARE = 0.4
 _GEMM_MATMUL_SHARE = 0.9
+_INNER_PRODUCT_SHARE = 0.28
 _GEMM_HALF_SPEED_CHANNELS = 16
 """Channels of a group at which a convolution by gemm is half as fast as without groups; its matrices are thin."""
 
@@ -139,6 +141,8 @@ def _compute_share(spec: Spec) -> float:
     share = next((s for prefix, s in _COMPUTE_SHARES if spec.impl.startswith(prefix)), _OTHER_COMPUTE_SHARE)
     if spec.impl.startswith("jit:") and _is_pointwise(spec):
         return _DIRECT_1X1_SHARE
+    if spec.kind == "inner_product" and not is_reference(spec.impl):
+        return _INNER_PRODUCT_SHARE
     if "gemm" not in spec.impl or spec.impl.startswith("br"):
         return share
     if spec.kind == "matmul":
