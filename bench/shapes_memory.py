@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 SEED = 0
 MIB = 1 << 20
-PAGE_NBYTES = os.sysconf("SC_PAGE_SIZE")
 
 Curve = list[dict[str, int]]
 """For each run: ``rss_nbytes``, ``held_nbytes``, ``packed_nbytes``, ``n_plans`` and ``n_handles``."""
@@ -89,7 +87,7 @@ def measure(n_shapes: int, n_plans: int, n_threads: int) -> Curve:
         held = session.memory()
         curve.append(
             {
-                "rss_nbytes": resident_nbytes(),
+                "rss_nbytes": held.process_nbytes,
                 "held_nbytes": held.nbytes,
                 "packed_nbytes": held.packed_nbytes,
                 "n_plans": held.n_plans,
@@ -133,11 +131,6 @@ def free_network() -> ModelProto:
         if name:
             extent.dim_param = name
     return model
-
-
-def resident_nbytes() -> int:
-    """Bytes of this process that are in memory."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * PAGE_NBYTES
 
 
 def show(curves: Mapping[str, Curve]) -> None:

@@ -53,6 +53,13 @@ def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace) -> dict[str, n
     }
 
 
+def n_images(feeds: Mapping[str, np.ndarray]) -> int:
+    """The batch: the first extent, where all inputs have the same."""
+    firsts = {array.shape[:1] for array in feeds.values()}
+    first = firsts.pop() if len(firsts) == 1 else ()
+    return int(first[0]) if first else 1
+
+
 def chosen_shapes(
     opened: OnnxModel | Graph, given: Mapping[str, tuple[int, ...]], io_layout: Mapping[str, str] | None = None
 ) -> dict[str, tuple[int, ...]]:

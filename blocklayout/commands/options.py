@@ -150,6 +150,17 @@ def words(text: str) -> tuple[str, ...]:
     return found
 
 
+def networks(text: str) -> tuple[str, ...]:
+    """Networks of the zoo such as ``resnet50,squeezenet1_1``."""
+    from blocklayout import zoo
+
+    found = words(text)
+    unknown = {*found} - {*zoo.names()}
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no such network: {', '.join(sorted(unknown))}")
+    return found
+
+
 def numbers(text: str) -> tuple[int, ...]:
     """Numbers of at least 1, such as ``1,16``."""
     return tuple(positive(word) for word in words(text))

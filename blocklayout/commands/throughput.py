@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import feeds_of, open_model
+from blocklayout.commands.feeds import feeds_of, n_images, open_model
 from blocklayout.commands.options import load_options
 from blocklayout.commands.output import say, say_json
 from blocklayout.inspector.progress import shown_progress
@@ -62,7 +62,7 @@ def run_streams(args: argparse.Namespace, policies: Sequence[str]) -> None:
                 tell(f"{policy}: measuring, {args.rounds} rounds")
                 runs_per_s = Spread.of(time_runs(session, feeds, args.rounds))
                 n_threads = session.plan.n_threads
-            rows.append(Throughput(policy, n_threads, runs_per_s, runs_per_s.scaled(batch_of(feeds))))
+            rows.append(Throughput(policy, n_threads, runs_per_s, runs_per_s.scaled(n_images(feeds))))
     environment = describe_environment(rows[0].n_threads * args.streams)
     if args.json:
         told: dict[str, Any] = {"environment": environment, "n_streams": args.streams, "n_rounds": args.rounds}
@@ -79,13 +79,6 @@ def time_runs(session: Session, feeds: Feeds, n_rounds: int) -> list[float]:
     n_runs = 4 * session.streams
     n_runs = max(n_runs, int(n_runs * TURN_S / _seconds(session, feeds, n_runs)))
     return [n_runs / _seconds(session, feeds, n_runs) for _ in range(n_rounds)]
-
-
-def batch_of(feeds: Feeds) -> int:
-    """Images of a run: the first extent, where all inputs have the same."""
-    firsts = {array.shape[:1] for array in feeds.values()}
-    first = firsts.pop() if len(firsts) == 1 else ()
-    return int(first[0]) if first else 1
 
 
 def _seconds(session: Session, feeds: Feeds, n_runs: int) -> float:

@@ -273,15 +273,18 @@ def _place(desc: MemoryDesc) -> dict[str, int]:
 
 def _tiles_of_thread(spec: Spec) -> int:
     """The tiles that each thread has at once, in parts as even as can be."""
-    n_own = -(-n_tiles(spec) // spec.n_threads)
-    return -(-n_own // -(-n_own // _TILES_OF_TASK))
+    return _even_part(-(-n_tiles(spec) // spec.n_threads), _TILES_OF_TASK)
 
 
 def _tiles_at_once(spec: Spec, lanes: int) -> int:
     """As many tiles as have their transformed sources in near caches, if that is enough for a task, in even parts."""
     n_channels = -(-spec.desc("src").dims[1] // lanes) * lanes
     most = max(_TILES_OF_TASK, spec.n_threads * _NEAR_NBYTES // (N_PRODUCTS * n_channels * 4))
-    total = n_tiles(spec)
+    return _even_part(n_tiles(spec), most)
+
+
+def _even_part(total: int, most: int) -> int:
+    """The size of parts that are as even as can be, and none larger than ``most``."""
     return -(-total // -(-total // most))
 
 

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl import winograd
-from blocklayout.dnnl.winograd import is_winograd
 from blocklayout.dtypes import itemsize
 from blocklayout.layout import MemoryDesc
 
@@ -34,7 +33,7 @@ def multiply_adds(spec: Spec, *, padded: bool = False) -> int:
         return _of_matmul(spec, padded=padded)
     if spec.kind == "inner_product":
         return _side(spec, "src").dims[0] * _volume(_side(spec, "weights"), padded=padded)
-    if is_winograd(spec.impl):
+    if winograd.is_winograd(spec.impl):
         return winograd.multiply_adds(spec)
     if spec.kind == "convolution":
         return _of_convolution(spec, padded=padded)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -55,10 +54,7 @@ def from_dict(data: Mapping[str, Any]) -> MemoryDesc:
     if unknown or not {"dims", "dtype"} <= set(data) or ("tag" in data) == ("strides" in data):
         raise LayoutError(f"a descriptor has dims, dtype, and either tag or strides; got {sorted(data)}")
     if "tag" in data:
-        offset = data.get("offset", 0)
-        if isinstance(data["dtype"], str) and isinstance(data["tag"], str) and type(offset) is int:
-            return _tagged(integers("dims", data["dims"]), data["dtype"], data["tag"], offset)
-        return MemoryDesc(data["dims"], data["dtype"], data["tag"], offset=offset)
+        return MemoryDesc(data["dims"], data["dtype"], data["tag"], offset=data.get("offset", 0))
     blks = integers("inner_blks", data.get("inner_blks", ()))
     idxs = integers("inner_idxs", data.get("inner_idxs", ()))
     layout = Layout(integers("strides", data["strides"]), blks, idxs)
@@ -68,13 +64,6 @@ def from_dict(data: Mapping[str, Any]) -> MemoryDesc:
     padded_dims = integers("padded_dims", data["padded_dims"])
     _check_padding(desc, padded_dims)
     return build(Placement(desc.dims, padded_dims, layout, desc.offset0), desc.dtype)
-
-
-@lru_cache(maxsize=1024)  # a plan has few, each many times
-def _tagged(dims: tuple[int, ...], dtype: str, tag: str, offset: int) -> MemoryDesc:
-    from blocklayout.layout.desc import MemoryDesc
-
-    return MemoryDesc(dims, dtype, tag, offset=offset)
 
 
 def _check_padding(desc: MemoryDesc, padded_dims: tuple[int, ...]) -> None:

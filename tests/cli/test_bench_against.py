@@ -19,6 +19,7 @@ from blocklayout.commands.against.competitor import Competitor
 from blocklayout.commands.against.contest import Contest, check_agreement
 from blocklayout.commands.against.results import Result
 from blocklayout.commands.against.runtimes import RUNTIMES, Runtime, chosen_runtimes
+from blocklayout.commands.feeds import n_images
 from blocklayout.runtime.in_turn import Spread
 from tests import nets
 
@@ -90,10 +91,10 @@ def test_pytorch_computes_the_same(tmp_path: Path) -> None:
 
 def test_time_per_image_is_over_the_batch(tmp_path: Path) -> None:
     one = contest(tmp_path)
-    assert one.n_images == 1
-    assert replace(one, feeds={"x": np.ones((16, 3), np.float32)}).n_images == 16
-    assert replace(one, feeds={"x": np.ones((16, 3)), "n": np.ones(())}).n_images == 1
-    assert replace(one, feeds={"n": np.ones(())}).n_images == 1
+    assert n_images(one.feeds) == 1
+    assert n_images({"x": np.ones((16, 3), np.float32)}) == 16
+    assert n_images({"x": np.ones((16, 3)), "n": np.ones(())}) == 1
+    assert n_images({"n": np.ones(())}) == 1
 
 
 def test_denormals_are_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.handles import create
 from blocklayout.dnnl.threads import own_stream, release_pool, run_parallel
 from blocklayout.layout import MemoryDesc
+from tests.forking import in_child
 
 warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is the point
 
@@ -44,23 +45,6 @@ def settles_at(n):  # threads that end are listed a little longer
     while n_os_threads() != n and time.monotonic() < deadline:
         time.sleep(0.005)
     return n_os_threads() == n or f"{n_os_threads()} instead of {n}"
-
-def in_child(check):
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if check() else 1)
-        finally:
-            os._exit(2)
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        done, code = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(code)
-        time.sleep(0.01)
-    os.kill(child, 9)
-    os.waitpid(child, 0)
-    return "hangs"
 """
 
 RunPython = Callable[..., str]

@@ -117,6 +117,21 @@ def test_any_extents_in_blocks(
     check(convolution(src, n_dst, (BLOCKED, BLOCKED), pads, (RELU,), n_threads=n_threads, **bias))
 
 
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_what_is_not_finite_stays_in_the_tiles_that_read_it(value: float) -> None:
+    ours = offered(convolution((1, LANES, 12, 12), 2 * LANES, bias=None))
+    assert ours is not None
+    given = {name: random(*desc.dims) for name, desc in ours.spec.descs if name != "dst"}
+    expected = execute(ours.spec, given)["dst"]
+    given["src"][0, 3, 5, 6] = value
+    got = execute(ours.spec, given)["dst"]
+    window = np.s_[:, :, 4:7, 5:8]
+    assert not np.isfinite(got[window]).any()
+    tile = np.zeros_like(got, bool)
+    tile[:, :, 4:8, 4:8] = True
+    assert (got == expected)[~tile].all()
+
+
 def test_more_tiles_than_are_held_at_once() -> None:
     check(convolution((1, 128, 60, 100), 16, tail=(RELU,)))
 

@@ -66,22 +66,7 @@ import os, time
 import numpy as np
 import blocklayout as bl
 from tests import nets
-
-def in_child(check):
-    child = os.fork()
-    if child == 0:
-        try:
-            os._exit(0 if check() else 1)
-        finally:
-            os._exit(2)
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        done, code = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(code)
-        time.sleep(0.002)
-    os.kill(child, 9)
-    return "hangs"
+from tests.forking import in_child
 
 for streams, threads in ((1, 2), (2, 2), (2, 4)):
     session = bl.load(nets.chain(), streams=streams, threads=threads, layout="nhwc")

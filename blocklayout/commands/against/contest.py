@@ -16,6 +16,7 @@ from blocklayout.commands.against.competitor import Competitor
 from blocklayout.commands.against.results import Failure, Outcome, Result
 from blocklayout.commands.against.runtimes import OURS, Runtime
 from blocklayout.commands.comparing import largest_difference
+from blocklayout.commands.feeds import n_images
 from blocklayout.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -47,13 +48,6 @@ class Contest:
     n_rounds: int
     tell: Tell
 
-    @property
-    def n_images(self) -> int:
-        """The batch: the first extent, where all inputs have the same."""
-        firsts = {array.shape[:1] for array in self.feeds.values()}
-        first = firsts.pop() if len(firsts) == 1 else ()
-        return int(first[0]) if first else 1
-
     def run(self, runtimes: Sequence[Runtime]) -> Outcome:
         """Measure them all, in turn; ours has to be the first, since the others are told next to it.
 
@@ -76,7 +70,7 @@ class Contest:
                 competitors = _able(competitors, Competitor.take_turn, failures)
             outputs = [competitor.outputs() for competitor in competitors]
         results = [
-            Result.of(competitor, competitors[0].times, self.n_images, _difference(given, outputs[0]))
+            Result.of(competitor, competitors[0].times, n_images(self.feeds), _difference(given, outputs[0]))
             for competitor, given in zip(competitors, outputs, strict=True)
         ]
         return Outcome(results, failures)
