@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from blocklayout.errors import PlanMisfitWarning as PlanMisfitWarning
     from blocklayout.errors import UnimplementedError as UnimplementedError
     from blocklayout.errors import UnsupportedError as UnsupportedError
+    from blocklayout.errors import WatchError as WatchError
+    from blocklayout.errors import WatchWarning as WatchWarning
     from blocklayout.layout import FormatTag as FormatTag
     from blocklayout.layout import Layout as Layout
     from blocklayout.layout import MemoryDesc as MemoryDesc
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from blocklayout.runtime import Session as Session
     from blocklayout.tensor import Tensor as Tensor
     from blocklayout.tensor import reorder as reorder
+    from blocklayout.watching import Watch as Watch
+    from blocklayout.watching import watch as watch
 
     __version__: str
 
@@ -56,12 +60,15 @@ _NAMES_BY_HOME = {
         "PlanMisfitWarning",
         "UnimplementedError",
         "UnsupportedError",
+        "WatchError",
+        "WatchWarning",
     ),
     "layout": ("FormatTag", "Layout", "MemoryDesc"),
     "model": ("Builder",),
     "plan": ("Plan",),
     "runtime": ("Session",),
     "tensor": ("Tensor", "reorder"),
+    "watching": ("Watch", "watch"),
 }
 _HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES_BY_HOME.items() for name in names}
 

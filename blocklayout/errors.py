@@ -45,6 +45,10 @@ class PlanError(BlockLayoutError):
     """A plan cannot be made, or does not fit the model, library or machine it is used with."""
 
 
+class WatchError(BlockLayoutError):
+    """Bytes were moved, or a layout lost, inside of a block that is watched and must not see that."""
+
+
 class DisturbedError(BlockLayoutError):
     """A time cannot be measured now: other work keeps the CPUs busy."""
 
@@ -59,6 +63,10 @@ class PlainKernelWarning(BlockLayoutWarning):
 
 class LayoutLossWarning(BlockLayoutWarning):
     """An operator drops a run of blocked or channels-last layouts to plain."""
+
+
+class WatchWarning(BlockLayoutWarning):
+    """Bytes were moved inside of a block that is watched."""
 
 
 class CostStoreWarning(BlockLayoutWarning):

@@ -18,7 +18,7 @@ LEVELS = (
     ("errors", "dtypes", "replacing"),
     ("layout",),
     ("dnnl",),
-    ("kernels", "tensor"),
+    ("kernels", "watching", "tensor"),
     ("ops",),
     ("model", "zoo"),
     ("plan",),
