@@ -103,7 +103,7 @@ def is_watched() -> bool:
     return bool(_watches.get())
 
 
-def report(  # noqa: PLR0913 - the fields of an event
+def report(
     kind: EventKind,
     operator: str,
     inputs: Sequence[MemoryDesc],
