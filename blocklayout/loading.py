@@ -175,7 +175,7 @@ class _PlanMaker:
         self.tell("simplifying the graph")
         program, deciding = self._lowered(shapes, contents)
         plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(program)
-        known, constants = _known_outputs(program), _constants(program)
+        known, constants = known_outputs(program), constants_of(program)
         del program  # so that each of its constants goes as soon as it is packed
         return self._ready(plan, known, constants, deciding)
 
@@ -207,7 +207,7 @@ class _PlanMaker:
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
         """Run plans whole, in turn."""
-        ready = [self._ready(plan, {}, _constants(program), {}) for plan in plans]
+        ready = [self._ready(plan, {}, constants_of(program), {}) for plan in plans]
         self.tell(f"running the {len(plans)} best plans in turn")
         with self.pricing.alone():
             return time_ready_plans(ready)
@@ -223,12 +223,17 @@ class _PlanMaker:
 
     def _computes(self, plan: Plan) -> dict[int, Compute]:
         """What runs the plain steps; the user is told of them once a model."""
-        plain = {number: step.spec for number, step in enumerate(plan.steps) if isinstance(step.spec, HostSpec)}
-        computes = {number: model.compute_of(spec) for number, spec in plain.items() if spec.kind == "plain"}
+        computes = computes_of(plan)
         if computes and not self.has_warned:
             self.has_warned = True
             warnings.warn(_plain_warning(plan), PlainKernelWarning, stacklevel=2)
         return computes
+
+
+def computes_of(plan: Plan) -> dict[int, Compute]:
+    """What runs the plain steps of a plan, by their number."""
+    plain = {number: step.spec for number, step in enumerate(plan.steps) if isinstance(step.spec, HostSpec)}
+    return {number: model.compute_of(spec) for number, spec in plain.items() if spec.kind == "plain"}
 
 
 def _plain_warning(plan: Plan) -> str:
@@ -241,9 +246,11 @@ def _plain_warning(plan: Plan) -> str:
     )
 
 
-def _known_outputs(program: Program) -> dict[str, np.ndarray]:
+def known_outputs(program: Program) -> dict[str, np.ndarray]:
+    """The outputs that nothing computes, by name."""
     return {value.name: value.data for value in program.outputs if value.data is not None}
 
 
-def _constants(program: Program) -> dict[str, Any]:
+def constants_of(program: Program) -> dict[str, Any]:
+    """The arrays of all constants, by name."""
     return {constant.name: constant.array for kernel in program.kernels for _, constant in kernel.constants}

@@ -34,8 +34,8 @@ def aligned_empty(nbytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
         raise InvalidArgumentsError(f"nbytes is {nbytes}; a buffer has 0 bytes or more")
     if alignment < 1 or alignment & (alignment - 1):
         raise InvalidArgumentsError(f"alignment is {alignment}; it must be a power of two")
-    raw = np.empty(nbytes + alignment - 1, np.uint8)
-    start = -raw.ctypes.data % alignment
+    raw = np.empty(nbytes + alignment, np.uint8)
+    start = -int(ffi.cast("uintptr_t", ffi.from_buffer(raw))) % alignment
     return raw[start : start + nbytes]
 
 
@@ -105,6 +105,17 @@ class Memory:
                 f"buffer holds {available} bytes from its first element on, and {self.desc} needs {self._needed}"
             )
         self.rebind_pointer(buffer.__array_interface__["data"][0], buffer)
+
+    def rebind_bytes(self, buffer: np.ndarray) -> None:
+        """Put the descriptor to a buffer without holes that is large enough: nothing is checked.
+
+        Args:
+            buffer: Bytes from the descriptor's start on. Shape (nbytes,), uint8, contiguous.
+        """
+        place = ffi.from_buffer(buffer) + self.desc.offset0 * self.desc.itemsize
+        c_status = library.load().dnnl_memory_set_data_handle(self._handle.c, place)
+        status.check(c_status, "dnnl_memory_set_data_handle", self.desc)
+        self.buffer = buffer
 
     def rebind_pointer(self, address: int, owner: object) -> None:
         """Put the descriptor to an address: nothing is checked.

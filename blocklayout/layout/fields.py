@@ -106,6 +106,18 @@ class DescFields:
         return found.given or (found.spelled(self._word) if self._word else found.canonical)
 
     @property
+    def format_tag(self) -> FormatTag | None:
+        """The tag it was given, else the one its strides have; ``None`` where they have none.
+
+        Example:
+            >>> from blocklayout.layout import MemoryDesc
+            >>> one_pixel = [MemoryDesc((1, 1, 1, 1), "f32", tag) for tag in ("nchw", "nhwc")]
+            >>> one_pixel[0] == one_pixel[1], [desc.format_tag.text for desc in one_pixel]
+            (True, ['nchw', 'nhwc'])
+        """
+        return self._tag or ordering.dense_tag(self.placement)
+
+    @property
     def canonical_tag(self) -> str | None:
         """The tag in letters that gives these extents the same addresses and size; ``None`` if there is none.
 

@@ -57,8 +57,8 @@ class Conv(BaseOperator):
         weights = argument(problem, "weights")
         seen: dnnl.Desc = dnnl.AnyDesc(weights.dims, weights.dtype)
         whole: tuple[tuple[str, MemoryDesc], ...] = ()
-        if self.n_groups > 1 and "weights" in problem.sources:
-            # Computed at run time, and seen in groups over the same bytes.
+        if self.n_groups > 1 and len(weights.dims) == len(problem.dst.dims):
+            # Computed at run time in ONNX's dimensions, and seen in groups over the same bytes.
             whole = (("weights", plain(weights)),)
             seen = MemoryDesc(_grouped(weights.dims, self.n_groups), weights.dtype)
         spec = dnnl.convolution(

@@ -22,27 +22,29 @@ HostFunction = Callable[[Mapping[str, "HostMemory"]], None]
 class HostMemory:
     """A descriptor put to a numpy buffer, for steps that run on this side of the library."""
 
-    __slots__ = ("_buffer", "desc")
+    __slots__ = ("buffer", "desc")
 
     def __init__(self, desc: MemoryDesc, buffer: np.ndarray | None = None) -> None:
         self.desc = desc
-        self._buffer = buffer
+        self.buffer = buffer
 
     def rebind(self, buffer: np.ndarray) -> None:
         """Put it to another buffer."""
-        self._buffer = buffer
+        self.buffer = buffer
+
+    rebind_bytes = rebind
 
     def rebind_pointer(self, address: int, owner: Any) -> None:
         """Let go of the buffer; a memory of this kind has no address of its own."""
         del address, owner
-        self._buffer = None
+        self.buffer = None
 
     @property
     def elements(self) -> np.ndarray:
         """The buffer as a flat array of elements, padding included."""
-        if self._buffer is None:
+        if self.buffer is None:
             raise PlanError(f"a memory of {self.desc} is bound to nothing")
-        return _flat(self.desc, self._buffer)
+        return _flat(self.desc, self.buffer)
 
     @property
     def array(self) -> np.ndarray:

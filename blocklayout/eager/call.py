@@ -1,0 +1,171 @@
+"""Calls of operators on Tensors: each set of layouts is planned once, and then runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from blocklayout import dnnl
+from blocklayout.dtypes import has_reorder
+from blocklayout.eager.formats import rule_of
+from blocklayout.eager.operands import Known
+from blocklayout.layout import MemoryDesc
+from blocklayout.tensor import Tensor, reorder
+from blocklayout.watching import is_watched
+
+if TYPE_CHECKING:
+    from blocklayout.eager.planning import Problem
+    from blocklayout.eager.telling import Telling
+    from blocklayout.runtime.direct import Direct
+
+MAX_CALLS = 1024
+"""Plans that are kept; the oldest makes room."""
+
+Attrs = tuple[tuple[str, Any], ...]
+
+
+def _by_name(op_type: str) -> Callable[..., Any]:
+    def build(*operands: Any, **attrs: Any) -> Any:
+        return operands[0].builder.op(op_type, *operands, **attrs)
+
+    return build
+
+
+class Op:
+    """An operator that can be called on Tensors.
+
+    Attributes:
+        name: By which its rule is found, and which it is told by.
+        arguments: Names of its operands, in order; the last one's stands for all that follow.
+        build: Applies it to values of a builder, constants, and attributes.
+    """
+
+    __slots__ = ("arguments", "build", "name")
+
+    def __init__(self, name: str, arguments: Sequence[str] = ("x",), build: Callable[..., Any] | None = None) -> None:
+        self.name = name
+        self.arguments = tuple(arguments)
+        self.build = build or _by_name(name)
+
+    def argument(self, place: int) -> str:
+        """The name of an operand."""
+        if place < len(self.arguments):
+            return self.arguments[place]
+        return f"{self.arguments[-1]}_{place - len(self.arguments) + 1}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """An operator that is ready to run on Tensors of given descriptors.
+
+    Attributes:
+        descs: The operands' descriptors, held so that no other object gets their identity.
+        places: Which operands the plan reads.
+        direct: What runs; ``None`` where results are operands.
+        passed_on: For each result the operand that it is.
+        telling: What there is to be told of each run.
+    """
+
+    descs: tuple[MemoryDesc, ...]
+    places: tuple[int, ...]
+    direct: Direct | None
+    passed_on: tuple[int | None, ...]
+    telling: Telling
+
+    def run(self, operands: Sequence[Any]) -> list[Tensor]:
+        if self.direct is None:
+            return [operands[place] for place in self.passed_on if place is not None]
+        buffers = [operands[place].buffer for place in self.places]
+        if self.telling.is_quiet or not (self.telling.always_warns or is_watched()):
+            return self.direct.run(buffers)
+        results, times = self.direct.run_timed(buffers)
+        self.telling.tell(times)
+        return results
+
+
+_calls: dict[tuple[Any, ...], _Call] = {}
+_lock = threading.Lock()
+
+
+def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: str | None = None) -> list[Tensor]:
+    """Run an operator on Tensors.
+
+    Args:
+        op: The operator.
+        operands: Tensors; ``None`` where an optional one is absent; anything else that can be hashed is a constant.
+        attrs: What else ``op.build`` takes, by name.
+        memory_format: The format of the result where the caller says it.
+
+    Returns:
+        Its results.
+
+    Raises:
+        ModelError: The operands contradict the operator's specification.
+        UnsupportedError: Nothing computes it here.
+        LayoutError: ``memory_format`` is none, or has another rank.
+        WatchError: A watch raises on what is to be told.
+    """
+    key = (op, attrs, memory_format, *[id(each.desc) if type(each) is Tensor else each for each in operands])
+    found = _calls.get(key)
+    if found is None:
+        operands = tuple(_movable(each) for each in operands)
+        key = (op, attrs, memory_format, *[id(each.desc) if type(each) is Tensor else each for each in operands])
+        with _lock:
+            found = _calls.get(key) or _made(op, operands, attrs, memory_format)
+            while len(_calls) >= MAX_CALLS:
+                del _calls[next(iter(_calls))]
+            _calls[key] = found
+    return found.run(operands)
+
+
+def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str | None = None) -> Problem:
+    """An operator with its operands, as it is planned."""
+    from blocklayout.eager.planning import Problem
+
+    names = [op.argument(place) for place in range(len(operands))]
+    described: list[Any] = [each.desc if isinstance(each, Tensor) else each for each in operands]
+    known = [each.array() if isinstance(each, Known) else each for each in described]
+    while known and known[-1] is None:
+        known.pop()
+    grouped = frozenset(
+        name
+        for name, each in zip(names, known, strict=False)
+        if name == "weights" and isinstance(each, MemoryDesc) and each.ndims > described[0].ndims
+    )
+    return Problem(
+        name=op.name,
+        build=partial(op.build, **dict(attrs)),
+        operands=dict(zip(names, known, strict=False)),
+        rule=rule_of(op.name),
+        memory_format=memory_format,
+        grouped=grouped,
+    )
+
+
+def _movable(operand: Any) -> Any:
+    """An operand of a type that the library cannot reorder, in the one layout that needs no reorder."""
+    if type(operand) is not Tensor or has_reorder(operand.desc.dtype):
+        return operand
+    plain = MemoryDesc(operand.desc.dims, operand.desc.dtype)
+    return operand if operand.desc.readable_as(plain) else reorder(operand, plain)
+
+
+def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | None) -> _Call:
+    from blocklayout.eager.planning import plan_for
+    from blocklayout.eager.telling import telling_of
+    from blocklayout.runtime.direct import Direct
+
+    problem = problem_of(op, operands, attrs, memory_format)
+    planned = plan_for(problem)
+    names = list(problem.operands)
+    descs = problem.descs
+    places = tuple(place for place, each in enumerate(operands) if isinstance(each, Tensor))
+    passed_on = tuple(names.index(name) if name is not None else None for name in planned.passed_on)
+    direct = None
+    if None in passed_on:
+        plan = planned.ready.plan
+        direct = dnnl.run_parallel(lambda: Direct(planned.ready, descs), plan.n_threads)
+    return _Call(tuple(descs.values()), places, direct, passed_on, telling_of(problem, planned, direct))

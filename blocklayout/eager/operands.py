@@ -1,0 +1,77 @@
+"""What an operator is called with, as Tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from blocklayout.dtypes import to_numpy
+from blocklayout.errors import InputError
+from blocklayout.layout import MemoryDesc
+from blocklayout.tensor import Tensor, as_memory, reorder
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    Operand: TypeAlias = Tensor | ArrayLike
+
+MAX_NUMBERS = 256
+
+
+class Known(NamedTuple):
+    """A small array that the plan depends on, such as a list of axes.
+
+    Attributes:
+        values: A number, or numbers in a row.
+        dtype: numpy's name of the type.
+    """
+
+    values: float | tuple[float, ...]
+    dtype: str
+
+    def array(self) -> np.ndarray:
+        """Its contents."""
+        return np.array(self.values, self.dtype)
+
+
+def integers(values: int | Sequence[int]) -> Known:
+    """Integers as ONNX takes them: in a row, 64 bits each."""
+    row = (values,) if isinstance(values, int) else values
+    return Known(tuple(int(value) for value in row), "int64")
+
+
+def as_tensor(operand: Any, name: str) -> Tensor:
+    """Whatever holds a tensor, as a Tensor: over the same bytes where these lie without holes.
+
+    Args:
+        operand: A Tensor, an array, or anything with ``__dlpack__``.
+        name: The argument's, for errors.
+
+    Raises:
+        InputError: It holds none, or one of a data type there is none for.
+    """
+    if isinstance(operand, Tensor):
+        return operand
+    try:
+        desc, array = as_memory(operand)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    if not desc.is_dense:
+        return reorder(array, MemoryDesc(desc.dims, desc.dtype))
+    return Tensor(desc, array.reshape(desc.dims).transpose(desc.dim_order).reshape(-1).view(np.uint8))
+
+
+def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:
+    """As :func:`as_tensor`; a number becomes one element of the other operand's data type and rank."""
+    if isinstance(operand, Real):
+        return _number(float(operand), other.desc.dtype, other.desc.ndims)
+    return as_tensor(operand, name)
+
+
+@lru_cache(MAX_NUMBERS)
+def _number(value: float, dtype: str, ndims: int) -> Tensor:
+    return Tensor(MemoryDesc((1,) * ndims, dtype), np.array([value], to_numpy(dtype)).view(np.uint8))

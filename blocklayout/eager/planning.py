@@ -1,0 +1,188 @@
+"""The plan of one operator, for operands of given layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from blocklayout import dnnl, model
+from blocklayout.eager.formats import Followed, Rule, format_of
+from blocklayout.errors import PlanError
+from blocklayout.kernels import Value
+from blocklayout.layout import MemoryDesc
+from blocklayout.loading import computes_of, constants_of, known_outputs
+from blocklayout.model.builder import DEFAULT_OPSET
+from blocklayout.plan import TUNE_SECONDS, Pricing, Request, make_plan
+from blocklayout.plan.plan import FREE
+from blocklayout.plan.prepack import PackedWeights
+from blocklayout.runtime import ReadyPlan
+
+if TYPE_CHECKING:
+    from blocklayout.kernels import Program
+    from blocklayout.model import BuildValue
+    from blocklayout.plan import Plan
+
+Build = Callable[..., "BuildValue | tuple[BuildValue, ...]"]
+"""Applies an operator to a builder's values and constants."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An operator and the tensors it is called with.
+
+    Attributes:
+        name: What it is called by.
+        build: Applies it.
+        operands: Descriptors by name, in its order; anything else is a constant.
+        rule: Gives the result's format.
+        memory_format: The result's format where the caller says it.
+        grouped: Names of weights that come with their groups as a dimension of their own.
+        free: Names of operands whose format is left to the plan.
+    """
+
+    name: str
+    build: Build
+    operands: Mapping[str, Any]
+    rule: Rule
+    memory_format: str | None = None
+    grouped: frozenset[str] = frozenset()
+    free: frozenset[str] = frozenset()
+
+    @property
+    def descs(self) -> dict[str, MemoryDesc]:
+        """The tensors among the operands."""
+        return {name: each for name, each in self.operands.items() if isinstance(each, MemoryDesc)}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan that is ready to run.
+
+    Attributes:
+        ready: The plan.
+        followed: What each result is to be like, and why an operand's layout is given up.
+        passed_on: For each result, the operand that it is, unchanged; ``None`` where it is computed.
+    """
+
+    ready: ReadyPlan
+    followed: tuple[Followed, ...]
+    passed_on: tuple[str | None, ...]
+
+
+def plan_for(problem: Problem) -> Planned:
+    """Choose implementations such that the result has its format, and the operands stay as they are if possible.
+
+    Raises:
+        ModelError: The operands contradict the operator's specification.
+        UnsupportedError: Nothing computes it here.
+        LayoutError: ``memory_format`` is none, or has another rank.
+    """
+    program = _program(problem)
+    followed = tuple(_followed(problem, value) for value in program.outputs)
+    borders = {name: FREE if name in problem.free else _border(desc) for name, desc in problem.descs.items()}
+    borders |= {value.name: _border(each.desc) for value, each in zip(program.outputs, followed, strict=True)}
+    is_narrow = program.outputs[0].dtype == "bf16" and dnnl.has_bf16()
+    request = Request(dtype="bf16" if is_narrow else "f32", io_layout=borders)
+    pins = {value.name: borders[value.name] for value in program.outputs if _is_computed(program, value)}
+    plan = _plan(program, replace(request, pins=pins), request)
+    known, constants = known_outputs(program), constants_of(program)
+    ready = ReadyPlan(plan, PackedWeights().pack(plan, constants), known, computes_of(plan))
+    return Planned(ready, followed, tuple(_passed_on(program, value) for value in program.outputs))
+
+
+def free_format(problem: Problem, name: str) -> MemoryDesc:
+    """The format in which an operand would best come: the one it is read in where that is left to the plan.
+
+    Raises:
+        ModelError: The operands contradict the operator's specification.
+        UnsupportedError: Nothing computes it here.
+    """
+    plan = plan_for(replace(problem, free=frozenset({name}))).ready.plan
+    return dict(plan.inputs)[name]
+
+
+def _program(problem: Problem) -> Program:
+    builder = model.Builder(problem.name, _opset(problem.name))
+    operands = [
+        builder.input(name, _given_dims(each, has_groups=name in problem.grouped), each.dtype)
+        if isinstance(each, MemoryDesc)
+        else each
+        for name, each in problem.operands.items()
+    ]
+    made = problem.build(*operands)
+    for number, value in enumerate(made if isinstance(made, tuple) else (made,)):
+        builder.output(f"result_{number}", value)
+    program = model.lower(model.simplify(builder.to_graph()))
+    for name in problem.grouped:
+        program = _seen_in_groups(program, name, problem.operands[name].dims)
+    return program
+
+
+def _opset(name: str) -> int:
+    """The default version of ONNX's operators, unless this one is younger."""
+    from onnx import defs
+
+    return max(DEFAULT_OPSET, defs.get_schema(name).since_version) if defs.has(name) else DEFAULT_OPSET
+
+
+def _given_dims(desc: MemoryDesc, *, has_groups: bool) -> tuple[int, ...]:
+    """Extents as ONNX has them, which has no dimension for groups."""
+    return (desc.dims[0] * desc.dims[1], *desc.dims[2:]) if has_groups else desc.dims
+
+
+def _seen_in_groups(program: Program, name: str, dims: tuple[int, ...]) -> Program:
+    """The program with an input of other extents."""
+    [old] = [value for value in program.inputs if value.name == name]
+    new = Value(name, dims, old.dtype)
+
+    def swapped(value: Value) -> Value:
+        return new if value is old else value
+
+    kernels = tuple(
+        replace(kernel, sources=tuple((arg, swapped(value)) for arg, value in kernel.sources))
+        for kernel in program.kernels
+    )
+    return replace(program, kernels=kernels, inputs=tuple(map(swapped, program.inputs)))
+
+
+def _followed(problem: Problem, value: Value) -> Followed:
+    if problem.memory_format is not None:
+        return Followed(MemoryDesc(value.dims, value.dtype, problem.memory_format))
+    return problem.rule(list(problem.descs.values()), value.dims, value.dtype)
+
+
+def _border(desc: MemoryDesc) -> str:
+    tag = format_of(desc)
+    return tag.text
+
+
+def _is_computed(program: Program, value: Value) -> bool:
+    return value.data is None and value not in program.inputs
+
+
+def _passed_on(program: Program, value: Value) -> str | None:
+    return value.name if value in program.inputs else None
+
+
+def _plan(program: Program, pinned: Request, free: Request) -> Plan:
+    """The plan that stays in the result's format, unless only a reference does."""
+    pricing = _pricing()
+
+    def made(request: Request) -> Plan:
+        return make_plan(program, request, pricing.model(), price=pricing.priced)
+
+    try:
+        plan = made(pinned)
+    except PlanError:
+        return made(free)
+    if not any(step.is_reference for step in plan.steps):
+        return plan
+    other = made(free)
+    return plan if any(step.is_reference for step in other.steps) else other
+
+
+@cache
+def _pricing() -> Pricing:
+    return Pricing.of(dnnl.default_threads(), "cached", TUNE_SECONDS, lambda _: None)
