@@ -4,7 +4,7 @@ See docs/eager.md for the rules.
 """
 
 from blocklayout.eager.arithmetic import add, div, max, min, mul, pow, prelu, sub, sum
-from blocklayout.eager.convolution import conv, conv_transpose, conv_weights
+from blocklayout.eager.convolution import conv, conv_transpose, conv_transpose_weights, conv_weights
 from blocklayout.eager.elementwise import (
     abs,
     cast,
@@ -84,6 +84,7 @@ __all__ = [
     "concat",
     "conv",
     "conv_transpose",
+    "conv_transpose_weights",
     "conv_weights",
     "div",
     "dropout",

@@ -25,6 +25,7 @@ MAX_CALLS = 1024
 """Plans that are kept; the oldest makes room."""
 
 Attrs = tuple[tuple[str, Any], ...]
+OnnxDims = Callable[[Sequence[Any]], dict[str, tuple[int, ...]]]
 
 
 def _by_name(op_type: str) -> Callable[..., Any]:
@@ -34,6 +35,10 @@ def _by_name(op_type: str) -> Callable[..., Any]:
     return build
 
 
+def _as_they_are(_: Sequence[Any]) -> dict[str, tuple[int, ...]]:
+    return {}
+
+
 class Op:
     """An operator that can be called on Tensors.
 
@@ -41,14 +46,22 @@ class Op:
         name: By which its rule is found, and which it is told by.
         arguments: Names of its operands, in order; the last one's stands for all that follow.
         build: Applies it to values of a builder, constants, and attributes.
+        onnx_dims: Names and extents, as ONNX has them, of those of its operands that come in other dimensions.
     """
 
-    __slots__ = ("arguments", "build", "name")
+    __slots__ = ("arguments", "build", "name", "onnx_dims")
 
-    def __init__(self, name: str, arguments: Sequence[str] = ("x",), build: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str] = ("x",),
+        build: Callable[..., Any] | None = None,
+        onnx_dims: OnnxDims | None = None,
+    ) -> None:
         self.name = name
         self.arguments = tuple(arguments)
         self.build = build or _by_name(name)
+        self.onnx_dims = onnx_dims or _as_they_are
 
     def argument(self, place: int) -> str:
         """The name of an operand."""
@@ -130,18 +143,13 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str
     known = [each.array() if isinstance(each, Known) else each for each in described]
     while known and known[-1] is None:
         known.pop()
-    grouped = frozenset(
-        name
-        for name, each in zip(names, known, strict=False)
-        if name == "weights" and isinstance(each, MemoryDesc) and each.ndims > described[0].ndims
-    )
     return Problem(
         name=op.name,
         build=partial(op.build, **dict(attrs)),
         operands=dict(zip(names, known, strict=False)),
         rule=rule_of(op.name),
         memory_format=memory_format,
-        grouped=grouped,
+        onnx_dims=dict(op.onnx_dims(described)),
     )
 
 

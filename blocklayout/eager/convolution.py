@@ -1,4 +1,4 @@
-"""Convolutions: the result has the source's format; that of the weights where the source is row-major.
+"""Convolutions: the result has the source's format; what goes with that of the weights where the source is row-major.
 
 Weights may come in any format. Those in the one that is read (:func:`conv_weights`) are read where they are; others
 are reordered at each call, which a watch tells.
@@ -6,7 +6,7 @@ are reordered at each call, which a watch tells.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from blocklayout.eager.operands import Operand
 
     Extents: TypeAlias = int | Sequence[int]
-
-_ARGUMENTS = ("x", "weights", "bias")
-_CONV = Op("conv", _ARGUMENTS, lambda x, weights, bias=None, **attrs: x.conv(weights, bias, **attrs))
-_CONV_TRANSPOSE = Op(
-    "conv_transpose", _ARGUMENTS, lambda x, weights, bias=None, **attrs: x.conv_transpose(weights, bias, **attrs)
-)
+    Dims: TypeAlias = tuple[int, ...]
 
 
 def conv(
@@ -53,11 +48,43 @@ def conv(
             weights' (``nChw8c`` with ``OIhw8i8o``, channels-last with ``hwio``).
 
     Raises:
+        InputError: ``group`` does not divide the channels.
         ModelError: Extents or attributes do not fit together.
         LayoutError: ``memory_format`` is none, or has another rank.
     """
-    operands = _operands(x, weights, bias, group)
-    return call(_CONV, operands, _window(strides, pads, dilations, group), memory_format)[0]
+    attrs = _window(strides, pads, dilations, group)
+    return call(_CONV, _operands(x, weights, bias, _in_groups, group), attrs, memory_format)[0]
+
+
+def conv_transpose(
+    x: Operand,
+    weights: Operand,
+    bias: Operand | None = None,
+    *,
+    strides: Extents = 1,
+    pads: Extents = 0,
+    output_padding: Extents = 0,
+    dilations: Extents = 1,
+    group: int = 1,
+) -> Tensor:
+    """Transposed convolution.
+
+    Args:
+        x: Shape (n, ic, spatial...), one to three spatial dimensions.
+        weights: Shape (ic, oc / group, kernel...), or what :func:`conv_transpose_weights` made of it.
+        bias: Shape (oc,).
+        strides: As for :func:`conv`.
+        pads: Likewise.
+        output_padding: Extents added to the end of the result.
+        dilations: As for :func:`conv`.
+        group: Likewise.
+
+    Raises:
+        InputError: ``group`` does not divide the channels.
+        ModelError: Extents or attributes do not fit together.
+    """
+    attrs = (*_window(strides, pads, dilations, group), ("output_padding", _extents(output_padding)))
+    return call(_CONV_TRANSPOSE, _operands(x, weights, bias, _by_output_channel, group), attrs)[0]
 
 
 def conv_weights(
@@ -82,67 +109,98 @@ def conv_weights(
         dilations: Likewise.
         group: Likewise. With several, the result has them as its first dimension.
         memory_format: Likewise.
+
+    Example:
+        >>> import numpy as np
+        >>> import blocklayout as bl
+        >>> x = bl.reorder(np.ones((1, 16, 8, 8), np.float32), "nChw8c")
+        >>> w = bl.conv_weights(x, np.ones((32, 16, 3, 3), np.float32), pads=1)
+        >>> with bl.watch("raise"):
+        ...     y = bl.conv(x, w, pads=1)
+        >>> y.desc
+        MemoryDesc((1, 32, 8, 8), 'f32', 'nChw8c')
     """
-    from blocklayout.eager.planning import free_format
-
-    source = x if isinstance(x, MemoryDesc) else as_tensor(x, "x").desc
-    kernel = _kernel(weights, source.ndims, group)
-    vector = MemoryDesc((prod(kernel.desc.dims[: kernel.desc.ndims - source.ndims + 1]),)) if bias else None
-    problem = problem_of(_CONV, (source, kernel, vector), _window(strides, pads, dilations, group), memory_format)
-    return reorder(kernel, free_format(problem, "weights"))
+    attrs = _window(strides, pads, dilations, group)
+    return _packed(_CONV, x, weights, attrs, bias, _in_groups, group, memory_format)
 
 
-def conv_transpose(  # noqa: PLR0913 - the operator's own parameters
-    x: Operand,
+def conv_transpose_weights(
+    x: Operand | MemoryDesc,
     weights: Operand,
-    bias: Operand | None = None,
     *,
+    bias: bool = False,
     strides: Extents = 1,
     pads: Extents = 0,
     output_padding: Extents = 0,
     dilations: Extents = 1,
     group: int = 1,
+) -> Tensor:
+    """As :func:`conv_weights` for :func:`conv_transpose`; the result has groups as its first dimension, if only one."""
+    attrs = (*_window(strides, pads, dilations, group), ("output_padding", _extents(output_padding)))
+    return _packed(_CONV_TRANSPOSE, x, weights, attrs, bias, _by_output_channel, group)
+
+
+def _operands(x: Operand, weights: Operand, bias: Operand | None, seen: _Seen, group: int) -> tuple[Any, ...]:
+    source = as_tensor(x, "x")
+    kernel = seen(as_tensor(weights, "weights"), source.desc.ndims, group)
+    return source, kernel, None if bias is None else as_tensor(bias, "bias")
+
+
+def _packed(
+    op: Op,
+    x: Operand | MemoryDesc,
+    weights: Operand,
+    attrs: Attrs,
+    bias: bool,  # noqa: FBT001
+    seen: _Seen,
+    group: int,
     memory_format: str | None = None,
 ) -> Tensor:
-    """Transposed convolution.
+    from blocklayout.eager.planning import free_format
 
-    Args:
-        x: Shape (n, ic, spatial...), one to three spatial dimensions.
-        weights: Shape (ic, oc / group, kernel...).
-        bias: Shape (oc,).
-        strides: As for :func:`conv`.
-        pads: Likewise.
-        output_padding: Extents added to the end of the result.
-        dilations: As for :func:`conv`.
-        group: Likewise.
-        memory_format: Likewise.
-
-    Raises:
-        ModelError: Extents or attributes do not fit together.
-        LayoutError: ``memory_format`` is none, or has another rank.
-    """
-    operands = (as_tensor(x, "x"), as_tensor(weights, "weights"), None if bias is None else as_tensor(bias, "bias"))
-    attrs = (*_window(strides, pads, dilations, group), ("output_padding", _extents(output_padding)))
-    return call(_CONV_TRANSPOSE, operands, attrs, memory_format)[0]
+    source = x if isinstance(x, MemoryDesc) else as_tensor(x, "x").desc
+    kernel = seen(as_tensor(weights, "weights"), source.ndims, group)
+    outputs = kernel.desc.dims[: kernel.desc.ndims - source.ndims + 1]
+    vector = MemoryDesc((prod(outputs),)) if bias else None
+    problem = problem_of(op, (source, kernel, vector), attrs, memory_format)
+    role = "weights" if len(outputs) == 1 else "grouped_weights"
+    return reorder(kernel, free_format(problem, "weights").in_role(role))
 
 
-def _operands(x: Operand, weights: Operand, bias: Operand | None, group: int) -> tuple[Any, ...]:
-    source = as_tensor(x, "x")
-    return source, _kernel(weights, source.desc.ndims, group), None if bias is None else as_tensor(bias, "bias")
+def _in_groups(weights: Tensor, ndims: int, group: int) -> Tensor:
+    """Weights with their groups as a dimension of their own, where there are several."""
+    return weights if group == 1 or weights.desc.ndims > ndims else _split(weights, group, "output")
 
 
-def _kernel(given: Operand, ndims: int, group: int) -> Tensor:
-    """Weights, with their groups as a dimension of their own where there are several."""
-    weights = as_tensor(given, "weights")
-    if group == 1 or weights.desc.ndims > ndims:
+def _by_output_channel(weights: Tensor, ndims: int, group: int) -> Tensor:
+    """Weights in oneDNN's order of dimensions: groups, channels out, channels in, and the kernel."""
+    if weights.desc.ndims > ndims:
         return weights
+    split = _split(weights, group, "input")
+    return Tensor(split.desc.permuted((0, 2, 1, *range(3, split.desc.ndims))), split.buffer)
+
+
+_Seen = Callable[[Tensor, int, int], Tensor]
+
+
+def _split(weights: Tensor, group: int, channels: str) -> Tensor:
     dims = weights.desc.dims
-    if dims[0] % group:
-        raise InputError(f"weights: {dims[0]} output channels in {group} groups; group must divide them")
+    if group < 1 or dims[0] % group:
+        raise InputError(f"weights: {dims[0]} {channels} channels in {group} groups; group must divide them")
     if not weights.desc.is_plain:
         weights = reorder(weights, MemoryDesc(dims, weights.desc.dtype))
-    desc = weights.desc.reshaped((group, dims[0] // group, *dims[1:]))
-    return Tensor(desc, weights.buffer)
+    return Tensor(weights.desc.reshaped((group, dims[0] // group, *dims[1:])), weights.buffer)
+
+
+def _onnx_conv(operands: Sequence[Any]) -> dict[str, Dims]:
+    x, weights = operands[:2]
+    dims = weights.dims
+    return {"weights": (dims[0] * dims[1], *dims[2:])} if weights.ndims > x.ndims else {}
+
+
+def _onnx_conv_transpose(operands: Sequence[Any]) -> dict[str, Dims]:
+    dims = operands[1].dims
+    return {"weights": (dims[0] * dims[2], dims[1], *dims[3:])}
 
 
 def _window(strides: Extents, pads: Extents, dilations: Extents, group: int) -> Attrs:
@@ -157,3 +215,13 @@ def _window(strides: Extents, pads: Extents, dilations: Extents, group: int) -> 
 def _extents(given: Extents) -> Extents:
     """What can be hashed."""
     return given if isinstance(given, int) else tuple(given)
+
+
+_ARGUMENTS = ("x", "weights", "bias")
+_CONV = Op("conv", _ARGUMENTS, lambda x, weights, bias=None, **attrs: x.conv(weights, bias, **attrs), _onnx_conv)
+_CONV_TRANSPOSE = Op(
+    "conv_transpose",
+    _ARGUMENTS,
+    lambda x, weights, bias=None, **attrs: x.conv_transpose(weights, bias, **attrs),
+    _onnx_conv_transpose,
+)

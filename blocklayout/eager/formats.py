@@ -93,15 +93,16 @@ def _agree(one: MemoryDesc, other: MemoryDesc) -> bool:
 
 
 def _activations_of(weights: MemoryDesc, ndims: int) -> FormatTag | None:
-    """The format of activations that goes with the weights of a convolution; ``None`` if those are row-major."""
-    if is_plain(weights):
-        return None
-    outer = 2 if weights.ndims > ndims else 1  # groups, and channels of the result
-    blocks = [blk for blk, idx in zip(weights.inner_blks, weights.inner_idxs, strict=True) if idx < outer]
+    """The format of activations that goes with the weights of a convolution; ``None`` if those are in no other."""
+    tag = format_of(weights)
+    channels = weights.ndims - ndims + 2  # groups if there are any, those of the result, those of the source
+    blocks = [blk for blk, idx in zip(tag.inner_blks, tag.inner_idxs, strict=True) if idx < channels - 1]
     spatial = tuple(range(2, ndims))
     if blocks:
         return FormatTag.parse(FormatTag((0, 1, *spatial), (max(blocks),), (1,)).named("src"))
-    return FormatTag.parse(FormatTag((0, *spatial, 1)).named("src"))
+    if tag.order[-1] < channels:
+        return FormatTag.parse(FormatTag((0, *spatial, 1)).named("src"))
+    return None
 
 
 _RULES: Mapping[str, Rule] = {

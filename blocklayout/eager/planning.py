@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ class Problem:
         operands: Descriptors by name, in its order; anything else is a constant.
         rule: Gives the result's format.
         memory_format: The result's format where the caller says it.
-        grouped: Names of weights that come with their groups as a dimension of their own.
+        onnx_dims: Extents as ONNX has them of weights that come in oneDNN's dimensions, groups first, by name.
         free: Names of operands whose format is left to the plan.
     """
 
@@ -47,7 +47,7 @@ class Problem:
     operands: Mapping[str, Any]
     rule: Rule
     memory_format: str | None = None
-    grouped: frozenset[str] = frozenset()
+    onnx_dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
 
     @property
@@ -106,7 +106,7 @@ def free_format(problem: Problem, name: str) -> MemoryDesc:
 def _program(problem: Problem) -> Program:
     builder = model.Builder(problem.name, _opset(problem.name))
     operands = [
-        builder.input(name, _given_dims(each, has_groups=name in problem.grouped), each.dtype)
+        builder.input(name, problem.onnx_dims.get(name, each.dims), each.dtype)
         if isinstance(each, MemoryDesc)
         else each
         for name, each in problem.operands.items()
@@ -115,25 +115,23 @@ def _program(problem: Problem) -> Program:
     for number, value in enumerate(made if isinstance(made, tuple) else (made,)):
         builder.output(f"result_{number}", value)
     program = model.lower(model.simplify(builder.to_graph()))
-    for name in problem.grouped:
-        program = _seen_in_groups(program, name, problem.operands[name].dims)
+    for name in problem.onnx_dims:
+        program = _seen_as_given(program, name, problem.operands[name].dims)
     return program
 
 
 def _opset(name: str) -> int:
-    """The default version of ONNX's operators, unless this one is younger."""
+    """The default version of ONNX's operators, unless this one is younger, or was given up before."""
     from onnx import defs
 
-    return max(DEFAULT_OPSET, defs.get_schema(name).since_version) if defs.has(name) else DEFAULT_OPSET
+    if not defs.has(name):
+        return DEFAULT_OPSET
+    schema = defs.get_schema(name)
+    return schema.since_version - 1 if schema.deprecated else max(DEFAULT_OPSET, schema.since_version)
 
 
-def _given_dims(desc: MemoryDesc, *, has_groups: bool) -> tuple[int, ...]:
-    """Extents as ONNX has them, which has no dimension for groups."""
-    return (desc.dims[0] * desc.dims[1], *desc.dims[2:]) if has_groups else desc.dims
-
-
-def _seen_in_groups(program: Program, name: str, dims: tuple[int, ...]) -> Program:
-    """The program with an input of other extents."""
+def _seen_as_given(program: Program, name: str, dims: tuple[int, ...]) -> Program:
+    """The program with an input of other extents than ONNX has."""
     [old] = [value for value in program.inputs if value.name == name]
     new = Value(name, dims, old.dtype)
 

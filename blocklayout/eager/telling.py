@@ -78,7 +78,9 @@ def telling_of(problem: Problem, planned: Planned, direct: Direct | None) -> Tel
     descs = tuple(problem.descs.values())
     if direct is None:
         return Telling(problem.name, descs, ())
-    return Telling(problem.name, descs, (*_entries(planned, direct), *_movers(planned), *_losses(planned, descs)))
+    return Telling(
+        problem.name, descs, (*_entries(planned, direct), *_movers(planned), *_losses(planned, direct, descs))
+    )
 
 
 def _entries(planned: Planned, direct: Direct) -> list[_Told]:
@@ -101,22 +103,21 @@ def _movers(planned: Planned) -> list[_Told]:
     ]
 
 
-def _losses(planned: Planned, descs: Sequence[MemoryDesc]) -> list[_Told]:
+def _losses(planned: Planned, direct: Direct, descs: Sequence[MemoryDesc]) -> list[_Told]:
     """A layout that gives way to another, and one that nothing computes in."""
     found = [_Told("loss", each.desc, 0, each.reason) for each in planned.followed if each.reason]
-    if found or all(map(is_plain, descs)):
+    given, result = descs[0], planned.followed[0].desc
+    if found or is_plain(given):
         return found
-    plan = planned.ready.plan
-    results = {result.buffer for result in plan.results}
-    returned = [step for step in plan.steps if step.is_reorder and step.dst.buffer in results]
-    if not returned and not any(step.is_plain for step in plan.steps):
+    moved = [desc for step in planned.ready.plan.steps if step.is_reorder for _, desc in step.spec.descs]
+    moved += [read for came, read in direct.reorders.values() if came == given]
+    sizes = {given.n_elements, result.n_elements}
+    through = [desc.named("src") for desc in moved if desc.n_elements in sizes and not _alike(desc, given, result)]
+    if not through and not any(step.is_plain for step in planned.ready.plan.steps):
         return found
-    through = dict(returned[0].operands)["src"].desc.named("src") if returned else "plain layout"
-    wanted = planned.followed[0].desc
-    reason = f"nothing fast computes it in {descs[0].tag}: it went through {through}, and back to {wanted.tag}"
-    return [_Told("loss", wanted, plan_nbytes(planned), reason)]
+    detour = f"nothing fast computes it in {given.tag}: it went through {through[0] if through else 'plain layout'}"
+    return [_Told("loss", result, 0, f"{detour}, and {'is' if is_plain(result) else 'back to'} {result.tag}")]
 
 
-def plan_nbytes(planned: Planned) -> int:
-    """Bytes that the steps of a plan move for a layout's sake."""
-    return sum(step.nbytes_moved for step in planned.ready.plan.steps if step.is_reorder)
+def _alike(desc: MemoryDesc, *others: MemoryDesc) -> bool:
+    return any(desc.dims == other.dims and desc.physically_equal(other.with_dtype(desc.dtype)) for other in others)

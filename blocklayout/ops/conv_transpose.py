@@ -61,8 +61,8 @@ class ConvTranspose(BaseOperator):
         weights = argument(problem, "weights")
         seen: dnnl.Desc = dnnl.AnyDesc(weights.dims, weights.dtype)
         whole: tuple[tuple[str, MemoryDesc], ...] = ()
-        if "weights" in problem.sources:
-            # Computed at run time in ONNX's order of dimensions, and seen in oneDNN's over the same bytes.
+        if "weights" in problem.sources and len(weights.dims) == len(problem.dst.dims):
+            # Computed at run time in ONNX's dimensions, and seen in oneDNN's over the same bytes.
             whole = (("weights", plain(weights)),)
             seen = _by_output_channel(plain(weights), self.n_groups)
         dst, bias = wish.dst_desc(problem.dst), plain_if_any(problem, "bias")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
 
-from blocklayout.dnnl import Spec
+from blocklayout.dnnl import Spec, is_reference
 from blocklayout.errors import PlanError, closest
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
@@ -94,7 +94,7 @@ class Step:
     @property
     def is_reference(self) -> bool:
         """Whether it runs an unoptimised reference implementation."""
-        return self.spec.impl.startswith("ref") and self.spec.kind not in MOVERS
+        return is_reference(self.spec.impl) and self.spec.kind not in MOVERS
 
     @property
     def dst(self) -> Operand:

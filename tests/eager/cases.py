@@ -154,7 +154,7 @@ NORMALIZATIONS = (
         lambda x, s, b: _grouped(x, 4) * s.reshape((16, 1, 1)) + b.reshape((16, 1, 1)),
     ),
     Case("instance_norm", (IMAGE, VECTOR, VECTOR), eager.instance_norm, op("InstanceNormalization")),
-    Case("lrn", (IMAGE,), lambda x: eager.lrn(x, 5), lambda x: x.lrn(5)),
+    Case("lrn", (IMAGE,), lambda x: eager.lrn(x, 5, 0.5), lambda x: _lrn(x, 5, 0.5)),
     Case("softmax", (IMAGE,), lambda x: eager.softmax(x, 1), lambda x: x.softmax(1)),
     Case("log_softmax", (IMAGE,), lambda x: eager.log_softmax(x, 1), op("LogSoftmax", axis=1)),
 )
@@ -214,6 +214,18 @@ MATRICES = (
 )
 IMAGES: Sequence[Case] = (*UNARY, *BINARY, *CONVOLUTIONS, *POOLINGS, *NORMALIZATIONS, *REDUCTIONS, *SHAPING)
 CASES: Sequence[Case] = (*IMAGES, *MATRICES)
+
+
+def _lrn(x: Any, size: int, alpha: float) -> Any:
+    """As its definition has it; the reference evaluator's own is wrong beyond the first channels."""
+    around = x.builder.op("Pad", x * x, np.array([0, size // 2, 0, 0] * 2))
+    neighbours = [_channels(around, first, first + x.shape[1]) for first in range(size)]
+    total = x.builder.op("Sum", *neighbours)
+    return x / x.builder.op("Pow", total * np.float32(alpha / size) + np.float32(1), np.float32(0.75))
+
+
+def _channels(x: Any, start: int, end: int) -> Any:
+    return x.builder.op("Slice", x, np.array([start]), np.array([end]), np.array([1]))
 
 
 def _grouped(x: Any, n_groups: int) -> Any:
