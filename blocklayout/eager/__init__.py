@@ -3,6 +3,7 @@
 See docs/eager.md for the rules.
 """
 
+from blocklayout.eager.any_operator import op
 from blocklayout.eager.arithmetic import add, div, max, min, mul, pow, prelu, sub, sum
 from blocklayout.eager.convolution import conv, conv_transpose, conv_transpose_weights, conv_weights
 from blocklayout.eager.elementwise import (
@@ -116,6 +117,7 @@ __all__ = [
     "mish",
     "mul",
     "neg",
+    "op",
     "pad",
     "pow",
     "prelu",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from blocklayout.eager.formats import is_plain
+from blocklayout.eager.formats import format_of, is_plain
 from blocklayout.watching import report
 
 if TYPE_CHECKING:
@@ -78,44 +78,52 @@ def telling_of(problem: Problem, planned: Planned, direct: Direct | None) -> Tel
     descs = tuple(problem.descs.values())
     if direct is None:
         return Telling(problem.name, descs, ())
-    return Telling(
-        problem.name, descs, (*_entries(planned, direct), *_movers(planned), *_losses(planned, direct, descs))
-    )
+    moves = [*_entries(planned, direct), *_steps(planned)]
+    losses = [] if problem.memory_format else _losses(planned, descs[0], moves)
+    return Telling(problem.name, descs, (*(move.told for move in moves), *losses))
 
 
-def _entries(planned: Planned, direct: Direct) -> list[_Told]:
-    told = []
+@dataclass(frozen=True)
+class _Move:
+    """Bytes that are brought from one layout to another."""
+
+    src: MemoryDesc
+    dst: MemoryDesc
+    told: _Told
+
+
+def _entries(planned: Planned, direct: Direct) -> Iterator[_Move]:
     for place, entry in enumerate(planned.ready.plan.entries):
         if entry.input in direct.reorders:
-            given, read = direct.reorders[entry.input]
-            kind: EventKind = "reorder" if given.is_dense else "copy"
-            reason = f"{entry.input} comes in {given.tag}, and {read.tag} is read"
-            told.append(_Told(kind, read, given.nbytes + read.nbytes, reason, (place,)))
-    return told
+            src, dst = direct.reorders[entry.input]
+            reason = f"{entry.input} comes in {src.tag}, and {dst.tag} is read"
+            kind: EventKind = "reorder" if src.is_dense else "copy"
+            yield _Move(src, dst, _Told(kind, dst, src.nbytes + dst.nbytes, reason, (place,)))
 
 
-def _movers(planned: Planned) -> list[_Told]:
+def _steps(planned: Planned) -> Iterator[_Move]:
+    """Those within the plan; what only gathers a part of a tensor is the operator's own work."""
     plan = planned.ready.plan
-    return [
-        _Told("reorder", step.dst.desc, step.nbytes_moved, step.reason, (len(plan.entries) + number,))
-        for number, step in enumerate(plan.steps)
-        if step.is_reorder
-    ]
+    for number, step in enumerate(plan.steps):
+        operands = dict(step.operands)
+        if step.is_reorder and format_of(operands["src"].desc) != format_of(operands["dst"].desc):
+            place = len(plan.entries) + number
+            told = _Told("reorder", operands["dst"].desc, step.nbytes_moved, step.reason, (place,))
+            yield _Move(operands["src"].desc, operands["dst"].desc, told)
 
 
-def _losses(planned: Planned, direct: Direct, descs: Sequence[MemoryDesc]) -> list[_Told]:
+def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Move]) -> list[_Told]:
     """A layout that gives way to another, and one that nothing computes in."""
     found = [_Told("loss", each.desc, 0, each.reason) for each in planned.followed if each.reason]
-    given, result = descs[0], planned.followed[0].desc
+    result = planned.followed[0].desc
     if found or is_plain(given):
         return found
-    moved = [desc for step in planned.ready.plan.steps if step.is_reorder for _, desc in step.spec.descs]
-    moved += [read for came, read in direct.reorders.values() if came == given]
     sizes = {given.n_elements, result.n_elements}
-    through = [desc.named("src") for desc in moved if desc.n_elements in sizes and not _alike(desc, given, result)]
-    if not through and not any(step.is_plain for step in planned.ready.plan.steps):
+    passed = [desc for move in moves for desc in (move.src, move.dst) if desc.n_elements in sizes]
+    others = [desc.named("src") for desc in passed if not _alike(desc, given, result)]
+    if not others and not any(step.is_plain for step in planned.ready.plan.steps):
         return found
-    detour = f"nothing fast computes it in {given.tag}: it went through {through[0] if through else 'plain layout'}"
+    detour = f"nothing fast computes it in {given.tag}: it went through {others[0] if others else 'plain layout'}"
     return [_Told("loss", result, 0, f"{detour}, and {'is' if is_plain(result) else 'back to'} {result.tag}")]
 
 

@@ -101,7 +101,7 @@ UNARY = (
     unary("thresholded_relu", "ThresholdedRelu", alpha=0.5),
     unary("hard_sigmoid", "HardSigmoid", alpha=0.3, beta=0.4),
     unary("gelu", "Gelu", given={}),
-    Case("swish", (IMAGE,), lambda x: eager.swish(x), lambda x: x * x.sigmoid()),
+    Case("swish", (IMAGE,), eager.swish, lambda x: x * x.sigmoid()),
     Case("clip", (IMAGE,), lambda x: eager.clip(x, 0.5, 1.5), lambda x: x.clip(0.5, 1.5)),
     Case("dropout", (IMAGE,), eager.dropout, op("Identity")),
 )

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
-from blocklayout import dnnl, eager, ops
-from blocklayout.errors import LayoutLossWarning, PlainKernelWarning
+from blocklayout import eager, ops
+from blocklayout.errors import LayoutLossWarning
 from blocklayout.layout import FormatTag
-from tests.eager.cases import CASES, IMAGES, Case, reference
+from tests.eager.cases import CASES, Case, reference
 
 FORMATS = ("nchw", "nhwc", "nChw8c", "nChw16c", "chwn")
 

@@ -1,0 +1,59 @@
+"""Which format each result has; docs/eager.md shows the same rules, written from here."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from itertools import product
+
+import pytest
+
+import blocklayout as bl
+from blocklayout.errors import LayoutLossWarning
+from tests.eager.rules import KEPT, RULES, Rule, rows, tag_of, tensor
+from tests.structure.tree import ROOT
+
+PAGE = ROOT / "docs" / "eager.md"
+TABLE = re.compile(
+    r"(?<=<!-- the rules, written by tests/eager -->\n\n).*?(?=\n\n<!-- end of the rules -->)", re.DOTALL
+)
+
+CALLS = [
+    (rule, given)
+    for rule in RULES
+    for given in product(*((each,) if isinstance(each, str) else each for each in rule.given))
+]
+
+
+def tensors(rule: Rule, given: tuple[str, ...]) -> list[bl.Tensor]:
+    shapes = rule.shapes or ((2, 16, 6, 5),) * len(given)
+    is_weights = [place == 1 and "weights" in rule.what for place in range(len(given))]
+    return [
+        tensor(shape, name, weights=weights) for shape, name, weights in zip(shapes, given, is_weights, strict=True)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rule", "given"), CALLS, ids=lambda each: str(each) if isinstance(each, Rule) else "-".join(each)
+)
+def test_the_result_has_the_format_of_the_table(rule: Rule, given: tuple[str, ...]) -> None:
+    with warnings.catch_warnings(record=True) as caught, bl.watch("record") as seen:
+        warnings.simplefilter("always")
+        result = rule.call(*tensors(rule, given))
+    wanted = (
+        tag_of(given[0] if rule.result == KEPT else rule.result)
+        if len(result.shape) == 4
+        else "abcdefgh"[: len(result.shape)]
+    )
+    assert result.desc.is_contiguous(wanted)
+    assert result.desc.format_tag == bl.FormatTag.parse(wanted)
+    warned = [each for each in caught if issubclass(each.category, LayoutLossWarning)]
+    assert bool(warned) == rule.told == any(event.kind == "loss" for event in seen)
+
+
+def test_the_page_shows_these_rules(*, update_golden: bool) -> None:
+    page, table = PAGE.read_text(encoding="utf-8"), "\n".join(rows())
+    assert TABLE.search(page)
+    if update_golden:
+        PAGE.write_text(TABLE.sub(lambda _: table, page), encoding="utf-8")
+    assert TABLE.search(PAGE.read_text(encoding="utf-8"))[0] == table, "pytest tests/eager --update-golden writes it"
