@@ -12,6 +12,84 @@ if TYPE_CHECKING:
     from blocklayout import dnnl as dnnl
     from blocklayout.api import load as load
     from blocklayout.api import save as save
+    from blocklayout.eager import abs as abs
+    from blocklayout.eager import add as add
+    from blocklayout.eager import average_pool as average_pool
+    from blocklayout.eager import batch_norm as batch_norm
+    from blocklayout.eager import cast as cast
+    from blocklayout.eager import cast_like as cast_like
+    from blocklayout.eager import ceil as ceil
+    from blocklayout.eager import channel_shuffle as channel_shuffle
+    from blocklayout.eager import clip as clip
+    from blocklayout.eager import concat as concat
+    from blocklayout.eager import conv as conv
+    from blocklayout.eager import conv_transpose as conv_transpose
+    from blocklayout.eager import conv_transpose_weights as conv_transpose_weights
+    from blocklayout.eager import conv_weights as conv_weights
+    from blocklayout.eager import div as div
+    from blocklayout.eager import dropout as dropout
+    from blocklayout.eager import elu as elu
+    from blocklayout.eager import exp as exp
+    from blocklayout.eager import expand as expand
+    from blocklayout.eager import flatten as flatten
+    from blocklayout.eager import floor as floor
+    from blocklayout.eager import gelu as gelu
+    from blocklayout.eager import gemm as gemm
+    from blocklayout.eager import global_average_pool as global_average_pool
+    from blocklayout.eager import global_lp_pool as global_lp_pool
+    from blocklayout.eager import global_max_pool as global_max_pool
+    from blocklayout.eager import group_norm as group_norm
+    from blocklayout.eager import hard_sigmoid as hard_sigmoid
+    from blocklayout.eager import hard_swish as hard_swish
+    from blocklayout.eager import identity as identity
+    from blocklayout.eager import instance_norm as instance_norm
+    from blocklayout.eager import layer_norm as layer_norm
+    from blocklayout.eager import leaky_relu as leaky_relu
+    from blocklayout.eager import log as log
+    from blocklayout.eager import log_softmax as log_softmax
+    from blocklayout.eager import lp_pool as lp_pool
+    from blocklayout.eager import lrn as lrn
+    from blocklayout.eager import matmul as matmul
+    from blocklayout.eager import max as max
+    from blocklayout.eager import max_pool as max_pool
+    from blocklayout.eager import min as min
+    from blocklayout.eager import mish as mish
+    from blocklayout.eager import mul as mul
+    from blocklayout.eager import neg as neg
+    from blocklayout.eager import op as op
+    from blocklayout.eager import pad as pad
+    from blocklayout.eager import pow as pow
+    from blocklayout.eager import prelu as prelu
+    from blocklayout.eager import reciprocal as reciprocal
+    from blocklayout.eager import reduce_l1 as reduce_l1
+    from blocklayout.eager import reduce_l2 as reduce_l2
+    from blocklayout.eager import reduce_log_sum as reduce_log_sum
+    from blocklayout.eager import reduce_max as reduce_max
+    from blocklayout.eager import reduce_mean as reduce_mean
+    from blocklayout.eager import reduce_min as reduce_min
+    from blocklayout.eager import reduce_prod as reduce_prod
+    from blocklayout.eager import reduce_sum as reduce_sum
+    from blocklayout.eager import reduce_sum_square as reduce_sum_square
+    from blocklayout.eager import relu as relu
+    from blocklayout.eager import reshape as reshape
+    from blocklayout.eager import resize as resize
+    from blocklayout.eager import round as round
+    from blocklayout.eager import sigmoid as sigmoid
+    from blocklayout.eager import sign as sign
+    from blocklayout.eager import slice as slice
+    from blocklayout.eager import softmax as softmax
+    from blocklayout.eager import softplus as softplus
+    from blocklayout.eager import split as split
+    from blocklayout.eager import sqrt as sqrt
+    from blocklayout.eager import squeeze as squeeze
+    from blocklayout.eager import sub as sub
+    from blocklayout.eager import sum as sum
+    from blocklayout.eager import swish as swish
+    from blocklayout.eager import tanh as tanh
+    from blocklayout.eager import thresholded_relu as thresholded_relu
+    from blocklayout.eager import transpose as transpose
+    from blocklayout.eager import unsqueeze as unsqueeze
+    from blocklayout.eager import upsample as upsample
     from blocklayout.errors import BlockLayoutError as BlockLayoutError
     from blocklayout.errors import BlockLayoutWarning as BlockLayoutWarning
     from blocklayout.errors import CostStoreWarning as CostStoreWarning
@@ -44,6 +122,86 @@ if TYPE_CHECKING:
 
 _NAMES_BY_HOME = {
     "api": ("load", "save"),
+    "eager": (
+        "abs",
+        "add",
+        "average_pool",
+        "batch_norm",
+        "cast",
+        "cast_like",
+        "ceil",
+        "channel_shuffle",
+        "clip",
+        "concat",
+        "conv",
+        "conv_transpose",
+        "conv_transpose_weights",
+        "conv_weights",
+        "div",
+        "dropout",
+        "elu",
+        "exp",
+        "expand",
+        "flatten",
+        "floor",
+        "gelu",
+        "gemm",
+        "global_average_pool",
+        "global_lp_pool",
+        "global_max_pool",
+        "group_norm",
+        "hard_sigmoid",
+        "hard_swish",
+        "identity",
+        "instance_norm",
+        "layer_norm",
+        "leaky_relu",
+        "log",
+        "log_softmax",
+        "lp_pool",
+        "lrn",
+        "matmul",
+        "max",
+        "max_pool",
+        "min",
+        "mish",
+        "mul",
+        "neg",
+        "op",
+        "pad",
+        "pow",
+        "prelu",
+        "reciprocal",
+        "reduce_l1",
+        "reduce_l2",
+        "reduce_log_sum",
+        "reduce_max",
+        "reduce_mean",
+        "reduce_min",
+        "reduce_prod",
+        "reduce_sum",
+        "reduce_sum_square",
+        "relu",
+        "reshape",
+        "resize",
+        "round",
+        "sigmoid",
+        "sign",
+        "slice",
+        "softmax",
+        "softplus",
+        "split",
+        "sqrt",
+        "squeeze",
+        "sub",
+        "sum",
+        "swish",
+        "tanh",
+        "thresholded_relu",
+        "transpose",
+        "unsqueeze",
+        "upsample",
+    ),
     "errors": (
         "BlockLayoutError",
         "BlockLayoutWarning",

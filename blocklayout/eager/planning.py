@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -85,8 +86,7 @@ def plan_for(problem: Problem) -> Planned:
     borders |= {value.name: _border(each.desc) for value, each in zip(program.outputs, followed, strict=True)}
     is_narrow = program.outputs[0].dtype == "bf16" and dnnl.has_bf16()
     request = Request(dtype="bf16" if is_narrow else "f32", io_layout=borders)
-    pins = {value.name: borders[value.name] for value in program.outputs if _is_computed(program, value)}
-    plan = _plan(program, replace(request, pins=pins), request)
+    plan = _plan(program, request)
     known, constants = known_outputs(program), constants_of(program)
     ready = ReadyPlan(plan, PackedWeights().pack(plan, constants), known, computes_of(plan))
     return Planned(ready, followed, tuple(_passed_on(program, value) for value in program.outputs))
@@ -164,21 +164,36 @@ def _passed_on(program: Program, value: Value) -> str | None:
     return value.name if value in program.inputs else None
 
 
-def _plan(program: Program, pinned: Request, free: Request) -> Plan:
-    """The plan that stays in the result's format, unless only a reference does."""
+def _plan(program: Program, request: Request) -> Plan:
+    """The first plan that computes in the formats asked for; else the first that does without references.
+
+    The cheapest that writes the format of the result comes first, then the one that changes layouts least, then the
+    cheapest of all.
+    """
+    pins = {value.name: request.io_layout[value.name] for value in program.outputs if _is_computed(program, value)}
+    pinned = replace(request, pins=pins)
+    given = next(iter(request.io_layout.values()))
+    plans = []
+    for each in (pinned, replace(pinned, policy=given), request) if given != FREE else (pinned, request):
+        with suppress(PlanError):
+            plans.append(_made(program, each))
+            if not (_has_reference(plans[-1]) or _has_detour(plans[-1])):
+                return plans[-1]
+    return next((plan for plan in plans if not _has_reference(plan)), plans[0])
+
+
+def _made(program: Program, request: Request) -> Plan:
     pricing = _pricing()
+    return make_plan(program, request, pricing.model(), price=pricing.priced)
 
-    def made(request: Request) -> Plan:
-        return make_plan(program, request, pricing.model(), price=pricing.priced)
 
-    try:
-        plan = made(pinned)
-    except PlanError:
-        return made(free)
-    if not any(step.is_reference for step in plan.steps):
-        return plan
-    other = made(free)
-    return plan if any(step.is_reference for step in other.steps) else other
+def _has_reference(plan: Plan) -> bool:
+    return any(step.is_reference for step in plan.steps)
+
+
+def _has_detour(plan: Plan) -> bool:
+    """Whether the first operand, or what is computed of it, changes its layout."""
+    return any(entry.is_reorder for entry in plan.entries[:1]) or any(step.is_reorder for step in plan.steps)
 
 
 @cache

@@ -123,8 +123,10 @@ def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Move]) -> list
     others = [desc.named("src") for desc in passed if not _alike(desc, given, result)]
     if not others and not any(step.is_plain for step in planned.ready.plan.steps):
         return found
-    detour = f"nothing fast computes it in {given.tag}: it went through {others[0] if others else 'plain layout'}"
-    return [_Told("loss", result, 0, f"{detour}, and {'is' if is_plain(result) else 'back to'} {result.tag}")]
+    reason = f"nothing fast computes it in {given.tag}: it went through {others[0] if others else 'row-major'}"
+    if is_plain(result):
+        reason = f"its result is row-major, and {given.tag} is given up"
+    return [_Told("loss", result, 0, reason)]
 
 
 def _alike(desc: MemoryDesc, *others: MemoryDesc) -> bool:

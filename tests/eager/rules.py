@@ -63,8 +63,8 @@ VECTORS = ((C,),) * 4
 WEIGHTS = (24, C, 3, 3)
 
 
-def _vectors(*given: str) -> tuple[str, ...]:
-    return (*given, PLAIN, PLAIN, PLAIN, PLAIN)
+def _vectors(given: str | tuple[str, ...]) -> tuple[str | tuple[str, ...], ...]:
+    return (given, PLAIN, PLAIN, PLAIN, PLAIN)
 
 
 RULES = (
