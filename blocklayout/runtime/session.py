@@ -201,7 +201,7 @@ class Session:
         for number in range(n_runs + 1):
             start = time.monotonic_ns()
             feeds, ready, context = self._fed(feed)
-            times = dnnl.run_parallel(partial(context.execute_timed, feeds), ready.plan.n_threads)
+            _, times = dnnl.run_parallel(partial(context.execute_timed, feeds), ready.plan.n_threads)
             if number:
                 runs.append(times)
                 wall.append(time.monotonic_ns() - start)
