@@ -42,6 +42,9 @@ class Context:
     """Arena, scratchpad, memory objects and bound primitives of one plan.
 
     Built once; :meth:`execute` then decides nothing and allocates only what the caller keeps.
+
+    Attributes:
+        plan: The plan.
     """
 
     def __init__(self, ready: ReadyPlan) -> None:
@@ -55,7 +58,7 @@ class Context:
         """
         plan = ready.plan
         self._lock = Lock()
-        self._plan = plan
+        self.plan = plan
         self._packed = ready.packed
         self._computes = ready.computes
         self._arena = dnnl.aligned_empty(plan.arena_nbytes)
@@ -101,7 +104,9 @@ class Context:
         """As :meth:`execute`, with the nanoseconds of each entry's reorder, then of each step; 0 for what was bound."""
         times: list[int] = []
         with self._lock:
-            outputs = self._execute(feeds, out or {}, partial(self._enter_timed, times), partial(self._run_timed, times))
+            outputs = self._execute(
+                feeds, out or {}, partial(self._enter_timed, times), partial(self._run_timed, times)
+            )
         return outputs, times
 
     def _run(self) -> None:
@@ -146,7 +151,7 @@ class Context:
 
         The first begins with a place for the reorder of each entry, which depends on what the caller gives.
         """
-        rows: list[list[dnnl.Execution | None]] = [[None] * len(self._plan.entries)]
+        rows: list[list[dnnl.Execution | None]] = [[None] * len(self.plan.entries)]
         between: list[HostExecution] = []
         for execution in self._executions:
             if isinstance(execution, HostExecution):
@@ -154,7 +159,7 @@ class Context:
                 rows.append([])
             else:
                 rows[-1].append(execution)
-        n_threads = self._plan.n_threads
+        n_threads = self.plan.n_threads
         first, *others = (dnnl.ExecutionList(row, n_threads, keeps_denormals=keeps_denormals) for row in rows)
         return first, list(chain.from_iterable(zip(between, others, strict=True)))
 
@@ -181,7 +186,7 @@ class Context:
         return self._host_memories[key]
 
     def _bytes_of(self, operand: Operand) -> np.ndarray | None:
-        buffer = self._plan.buffers[operand.buffer]
+        buffer = self.plan.buffers[operand.buffer]
         if buffer.kind == "constant":
             return self._packed[operand.buffer]
         if buffer.kind == "output":
@@ -194,7 +199,7 @@ class Context:
         return (*primitives, *host)
 
     def _copy_of(self, entry: Entry) -> np.ndarray:
-        offset = self._plan.buffers[entry.buffer].offset
+        offset = self.plan.buffers[entry.buffer].offset
         return self._arena[offset : offset + entry.desc.nbytes]
 
     def _enter(self, place: int, bound: _BoundEntry, feed: Feed) -> list[dnnl.Memory]:
@@ -222,7 +227,7 @@ class Context:
         if key not in self._entry_reorders:
             if len(self._entry_reorders) >= MAX_ENTRY_REORDERS:
                 del self._entry_reorders[next(iter(self._entry_reorders))]
-            primitive = dnnl.Primitive(dnnl.reorder(desc, bound.entry.desc, n_threads=self._plan.n_threads))
+            primitive = dnnl.Primitive(dnnl.reorder(desc, bound.entry.desc, n_threads=self.plan.n_threads))
             memories = {"src": dnnl.Memory(desc), "dst": dnnl.Memory(bound.entry.desc, bound.copy)}
             self._entry_reorders[key] = primitive.bind(memories)
         return self._entry_reorders[key]

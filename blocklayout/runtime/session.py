@@ -17,19 +17,24 @@ from blocklayout.errors import InputError, PlanError
 from blocklayout.runtime.context import Context
 from blocklayout.runtime.feeding import CheckedFeed, InputInfo, OutputInfo, check_feed, check_feeds
 from blocklayout.runtime.forking import Lock
-from blocklayout.runtime.giving import bindable, check_given, constant, deliver
+from blocklayout.runtime.giving import bindable, check_given, check_wanted, constant, deliver
 from blocklayout.runtime.made_for import Contents, MadeFor, Shapes
 from blocklayout.runtime.memory import MemoryUse, packed_nbytes, process_nbytes
 from blocklayout.runtime.ready import ReadyPlan
 from blocklayout.runtime.streams import Streams
+from blocklayout.runtime.watched import execute_told
+from blocklayout.watching import carry, is_watched
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from blocklayout.plan import Plan
     from blocklayout.runtime.profile import Profile
+    from blocklayout.tensor import Tensor
 
+    Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
+    Execute = Callable[..., dict[str, np.ndarray | Tensor]]
     Contexts = dict[int, Context]  # by the number of the stream that runs in it
 
 MAX_PLANS = 8
@@ -121,7 +126,7 @@ class Session:
             InputError: A name, type, rank or extent that does not fit; the message says what would. Or the session is
                 closed.
         """
-        return self._streams.call(partial(self._run, output_names, feed, out))
+        return self._streams.call(self._job(output_names, feed, out))
 
     def submit(
         self, feed: Mapping[str, Any], output_names: Sequence[str] | None = None, *, out: Given | None = None
@@ -143,7 +148,7 @@ class Session:
         Raises:
             InputError: The session is closed.
         """
-        return self._streams.submit(partial(self._run, output_names, dict(feed), dict(out or {})))
+        return self._streams.submit(self._job(output_names, dict(feed), dict(out or {})))
 
     def close(self) -> None:
         """Finish what was submitted, end the threads, and free arenas and primitives; plans can still be looked at.
@@ -161,8 +166,16 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, output_names: Sequence[str] | None, feed: Mapping[str, Any], out: Given | None) -> list[Any]:
-        wanted = self._wanted(output_names)
+    def _job(self, output_names: Names, feed: Mapping[str, Any], out: Given | None) -> Callable[[], list[Any]]:
+        """A run, for whichever thread does it; where the caller watches, it tells the caller's watches."""
+        if is_watched():
+            return carry(partial(self._run, output_names, feed, out, execute_told))
+        return partial(self._run, output_names, feed, out)
+
+    def _run(
+        self, output_names: Names, feed: Mapping[str, Any], out: Given | None, execute: Execute = Context.execute
+    ) -> list[Any]:
+        wanted = check_wanted(output_names, self._outputs)
         feeds, ready, context = self._fed(feed)
         constants = {info.name: constant(info, ready) for info in wanted if info.name in ready.constants}
         given = dict(out or {})
@@ -170,8 +183,8 @@ class Session:
             known = {name: array.shape for name, array in constants.items()}
             check_given(given, wanted, known | context.result_extents)
         bound = bindable(given, feeds.values())
-        results = constants | dnnl.run_parallel(lambda: context.execute(feeds, bound), ready.plan.n_threads)
-        return [deliver(results[info.name], given.get(info.name)) for info in wanted]
+        results = constants | dnnl.run_parallel(lambda: execute(context, feeds, bound), ready.plan.n_threads)
+        return [deliver(info.name, results[info.name], given.get(info.name)) for info in wanted]
 
     def profile(self, feed: Mapping[str, Any], *, n_runs: int = 20) -> Profile:
         """See where the time of a run goes, step by step. Costs nothing where it is not called.
@@ -378,15 +391,6 @@ class Session:
         with self._lock:
             self._plans[MadeFor(shapes, ready.contents)] = ready, contexts
         return ready, contexts
-
-    def _wanted(self, output_names: Sequence[str] | None) -> Sequence[OutputInfo]:
-        if output_names is None:
-            return self._outputs
-        by_name = {info.name: info for info in self._outputs}
-        for name in output_names:
-            if name not in by_name:
-                raise InputError(f"the model has no output {name!r}; it has {', '.join(by_name)}")
-        return [by_name[name] for name in output_names]
 
 
 def _context(ready: ReadyPlan) -> Context:
