@@ -30,11 +30,9 @@ if TYPE_CHECKING:
 
     from blocklayout.plan import Plan
     from blocklayout.runtime.profile import Profile
-    from blocklayout.tensor import Tensor
 
     Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
-    Execute = Callable[..., dict[str, np.ndarray | Tensor]]
     Contexts = dict[int, Context]  # by the number of the stream that runs in it
 
 MAX_PLANS = 8
@@ -125,6 +123,7 @@ class Session:
         Raises:
             InputError: A name, type, rank or extent that does not fit; the message says what would. Or the session is
                 closed.
+            WatchError: It moved bytes inside of ``watch("raise")``; the run is done, its outputs are lost.
         """
         return self._streams.call(self._job(output_names, feed, out))
 
@@ -169,11 +168,11 @@ class Session:
     def _job(self, output_names: Names, feed: Mapping[str, Any], out: Given | None) -> Callable[[], list[Any]]:
         """A run, for whichever thread does it; where the caller watches, it tells the caller's watches."""
         if is_watched():
-            return carry(partial(self._run, output_names, feed, out, execute_told))
+            return carry(partial(self._run, output_names, feed, out, is_told=True))
         return partial(self._run, output_names, feed, out)
 
     def _run(
-        self, output_names: Names, feed: Mapping[str, Any], out: Given | None, execute: Execute = Context.execute
+        self, output_names: Names, feed: Mapping[str, Any], out: Given | None, *, is_told: bool = False
     ) -> list[Any]:
         wanted = check_wanted(output_names, self._outputs)
         feeds, ready, context = self._fed(feed)
@@ -183,7 +182,10 @@ class Session:
             known = {name: array.shape for name, array in constants.items()}
             check_given(given, wanted, known | context.result_extents)
         bound = bindable(given, feeds.values())
-        results = constants | dnnl.run_parallel(lambda: execute(context, feeds, bound), ready.plan.n_threads)
+        if is_told:
+            results = constants | execute_told(context, feeds, bound)
+        else:
+            results = constants | dnnl.run_parallel(lambda: context.execute(feeds, bound), ready.plan.n_threads)
         return [deliver(info.name, results[info.name], given.get(info.name)) for info in wanted]
 
     def profile(self, feed: Mapping[str, Any], *, n_runs: int = 20) -> Profile:

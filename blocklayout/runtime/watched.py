@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from blocklayout import dnnl
 from blocklayout.errors import LayoutError
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.telling.runs import find_runs
+from blocklayout.plan.telling.text import short
 from blocklayout.watching import EventKind, report
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ def execute_told(
     context: Context, feeds: Mapping[str, Feed], out: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray | Tensor]:
     """What ``Context.execute`` gives, and the watches are told of what it moved, with the time that took."""
-    outputs, times = context.execute_timed(feeds, out)
     plan, n_entries = context.plan, len(context.plan.entries)
+    outputs, times = dnnl.run_parallel(lambda: context.execute_timed(feeds, out), plan.n_threads)
     for entry, ns in zip(plan.entries, times[:n_entries], strict=True):
         _tell_entry(entry, feeds[entry.input].desc, ns)
     operators = _operators(plan)
@@ -47,7 +49,7 @@ def unpack_told(name: str, desc: MemoryDesc, elements: np.ndarray) -> np.ndarray
     array = desc.unpack(elements)
     ns = time.monotonic_ns() - start
     became = MemoryDesc.from_array(array)
-    reason = f"oneDNN has no reorder of {desc.dtype}: what is given in {desc.named('src')} is unpacked"
+    reason = f"oneDNN has no reorder of {desc.dtype}: what is given in {short(desc)} is unpacked"
     report("reorder", f"input {name}", [desc], became, nbytes=_moved(desc) + became.nbytes, ns=ns, reason=reason)
     return array
 
@@ -71,7 +73,7 @@ def _tell_entry(entry: Entry, given: MemoryDesc, ns: int) -> None:
     reason = entry.reason
     if not given.readable_as(entry.source):
         readers = f"{', '.join(entry.readers)} {'reads' if len(entry.readers) == 1 else 'read'}"
-        reason = f"{readers} {entry.desc.named('src')}, the caller gave {given.named('src')}"
+        reason = f"{readers} {short(entry.desc)}, the caller gave {short(given)}"
     nbytes = _moved(given) + entry.desc.nbytes
     report("reorder", f"input {entry.input}", [given], entry.desc, nbytes=nbytes, ns=ns, reason=reason)
 

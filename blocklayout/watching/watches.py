@@ -141,7 +141,7 @@ def carry(fn: Callable[[], _Result]) -> Callable[[], _Result]:
     What it reports goes to the watches that are around now, with the place of who calls now. They warn or raise when it
     is over, so that it leaves nothing half done; where it fails by itself, that is all that is raised.
     """
-    return partial(_carried, fn, _watches.get(), _place())
+    return partial(_carried, fn, _watches.get(), _caller())
 
 
 def _carried(fn: Callable[[], _Result], watches: tuple[Watch, ...], place: tuple[str, int]) -> _Result:
@@ -185,11 +185,10 @@ def report(
     watches = _watches.get()
     if not (watches or always_warns):
         return
-    call = _call.get()
-    file, line = (call.file, call.line) if call else _place()
-    event = Event(kind, operator, tuple(inputs), result, nbytes, ns, reason, file, line)
+    event = Event(kind, operator, tuple(inputs), result, nbytes, ns, reason, *_caller())
     for each in dict.fromkeys(watches):
         each.events.append(event)
+    call = _call.get()
     if call:
         call.reports.append((event, always_warns))
     else:
@@ -209,8 +208,11 @@ def _speak(watches: tuple[Watch, ...], reports: Sequence[tuple[Event, bool]]) ->
             warnings.warn_explicit(str(event), category, event.file, event.line)
 
 
-def _place() -> tuple[str, int]:
-    """File and line of the innermost code that is not ours."""
+def _caller() -> tuple[str, int]:
+    """File and line of the innermost code that is not ours, or that the present call was carried from."""
+    call = _call.get()
+    if call:
+        return call.file, call.line
     frame = sys._getframe(1)  # noqa: SLF001 - what the inspect module does, without reading sources
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
