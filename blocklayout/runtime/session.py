@@ -125,7 +125,9 @@ class Session:
                 closed.
             WatchError: It moved bytes inside of ``watch("raise")``; the run is done, its outputs are lost.
         """
-        return self._streams.call(self._job(output_names, feed, out))
+        if is_watched():
+            return self._streams.call(carry(partial(self._run, output_names, feed, out, is_told=True)))
+        return self._streams.call(partial(self._run, output_names, feed, out))
 
     def submit(
         self, feed: Mapping[str, Any], output_names: Sequence[str] | None = None, *, out: Given | None = None
@@ -147,7 +149,8 @@ class Session:
         Raises:
             InputError: The session is closed.
         """
-        return self._streams.submit(self._job(output_names, dict(feed), dict(out or {})))
+        run = partial(self._run, output_names, dict(feed), dict(out or {}))
+        return self._streams.submit(carry(partial(run, is_told=True)) if is_watched() else run)
 
     def close(self) -> None:
         """Finish what was submitted, end the threads, and free arenas and primitives; plans can still be looked at.
@@ -164,12 +167,6 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _job(self, output_names: Names, feed: Mapping[str, Any], out: Given | None) -> Callable[[], list[Any]]:
-        """A run, for whichever thread does it; where the caller watches, it tells the caller's watches."""
-        if is_watched():
-            return carry(partial(self._run, output_names, feed, out, is_told=True))
-        return partial(self._run, output_names, feed, out)
 
     def _run(
         self, output_names: Names, feed: Mapping[str, Any], out: Given | None, *, is_told: bool = False
