@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import blocklayout as bl
-from blocklayout.watching import EventKind, carry, is_watched, report, unwatched
+from blocklayout.watching import EventKind, carry, is_watched, report
 from tests.here import line_here
 
 if TYPE_CHECKING:
@@ -127,14 +127,6 @@ def test_a_watch_that_is_entered_again_goes_on() -> None:
         move("loss")
     assert [event.kind for event in w] == ["reorder", "copy", "loss"]
     assert not is_watched()
-
-
-def test_what_nobody_asked_about_is_not_told() -> None:
-    with bl.watch("raise") as w:
-        with unwatched():
-            move()
-        assert is_watched()
-    assert len(w) == 0
 
 
 def test_threads_are_not_seen() -> None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from blocklayout.dtypes import from_numpy
 from blocklayout.tensor import reorder
-from blocklayout.watching import unwatched
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
@@ -83,5 +82,4 @@ def _packed(array: np.ndarray, desc: MemoryDesc, n_threads: int) -> np.ndarray:
     given = from_numpy(array.dtype)
     # The library has no reorder from f64, and f16's needs a CPU that has it.
     source = array.astype(np.float32) if given in ("f64", "f16") and desc.dtype != given else array
-    with unwatched():
-        return reorder(source.reshape(desc.dims), desc, threads=n_threads).buffer
+    return reorder(source.reshape(desc.dims), desc, threads=n_threads).buffer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
@@ -42,9 +42,6 @@ class Context:
     """Arena, scratchpad, memory objects and bound primitives of one plan.
 
     Built once; :meth:`execute` then decides nothing and allocates only what the caller keeps.
-
-    Attributes:
-        plan: The plan.
     """
 
     def __init__(self, ready: ReadyPlan) -> None:
@@ -58,7 +55,7 @@ class Context:
         """
         plan = ready.plan
         self._lock = Lock()
-        self.plan = plan
+        self._plan = plan
         self._packed = ready.packed
         self._computes = ready.computes
         self._arena = dnnl.aligned_empty(plan.arena_nbytes)
@@ -101,12 +98,14 @@ class Context:
     def execute_timed(
         self, feeds: Mapping[str, Feed], out: Mapping[str, np.ndarray] | None = None
     ) -> tuple[dict[str, np.ndarray | Tensor], list[int]]:
-        """As :meth:`execute`, with the nanoseconds of each entry's reorder, then of each step; 0 for what was bound."""
+        """As :meth:`execute`, with the nanoseconds of each entry's reorder (0 if it took none), then of each step."""
+        entered: list[int] = []
         times: list[int] = []
         with self._lock:
-            outputs = self._execute(
-                feeds, out or {}, partial(self._enter_timed, times), partial(self._run_timed, times)
-            )
+            enter = partial(self._enter_timed, entered)
+            outputs = self._execute(feeds, out or {}, enter, lambda: times.extend(self._run_timed()))
+        for place, ns in enumerate(entered):
+            times[place] += ns
         return outputs, times
 
     def _run(self) -> None:
@@ -114,24 +113,15 @@ class Context:
         for part in self._others:
             part.run()
 
-    def _enter_timed(self, times: list[int], place: int, bound: _BoundEntry, feed: Feed) -> list[dnnl.Memory]:
-        start = time.monotonic_ns()
-        borrowed = self._enter(place, bound, feed)
-        is_copied = not (borrowed or feed.desc.readable_as(bound.entry.desc))
-        times.append(time.monotonic_ns() - start if is_copied else 0)  # the library's own reorders are yet to run
-        return borrowed
-
-    def _run_timed(self, times: list[int]) -> None:
-        n_entries, first = len(times), self._first.run_timed()
-        times[:] = [entered + reordered for entered, reordered in zip(times, first[:n_entries], strict=True)]
-        times += first[n_entries:]
+    def _run_timed(self) -> Iterator[int]:
+        yield from self._first.run_timed()
         for part in self._others:
             if isinstance(part, HostExecution):
                 start = time.monotonic_ns()
                 part.run()
-                times.append(time.monotonic_ns() - start)
+                yield time.monotonic_ns() - start
             else:
-                times += part.run_timed()
+                yield from part.run_timed()
 
     def _execute(
         self, feeds: Mapping[str, Feed], out: Mapping[str, np.ndarray], enter: _Enter, run: Callable[[], None]
@@ -151,7 +141,7 @@ class Context:
 
         The first begins with a place for the reorder of each entry, which depends on what the caller gives.
         """
-        rows: list[list[dnnl.Execution | None]] = [[None] * len(self.plan.entries)]
+        rows: list[list[dnnl.Execution | None]] = [[None] * len(self._plan.entries)]
         between: list[HostExecution] = []
         for execution in self._executions:
             if isinstance(execution, HostExecution):
@@ -159,7 +149,7 @@ class Context:
                 rows.append([])
             else:
                 rows[-1].append(execution)
-        n_threads = self.plan.n_threads
+        n_threads = self._plan.n_threads
         first, *others = (dnnl.ExecutionList(row, n_threads, keeps_denormals=keeps_denormals) for row in rows)
         return first, list(chain.from_iterable(zip(between, others, strict=True)))
 
@@ -186,7 +176,7 @@ class Context:
         return self._host_memories[key]
 
     def _bytes_of(self, operand: Operand) -> np.ndarray | None:
-        buffer = self.plan.buffers[operand.buffer]
+        buffer = self._plan.buffers[operand.buffer]
         if buffer.kind == "constant":
             return self._packed[operand.buffer]
         if buffer.kind == "output":
@@ -199,7 +189,7 @@ class Context:
         return (*primitives, *host)
 
     def _copy_of(self, entry: Entry) -> np.ndarray:
-        offset = self.plan.buffers[entry.buffer].offset
+        offset = self._plan.buffers[entry.buffer].offset
         return self._arena[offset : offset + entry.desc.nbytes]
 
     def _enter(self, place: int, bound: _BoundEntry, feed: Feed) -> list[dnnl.Memory]:
@@ -222,12 +212,19 @@ class Context:
         self._first.put(place, reorder)
         return [reorder.memories["src"]] if reorder else []
 
+    def _enter_timed(self, times: list[int], place: int, bound: _BoundEntry, feed: Feed) -> list[dnnl.Memory]:
+        start = time.monotonic_ns()
+        borrowed = self._enter(place, bound, feed)
+        is_copied = not (borrowed or feed.desc.readable_as(bound.entry.desc))
+        times.append(time.monotonic_ns() - start if is_copied else 0)  # the library's own reorders are yet to run
+        return borrowed
+
     def _entry_reorder(self, bound: _BoundEntry, desc: MemoryDesc) -> dnnl.Execution:
         key = (desc, bound.entry.buffer)
         if key not in self._entry_reorders:
             if len(self._entry_reorders) >= MAX_ENTRY_REORDERS:
                 del self._entry_reorders[next(iter(self._entry_reorders))]
-            primitive = dnnl.Primitive(dnnl.reorder(desc, bound.entry.desc, n_threads=self.plan.n_threads))
+            primitive = dnnl.Primitive(dnnl.reorder(desc, bound.entry.desc, n_threads=self._plan.n_threads))
             memories = {"src": dnnl.Memory(desc), "dst": dnnl.Memory(bound.entry.desc, bound.copy)}
             self._entry_reorders[key] = primitive.bind(memories)
         return self._entry_reorders[key]

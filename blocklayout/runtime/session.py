@@ -180,7 +180,7 @@ class Session:
             check_given(given, wanted, known | context.result_extents)
         bound = bindable(given, feeds.values())
         if is_told:
-            results = constants | execute_told(context, feeds, bound)
+            results = constants | execute_told(ready.plan, context, feeds, bound)
         else:
             results = constants | dnnl.run_parallel(lambda: context.execute(feeds, bound), ready.plan.n_threads)
         return [deliver(info.name, results[info.name], given.get(info.name)) for info in wanted]

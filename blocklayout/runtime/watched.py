@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def execute_told(
-    context: Context, feeds: Mapping[str, Feed], out: Mapping[str, np.ndarray]
+    plan: Plan, context: Context, feeds: Mapping[str, Feed], out: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray | Tensor]:
     """What ``Context.execute`` gives, and the watches are told of what it moved, with the time that took."""
-    plan, n_entries = context.plan, len(context.plan.entries)
+    n_entries = len(plan.entries)
     outputs, times = dnnl.run_parallel(lambda: context.execute_timed(feeds, out), plan.n_threads)
     for entry, ns in zip(plan.entries, times[:n_entries], strict=True):
         _tell_entry(entry, feeds[entry.input].desc, ns)

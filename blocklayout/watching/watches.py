@@ -7,7 +7,6 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -123,16 +122,6 @@ def watch(mode: WatchMode = "warn") -> Watch:
 def is_watched() -> bool:
     """Whether the calling code runs inside of a watched block."""
     return bool(_watches.get())
-
-
-@contextmanager
-def unwatched() -> Iterator[None]:
-    """A block in which nothing is reported, for what is done once and ahead: packing weights is part of planning."""
-    token = _watches.set(())
-    try:
-        yield
-    finally:
-        _watches.reset(token)
 
 
 def carry(fn: Callable[[], _Result]) -> Callable[[], _Result]:

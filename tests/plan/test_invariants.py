@@ -65,12 +65,12 @@ def test_padding_is_zero_after_every_step(net: str, policy: str) -> None:
     context = next(iter(session._plans.values()))[1][0]
     _poison(context)
     checked: list[bool] = []
-    pairs = zip(context._executions, context.plan.steps, strict=True)
+    pairs = zip(context._executions, context._plan.steps, strict=True)
     watched: list[Any] = [_Checked(_primitive(execution), step.dst.desc, checked) for execution, step in pairs]
-    entries = dnnl.ExecutionList([None] * len(context.plan.entries), context.plan.n_threads)
+    entries = dnnl.ExecutionList([None] * len(context._plan.entries), context._plan.n_threads)
     context._first, context._others = entries, watched
     session.run(None, nets.feed_of(session))
-    assert len(checked) == len(context.plan.steps)
+    assert len(checked) == len(context._plan.steps)
     assert all(checked)
 
 
