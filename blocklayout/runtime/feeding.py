@@ -11,10 +11,12 @@ import numpy as np
 
 from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import InputError
-from blocklayout.layout import FormatTag
+from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.plan import FREE
 from blocklayout.runtime.context import Feed
+from blocklayout.runtime.watched import unpack_told
 from blocklayout.tensor import Tensor, as_array, as_memory
+from blocklayout.watching import is_watched
 
 
 @dataclass(frozen=True)
@@ -148,8 +150,13 @@ def _check_tensor(info: InputInfo, tensor: Tensor) -> CheckedFeed:
         raise _wrong_dtype(info, f"a Tensor of {tensor.dtype}")
     _check_shape(info, None if info.shape is None else info.logical(info.shape), tensor.shape)
     if tensor.desc.inner_blks and not has_reorder(tensor.dtype):
-        return CheckedFeed(*as_memory(tensor.numpy()), tensor.shape)
+        unpack = unpack_told if is_watched() else _unpack
+        return CheckedFeed(*as_memory(unpack(info.name, tensor.desc, tensor.physical())), tensor.shape)
     return CheckedFeed(*as_memory(tensor), tensor.shape)
+
+
+def _unpack(_: str, desc: MemoryDesc, elements: np.ndarray) -> np.ndarray:
+    return desc.unpack(elements)
 
 
 def _wrong_dtype(info: InputInfo, given: str) -> InputError:

@@ -9,7 +9,9 @@ import numpy as np
 
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
+from blocklayout.runtime.watched import copy_told
 from blocklayout.tensor import Tensor, reorder
+from blocklayout.watching import is_watched
 
 if TYPE_CHECKING:
     from blocklayout.runtime.context import Feed
@@ -18,6 +20,21 @@ if TYPE_CHECKING:
 
 Extents = Mapping[str, tuple[int, ...]]
 """What the caller's array of each output is like."""
+
+
+def check_wanted(names: Sequence[str] | None, outputs: Sequence[OutputInfo]) -> Sequence[OutputInfo]:
+    """The outputs that are asked for, in that order; all for ``None``.
+
+    Raises:
+        InputError: A name that none has; the message names those that there are.
+    """
+    if names is None:
+        return outputs
+    by_name = {info.name: info for info in outputs}
+    for name in names:
+        if name not in by_name:
+            raise InputError(f"the model has no output {name!r}; it has {', '.join(by_name)}")
+    return [by_name[name] for name in names]
 
 
 def check_given(given: Mapping[str, Any], wanted: Sequence[OutputInfo], extents: Extents) -> None:
@@ -68,9 +85,12 @@ def constant(info: OutputInfo, ready: ReadyPlan) -> np.ndarray | Tensor:
     return np.array(array if info.order is None else array.transpose(info.order), order="C")
 
 
-def deliver(result: Any, array: np.ndarray | None) -> Any:
-    """A result, in the caller's array if there is one."""
+def deliver(name: str, result: Any, array: np.ndarray | None) -> Any:
+    """An output, in the caller's array if there is one."""
     if array is None or result is array:
         return result
-    array[...] = result
+    if is_watched():
+        copy_told(name, result, array)
+    else:
+        array[...] = result
     return array

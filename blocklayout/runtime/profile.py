@@ -11,8 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from blocklayout.columns import table
 from blocklayout.kernels import HostSpec
-from blocklayout.plan.telling.text import primitive_name, short, step_layouts, table
+from blocklayout.plan.telling.text import primitive_name, short, step_layouts
 
 if TYPE_CHECKING:
     from blocklayout.plan import Entry, Machine, Plan, Step

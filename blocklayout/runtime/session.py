@@ -17,11 +17,13 @@ from blocklayout.errors import InputError, PlanError
 from blocklayout.runtime.context import Context
 from blocklayout.runtime.feeding import CheckedFeed, InputInfo, OutputInfo, check_feed, check_feeds
 from blocklayout.runtime.forking import Lock
-from blocklayout.runtime.giving import bindable, check_given, constant, deliver
+from blocklayout.runtime.giving import bindable, check_given, check_wanted, constant, deliver
 from blocklayout.runtime.made_for import Contents, MadeFor, Shapes
 from blocklayout.runtime.memory import MemoryUse, packed_nbytes, process_nbytes
 from blocklayout.runtime.ready import ReadyPlan
 from blocklayout.runtime.streams import Streams
+from blocklayout.runtime.watched import execute_told
+from blocklayout.watching import carry, is_watched
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from blocklayout.plan import Plan
     from blocklayout.runtime.profile import Profile
 
+    Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
     Contexts = dict[int, Context]  # by the number of the stream that runs in it
 
@@ -120,7 +123,10 @@ class Session:
         Raises:
             InputError: A name, type, rank or extent that does not fit; the message says what would. Or the session is
                 closed.
+            WatchError: It moved bytes inside of ``watch("raise")``; the run is done, its outputs are lost.
         """
+        if is_watched():
+            return self._streams.call(carry(partial(self._run, output_names, feed, out, is_told=True)))
         return self._streams.call(partial(self._run, output_names, feed, out))
 
     def submit(
@@ -143,7 +149,8 @@ class Session:
         Raises:
             InputError: The session is closed.
         """
-        return self._streams.submit(partial(self._run, output_names, dict(feed), dict(out or {})))
+        run = partial(self._run, output_names, dict(feed), dict(out or {}))
+        return self._streams.submit(carry(partial(run, is_told=True)) if is_watched() else run)
 
     def close(self) -> None:
         """Finish what was submitted, end the threads, and free arenas and primitives; plans can still be looked at.
@@ -161,8 +168,10 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, output_names: Sequence[str] | None, feed: Mapping[str, Any], out: Given | None) -> list[Any]:
-        wanted = self._wanted(output_names)
+    def _run(
+        self, output_names: Names, feed: Mapping[str, Any], out: Given | None, *, is_told: bool = False
+    ) -> list[Any]:
+        wanted = check_wanted(output_names, self._outputs)
         feeds, ready, context = self._fed(feed)
         constants = {info.name: constant(info, ready) for info in wanted if info.name in ready.constants}
         given = dict(out or {})
@@ -170,8 +179,11 @@ class Session:
             known = {name: array.shape for name, array in constants.items()}
             check_given(given, wanted, known | context.result_extents)
         bound = bindable(given, feeds.values())
-        results = constants | dnnl.run_parallel(lambda: context.execute(feeds, bound), ready.plan.n_threads)
-        return [deliver(results[info.name], given.get(info.name)) for info in wanted]
+        if is_told:
+            results = constants | execute_told(ready.plan, context, feeds, bound)
+        else:
+            results = constants | dnnl.run_parallel(lambda: context.execute(feeds, bound), ready.plan.n_threads)
+        return [deliver(info.name, results[info.name], given.get(info.name)) for info in wanted]
 
     def profile(self, feed: Mapping[str, Any], *, n_runs: int = 20) -> Profile:
         """See where the time of a run goes, step by step. Costs nothing where it is not called.
@@ -201,7 +213,7 @@ class Session:
         for number in range(n_runs + 1):
             start = time.monotonic_ns()
             feeds, ready, context = self._fed(feed)
-            times = dnnl.run_parallel(partial(context.execute_timed, feeds), ready.plan.n_threads)
+            _, times = dnnl.run_parallel(partial(context.execute_timed, feeds), ready.plan.n_threads)
             if number:
                 runs.append(times)
                 wall.append(time.monotonic_ns() - start)
@@ -378,15 +390,6 @@ class Session:
         with self._lock:
             self._plans[MadeFor(shapes, ready.contents)] = ready, contexts
         return ready, contexts
-
-    def _wanted(self, output_names: Sequence[str] | None) -> Sequence[OutputInfo]:
-        if output_names is None:
-            return self._outputs
-        by_name = {info.name: info for info in self._outputs}
-        for name in output_names:
-            if name not in by_name:
-                raise InputError(f"the model has no output {name!r}; it has {', '.join(by_name)}")
-        return [by_name[name] for name in output_names]
 
 
 def _context(ready: ReadyPlan) -> Context:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from blocklayout.columns import table
 from blocklayout.kernels import HostSpec
 
 if TYPE_CHECKING:
@@ -74,13 +75,6 @@ def _lines(plan: Plan) -> Iterator[str]:
     )
     yield from table(_HEADER, plan_rows(plan))
     yield from summary(plan)
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines with columns as wide as their widest cell."""
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
-    for row in [header, *rows]:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
 
 
 def _weights_role(step: Step) -> str:

@@ -1,0 +1,123 @@
+"""What a watched run tells: what it moved at the border and between kernels, and where layouts were lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from blocklayout import dnnl
+from blocklayout.errors import LayoutError
+from blocklayout.kernels import HostSpec
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan.telling.runs import find_runs
+from blocklayout.plan.telling.text import short
+from blocklayout.watching import EventKind, report
+
+if TYPE_CHECKING:
+    from blocklayout.plan import Entry, Plan, Step
+    from blocklayout.plan.choices import KernelChoice
+    from blocklayout.runtime.context import Context, Feed
+    from blocklayout.tensor import Tensor
+
+
+def execute_told(
+    plan: Plan, context: Context, feeds: Mapping[str, Feed], out: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray | Tensor]:
+    """What ``Context.execute`` gives, and the watches are told of what it moved, with the time that took."""
+    n_entries = len(plan.entries)
+    outputs, times = dnnl.run_parallel(lambda: context.execute_timed(feeds, out), plan.n_threads)
+    for entry, ns in zip(plan.entries, times[:n_entries], strict=True):
+        _tell_entry(entry, feeds[entry.input].desc, ns)
+    operators = _operators(plan)
+    results = {result.buffer: f"output {result.name}" for result in plan.results}
+    for step, ns in zip(plan.steps, times[n_entries:], strict=True):
+        if step.is_reorder:
+            _tell_reorder(step, operators.get(step.kernel) or results[step.dst.buffer], ns)
+    for choice, reason in _losses(plan):
+        inputs = [plan.formats[value] for value in choice.reads]
+        report("loss", operators[choice.kernel], inputs, choice.chosen.dst, reason=reason)
+    return outputs
+
+
+def unpack_told(name: str, desc: MemoryDesc, elements: np.ndarray) -> np.ndarray:
+    """The elements of an input in blocks as a row-major array, for data types that only numpy moves."""
+    start = time.monotonic_ns()
+    array = desc.unpack(elements)
+    ns = time.monotonic_ns() - start
+    became = MemoryDesc.from_array(array)
+    reason = f"oneDNN has no reorder of {desc.dtype}: what is given in {short(desc)} is unpacked"
+    report("reorder", f"input {name}", [desc], became, nbytes=_moved(desc) + became.nbytes, ns=ns, reason=reason)
+    return array
+
+
+def copy_told(name: str, result: np.ndarray, array: np.ndarray) -> None:
+    """Fill the caller's array with an output that could not be written there directly."""
+    start = time.monotonic_ns()
+    array[...] = result
+    ns = time.monotonic_ns() - start
+    is_whole = array.flags.c_contiguous and array.flags.aligned
+    why = "shares memory with other arrays of this run" if is_whole else "has holes or strides of its own"
+    came, became = _desc_of(result), _desc_of(array)
+    reason = f"the array given as out= {why}, so that no step may write to it"
+    report("copy", f"output {name}", [came] if came else [], became, nbytes=2 * result.nbytes, ns=ns, reason=reason)
+
+
+def _tell_entry(entry: Entry, given: MemoryDesc, ns: int) -> None:
+    """Tell of the reorder of an input, if it took one."""
+    if given.readable_as(entry.desc):
+        return
+    reason = entry.reason
+    if not given.readable_as(entry.source):
+        readers = f"{', '.join(entry.readers)} {'reads' if len(entry.readers) == 1 else 'read'}"
+        reason = f"{readers} {short(entry.desc)}, the caller gave {short(given)}"
+    nbytes = _moved(given) + entry.desc.nbytes
+    report("reorder", f"input {entry.input}", [given], entry.desc, nbytes=nbytes, ns=ns, reason=reason)
+
+
+def _tell_reorder(step: Step, operator: str, ns: int) -> None:
+    src, dst = dict(step.operands)["src"].desc, step.dst.desc
+    kind: EventKind = "copy" if src.readable_as(dst) else "reorder"
+    report(kind, operator, [src], dst, nbytes=step.nbytes_moved, ns=ns, reason=step.reason)
+
+
+def _operators(plan: Plan) -> dict[str, str]:
+    """Each kernel's name together with what it computes."""
+    names = {choice.kernel: choice.operator for choice in plan.choices}
+    names |= {step.kernel: step.spec.label for step in plan.plain_steps if isinstance(step.spec, HostSpec)}
+    return {kernel: f"{kernel} ({name})" for kernel, name in names.items()}
+
+
+def _losses(plan: Plan) -> Iterator[tuple[KernelChoice, str]]:
+    """Kernels that drop what they read to plain, and why; each once."""
+    choices = {choice.kernel: choice for choice in plan.choices}
+    reasons = {step.kernel: step.reason for step in plan.plain_steps}
+    found = {kernel: reason for kernel, reason in reasons.items() if _reads_layouts(plan, choices[kernel].reads)}
+    for run in find_runs(plan):
+        n = len(run.kernels)
+        what = f"drops a run of {n} kernel{'s' * (n > 1)} in {run.family} layout to plain"
+        for end in run.ends:
+            if end.is_loss:
+                found[end.reader] = f"{what}: {reasons[end.reader]}" if end.reader in reasons else what
+    return ((choices[kernel], reason) for kernel, reason in found.items())
+
+
+def _reads_layouts(plan: Plan, values: Sequence[str]) -> bool:
+    """Whether one of these values is not row-major."""
+    descs = (plan.formats[value] for value in values)
+    return any(not desc.readable_as(MemoryDesc(desc.dims, desc.dtype)) for desc in descs)
+
+
+def _moved(desc: MemoryDesc) -> int:
+    """Bytes of its elements and padding, without what lies between them."""
+    return prod(desc.padded_dims) * desc.itemsize
+
+
+def _desc_of(array: np.ndarray) -> MemoryDesc | None:
+    try:
+        return MemoryDesc.from_array(array)
+    except LayoutError:  # strides that run backwards, for one, or a scalar
+        return None

@@ -1,0 +1,208 @@
+"""Watches: who looks, from where, and what they are told."""
+
+from __future__ import annotations
+
+import html
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from os import sep
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+
+from blocklayout.errors import InputError, LayoutLossWarning, WatchError, WatchWarning
+from blocklayout.watching.events import Event, EventKind
+from blocklayout.watching.table import event_lines, totals
+
+if TYPE_CHECKING:
+    from blocklayout.layout import MemoryDesc
+
+WatchMode = Literal["warn", "raise", "record"]
+
+_Result = TypeVar("_Result")
+_PACKAGE = str(Path(__file__).parents[1]) + sep
+
+
+class Watch:
+    """A block that is watched; see :func:`watch`.
+
+    It may be entered again, then or later: what is seen is added.
+
+    Attributes:
+        mode: What is done with what is seen.
+        events: What was seen, in order.
+    """
+
+    def __init__(self, mode: WatchMode) -> None:
+        self.mode = mode
+        self.events: list[Event] = []
+
+    def table(self) -> str:
+        """The events as a table of plain text, a row each, and a last line with what there was of each kind."""
+        return "\n".join(line.rstrip() for line in event_lines(self.events))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The events, and number, bytes and nanoseconds of each kind, for JSON."""
+        return {"mode": self.mode, "events": [event.to_dict() for event in self.events], "totals": totals(self.events)}
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """:meth:`to_dict` as JSON text."""
+        return json.dumps(self.to_dict(), indent=indent)
+
+    def __enter__(self) -> Self:
+        _watches.set((*_watches.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        watches = list(_watches.get())
+        if self in watches:  # not so where a block is left in another context than it was entered in
+            del watches[-1 - watches[::-1].index(self)]
+        _watches.set(tuple(watches))
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __repr__(self) -> str:
+        return f"<Watch {self.mode!r}: {len(self)} events>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(self.table())}</pre>"
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call that reports as one: from where its caller made it, and all together when it is over."""
+
+    file: str
+    line: int
+    reports: list[tuple[Event, bool]] = field(default_factory=list)
+
+
+_watches: ContextVar[tuple[Watch, ...]] = ContextVar("blocklayout_watches", default=())
+_call: ContextVar[_Call | None] = ContextVar("blocklayout_watched_call", default=None)
+
+
+def watch(mode: WatchMode = "warn") -> Watch:
+    """Report every reorder, implicit copy and layout loss in a block, of Tensors and of sessions.
+
+    A block sees what its own thread does, what is submitted to a session in it, and asyncio tasks started in it:
+    these belong to it, even if they end later than it does. What other threads do it does not see.
+
+    Args:
+        mode: ``warn``: a :class:`WatchWarning` each, at the caller's line. ``raise``: the first is a
+            :class:`WatchError`; a run of a session ends first. ``record``: they are only kept. All of them keep
+            ``events``.
+
+    Raises:
+        InputError: No such mode.
+
+    Example:
+        >>> import numpy as np
+        >>> from blocklayout import Builder, load
+        >>> b = Builder()
+        >>> b.output("y", b.input("x", (1, 2, 2, 2)).relu())
+        >>> session = load(b)
+        >>> with watch("record") as w:
+        ...     _ = session(np.ones((1, 2, 2, 2), np.float32).transpose(0, 3, 1, 2))
+        >>> [(event.kind, event.operator, event.nbytes) for event in w]
+        [('reorder', 'input x', 64)]
+    """
+    if mode not in get_args(WatchMode):
+        raise InputError(f"watch({mode!r}): give one of {', '.join(get_args(WatchMode))}")
+    return Watch(mode)
+
+
+def is_watched() -> bool:
+    """Whether the calling code runs inside of a watched block."""
+    return bool(_watches.get())
+
+
+def carry(fn: Callable[[], _Result]) -> Callable[[], _Result]:
+    """``fn`` as the calling code would call it, for whichever thread calls it, and whenever.
+
+    What it reports goes to the watches that are around now, with the place of who calls now. They warn or raise when it
+    is over, so that it leaves nothing half done; where it fails by itself, that is all that is raised.
+    """
+    return partial(_carried, fn, _watches.get(), _caller())
+
+
+def _carried(fn: Callable[[], _Result], watches: tuple[Watch, ...], place: tuple[str, int]) -> _Result:
+    call = _Call(*place)
+    tokens = _watches.set(watches), _call.set(call)
+    try:
+        result = fn()
+    finally:
+        _watches.reset(tokens[0])
+        _call.reset(tokens[1])
+    _speak(watches, call.reports)
+    return result
+
+
+def report(
+    kind: EventKind,
+    operator: str,
+    inputs: Sequence[MemoryDesc],
+    result: MemoryDesc | None = None,
+    *,
+    nbytes: int = 0,
+    ns: int | None = None,
+    reason: str = "",
+    always_warns: bool = False,
+) -> None:
+    """Tell the watches around the calling code; nothing happens where there are none.
+
+    Args:
+        kind: As :class:`Event` has it, like all of the following.
+        operator: What needed it.
+        inputs: What was read.
+        result: What came of it.
+        nbytes: Bytes read and written for it.
+        ns: Nanoseconds it took.
+        reason: Why.
+        always_warns: Whether its caller is warned (:class:`LayoutLossWarning`) where nobody watches, too.
+
+    Raises:
+        WatchError: A watch raises.
+    """
+    watches = _watches.get()
+    if not (watches or always_warns):
+        return
+    event = Event(kind, operator, tuple(inputs), result, nbytes, ns, reason, *_caller())
+    for each in dict.fromkeys(watches):
+        each.events.append(event)
+    call = _call.get()
+    if call:
+        call.reports.append((event, always_warns))
+    else:
+        _speak(watches, [(event, always_warns)])
+
+
+def _speak(watches: tuple[Watch, ...], reports: Sequence[tuple[Event, bool]]) -> None:
+    """Raise or warn, as the watches are asked to."""
+    modes = {each.mode for each in watches}
+    if "raise" in modes and reports:
+        event = reports[0][0]
+        more = f" (and {len(reports) - 1} more)" if len(reports) > 1 else ""
+        raise WatchError(f"{event.file}:{event.line}: {event}{more}")
+    for event, always_warns in reports:
+        if always_warns or "warn" in modes:
+            category = LayoutLossWarning if always_warns else WatchWarning
+            warnings.warn_explicit(str(event), category, event.file, event.line)
+
+
+def _caller() -> tuple[str, int]:
+    """File and line of the innermost code that is not ours, or that the present call was carried from."""
+    call = _call.get()
+    if call:
+        return call.file, call.line
+    frame = sys._getframe(1)  # noqa: SLF001 - what the inspect module does, without reading sources
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
