@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from blocklayout.eager.formats import format_of, is_plain
-from blocklayout.watching import report
+from blocklayout.watching import carry, report
 
 if TYPE_CHECKING:
     from blocklayout.eager.planning import Planned, Problem
@@ -60,6 +61,9 @@ class Telling:
         Raises:
             WatchError: A watch raises.
         """
+        carry(partial(self._tell, times))()
+
+    def _tell(self, times: Sequence[int]) -> None:
         for event in self.events:
             report(
                 event.kind,

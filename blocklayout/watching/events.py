@@ -52,12 +52,19 @@ class Event:
             "reason": self.reason,
         }
 
-    def __str__(self) -> str:
+    @property
+    def what(self) -> str:
+        """All but how long it took: the same each time it happens."""
+        return self._text("")
+
+    def _text(self, took: str) -> str:
         given = "; ".join(f"{tensor_text(desc)} strides {desc.strides}" for desc in self.inputs)
         became = f" -> {tensor_text(self.result)}" if self.result is not None else ""
         moved = f"; {self.nbytes} bytes" if self.nbytes else ""
-        took = f", {self.ns / 1000:.1f} us" if self.ns is not None else ""
         return f"{self.kind} in {self.operator}: {self.reason} ({given}{became}{moved}{took})"
+
+    def __str__(self) -> str:
+        return self._text("" if self.ns is None else f", {self.ns / 1000:.1f} us")
 
 
 def tensor_text(desc: MemoryDesc) -> str:

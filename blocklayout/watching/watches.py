@@ -85,6 +85,9 @@ class _Call:
     reports: list[tuple[Event, bool]] = field(default_factory=list)
 
 
+_warned: dict[str, dict[Any, Any]] = {}
+"""By file, what Python keeps of the warnings it has shown, so that a line in a loop is told of once."""
+
 _watches: ContextVar[tuple[Watch, ...]] = ContextVar("blocklayout_watches", default=())
 _call: ContextVar[_Call | None] = ContextVar("blocklayout_watched_call", default=None)
 
@@ -192,9 +195,13 @@ def _speak(watches: tuple[Watch, ...], reports: Sequence[tuple[Event, bool]]) ->
         more = f" (and {len(reports) - 1} more)" if len(reports) > 1 else ""
         raise WatchError(f"{event.file}:{event.line}: {event}{more}")
     for event, always_warns in reports:
-        if always_warns or "warn" in modes:
-            category = LayoutLossWarning if always_warns else WatchWarning
-            warnings.warn_explicit(str(event), category, event.file, event.line)
+        if "warn" in modes:
+            warnings.warn_explicit(
+                str(event), LayoutLossWarning if always_warns else WatchWarning, event.file, event.line
+            )
+        elif always_warns:
+            registry = _warned.setdefault(event.file, {})
+            warnings.warn_explicit(event.what, LayoutLossWarning, event.file, event.line, registry=registry)
 
 
 def _caller() -> tuple[str, int]:

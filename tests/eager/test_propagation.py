@@ -14,9 +14,7 @@ from tests.eager.rules import KEPT, RULES, Rule, rows, tag_of, tensor
 from tests.structure.tree import ROOT
 
 PAGE = ROOT / "docs" / "eager.md"
-TABLE = re.compile(
-    r"(?<=<!-- the rules, written by tests/eager -->\n\n).*?(?=<!-- end of the rules -->)", re.DOTALL
-)
+TABLE = re.compile(r"(?<=<!-- the rules, written by tests/eager -->\n\n).*?(?=<!-- end of the rules -->)", re.DOTALL)
 
 CALLS = [
     (rule, given)
