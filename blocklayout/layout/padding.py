@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from blocklayout.layout.desc import MemoryDesc
+    from blocklayout.layout.fields import DescFields
 
 
-def clear_padding(elements: NDArray[Any], desc: MemoryDesc) -> None:
+def clear_padding(elements: NDArray[Any], desc: DescFields) -> None:
     """Write zeros to every element of padding, and to nothing else that belongs to the descriptor.
 
     Args:
@@ -43,7 +43,7 @@ def clear_padding(elements: NDArray[Any], desc: MemoryDesc) -> None:
             view[index] = 0
 
 
-def _padded_lanes(desc: MemoryDesc, dim: int) -> Iterator[tuple[int | slice, ...]]:
+def _padded_lanes(desc: DescFields, dim: int) -> Iterator[tuple[int | slice, ...]]:
     """Indices into the blocked view at which a dimension's padding lies: lanes of its last block."""
     if desc.padded_dims[dim] == desc.dims[dim]:
         return
@@ -60,7 +60,7 @@ def _padded_lanes(desc: MemoryDesc, dim: int) -> Iterator[tuple[int | slice, ...
         yield tuple(index)
 
 
-def _clear_one_by_one(elements: NDArray[Any], desc: MemoryDesc) -> None:
+def _clear_one_by_one(elements: NDArray[Any], desc: DescFields) -> None:
     """For a sub-memory that ends inside a block, which has no view of whole blocks."""
     padded = Placement(desc.padded_dims, desc.padded_dims, desc.layout, desc.offset0)
     kept = elements[desc.offsets()]
