@@ -76,6 +76,30 @@ def unpack(buffer: NDArray[Any], desc: DescFields) -> NDArray[Any]:
     return np.ascontiguousarray(room[tuple(slice(extent) for extent in desc.dims)])
 
 
+def write(array: NDArray[Any], elements: NDArray[Any], desc: DescFields) -> None:
+    """Write values to where a layout has its elements, and to nothing else.
+
+    Args:
+        array: Values that numpy broadcasts and casts to the descriptor's shape and data type.
+        elements: A flat array of the descriptor's data type that reaches as far as the descriptor does.
+        desc: Its layout.
+
+    Raises:
+        LayoutError: The layout repeats elements.
+        ValueError: Values of another shape, or ``elements`` are read-only.
+    """
+    if desc.repeats:
+        raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not written")
+    if 0 in desc.dims:
+        np.broadcast_to(array, desc.dims)  # refuses as it would
+    elif not desc.layout.inner_blks:
+        blocked_view(elements, desc)[...] = array
+    elif desc.padded_dims != desc.dims or _ends_inside_a_block(desc):
+        elements[all_offsets(desc.placement)] = array
+    else:
+        blocked_view(elements, desc)[...] = _split(np.broadcast_to(array, desc.dims), desc)
+
+
 def as_elements(buffer: NDArray[Any], desc: DescFields) -> NDArray[Any]:
     """``buffer`` as a flat array of the descriptor's elements; no byte is copied.
 
