@@ -79,11 +79,16 @@ def _padded_lanes(desc: DescFields, dim: int) -> Iterator[tuple[int | slice, ...
         return
     n_used = desc.dims[dim] - (desc.padded_dims[dim] - desc.layout.blocks[dim])
     axes = [axis for axis, idx in enumerate(desc.inner_idxs) if idx == dim]
+    if len(axes) == 1:
+        index: list[int | slice] = [slice(None)] * (desc.ndims + len(desc.inner_blks))
+        index[dim], index[desc.ndims + axes[0]] = -1, slice(n_used, None)
+        yield tuple(index)
+        return
     lanes = product(*(range(desc.inner_blks[axis]) for axis in axes))
     for number, lane in enumerate(lanes):
         if number < n_used:
             continue
-        index: list[int | slice] = [slice(None)] * (desc.ndims + len(desc.inner_blks))
+        index = [slice(None)] * (desc.ndims + len(desc.inner_blks))
         index[dim] = -1
         for axis, position in zip(axes, lane, strict=True):
             index[desc.ndims + axis] = position

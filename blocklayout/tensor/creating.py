@@ -190,6 +190,8 @@ def _filled(desc: MemoryDesc, value: float) -> Tensor:
     if number.ndim:
         raise InputError(f"a tensor is filled with one number, not with an array of shape {number.shape}")
     made = Tensor(desc, dnnl.aligned_empty(desc.nbytes))
-    made.physical()[:] = number
-    clear_padding(made.physical(), desc)
+    elements = made.physical()
+    elements[:] = number
+    if number:
+        clear_padding(elements, desc)
     return made

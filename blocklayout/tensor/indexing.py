@@ -51,9 +51,12 @@ def put(tensor: Tensor, index: Index, value: ArrayLike | Tensor) -> None:
         raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not written")
     box = boxed(index, desc)
     values = _values(value, tensor.dtype, len(dims_of(box)))
-    found = None if all(line.is_dropped for line in box) else viewed(desc, box)
+    is_element = all(line.is_dropped for line in box)
+    found = None if is_element else viewed(desc, box)
     try:
-        if found is None:
+        if is_element:
+            tensor.physical()[address(desc.placement, tuple(line.start for line in box))] = values
+        elif found is None:
             tensor.physical()[offsets_in(desc, box)] = values
         else:
             part = _view(tensor, *found)
