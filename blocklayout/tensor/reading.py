@@ -100,7 +100,7 @@ def as_tensor(source: ArrayLike | Tensor, operator: str = "as_tensor") -> Tensor
 
 
 def format_of(array: np.ndarray) -> FormatTag:
-    """The order of dimensions that an array's strides tell; extents of 1, and the signs of steps, have no say.
+    """The order of dimensions that an array's strides tell; extents of 1, repetition and signs of steps have no say.
 
     Row-major where it may be, else channels-last where it may be.
 
@@ -108,14 +108,14 @@ def format_of(array: np.ndarray) -> FormatTag:
         >>> format_of(np.zeros((2, 4, 4, 1)).transpose(0, 3, 1, 2)).text  # one channel
         'nchw'
     """
-    steps = [dim for dim, extent in enumerate(array.shape) if extent > 1]
+    steps = [dim for dim, extent in enumerate(array.shape) if extent > 1 and array.strides[dim]]
     steps.sort(key=lambda dim: -abs(array.strides[dim]))
     names = ("contiguous_format", *(("channels_last",) if 3 <= array.ndim <= 5 else ()))
     for tag in (as_tag(name, array.ndim) for name in names):
-        if array.flags.c_contiguous or [dim for dim in tag.order if array.shape[dim] > 1] == steps:
+        if array.flags.c_contiguous or [dim for dim in tag.order if dim in steps] == steps:
             return tag
-    for dim, extent in enumerate(array.shape):
-        if extent <= 1:
+    for dim in range(array.ndim):
+        if dim not in steps:
             steps.insert(steps.index(dim - 1) + 1 if dim else 0, dim)
     return FormatTag(tuple(steps))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -94,7 +96,7 @@ def test_batches_are_dense_views_under_the_same_tag(memory_format: str) -> None:
         (np.s_[::-1], False),
     ],
 )
-def test_what_is_a_view_and_what_a_copy(index: object, is_view: bool) -> None:  # noqa: FBT001 - a column of the table
+def test_what_is_a_view_and_what_a_copy(index: Any, is_view: bool) -> None:  # noqa: FBT001 - a column of the table
     tensor = numbered((2, 20, 5, 4), "nChw8c")
     with bl.watch("record") as seen:
         part = tensor[index]

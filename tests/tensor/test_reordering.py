@@ -45,15 +45,14 @@ def test_several_threads_have_one_each() -> None:
 
     def work(number: int) -> None:
         for _ in range(50):
-            for threads in (1, 2):
-                if not (tensors[number].reorder("nChw8c", threads=threads).numpy() == number).all():
-                    wrong.append(number)
+            made = [tensors[number].reorder("nChw8c", threads=threads) for threads in (1, 2)]
+            wrong.extend(number for tensor in made if not (tensor.numpy() == number).all())
 
     workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join()
+        worker.join(60)
     assert not wrong
 
 
