@@ -92,6 +92,6 @@ def _layouts(group: Group, candidates: Any) -> Iterator[str]:
 def _layout_class(desc: MemoryDesc) -> str:
     if desc.inner_blks:
         return "blocked"
-    if 3 <= desc.ndims <= 5 and desc.is_contiguous("channels_last") and not desc.is_contiguous("channels_first"):
+    if 3 <= desc.ndims <= 5 and desc.is_contiguous("channels_last") and not desc.is_contiguous():
         return "channels last"
     return "plain"

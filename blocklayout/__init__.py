@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from blocklayout.errors import BlockLayoutWarning as BlockLayoutWarning
     from blocklayout.errors import CostStoreWarning as CostStoreWarning
     from blocklayout.errors import DnnlError as DnnlError
+    from blocklayout.errors import ExportError as ExportError
     from blocklayout.errors import InputError as InputError
     from blocklayout.errors import InvalidArgumentsError as InvalidArgumentsError
     from blocklayout.errors import LayoutError as LayoutError
@@ -103,6 +104,7 @@ if TYPE_CHECKING:
     from blocklayout.errors import PlainKernelWarning as PlainKernelWarning
     from blocklayout.errors import PlanError as PlanError
     from blocklayout.errors import PlanMisfitWarning as PlanMisfitWarning
+    from blocklayout.errors import PositionError as PositionError
     from blocklayout.errors import UnimplementedError as UnimplementedError
     from blocklayout.errors import UnsupportedError as UnsupportedError
     from blocklayout.errors import WatchError as WatchError
@@ -114,7 +116,21 @@ if TYPE_CHECKING:
     from blocklayout.plan import Plan as Plan
     from blocklayout.runtime import Session as Session
     from blocklayout.tensor import Tensor as Tensor
+    from blocklayout.tensor import as_tensor as as_tensor
+    from blocklayout.tensor import channels_first as channels_first
+    from blocklayout.tensor import channels_last as channels_last
+    from blocklayout.tensor import contiguous_format as contiguous_format
+    from blocklayout.tensor import empty as empty
+    from blocklayout.tensor import empty_like as empty_like
+    from blocklayout.tensor import full as full
+    from blocklayout.tensor import full_like as full_like
+    from blocklayout.tensor import ones as ones
+    from blocklayout.tensor import ones_like as ones_like
+    from blocklayout.tensor import preserve_format as preserve_format
     from blocklayout.tensor import reorder as reorder
+    from blocklayout.tensor import tensor as tensor
+    from blocklayout.tensor import zeros as zeros
+    from blocklayout.tensor import zeros_like as zeros_like
     from blocklayout.watching import Watch as Watch
     from blocklayout.watching import watch as watch
 
@@ -207,6 +223,7 @@ _NAMES_BY_HOME = {
         "BlockLayoutWarning",
         "CostStoreWarning",
         "DnnlError",
+        "ExportError",
         "InputError",
         "InvalidArgumentsError",
         "LayoutError",
@@ -216,6 +233,7 @@ _NAMES_BY_HOME = {
         "PlainKernelWarning",
         "PlanError",
         "PlanMisfitWarning",
+        "PositionError",
         "UnimplementedError",
         "UnsupportedError",
         "WatchError",
@@ -225,14 +243,31 @@ _NAMES_BY_HOME = {
     "model": ("Builder",),
     "plan": ("Plan",),
     "runtime": ("Session",),
-    "tensor": ("Tensor", "reorder"),
+    "tensor": (
+        "Tensor",
+        "as_tensor",
+        "channels_first",
+        "channels_last",
+        "contiguous_format",
+        "empty",
+        "empty_like",
+        "full",
+        "full_like",
+        "ones",
+        "ones_like",
+        "preserve_format",
+        "reorder",
+        "zeros",
+        "zeros_like",
+    ),
     "watching": ("Watch", "watch"),
 }
+_PACKAGES = ("dnnl", "tensor")  # as they are: the second can be called
 _HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES_BY_HOME.items() for name in names}
 
 __all__ = [  # noqa: PLE0604 - strings all, and a test compares them with the imports above
     "__version__",
-    "dnnl",
+    *_PACKAGES,
     *_HOMES,
 ]
 
@@ -240,8 +275,8 @@ __all__ = [  # noqa: PLE0604 - strings all, and a test compares them with the im
 def _fetch(name: str) -> Any:
     if name == "__version__":
         return _installed_version()
-    if name == "dnnl":
-        return importlib.import_module("blocklayout.dnnl")
+    if name in _PACKAGES:
+        return importlib.import_module(f"blocklayout.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'blocklayout' has no attribute {name!r}")

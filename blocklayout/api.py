@@ -16,6 +16,7 @@ from blocklayout.plan.saving.terms import Terms
 from blocklayout.runtime import MAX_PLANS, Session
 from blocklayout.saved_plans import warn_of_misfit
 from blocklayout.saved_sessions import is_saved_session, load_session
+from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -162,12 +163,15 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     return session
 
 
-def save(source: Builder, path: str | os.PathLike[str]) -> None:
-    """Save what a Builder built as an ONNX file that other runtimes read.
+def save(source: Builder | Tensor, path: str | os.PathLike[str]) -> None:
+    """Save what a Builder built as an ONNX file that other runtimes read, or a Tensor with its layout.
 
     Raises:
-        ModelError: The model is incomplete or against its operators' specifications.
+        ModelError: The model is incomplete or against its operators' specifications, or the file cannot be written.
     """
+    if isinstance(source, Tensor):
+        source.save(path)
+        return
     from blocklayout import model
 
     model.write(source, path)

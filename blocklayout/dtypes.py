@@ -99,6 +99,24 @@ def from_numpy(dtype: DTypeLike) -> str:
     return _name_of(np.dtype(dtype))
 
 
+def named(dtype: DTypeLike) -> str:
+    """The data type that is meant: by its name here, by numpy's name, or by a numpy dtype.
+
+    Raises:
+        LayoutError: No such data type.
+
+    Example:
+        >>> named("u8"), named("float32"), named(np.int8)
+        ('u8', 'f32', 's8')
+    """
+    if isinstance(dtype, str) and dtype in _ALL_ITEMSIZES:
+        return dtype
+    try:
+        return from_numpy(dtype)
+    except TypeError:
+        raise LayoutError(f"no data type {dtype!r}; there are {', '.join(_ALL_ITEMSIZES)}") from None
+
+
 @cache
 def _name_of(dtype: np.dtype) -> str:
     name = dtype.name

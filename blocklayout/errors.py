@@ -29,6 +29,14 @@ class LayoutError(BlockLayoutError, ValueError):
     """A memory descriptor that cannot exist, or an index outside of one."""
 
 
+class PositionError(LayoutError, IndexError):
+    """An index or a dimension that a tensor does not have."""
+
+
+class ExportError(LayoutError, BufferError):
+    """A layout or data type that another library cannot share memory in."""
+
+
 class ModelError(BlockLayoutError, ValueError):
     """A file or graph is wrong: damaged, not ONNX, or against the operator's specification."""
 

@@ -12,7 +12,7 @@ from blocklayout.runtime import ReadyPlan, Session
 from blocklayout.runtime.feeding import InputInfo, OutputInfo
 from blocklayout.runtime.session_file import PlanRecord, SessionRecord, read_session
 from blocklayout.runtime.streams import Streams
-from blocklayout.runtime.tensor_file import is_tensor_file
+from blocklayout.tensor.tensor_file import is_tensor_file
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Compute, HostSpec

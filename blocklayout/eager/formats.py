@@ -34,14 +34,9 @@ def rule_of(name: str) -> Rule:
     return _RULES.get(name, keep)
 
 
-def format_of(desc: MemoryDesc) -> FormatTag:
-    """The order and blocks that a descriptor was given, or that its strides have; holes are left aside."""
-    return desc.format_tag or FormatTag(desc.dim_order, desc.inner_blks, desc.inner_idxs)
-
-
 def is_plain(desc: MemoryDesc) -> bool:
     """Whether a descriptor was given as row-major."""
-    return format_of(desc) == FormatTag(tuple(range(desc.ndims)))
+    return desc.format_tag == FormatTag(tuple(range(desc.ndims)))
 
 
 def keep(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
@@ -67,7 +62,7 @@ def pointwise(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str)
 def concatenated(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
     """The first operand's format."""
     first = operands[0]
-    other = next((desc for desc in operands[1:] if format_of(desc) != format_of(first)), None)
+    other = next((desc for desc in operands[1:] if desc.format_tag != first.format_tag), None)
     reason = "" if other is None else f"operands differ in layout, and {other.tag} gives way to {first.tag}"
     return Followed(_like(first, dims, dtype).desc, reason)
 
@@ -84,17 +79,17 @@ def dominating(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str
 def _like(desc: MemoryDesc, dims: tuple[int, ...], dtype: str) -> Followed:
     if desc.ndims != len(dims):
         return Followed(MemoryDesc(dims, dtype))
-    return Followed(MemoryDesc(desc.dims, dtype, format_of(desc)).resized(dims))
+    return Followed(MemoryDesc(desc.dims, dtype, desc.format_tag).resized(dims))
 
 
 def _agree(one: MemoryDesc, other: MemoryDesc) -> bool:
     """Whether two layouts are one, by name or by address."""
-    return format_of(one) == format_of(other) or one.with_dtype(other.dtype).physically_equal(other)
+    return one.format_tag == other.format_tag or one.with_dtype(other.dtype).physically_equal(other)
 
 
 def _activations_of(weights: MemoryDesc, ndims: int) -> FormatTag | None:
     """The format of activations that goes with the weights of a convolution; ``None`` if those are in no other."""
-    tag = format_of(weights)
+    tag = weights.format_tag
     channels = weights.ndims - ndims + 2  # groups if there are any, those of the result, those of the source
     blocks = [blk for blk, idx in zip(tag.inner_blks, tag.inner_idxs, strict=True) if idx < channels - 1]
     spatial = tuple(range(2, ndims))

@@ -12,7 +12,8 @@ import numpy as np
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
-from blocklayout.tensor import Tensor, as_memory, reorder
+from blocklayout.tensor import Tensor
+from blocklayout.tensor import as_tensor as over_memory
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -57,12 +58,9 @@ def as_tensor(operand: Any, name: str) -> Tensor:
     if isinstance(operand, Tensor):
         return operand
     try:
-        desc, array = as_memory(operand)
+        return over_memory(operand, name)
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    if not desc.is_dense:
-        return reorder(array, MemoryDesc(desc.dims, desc.dtype))
-    return Tensor(desc, array.reshape(desc.dims).transpose(desc.dim_order).reshape(-1).view(np.uint8))
 
 
 def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:

@@ -9,12 +9,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from blocklayout import dnnl, model
-from blocklayout.eager.formats import Followed, Rule, format_of
+from blocklayout.eager.formats import Followed, Rule
 from blocklayout.errors import PlanError
 from blocklayout.kernels import Value
 from blocklayout.layout import MemoryDesc
 from blocklayout.loading import computes_of, constants_of, known_outputs
 from blocklayout.model.builder import DEFAULT_OPSET
+from blocklayout.model.schemas import opset_with
 from blocklayout.plan import TUNE_SECONDS, Pricing, Request, make_plan
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.prepack import PackedWeights
@@ -82,8 +83,8 @@ def plan_for(problem: Problem) -> Planned:
     """
     program = _program(problem)
     followed = tuple(_followed(problem, value) for value in program.outputs)
-    borders = {name: FREE if name in problem.free else _border(desc) for name, desc in problem.descs.items()}
-    borders |= {value.name: _border(each.desc) for value, each in zip(program.outputs, followed, strict=True)}
+    borders = {name: FREE if name in problem.free else desc.format_tag.text for name, desc in problem.descs.items()}
+    borders |= {value.name: each.desc.format_tag.text for value, each in zip(program.outputs, followed, strict=True)}
     is_narrow = program.outputs[0].dtype == "bf16" and dnnl.has_bf16()
     request = Request(dtype="bf16" if is_narrow else "f32", io_layout=borders)
     plan = _plan(program, request)
@@ -104,7 +105,7 @@ def free_format(problem: Problem, name: str) -> MemoryDesc:
 
 
 def _program(problem: Problem) -> Program:
-    builder = model.Builder(problem.name, _opset(problem.name))
+    builder = model.Builder(problem.name, opset_with(problem.name, DEFAULT_OPSET))
     operands = [
         builder.input(name, problem.onnx_dims.get(name, each.dims), each.dtype)
         if isinstance(each, MemoryDesc)
@@ -118,16 +119,6 @@ def _program(problem: Problem) -> Program:
     for name in problem.onnx_dims:
         program = _seen_as_given(program, name, problem.operands[name].dims)
     return program
-
-
-def _opset(name: str) -> int:
-    """The default version of ONNX's operators, unless this one is younger, or was given up before."""
-    from onnx import defs
-
-    if not defs.has(name):
-        return DEFAULT_OPSET
-    schema = defs.get_schema(name)
-    return schema.since_version - 1 if schema.deprecated else max(DEFAULT_OPSET, schema.since_version)
 
 
 def _seen_as_given(program: Program, name: str, dims: tuple[int, ...]) -> Program:
@@ -149,11 +140,6 @@ def _followed(problem: Problem, value: Value) -> Followed:
     if problem.memory_format is not None:
         return Followed(MemoryDesc(value.dims, value.dtype, problem.memory_format))
     return problem.rule(list(problem.descs.values()), value.dims, value.dtype)
-
-
-def _border(desc: MemoryDesc) -> str:
-    tag = format_of(desc)
-    return tag.text
 
 
 def _is_computed(program: Program, value: Value) -> bool:

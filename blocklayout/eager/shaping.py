@@ -50,7 +50,8 @@ def reshape(x: Operand, shape: Sequence[int]) -> Tensor:
     """
     source = as_tensor(x, "x")
     dims = _worked_out(source.shape, tuple(shape))
-    return _view(source, dims) or call(_RESHAPE, (source,), (("shape", dims),))[0]
+    view = _view(source, dims)
+    return call(_RESHAPE, (source,), (("shape", dims),))[0] if view is None else view
 
 
 def flatten(x: Operand, axis: int = 1) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from blocklayout.eager.formats import format_of, is_plain
+from blocklayout.eager.formats import is_plain
 from blocklayout.watching import carry, report
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _steps(planned: Planned) -> Iterator[_Move]:
     plan = planned.ready.plan
     for number, step in enumerate(plan.steps):
         operands = dict(step.operands)
-        if step.is_reorder and format_of(operands["src"].desc) != format_of(operands["dst"].desc):
+        if step.is_reorder and operands["src"].desc.format_tag != operands["dst"].desc.format_tag:
             place = len(plan.entries) + number
             told = _Told("reorder", operands["dst"].desc, step.nbytes_moved, step.reason, (place,))
             yield _Move(operands["src"].desc, operands["dst"].desc, told)

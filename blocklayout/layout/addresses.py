@@ -95,11 +95,12 @@ def all_offsets(placement: Placement, extents: tuple[int, ...] | None = None) ->
     for dim, extent in enumerate(extents):
         shape = [1] * len(extents)
         shape[dim] = extent
-        total += _along(placement.layout, dim, extent).reshape(shape)
+        total += offsets_along(placement.layout, dim, extent).reshape(shape)
     return total
 
 
-def _along(layout: Layout, dim: int, extent: int) -> NDArray[np.int64]:
+def offsets_along(layout: Layout, dim: int, extent: int) -> NDArray[np.int64]:
+    """What each index of one dimension adds to an element's offset. Shape (extent,)."""
     rest = np.arange(extent, dtype=np.int64)
     total = np.zeros(extent, dtype=np.int64)
     for size, step in digits(layout, dim)[:-1]:

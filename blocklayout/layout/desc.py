@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from blocklayout import dtypes
 from blocklayout.errors import LayoutError
-from blocklayout.layout import addresses, ordering, packing, serial, views
-from blocklayout.layout.fields import DescFields, integers
+from blocklayout.layout import addresses, ordering, serial, views
+from blocklayout.layout.fields import DescFields, checked_layout, integers
 from blocklayout.layout.geometry import (
     MAX_COUNT,
     Layout,
@@ -17,7 +17,7 @@ from blocklayout.layout.geometry import (
     place_dense,
     place_strided,
 )
-from blocklayout.layout.names import LETTERS, role_word
+from blocklayout.layout.names import role_word
 from blocklayout.layout.tag import FormatTag
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class MemoryDesc(DescFields):
         dims: Extents in elements, 0 or more. Shape (ndims,), 1 <= ndims <= 12.
         dtype: ``f32``, ``bf16``, ``f16``, ``f64``, ``s32``, ``s8`` or ``u8``, which oneDNN knows; also
             ``s64``, ``u64``, ``u32``, ``s16``, ``u16`` and ``bool``.
-        layout: A format tag, ``channels_first``, ``channels_last``, a FormatTag or a Layout; row-major if ``None``.
+        layout: A format tag, ``contiguous_format``, ``channels_first``, ``channels_last``, a FormatTag or a Layout;
+            row-major if ``None``.
         strides: Steps of a plain layout, instead of ``layout``. 0 repeats elements: a source only.
         offset: Elements before the first one.
 
@@ -84,7 +85,7 @@ class MemoryDesc(DescFields):
                 raise LayoutError("give a layout or strides, not both")
             layout = Layout(integers("strides", strides))
         elif not isinstance(layout, str | None):
-            layout = _checked(layout)
+            layout = checked_layout(layout)
         if not isinstance(dtype, str):
             raise LayoutError(f"dtype must be a name, such as 'f32', not {dtype!r}")
         spelling = layout.given if isinstance(layout, FormatTag) else ""
@@ -115,11 +116,11 @@ class MemoryDesc(DescFields):
         tag = self._tag and FormatTag(self._tag.order, self._tag.inner_blks, self._tag.inner_idxs)
         return build(self.placement, self.dtype, tag, role_word(role, self.ndims))
 
-    def is_contiguous(self, memory_format: str = "channels_first") -> bool:
+    def is_contiguous(self, memory_format: str | FormatTag = "contiguous_format") -> bool:
         """Whether elements follow each other in this order without holes; extents of 1 have no say.
 
         Args:
-            memory_format: ``channels_first``, ``channels_last`` or a format tag.
+            memory_format: ``contiguous_format``, ``channels_first``, ``channels_last`` or a format tag.
 
         Raises:
             LayoutError: No such format at this rank.
@@ -144,7 +145,10 @@ class MemoryDesc(DescFields):
             >>> MemoryDesc((2, 3, 4, 5), "f32", "nhwc").permuted((0, 2, 3, 1))
             MemoryDesc((2, 4, 5, 3), 'f32', 'abcd')
         """
-        return _permuted(self, integers("perm", perm))
+        axes = integers("perm", perm)
+        if axes == tuple(range(self.ndims)):
+            return self
+        return _permuted(self.placement, self.dtype, self._tag, self._family, axes)
 
     def reshaped(self, dims: Iterable[int]) -> MemoryDesc:
         """The same bytes under other extents, elements in row-major order of both.
@@ -173,7 +177,9 @@ class MemoryDesc(DescFields):
             (256, (512, 256, 64, 16), False)
         """
         placement = views.submemory(self.placement, integers("dims", dims), integers("offsets", offsets))
-        return self if placement == self.placement else build(placement, self.dtype)
+        if placement == self.placement:
+            return self
+        return as_part(placement, self.dtype, self._tag or self._family or ordering.dense_tag(self.placement))
 
     def resized(self, dims: Iterable[int], dtype: str | None = None) -> MemoryDesc:
         """A dense descriptor of other extents in the same order of dimensions and blocks.
@@ -189,7 +195,7 @@ class MemoryDesc(DescFields):
             >>> md.resized((1, 17, 4, 4)), md.resized((1, 1, 8, 8))
             (MemoryDesc((1, 17, 4, 4), 'f32', 'nChw16c'), MemoryDesc((1, 1, 8, 8), 'f32', 'nchw'))
         """
-        tag = self._tag or FormatTag(self.dim_order, self.inner_blks, self.inner_idxs)
+        tag = self.format_tag
         return _resized(self.dims, tag, tag.given, integers("dims", dims), dtype or self.dtype, self._word)
 
     def with_dtype(self, dtype: str) -> MemoryDesc:
@@ -200,7 +206,8 @@ class MemoryDesc(DescFields):
         """
         if dtype == self.dtype:
             return self
-        return _placed_with(self.placement, self._tag, self._tag.given if self._tag else "", self._word, dtype)
+        named = self._tag or self._family
+        return _retyped(self.placement, self._tag, named.given if named else "", self._word, self._family, dtype)
 
     def physically_equal(self, other: MemoryDesc) -> bool:
         """Whether every element has the same address and both hold the same number of bytes.
@@ -230,22 +237,6 @@ class MemoryDesc(DescFields):
         if other.nbytes > self.nbytes or not self._addresses_alike(other):
             return False
         return other.padded_dims == other.dims or self.is_dense or self._pads(other)
-
-    def pack(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The bytes of ``array`` in this layout, padding zero: one-dimensional, ``nbytes`` long.
-
-        Raises:
-            LayoutError: Another shape or data type, or this layout repeats elements.
-        """
-        return packing.pack(array, self)
-
-    def unpack(self, buffer: NDArray[Any]) -> NDArray[Any]:
-        """The values that ``buffer`` holds in this layout: a fresh array in row-major order.
-
-        Raises:
-            LayoutError: The buffer is too short, not contiguous, or of another data type.
-        """
-        return packing.unpack(buffer, self)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values that JSON can hold.
@@ -283,7 +274,7 @@ class MemoryDesc(DescFields):
         return addresses.addressing(self.layout, extents) == addresses.addressing(other.layout, extents)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return build, (self.placement, self.dtype, self._tag, self._word)
+        return build, (self.placement, self.dtype, self._tag, self._word, self._family)
 
     def __repr__(self) -> str:
         return serial.as_source(self)
@@ -292,7 +283,9 @@ class MemoryDesc(DescFields):
         return serial.as_html(self)
 
 
-def build(placement: Placement, dtype: str, tag: FormatTag | None = None, word: str = "") -> MemoryDesc:
+def build(
+    placement: Placement, dtype: str, tag: FormatTag | None = None, word: str = "", family: FormatTag | None = None
+) -> MemoryDesc:
     """The one place that makes a descriptor: fills its fields and refuses what 64 bits cannot count.
 
     Args:
@@ -300,6 +293,7 @@ def build(placement: Placement, dtype: str, tag: FormatTag | None = None, word: 
         dtype: Name of the data type.
         tag: The tag that the placement was made from.
         word: Logical order to name the layout in where the tag has no spelling.
+        family: The tag of the whole that this is a part of, where the part itself has none.
 
     Raises:
         LayoutError: No such data type, or a size past 2^63.
@@ -319,9 +313,23 @@ def build(placement: Placement, dtype: str, tag: FormatTag | None = None, word: 
     fill(desc, "itemsize", itemsize)
     fill(desc, "placement", placement)
     fill(desc, "_tag", tag)
+    fill(desc, "_family", family)
     fill(desc, "_word", word)
     fill(desc, "_hash", hash((placement, dtype)))
     return desc
+
+
+def as_part(placement: Placement, dtype: str, whole: FormatTag | None) -> MemoryDesc:
+    """The descriptor of a part of what is laid out as ``whole``, which it is called after.
+
+    Args:
+        placement: The part's.
+        dtype: Name of the data type.
+        whole: The tag, its dimensions those of the part; ``None`` where there is none.
+    """
+    if whole is None or not ordering.is_placed_by(placement, whole):
+        return build(placement, dtype, family=whole)
+    return build(placement, dtype, whole)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -333,31 +341,11 @@ def _make(
     check_dims(dims)
     if isinstance(layout, Layout):
         return build(place_strided(dims, layout, offset), dtype)
-    tag = _as_tag(layout, len(dims))
+    tag = ordering.as_tag(layout, len(dims))
     placement = place_dense(dims, tag)
     if offset:
         placement = place_strided(dims, placement.layout, offset)
     return build(placement, dtype, tag)
-
-
-def _checked(layout: FormatTag | Layout) -> FormatTag | Layout:
-    if isinstance(layout, FormatTag):
-        return layout
-    if not isinstance(layout, Layout):
-        raise LayoutError(f"a layout is a format tag, a FormatTag or a Layout, not {layout!r}")
-    return Layout(
-        integers("strides", layout.strides),
-        integers("inner_blks", layout.inner_blks),
-        integers("inner_idxs", layout.inner_idxs),
-    )
-
-
-def _as_tag(layout: str | FormatTag | None, ndims: int) -> FormatTag:
-    if layout is None:
-        return FormatTag.parse(LETTERS[:ndims])
-    if isinstance(layout, FormatTag):
-        return layout
-    return ordering.named_format(layout, ndims) or FormatTag.parse(layout)
 
 
 @lru_cache(maxsize=_MAX_CACHED)  # a caller's arrays are alike from run to run
@@ -374,8 +362,12 @@ def _of_array(array_dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int,
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _permuted(desc: MemoryDesc, perm: tuple[int, ...]) -> MemoryDesc:
-    return build(views.permuted(desc.placement, perm), desc.dtype)
+def _permuted(
+    placement: Placement, dtype: str, tag: FormatTag | None, family: FormatTag | None, perm: tuple[int, ...]
+) -> MemoryDesc:
+    # The tags are told apart from the rest here: descriptors are equal whatever they are called.
+    placed = views.permuted(placement, perm)
+    return build(placed, dtype, tag and tag.permuted(perm), "", family and family.permuted(perm))
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -384,9 +376,11 @@ def _reshaped(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc:
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _placed_with(placement: Placement, tag: FormatTag | None, spelling: str, word: str, dtype: str) -> MemoryDesc:
+def _retyped(
+    placement: Placement, tag: FormatTag | None, spelling: str, word: str, family: FormatTag | None, dtype: str
+) -> MemoryDesc:
     del spelling
-    return build(placement, dtype, tag, word)
+    return build(placement, dtype, tag, word, family)
 
 
 @lru_cache(maxsize=_MAX_CACHED)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import prod
 from operator import index as as_integer
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from blocklayout.errors import LayoutError
-from blocklayout.layout import addresses, ordering
+from blocklayout.layout import addresses, ordering, packing
 from blocklayout.layout.geometry import Layout, Placement
 from blocklayout.layout.names import LETTERS
 from blocklayout.layout.tag import FormatTag
@@ -21,6 +21,7 @@ class DescFields:
     """The fields of a MemoryDesc, and the questions that need no other descriptor; see there."""
 
     __slots__ = (
+        "_family",
         "_hash",
         "_tag",
         "_word",
@@ -44,6 +45,8 @@ class DescFields:
     placement: Placement
     # The tag it was made from; its spelling may be empty.
     _tag: FormatTag | None
+    # The tag of the whole that a part with holes was cut out of, which no strides may tell.
+    _family: FormatTag | None
     # The logical order, such as "oihw", to name a layout in that came without a spelling.
     _word: str
     _hash: int
@@ -106,16 +109,35 @@ class DescFields:
         return found.given or (found.spelled(self._word) if self._word else found.canonical)
 
     @property
-    def format_tag(self) -> FormatTag | None:
-        """The tag it was given, else the one its strides have; ``None`` where they have none.
+    def format_tag(self) -> FormatTag:
+        """The order and blocks it was given, else those that its strides have; a part has those of its whole.
+
+        What the layout is *called*, where strides cannot tell as well. An operator that follows a layout gives its
+        result this tag; holes and an offset are not in it.
 
         Example:
             >>> from blocklayout.layout import MemoryDesc
-            >>> one_pixel = [MemoryDesc((1, 1, 1, 1), "f32", tag) for tag in ("nchw", "nhwc")]
-            >>> one_pixel[0] == one_pixel[1], [desc.format_tag.text for desc in one_pixel]
-            (True, ['nchw', 'nhwc'])
+            >>> MemoryDesc((1, 1, 1, 1), "f32", "nhwc").format_tag.text
+            'nhwc'
+            >>> MemoryDesc((2, 3), strides=(7, 1)).format_tag.text
+            'ab'
         """
-        return self._tag or ordering.dense_tag(self.placement)
+        found = self._tag or self._family or ordering.dense_tag(self.placement)
+        return found or FormatTag(ordering.dim_order(self.placement), self.inner_blks, self.inner_idxs)
+
+    @property
+    def memory_format(self) -> str:
+        """The name of that: ``contiguous_format``, ``channels_last``, else a tag, else ``strided(...)``.
+
+        Example:
+            >>> from blocklayout.layout import MemoryDesc
+            >>> [MemoryDesc((1, 1, 1, 1), "f32", tag).memory_format for tag in ("nchw", "nhwc", "chwn")]
+            ['contiguous_format', 'channels_last', 'chwn']
+        """
+        found = self._tag or self._family or ordering.dense_tag(self.placement)
+        if found is None:
+            return _strided_text(self.layout)
+        return ordering.format_name(found) or (found.text if self._family else self.tag)
 
     @property
     def canonical_tag(self) -> str | None:
@@ -219,6 +241,22 @@ class DescFields:
         """
         return addresses.all_offsets(self.placement)
 
+    def pack(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The bytes of ``array`` in this layout, padding zero: one-dimensional, ``nbytes`` long.
+
+        Raises:
+            LayoutError: Another shape or data type, or this layout repeats elements.
+        """
+        return packing.pack(array, self)
+
+    def unpack(self, buffer: NDArray[Any]) -> NDArray[Any]:
+        """The values that ``buffer`` holds in this layout: a fresh array in row-major order.
+
+        Raises:
+            LayoutError: The buffer is too short, not contiguous, or of another data type.
+        """
+        return packing.unpack(buffer, self)
+
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
@@ -250,6 +288,23 @@ def integers(name: str, values: object) -> tuple[int, ...]:
         return tuple(map(as_integer, values))  # type: ignore[call-overload]
     except TypeError as error:
         raise LayoutError(f"{name} must be integers, got {values!r}") from error
+
+
+def checked_layout(layout: FormatTag | Layout) -> FormatTag | Layout:
+    """A layout whose numbers are plain integers.
+
+    Raises:
+        LayoutError: They are not, or it is no layout.
+    """
+    if isinstance(layout, FormatTag):
+        return layout
+    if not isinstance(layout, Layout):
+        raise LayoutError(f"a layout is a format tag, a FormatTag or a Layout, not {layout!r}")
+    return Layout(
+        integers("strides", layout.strides),
+        integers("inner_blks", layout.inner_blks),
+        integers("inner_idxs", layout.inner_idxs),
+    )
 
 
 def _strided_text(layout: Layout) -> str:

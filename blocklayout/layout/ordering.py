@@ -61,20 +61,63 @@ def _order_with_idle_extents(placement: Placement) -> tuple[int, ...]:
     return tuple(order)
 
 
+def is_placed_by(placement: Placement, tag: FormatTag) -> bool:
+    """Whether these extents get the same addresses and size under ``tag``, an offset left aside."""
+    if placement.padded_dims != _whole_blocks(placement) or placement.layout.inner_blks != tag.inner_blks:
+        return False
+    return _same(place_dense(placement.dims, tag), placement)
+
+
+def format_name(tag: FormatTag) -> str:
+    """The memory format that a tag is: ``contiguous_format``, ``channels_last``, else empty.
+
+    Example:
+        >>> format_name(FormatTag.parse("nchw")), format_name(FormatTag.parse("acdb")), format_name(FormatTag((1, 0)))
+        ('contiguous_format', 'channels_last', '')
+    """
+    if tag.inner_blks:
+        return ""
+    if tag.order == tuple(range(tag.ndims)):
+        return "contiguous_format"
+    is_last = tag.ndims in _CHANNELS_LAST and tag.order == (0, *range(2, tag.ndims), 1)
+    return "channels_last" if is_last else ""
+
+
+_CHANNELS_FIRST = {3: "ncw", 4: "nchw", 5: "ncdhw"}
+_CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
+
+
 @lru_cache(maxsize=1024)
 def named_format(name: str, ndims: int) -> FormatTag | None:
-    """The tag that ``channels_first`` or ``channels_last`` means at this rank; ``None`` for other names.
+    """The tag that a memory format means at this rank; ``None`` for other names.
+
+    Args:
+        name: ``contiguous_format``, which is row-major, ``channels_first``, which is the same where there are
+            channels, or ``channels_last``.
+        ndims: Rank.
 
     Raises:
-        LayoutError: Channels-last of a rank that has none.
+        LayoutError: Channels first or last of a rank that has none.
     """
-    if name == "channels_first":
-        return FormatTag.parse({3: "ncw", 4: "nchw", 5: "ncdhw"}.get(ndims, LETTERS[:ndims]))
-    if name != "channels_last":
+    if name == "contiguous_format":
+        return FormatTag.parse(_CHANNELS_FIRST.get(ndims, LETTERS[:ndims]))
+    tags = {"channels_first": _CHANNELS_FIRST, "channels_last": _CHANNELS_LAST}.get(name)
+    if tags is None:
         return None
-    tags = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
     if ndims not in tags:
-        raise LayoutError(
-            f"channels_last exists for 3 to 5 dimensions, not for {ndims}; give strides or a tag in letters"
-        )
+        instead = "contiguous_format" if name == "channels_first" else "strides or a tag in letters"
+        raise LayoutError(f"{name} exists for 3 to 5 dimensions, not for {ndims}; give {instead}")
     return FormatTag.parse(tags[ndims])
+
+
+def as_tag(layout: str | FormatTag | None, ndims: int) -> FormatTag:
+    """The tag that a layout means at this rank: a memory format, a tag's spelling or a tag; row-major if ``None``.
+
+    Raises:
+        LayoutError: No such layout.
+    """
+    if layout is None:
+        return FormatTag.parse(LETTERS[:ndims])
+    if isinstance(layout, FormatTag):
+        return layout
+    return named_format(layout, ndims) or FormatTag.parse(layout)

@@ -15,10 +15,10 @@ from blocklayout.layout.addresses import all_offsets
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from blocklayout.layout.desc import MemoryDesc
+    from blocklayout.layout.fields import DescFields
 
 
-def pack(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+def pack(array: NDArray[Any], desc: DescFields) -> NDArray[Any]:
     """The bytes of ``array`` in the layout ``desc``, padding zero.
 
     Args:
@@ -55,7 +55,7 @@ def pack(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     return buffer
 
 
-def unpack(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+def unpack(buffer: NDArray[Any], desc: DescFields) -> NDArray[Any]:
     """The values that ``buffer`` holds in the layout ``desc``: a fresh array in row-major order.
 
     Args:
@@ -76,7 +76,31 @@ def unpack(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     return np.ascontiguousarray(room[tuple(slice(extent) for extent in desc.dims)])
 
 
-def as_elements(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+def write(array: NDArray[Any], elements: NDArray[Any], desc: DescFields) -> None:
+    """Write values to where a layout has its elements, and to nothing else.
+
+    Args:
+        array: Values that numpy broadcasts and casts to the descriptor's shape and data type.
+        elements: A flat array of the descriptor's data type that reaches as far as the descriptor does.
+        desc: Its layout.
+
+    Raises:
+        LayoutError: The layout repeats elements.
+        ValueError: Values of another shape, or ``elements`` are read-only.
+    """
+    if desc.repeats:
+        raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not written")
+    if 0 in desc.dims:
+        np.broadcast_to(array, desc.dims)  # refuses as it would
+    elif not desc.layout.inner_blks:
+        blocked_view(elements, desc)[...] = array
+    elif desc.padded_dims != desc.dims or _ends_inside_a_block(desc):
+        elements[all_offsets(desc.placement)] = array
+    else:
+        blocked_view(elements, desc)[...] = _split(np.broadcast_to(array, desc.dims), desc)
+
+
+def as_elements(buffer: NDArray[Any], desc: DescFields) -> NDArray[Any]:
     """``buffer`` as a flat array of the descriptor's elements; no byte is copied.
 
     Raises:
@@ -99,7 +123,7 @@ def as_elements(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     return flat
 
 
-def blocked_view(elements: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+def blocked_view(elements: NDArray[Any], desc: DescFields) -> NDArray[Any]:
     """A view of ``elements`` with one axis per outermost block count, then one per inner block."""
     size = elements.dtype.itemsize
     layout = desc.layout
@@ -111,11 +135,11 @@ def blocked_view(elements: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     )
 
 
-def _ends_inside_a_block(desc: MemoryDesc) -> bool:
+def _ends_inside_a_block(desc: DescFields) -> bool:
     return any(extent % block for extent, block in zip(desc.padded_dims, desc.layout.blocks, strict=True))
 
 
-def _zero_padded(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+def _zero_padded(array: NDArray[Any], desc: DescFields) -> NDArray[Any]:
     if desc.padded_dims == desc.dims:
         return array
     room = np.zeros(desc.padded_dims, dtype=array.dtype)
@@ -123,7 +147,7 @@ def _zero_padded(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     return room
 
 
-def _axes(desc: MemoryDesc) -> tuple[list[int], list[int]]:
+def _axes(desc: DescFields) -> tuple[list[int], list[int]]:
     """Split shape, dimension by dimension, and the axes of it in memory's order."""
     layout = desc.layout
     shape: list[int] = []
@@ -139,6 +163,6 @@ def _axes(desc: MemoryDesc) -> tuple[list[int], list[int]]:
     return shape, outer + inner
 
 
-def _split(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+def _split(array: NDArray[Any], desc: DescFields) -> NDArray[Any]:
     shape, axes = _axes(desc)
     return array.reshape(shape).transpose(axes)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from blocklayout.layout.desc import MemoryDesc
+    from blocklayout.layout.fields import DescFields
 
 
-def clear_padding(elements: NDArray[Any], desc: MemoryDesc) -> None:
+def clear_padding(elements: NDArray[Any], desc: DescFields) -> None:
     """Write zeros to every element of padding, and to nothing else that belongs to the descriptor.
 
     Args:
@@ -32,37 +32,71 @@ def clear_padding(elements: NDArray[Any], desc: MemoryDesc) -> None:
         >>> elements
         array([1., 1., 1., 0., 1., 1., 1., 0.], dtype=float32)
     """
+    fill_padding(elements, desc, 0)
+
+
+def fill_padding(elements: NDArray[Any], desc: DescFields, value: Any) -> None:
+    """Write a value to every element of padding; see :func:`clear_padding`."""
     if not desc.n_padding or 0 in desc.dims:
         return
-    if any(extent % block for extent, block in zip(desc.padded_dims, desc.layout.blocks, strict=True)):
-        _clear_one_by_one(elements, desc)
+    if _ends_inside_a_block(desc):
+        _fill_one_by_one(elements, desc, value)
         return
     view = blocked_view(elements, desc)
     for dim in range(desc.ndims):
         for index in _padded_lanes(desc, dim):
-            view[index] = 0
+            view[index] = value
 
 
-def _padded_lanes(desc: MemoryDesc, dim: int) -> Iterator[tuple[int | slice, ...]]:
+def padding_is_zero(elements: NDArray[Any], desc: DescFields) -> bool:
+    """Whether every element of padding is zero; without padding it is.
+
+    Args:
+        elements: A flat array of the descriptor's data type that reaches as far as the descriptor does.
+        desc: Its layout.
+    """
+    if not desc.n_padding or 0 in desc.dims:
+        return True
+    if _ends_inside_a_block(desc):
+        padded = elements[all_offsets(_with_padding(desc))]
+        padded[tuple(slice(extent) for extent in desc.dims)] = 0
+        return not padded.any()
+    view = blocked_view(elements, desc)
+    return not any(view[index].any() for dim in range(desc.ndims) for index in _padded_lanes(desc, dim))
+
+
+def _ends_inside_a_block(desc: DescFields) -> bool:
+    return any(extent % block for extent, block in zip(desc.padded_dims, desc.layout.blocks, strict=True))
+
+
+def _with_padding(desc: DescFields) -> Placement:
+    return Placement(desc.padded_dims, desc.padded_dims, desc.layout, desc.offset0)
+
+
+def _padded_lanes(desc: DescFields, dim: int) -> Iterator[tuple[int | slice, ...]]:
     """Indices into the blocked view at which a dimension's padding lies: lanes of its last block."""
     if desc.padded_dims[dim] == desc.dims[dim]:
         return
     n_used = desc.dims[dim] - (desc.padded_dims[dim] - desc.layout.blocks[dim])
     axes = [axis for axis, idx in enumerate(desc.inner_idxs) if idx == dim]
+    if len(axes) == 1:
+        index: list[int | slice] = [slice(None)] * (desc.ndims + len(desc.inner_blks))
+        index[dim], index[desc.ndims + axes[0]] = -1, slice(n_used, None)
+        yield tuple(index)
+        return
     lanes = product(*(range(desc.inner_blks[axis]) for axis in axes))
     for number, lane in enumerate(lanes):
         if number < n_used:
             continue
-        index: list[int | slice] = [slice(None)] * (desc.ndims + len(desc.inner_blks))
+        index = [slice(None)] * (desc.ndims + len(desc.inner_blks))
         index[dim] = -1
         for axis, position in zip(axes, lane, strict=True):
             index[desc.ndims + axis] = position
         yield tuple(index)
 
 
-def _clear_one_by_one(elements: NDArray[Any], desc: MemoryDesc) -> None:
+def _fill_one_by_one(elements: NDArray[Any], desc: DescFields, value: Any) -> None:
     """For a sub-memory that ends inside a block, which has no view of whole blocks."""
-    padded = Placement(desc.padded_dims, desc.padded_dims, desc.layout, desc.offset0)
     kept = elements[desc.offsets()]
-    elements[all_offsets(padded)] = 0
+    elements[all_offsets(_with_padding(desc))] = value
     elements[desc.offsets()] = kept

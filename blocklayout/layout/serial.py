@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from blocklayout.errors import LayoutError
 from blocklayout.layout.fields import integers
 from blocklayout.layout.geometry import Layout, Placement
+from blocklayout.layout.tag import FormatTag
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from blocklayout.layout.desc import MemoryDesc
 
-_KEYS = {"dims", "dtype", "tag", "role", "strides", "inner_blks", "inner_idxs", "padded_dims", "offset"}
+_KEYS = {"dims", "dtype", "tag", "role", "strides", "inner_blks", "inner_idxs", "padded_dims", "offset", "format"}
 
 
 def to_dict(desc: MemoryDesc) -> dict[str, Any]:
@@ -30,6 +31,8 @@ def to_dict(desc: MemoryDesc) -> dict[str, Any]:
             data["padded_dims"] = list(desc.padded_dims)
     if desc.offset0:
         data["offset"] = desc.offset0
+    if "strides" in data and from_dict(data).format_tag != desc.format_tag:
+        data["format"] = desc.format_tag.text  # what it is called, which its strides do not tell
     return data
 
 
@@ -48,7 +51,7 @@ def from_dict(data: Mapping[str, Any]) -> MemoryDesc:
     Raises:
         LayoutError: A key is missing or unknown, or no such descriptor can exist.
     """
-    from blocklayout.layout.desc import MemoryDesc, build
+    from blocklayout.layout.desc import MemoryDesc, as_part, build
 
     unknown = sorted(set(data) - _KEYS)
     if unknown or not {"dims", "dtype"} <= set(data) or ("tag" in data) == ("strides" in data):
@@ -59,11 +62,21 @@ def from_dict(data: Mapping[str, Any]) -> MemoryDesc:
     idxs = integers("inner_idxs", data.get("inner_idxs", ()))
     layout = Layout(integers("strides", data["strides"]), blks, idxs)
     desc = MemoryDesc(data["dims"], data["dtype"], layout, offset=data.get("offset", 0))
-    if "padded_dims" not in data:
-        return desc
-    padded_dims = integers("padded_dims", data["padded_dims"])
-    _check_padding(desc, padded_dims)
-    return build(Placement(desc.dims, padded_dims, layout, desc.offset0), desc.dtype)
+    placement = desc.placement
+    if "padded_dims" in data:
+        padded_dims = integers("padded_dims", data["padded_dims"])
+        _check_padding(desc, padded_dims)
+        placement = Placement(desc.dims, padded_dims, layout, desc.offset0)
+    if "format" not in data:
+        return desc if placement is desc.placement else build(placement, desc.dtype)
+    return as_part(placement, desc.dtype, _format_of(desc, data["format"]))
+
+
+def _format_of(desc: MemoryDesc, name: object) -> FormatTag:
+    tag = FormatTag.parse(name) if isinstance(name, str) else None
+    if tag is None or (tag.ndims, tag.inner_blks, tag.inner_idxs) != (desc.ndims, desc.inner_blks, desc.inner_idxs):
+        raise LayoutError(f"format {name!r} must name the dimensions and blocks of {desc}")
+    return tag
 
 
 def _check_padding(desc: MemoryDesc, padded_dims: tuple[int, ...]) -> None:

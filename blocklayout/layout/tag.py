@@ -112,6 +112,34 @@ class FormatTag:
         idxs = tuple(idx for _, idx in kept)
         return FormatTag(self.order, blks, idxs, _spell(self.order, blks, idxs, self.alphabet))
 
+    def permuted(self, perm: tuple[int, ...]) -> FormatTag:
+        """The same bytes with axes exchanged: new axis ``i`` is old axis ``perm[i]``. Letters lose their meaning.
+
+        Example:
+            >>> FormatTag.parse("nChw8c").permuted((0, 2, 3, 1)).canonical
+            'aDbc8d'
+        """
+        new_axis = {old: new for new, old in enumerate(perm)}
+        order = tuple(new_axis[old] for old in self.order)
+        given = self.given if perm == tuple(range(len(perm))) else ""
+        return FormatTag(order, self.inner_blks, tuple(new_axis[old] for old in self.inner_idxs), given)
+
+    def without(self, dims: frozenset[int]) -> FormatTag:
+        """The tag of what is left when ``dims`` and their blocks go. Letters lose their meaning.
+
+        Example:
+            >>> FormatTag.parse("nChw8c").without(frozenset([0])).canonical
+            'Abc8a'
+        """
+        if not dims:
+            return self
+        new_axis = {old: new for new, old in enumerate(dim for dim in range(self.ndims) if dim not in dims)}
+        blocks = [
+            (blk, new_axis[idx]) for blk, idx in zip(self.inner_blks, self.inner_idxs, strict=True) if idx in new_axis
+        ]
+        order = tuple(new_axis[old] for old in self.order if old in new_axis)
+        return FormatTag(order, tuple(blk for blk, _ in blocks), tuple(idx for _, idx in blocks))
+
     def __str__(self) -> str:
         return self.text
 

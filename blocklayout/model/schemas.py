@@ -73,3 +73,18 @@ def _attribute_type(op_type: str, name: str) -> int:
     schema = defs.get_schema(op_type) if defs.has(op_type) else None
     kind = attribute_kind(schema, name) if schema is not None and name in schema.attributes else "INTS"
     return int(AttributeProto.AttributeType.Value(kind))
+
+
+def opset_with(op_type: str, usual: int) -> int:
+    """The version of the operator set to write an operator in: the usual one, if that has it.
+
+    Example:
+        >>> opset_with("Relu", 20), opset_with("Upsample", 20), opset_with("unheard of", 20)
+        (20, 9, 20)
+    """
+    from onnx import defs
+
+    if not defs.has(op_type):
+        return usual
+    schema = defs.get_schema(op_type)
+    return schema.since_version - 1 if schema.deprecated else max(usual, schema.since_version)

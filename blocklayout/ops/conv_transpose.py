@@ -94,7 +94,7 @@ class ConvTranspose(BaseOperator):
         It adds to partial sums where a strided kernel is large: ``dnnl.faults``.
         """
         is_strided = any(k > s > 1 for k, s in zip(self.window.kernel, self.window.strides, strict=True))
-        return is_strided and not dst.inner_blks and not dst.is_contiguous("channels_first")
+        return is_strided and not dst.inner_blks and not dst.is_contiguous()
 
 
 def _bias_step(bias: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> RecipeStep:

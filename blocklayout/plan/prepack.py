@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout.dtypes import from_numpy
-from blocklayout.tensor import reorder
+from blocklayout.tensor import as_memory
+from blocklayout.tensor.reordering import bytes_in
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
@@ -82,4 +83,5 @@ def _packed(array: np.ndarray, desc: MemoryDesc, n_threads: int) -> np.ndarray:
     given = from_numpy(array.dtype)
     # The library has no reorder from f64, and f16's needs a CPU that has it.
     source = array.astype(np.float32) if given in ("f64", "f16") and desc.dtype != given else array
-    return reorder(source.reshape(desc.dims), desc, threads=n_threads).buffer
+    src, buffer = as_memory(source.reshape(desc.dims))
+    return bytes_in(src, buffer, desc, n_threads, is_kept=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from blocklayout import dnnl
 from blocklayout.runtime.context import Context
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from blocklayout.runtime.host import HostMemory
     from blocklayout.runtime.ready import ReadyPlan
 
-    Borrower = dnnl.Memory | HostMemory
+    Borrower: TypeAlias = dnnl.Memory | HostMemory
 
 
 class Direct(Context):

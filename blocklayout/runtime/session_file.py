@@ -18,7 +18,8 @@ from blocklayout.plan.plan import Plan
 from blocklayout.runtime.bounds import check_bounds
 from blocklayout.runtime.feeding import InputInfo, OutputInfo
 from blocklayout.runtime.ready import ReadyPlan
-from blocklayout.runtime.tensor_file import TensorFile, open_tensors, write_tensors
+from blocklayout.tensor.files import is_tensor_text
+from blocklayout.tensor.tensor_file import TensorFile, open_tensors, write_tensors
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -185,6 +186,8 @@ def read_session(path: Path, *, verify: bool) -> tuple[SessionRecord, TensorFile
     from pydantic import ValidationError
 
     tensors = open_tensors(path)
+    if is_tensor_text(tensors.text):
+        raise ModelError("the file holds a Tensor, not a session: bl.Tensor.load reads it")
     try:
         record = _adapter().validate_json(tensors.text, strict=True)
     except ValidationError as error:

@@ -18,7 +18,7 @@ from safetensors import safe_open
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.dnnl.memory import ALIGNMENT
-from blocklayout.runtime.tensor_file import open_tensors
+from blocklayout.tensor.tensor_file import open_tensors
 from tests import nets
 
 NETS: dict[str, Callable[[], bl.Builder]] = {
@@ -237,7 +237,7 @@ def test_other_versions_are_refused(file: Path, old: str, new: str, message: str
     tensors = open_tensors(file)
     text = tensors.text.replace(old, new, 1)
     assert text != tensors.text
-    from blocklayout.runtime.tensor_file import write_tensors
+    from blocklayout.tensor.tensor_file import write_tensors
 
     held = {name: np.array(tensor) for name, tensor in tensors.tensors.items()}
     write_tensors(file, text, held)
@@ -263,7 +263,7 @@ def test_other_versions_are_refused(file: Path, old: str, new: str, message: str
 def test_a_plan_that_reaches_too_far_is_refused(
     file: Path, change: Callable[[dict[str, Any]], None], message: str
 ) -> None:
-    from blocklayout.runtime.tensor_file import write_tensors
+    from blocklayout.tensor.tensor_file import write_tensors
 
     tensors = open_tensors(file)
     told = json.loads(tensors.text)

@@ -171,6 +171,6 @@ def _traffic_share(spec: Spec) -> float:
     dst = spec.memory_desc("dst")
     if spec.kind == "lrn" and dst.inner_blks:
         return _BLOCKED_LRN_SHARE
-    if spec.kind == "batch_normalization" and not dst.inner_blks and not dst.is_contiguous("channels_first"):
+    if spec.kind == "batch_normalization" and not dst.inner_blks and not dst.is_contiguous():
         return _CHANNELS_LAST_NORMALIZATION_SHARE
     return 1.0

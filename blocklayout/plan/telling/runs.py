@@ -34,7 +34,7 @@ def family(desc: MemoryDesc) -> str | None:
     """
     if not 3 <= desc.ndims <= 5:
         return None
-    is_plain, is_last = desc.is_contiguous("channels_first"), desc.is_contiguous("channels_last")
+    is_plain, is_last = desc.is_contiguous(), desc.is_contiguous("channels_last")
     if desc.inner_blks:
         return None if desc.readable_as(_row_major(desc)) else BLOCKED
     if is_plain == is_last:

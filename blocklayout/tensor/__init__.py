@@ -1,0 +1,70 @@
+"""Tensors: a descriptor with its memory, what can be done with them without an operator, and ``reorder``.
+
+The package itself can be called, as :func:`tensor` is: ``bl.tensor(array)`` would else be the package.
+
+Example:
+    >>> import blocklayout as bl
+    >>> t = bl.zeros((2, 17, 5, 4), memory_format="nChw8c")
+    >>> t.shape, t.stride(), t.nbytes
+    ((2, 17, 5, 4), (480, 160, 32, 8), 3840)
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from blocklayout.tensor.creating import (
+    empty,
+    empty_like,
+    full,
+    full_like,
+    ones,
+    ones_like,
+    tensor,
+    zeros,
+    zeros_like,
+)
+from blocklayout.tensor.formats import (
+    MemoryFormat,
+    channels_first,
+    channels_last,
+    contiguous_format,
+    preserve_format,
+    tag_of,
+)
+from blocklayout.tensor.reading import as_array, as_memory, as_tensor
+from blocklayout.tensor.reordering import reorder
+from blocklayout.tensor.tensor_class import Tensor
+
+__all__ = [
+    "MemoryFormat",
+    "Tensor",
+    "as_array",
+    "as_memory",
+    "as_tensor",
+    "channels_first",
+    "channels_last",
+    "contiguous_format",
+    "empty",
+    "empty_like",
+    "full",
+    "full_like",
+    "ones",
+    "ones_like",
+    "preserve_format",
+    "reorder",
+    "tag_of",
+    "tensor",
+    "zeros",
+    "zeros_like",
+]
+
+
+class _Package(ModuleType):
+    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
+        return tensor(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,0 +1,197 @@
+"""New tensors, in any memory format, with zeros in their padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from blocklayout.dtypes import from_numpy, named
+from blocklayout.errors import InputError, LayoutError
+from blocklayout.layout import MemoryDesc
+from blocklayout.layout.padding import clear_padding
+from blocklayout.tensor.conversion import convert
+from blocklayout.tensor.formats import MemoryFormat, contiguous_format, placed, preserve_format, tag_of
+from blocklayout.tensor.moving import brought, cloned, converted
+from blocklayout.tensor.reading import as_memory, as_tensor, foreign, format_of
+from blocklayout.tensor.reordering import bytes_in
+from blocklayout.tensor.tensor_class import Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike
+
+
+def tensor(
+    source: ArrayLike | Tensor, memory_format: MemoryFormat = preserve_format, dtype: DTypeLike | None = None
+) -> Tensor:
+    """A Tensor of whatever holds one: a copy, with memory of its own.
+
+    Args:
+        source: A numpy array, nested lists, anything with ``__dlpack__`` (a torch tensor), or a Tensor.
+        memory_format: By default the source's. An array's strides tell it: row-major where they may be, else
+            channels-last where they may be, else their order.
+        dtype: By default the source's. See :meth:`Tensor.astype` for how values convert.
+
+    Raises:
+        InputError: Not a tensor, or of a data type that there is not.
+        LayoutError: No such format at this rank, or no such data type.
+
+    Example:
+        >>> x = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 4, 4, 3).transpose(0, 3, 1, 2)
+        >>> tensor(x).memory_format, tensor(x, "nChw8c").memory_format
+        ('channels_last', 'nChw8c')
+    """
+    if isinstance(source, Tensor):
+        changed = source if dtype is None else converted(source, named(dtype))
+        target = placed(changed.desc, memory_format)
+        return cloned(source, target) if changed is source else brought(changed, target, "tensor")
+    array = foreign(source)
+    array = array if array.ndim else array.reshape(1)
+    try:
+        given = MemoryDesc(array.shape, from_numpy(array.dtype), format_of(array))
+    except LayoutError as error:
+        raise InputError(str(error)) from None
+    target = MemoryDesc(array.shape, given.dtype if dtype is None else named(dtype), tag_of(memory_format, given))
+    if not target.is_plain:
+        return Tensor(target, bytes_in(*as_memory(array, "tensor"), target))
+    made = _uninitialised(target)
+    # Plain memory in order of its dimensions is an array, which numpy fills from any strides and byte order.
+    order = target.format_tag.order
+    made.physical().reshape([target.dims[dim] for dim in order])[...] = convert(array, target.dtype).transpose(order)
+    return made
+
+
+def empty(
+    shape: int | Iterable[int], dtype: DTypeLike = "f32", memory_format: MemoryFormat = contiguous_format
+) -> Tensor:
+    """A new tensor whose elements are whatever was in its memory; its padding is zero.
+
+    Args:
+        shape: Logical extents.
+        dtype: oneDNN's name, such as ``bf16``, or numpy's.
+        memory_format: How its elements lie.
+
+    Raises:
+        LayoutError: No such tensor.
+
+    Example:
+        >>> empty((2, 17, 5, 4), "bf16", "nChw16c")
+        Tensor(bf16 2x17x5x4 nChw16c)
+    """
+    return _uninitialised(_new(shape, dtype, memory_format))
+
+
+def zeros(
+    shape: int | Iterable[int], dtype: DTypeLike = "f32", memory_format: MemoryFormat = contiguous_format
+) -> Tensor:
+    """A new tensor of zeros. Arguments and errors are those of :func:`empty`."""
+    return full(shape, 0, dtype, memory_format)
+
+
+def ones(
+    shape: int | Iterable[int], dtype: DTypeLike = "f32", memory_format: MemoryFormat = contiguous_format
+) -> Tensor:
+    """A new tensor of ones. Arguments and errors are those of :func:`empty`."""
+    return full(shape, 1, dtype, memory_format)
+
+
+def full(
+    shape: int | Iterable[int],
+    value: float,
+    dtype: DTypeLike = "f32",
+    memory_format: MemoryFormat = contiguous_format,
+) -> Tensor:
+    """A new tensor of one value. Other arguments and errors are those of :func:`empty`.
+
+    Args:
+        shape: Logical extents.
+        value: A number; it converts to the data type as in :meth:`Tensor.astype`.
+        dtype: oneDNN's name, or numpy's.
+        memory_format: How its elements lie.
+
+    Raises:
+        InputError: The value is no number.
+    """
+    return _filled(_new(shape, dtype, memory_format), value)
+
+
+def empty_like(
+    source: ArrayLike | Tensor, dtype: DTypeLike | None = None, memory_format: MemoryFormat = preserve_format
+) -> Tensor:
+    """A new tensor of a tensor's extents, type and format, whose elements are whatever was in its memory.
+
+    Args:
+        source: A Tensor, or what :func:`tensor` takes.
+        dtype: By default the source's.
+        memory_format: By default the source's.
+
+    Raises:
+        InputError: Not a tensor.
+        LayoutError: No such format at this rank, or no such data type.
+
+    Example:
+        >>> empty_like(zeros((1, 1, 1, 1), memory_format="channels_last")).memory_format
+        'channels_last'
+    """
+    return _uninitialised(_like(source, dtype, memory_format))
+
+
+def zeros_like(
+    source: ArrayLike | Tensor, dtype: DTypeLike | None = None, memory_format: MemoryFormat = preserve_format
+) -> Tensor:
+    """A new tensor of zeros like a given one. Arguments and errors are those of :func:`empty_like`."""
+    return full_like(source, 0, dtype, memory_format)
+
+
+def ones_like(
+    source: ArrayLike | Tensor, dtype: DTypeLike | None = None, memory_format: MemoryFormat = preserve_format
+) -> Tensor:
+    """A new tensor of ones like a given one. Arguments and errors are those of :func:`empty_like`."""
+    return full_like(source, 1, dtype, memory_format)
+
+
+def full_like(
+    source: ArrayLike | Tensor,
+    value: float,
+    dtype: DTypeLike | None = None,
+    memory_format: MemoryFormat = preserve_format,
+) -> Tensor:
+    """A new tensor of one value like a given one; see :func:`full` and :func:`empty_like`."""
+    return _filled(_like(source, dtype, memory_format), value)
+
+
+def _new(shape: int | Iterable[int], dtype: DTypeLike, memory_format: MemoryFormat) -> MemoryDesc:
+    plain = MemoryDesc(shape if isinstance(shape, Iterable) else (shape,), named(dtype))
+    return placed(plain, memory_format)
+
+
+def _like(source: ArrayLike | Tensor, dtype: DTypeLike | None, memory_format: MemoryFormat) -> MemoryDesc:
+    desc = as_tensor(source).desc
+    return placed(desc, memory_format, None if dtype is None else named(dtype))
+
+
+def _uninitialised(desc: MemoryDesc) -> Tensor:
+    from blocklayout import dnnl
+
+    made = Tensor(desc, dnnl.aligned_empty(desc.nbytes))
+    clear_padding(made.physical(), desc)
+    return made
+
+
+def _filled(desc: MemoryDesc, value: float) -> Tensor:
+    from blocklayout import dnnl
+
+    number = np.asarray(value)
+    try:
+        number = convert(number, desc.dtype)
+    except LayoutError as error:
+        raise InputError(f"a tensor is not filled with {value!r:.60}: {error}") from None
+    if number.ndim:
+        raise InputError(f"a tensor is filled with one number, not with an array of shape {number.shape}")
+    made = Tensor(desc, dnnl.aligned_empty(desc.nbytes))
+    elements = made.physical()
+    elements[:] = number
+    if number:
+        clear_padding(elements, desc)
+    return made

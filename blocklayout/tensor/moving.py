@@ -1,0 +1,75 @@
+"""The same values in another layout or type, in the same bytes wherever that is safe."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocklayout.layout import MemoryDesc
+from blocklayout.tensor.reordering import bytes_in, moved
+from blocklayout.tensor.tensor_class import Tensor
+
+
+def brought(tensor: Tensor, target: MemoryDesc, operator: str) -> Tensor:
+    """A tensor under another descriptor: itself, its memory with new metadata, or a reorder that watches are told of.
+
+    Args:
+        tensor: Of the same extents and data type.
+        target: Dense.
+        operator: Who asks.
+    """
+    desc = tensor.desc
+    if desc == target and desc.format_tag == target.format_tag:
+        return tensor
+    if may_share(desc, target):
+        return Tensor(target, tensor.buffer[: target.nbytes])
+    return moved(desc, tensor.buffer, target, operator=operator)
+
+
+def may_share(desc: MemoryDesc, target: MemoryDesc) -> bool:
+    """Whether two tensors may have the same bytes and both be written to, which keeps each one's padding zero.
+
+    So padding of either must lie outside of the other, or be the other's padding as well.
+    """
+    if not desc.readable_as(target):
+        return False
+    if target.n_padding == 0:
+        return target.is_dense  # so its bytes are all elements
+    return target.readable_as(desc) and target.padded_dims == desc.padded_dims
+
+
+def cloned(tensor: Tensor, target: MemoryDesc) -> Tensor:
+    """A copy under a dense descriptor; watches are told where that is another layout."""
+    from blocklayout import dnnl
+
+    if tensor.desc == target:
+        made = dnnl.aligned_empty(target.nbytes)
+        made[:] = tensor.buffer
+        return Tensor(target, made)
+    if tensor.desc.format_tag == target.format_tag:
+        return Tensor(target, bytes_in(tensor.desc, tensor.buffer, target))
+    return moved(tensor.desc, tensor.buffer, target, operator="Tensor.clone")
+
+
+def converted(tensor: Tensor, dtype: str) -> Tensor:
+    """The values in another data type, in the same format; the tensor itself where it has that one."""
+    desc = tensor.desc
+    if dtype == desc.dtype:
+        return tensor
+    target = MemoryDesc(desc.dims, dtype, desc.format_tag)
+    return Tensor(target, bytes_in(desc, tensor.buffer, target))
+
+
+def compact(tensor: Tensor) -> Tensor:
+    """The tensor with no bytes but its own elements and padding: itself, or a copy."""
+    if tensor.desc.is_dense and not tensor.desc.offset0:
+        return tensor
+    return cloned(tensor, MemoryDesc(tensor.shape, tensor.dtype, tensor.desc.format_tag))
+
+
+def restored(desc: MemoryDesc, buffer: np.ndarray) -> Tensor:
+    """A Tensor of bytes that came from elsewhere: in memory of its own, aligned and writable."""
+    from blocklayout import dnnl
+
+    made = dnnl.aligned_empty(buffer.nbytes)
+    made[:] = buffer
+    return Tensor(desc, made)

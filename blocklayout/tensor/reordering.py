@@ -1,0 +1,160 @@
+"""Reorders: the same values in another layout or data type, by oneDNN where it can and by numpy where not."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from time import perf_counter_ns
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from blocklayout.dtypes import has_reorder, to_numpy
+from blocklayout.errors import UnimplementedError
+from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.layout.packing import pack, unpack
+from blocklayout.tensor.conversion import convert
+from blocklayout.tensor.formats import placed
+from blocklayout.tensor.reading import as_memory
+from blocklayout.tensor.tensor_class import Tensor
+from blocklayout.watching import is_watched, report
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from blocklayout.dnnl import Execution
+
+_MAX_IDLE = 128
+_SMALL_NBYTES = 1 << 16
+
+_idle: dict[tuple[MemoryDesc, MemoryDesc, int], Execution | None] = {}
+"""Reorders that nobody runs, the one used last at the end; ``None`` where oneDNN has none.
+
+Whoever runs one takes it out, so that no two threads have the same, and none waits for another.
+"""
+
+
+def reorder(source: ArrayLike | Tensor, layout: str | FormatTag | MemoryDesc, *, threads: int | None = None) -> Tensor:
+    """Bring a tensor into another layout: bytes move, values stay.
+
+    Args:
+        source: A numpy array, anything with ``__dlpack__`` (a torch tensor), or a Tensor.
+        layout: A memory format: ``contiguous_format``, ``channels_last``, a oneDNN tag of the source's rank or a
+            FormatTag. Or a descriptor, which is taken as it is, strides and all; one of another data type converts,
+            as :meth:`Tensor.astype` does.
+        threads: Threads to use; by default what this process may use, and one for what is small.
+
+    Raises:
+        LayoutError: No such layout for these extents.
+        InputError: Not a tensor.
+        UnsupportedError: oneDNN is not available here.
+
+    Example:
+        >>> x = np.arange(2 * 17 * 5 * 4, dtype=np.float32).reshape(2, 17, 5, 4)
+        >>> t = reorder(x, "nChw8c")
+        >>> t.shape, t.desc.nbytes, bool((t.numpy() == x).all())
+        ((2, 17, 5, 4), 3840, True)
+    """
+    src, buffer = as_memory(source, "reorder")
+    dst = layout if isinstance(layout, MemoryDesc) else placed(src, layout)
+    return moved(src, buffer, dst, operator="reorder", threads=threads)
+
+
+def moved(src: MemoryDesc, buffer: np.ndarray, dst: MemoryDesc, *, operator: str, threads: int | None = None) -> Tensor:
+    """A new Tensor with the values of another memory; watches are told.
+
+    Args:
+        src: What the memory means.
+        buffer: Its bytes, or an array in logical order.
+        dst: Of the same extents.
+        operator: Who moves them.
+        threads: Threads to use.
+    """
+    if not is_watched() or not dst.n_elements:
+        return Tensor(dst, bytes_in(src, buffer, dst, threads))
+    start = perf_counter_ns()
+    made = bytes_in(src, buffer, dst, threads)
+    ns = perf_counter_ns() - start
+    reason = f"{src.memory_format} was brought into {dst.memory_format}"
+    report("reorder", operator, (src,), dst, nbytes=src.nbytes + dst.nbytes, ns=ns, reason=reason)
+    return Tensor(dst, made)
+
+
+def bytes_in(
+    src: MemoryDesc, buffer: np.ndarray, dst: MemoryDesc, threads: int | None = None, *, is_kept: bool = True
+) -> np.ndarray:
+    """The values of a memory as bytes in another layout, padding zero; nobody is told.
+
+    Args:
+        src: What the memory means.
+        buffer: Its bytes, or an array in logical order.
+        dst: Of the same extents.
+        threads: Threads to use; by default what this process may use, and one for what is small.
+        is_kept: Whether to keep the primitive for the next time.
+
+    Raises:
+        DnnlError: The extents differ.
+    """
+    from blocklayout import dnnl
+
+    is_native = has_reorder(src.dtype) and has_reorder(dst.dtype) and dst.n_elements
+    if is_native or src.dims != dst.dims:
+        is_small = src.nbytes + dst.nbytes <= _SMALL_NBYTES
+        n_threads = threads or (1 if is_small else dnnl.default_threads())
+        made = dnnl.aligned_empty(dst.nbytes)
+        if _run(src, buffer, dst, made, n_threads, is_kept=is_kept):
+            return made
+    return _by_numpy(src, buffer, dst)
+
+
+def _run(
+    src: MemoryDesc, buffer: np.ndarray, dst: MemoryDesc, made: np.ndarray, n_threads: int, *, is_kept: bool
+) -> bool:
+    """Whether oneDNN did it."""
+    from blocklayout import dnnl
+
+    key = (src, dst, n_threads)
+    try:
+        execution = _idle.pop(key)
+    except KeyError:
+        execution = _bound(src, dst, n_threads)
+    if execution is not None:
+        source, target = execution.memories["src"], execution.memories["dst"]
+
+        def run() -> None:
+            source.rebind(buffer)
+            target.rebind(made)
+            execution.run()
+
+        try:
+            dnnl.run_parallel(run, n_threads)
+        finally:
+            source.buffer = target.buffer = None  # those of others are not kept alive
+    if is_kept:
+        _idle[key] = execution
+        while len(_idle) > _MAX_IDLE:
+            with suppress(StopIteration, RuntimeError, KeyError):  # another thread was quicker
+                del _idle[next(iter(_idle))]
+    return execution is not None
+
+
+def _bound(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Execution | None:
+    from blocklayout import dnnl
+
+    spec = dnnl.reorder(src, dst, n_threads=n_threads)
+    if not (dnnl.is_expressible(src) and dnnl.is_expressible(dst)):
+        dnnl.version()  # refuses where there is no library at all
+        return None
+    try:
+        return dnnl.Primitive(spec).bind({"src": dnnl.Memory(src), "dst": dnnl.Memory(dst)})
+    except UnimplementedError:
+        return None
+
+
+def _by_numpy(src: MemoryDesc, buffer: np.ndarray, dst: MemoryDesc) -> np.ndarray:
+    from blocklayout import dnnl
+
+    is_array = buffer.shape == src.dims and buffer.dtype == to_numpy(src.dtype)
+    packed = pack(convert(buffer if is_array else unpack(buffer, src), dst.dtype), dst)
+    made = dnnl.aligned_empty(dst.nbytes)
+    made[:] = packed.view(np.uint8)
+    return made
