@@ -64,10 +64,16 @@ def as_tensor(operand: Any, name: str) -> Tensor:
 
 
 def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:
-    """As :func:`as_tensor`; a number becomes one element of the other operand's data type and rank."""
+    """As :func:`as_tensor`; a number becomes one element of the other operand's data type and rank.
+
+    An array of the other operand's extents is brought to its format: only Tensors are in one on purpose.
+    """
+    if isinstance(operand, Tensor):
+        return operand
     if isinstance(operand, Real):
         return _number(float(operand), other.desc.dtype, other.desc.ndims)
-    return as_tensor(operand, name)
+    made = as_tensor(operand, name)
+    return made if made.shape != other.shape else made.to(memory_format=other.desc.format_tag)
 
 
 @lru_cache(MAX_NUMBERS)

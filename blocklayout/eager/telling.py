@@ -124,7 +124,7 @@ def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Move]) -> list
         return found
     sizes = {given.n_elements, result.n_elements}
     passed = [desc for move in moves for desc in (move.src, move.dst) if desc.n_elements in sizes]
-    others = [desc.named("src") for desc in passed if not _alike(desc, given, result)]
+    others = [desc.named("src") for desc in passed if not _alike(desc, given) and not _alike(desc, result)]
     if not others and not any(step.is_plain for step in planned.ready.plan.steps):
         return found
     reason = f"nothing fast computes it in {given.tag}: it went through {others[0] if others else 'row-major'}"
@@ -133,5 +133,7 @@ def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Move]) -> list
     return [_Told("loss", result, 0, reason)]
 
 
-def _alike(desc: MemoryDesc, *others: MemoryDesc) -> bool:
-    return any(desc.dims == other.dims and desc.physically_equal(other.with_dtype(desc.dtype)) for other in others)
+def _alike(desc: MemoryDesc, other: MemoryDesc) -> bool:
+    """Whether two layouts are one, by name or by address; holes have no say."""
+    same = desc.dims == other.dims and desc.physically_equal(other.with_dtype(desc.dtype))
+    return same or desc.format_tag == other.format_tag

@@ -1,0 +1,226 @@
+"""Calls of operators: what they take, what they refuse, and what they leave behind."""
+
+from __future__ import annotations
+
+import gc
+import operator
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blocklayout as bl
+from blocklayout import dnnl
+from blocklayout.eager import call as calls
+from blocklayout.errors import BlockLayoutError, InputError, LayoutError, ModelError
+from tests.forking import in_child
+
+X = np.random.default_rng(0).standard_normal((2, 17, 6, 5)).astype(np.float32)
+LAYOUTS = ("nchw", "nhwc", "nChw8c", "chwn")
+
+
+def tensor(layout: str, array: np.ndarray = X) -> bl.Tensor:
+    return bl.reorder(array, layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("op", [operator.add, operator.sub, operator.mul, operator.truediv], ids=lambda op: op.__name__)
+def test_python_operators_compute_what_numpy_does(op: Callable[..., Any], layout: str) -> None:
+    other = np.abs(X[::-1].copy()) + 1
+    x, y = tensor(layout, np.abs(X) + 1), tensor(layout, other)
+    plain = np.abs(X) + 1
+    for result, expected in (
+        (op(x, y), op(plain, other)),
+        (op(x, 2), op(plain, 2)),
+        (op(2.5, x), op(2.5, plain)),
+        (op(other, x), op(other, plain)),
+        (op(x, other[:, :, :1]), op(plain, other[:, :, :1])),
+        (op(np.float32(3), x), op(np.float32(3), plain)),
+    ):
+        assert isinstance(result, bl.Tensor)
+        assert result.is_contiguous(layout) or result.is_contiguous()
+        np.testing.assert_allclose(result.numpy(), expected, rtol=1e-6, atol=1e-6)
+        assert result.padding_is_zero()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_negation_size_and_powers(layout: str) -> None:
+    x = tensor(layout)
+    np.testing.assert_array_equal((-x).numpy(), -X)
+    np.testing.assert_array_equal(abs(x).numpy(), np.abs(X))
+    np.testing.assert_allclose((x**2).numpy(), X**2, rtol=1e-6)
+    assert +x is x
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")  # products of matrices are row-major
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_products_of_matrices(layout: str) -> None:
+    x = tensor(layout)
+    left: Any = np.ones((4, 6), np.float32)  # numpy believes that it multiplies anything itself
+    right = np.ones((5, 3), np.float32)
+    np.testing.assert_allclose((x @ right).numpy(), X @ right, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose((left @ x).numpy(), left @ X, atol=1e-4)
+
+
+def test_arrays_and_lists_are_welcome_and_only_read() -> None:
+    x = X.transpose(0, 2, 3, 1)[:, ::-1]
+    x.flags.writeable = False
+    np.testing.assert_array_equal(bl.relu(x).numpy(), np.maximum(x, 0))
+    np.testing.assert_array_equal(bl.relu([[-1.0, 2.0]]).numpy(), [[0.0, 2.0]])
+    assert bl.relu(X.transpose(0, 2, 3, 1).copy().transpose(0, 3, 1, 2)).memory_format == bl.channels_last
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")  # some groups fill no block
+@pytest.mark.parametrize("group", [1, 2, 16])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_packed_weights_give_the_same_and_are_read_where_they_are(layout: str, group: int) -> None:
+    rng = np.random.default_rng(1)
+    x = tensor(layout, rng.standard_normal((1, 16, 7, 7)).astype(np.float32))
+    w = rng.standard_normal((32, 16 // group, 3, 3)).astype(np.float32)
+    packed = bl.conv_weights(x, w, pads=1, group=group)
+    expected = bl.conv(x.to(memory_format="nchw"), w, pads=1, group=group).numpy()
+    with bl.watch("record") as seen:
+        result = bl.conv(x, packed, pads=1, group=group)
+    assert not [event for event in seen if event.result is not None and event.result.dims == packed.shape]
+    np.testing.assert_allclose(result.numpy(), expected, atol=1e-4)
+    assert result.is_contiguous(layout)
+    np.testing.assert_allclose(bl.conv(x, w, pads=1, group=group).numpy(), expected, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")  # some groups fill no block
+@pytest.mark.parametrize("group", [1, 4])
+@pytest.mark.parametrize("layout", LAYOUTS[:3])
+def test_packed_weights_of_transposed_convolutions(layout: str, group: int) -> None:
+    rng = np.random.default_rng(1)
+    x = tensor(layout, rng.standard_normal((1, 16, 5, 5)).astype(np.float32))
+    w, bias = rng.standard_normal((16, 24 // group, 2, 2)).astype(np.float32), np.ones(24, np.float32)
+    packed = bl.conv_transpose_weights(x, w, bias=True, strides=2, group=group)
+    expected = bl.conv_transpose(x.to(memory_format="nchw"), w, bias, strides=2, group=group)
+    result = bl.conv_transpose(x, packed, bias, strides=2, group=group)
+    np.testing.assert_allclose(result.numpy(), expected.numpy(), atol=1e-4)
+
+
+def test_an_image_of_three_channels_begins_a_blocked_run() -> None:
+    block = "nChw16c" if dnnl.isa().startswith("avx512") else "nChw8c"
+    x = np.ones((1, 3, 8, 8), np.float32)
+    w = bl.conv_weights(x, np.ones((16, 3, 3, 3), np.float32), memory_format=block)
+    with bl.watch("raise"):
+        assert bl.conv(x, w, memory_format=block).memory_format == block
+
+
+def test_weights_may_be_packed_for_a_descriptor() -> None:
+    desc = bl.MemoryDesc((1, 16, 8, 8), "f32", "nhwc")
+    w = bl.conv_weights(desc, np.ones((8, 16, 1, 1), np.float32))
+    assert bl.conv(bl.ones((1, 16, 8, 8), memory_format=bl.channels_last), w).numpy()[0, 0, 0, 0] == 16
+
+
+def test_results_are_fresh() -> None:
+    x = tensor("nChw8c")
+    first, second = bl.relu(x), bl.relu(x)
+    first.physical()[:] = 7
+    np.testing.assert_array_equal(second.numpy(), np.maximum(X, 0))
+
+
+def test_views_are_computed_with() -> None:
+    x = tensor("nChw8c")
+    for part, expected in ((x[1:], X[1:]), (x[:, :8], X[:, :8]), (x[:, :, ::2], X[:, :, ::2]), (x[0], X[0])):
+        np.testing.assert_array_equal(bl.relu(part).numpy(), np.maximum(expected, 0))
+
+
+def test_integers_and_booleans_are_computed_with_as_onnx_does() -> None:
+    x = np.arange(12).reshape(3, 4)
+    np.testing.assert_array_equal((bl.as_tensor(x) + x).numpy(), x + x)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "told"),
+    [
+        (lambda: bl.relu("x"), InputError, "x: "),
+        (lambda: bl.conv(X, np.ones((4, 5, 3, 3), np.float32)), ModelError, "channels"),
+        (lambda: bl.conv(X, np.ones((4, 17, 3, 3), np.float32), group=3), InputError, "3 groups"),
+        (lambda: bl.conv(X, np.ones((4, 17, 9, 9), np.float32)), BlockLayoutError, "conv_0"),
+        (lambda: bl.conv(X, np.ones((4, 17, 3, 3), np.float32), pads=(1, 1, 1)), ModelError, "3 values"),
+        (lambda: bl.conv(X, np.ones((4, 17, 3, 3), np.float32), memory_format="nChw"), LayoutError, "nChw"),
+        (lambda: bl.add(X, X[:, :5]), ModelError, "add_0"),
+        (lambda: bl.add(1.0, 2.0), InputError, "at least one tensor"),
+        (lambda: bl.reshape(X, (3, -1, 7)), InputError, "elements"),
+        (lambda: bl.squeeze(X, 1), InputError, "extent of 1"),
+        (lambda: bl.concat([]), InputError, "at least one"),
+        (lambda: bl.channel_shuffle(X, 5), InputError, "divide"),
+        (lambda: bl.resize(X), InputError, "scales or sizes"),
+        (lambda: bl.op("NoSuch", X), ModelError, "NoSuch"),
+        (lambda: bl.op("Relu"), InputError, "first"),
+        (lambda: bl.softmax(X, 9), ModelError, "axis"),
+        (lambda: bl.matmul(X, np.ones((4, 4), np.float32)), ModelError, "matmul_0"),
+    ],
+)
+def test_what_does_not_fit_is_told(call: Callable[[], object], error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        call()
+
+
+def test_a_call_that_failed_leaves_no_trace() -> None:
+    x = tensor("nChw8c")
+    before = len(calls._calls)
+    with pytest.raises(ModelError):
+        bl.conv(x, np.ones((4, 5, 3, 3), np.float32))
+    assert len(calls._calls) == before
+    np.testing.assert_array_equal(bl.relu(x).numpy(), np.maximum(X, 0))
+
+
+def test_a_repeated_call_plans_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = tensor("nhwc")
+    bl.relu(x)
+    monkeypatch.setattr(calls, "_made", None)
+    bl.relu(x)
+    bl.relu(tensor("nhwc"))
+
+
+def test_old_plans_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "_calls", {})
+    monkeypatch.setattr(calls, "MAX_CALLS", 3)
+    gc.collect()
+    handles = []
+    for extent in range(2, 10):
+        bl.relu(np.ones((1, 8, extent, extent), np.float32))
+        gc.collect()
+        handles.append(dnnl.live_handles()["primitive"])
+    assert len(calls._calls) == 3
+    assert handles[-1] == handles[3]
+
+
+def test_nothing_is_held_of_what_was_computed_with() -> None:
+    x = tensor("nChw8c")
+    before = sys.getrefcount(x.buffer)
+    result = bl.relu(x)
+    after, fresh = sys.getrefcount(x.buffer), sys.getrefcount(result.buffer)
+    assert after == fresh == before
+
+
+def test_threads_get_right_answers() -> None:
+    tensors = [tensor("nChw8c", X + number) for number in range(8)]
+
+    def work(number: int) -> bool:
+        x = tensors[number]
+        return all(np.array_equal(bl.relu(x + 1.0).numpy(), np.maximum(X + number + 1, 0)) for _ in range(20))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
+
+
+def test_a_forked_child_computes() -> None:
+    x = tensor("nChw8c")
+    expected = bl.relu(x).numpy()
+    assert in_child(lambda: np.array_equal(bl.relu(x).numpy(), expected)) == 0
+
+
+def test_nan_in_padding_does_not_spread() -> None:
+    x = tensor("nChw8c")
+    x.physical()[:] = np.where(x.physical() == 0, np.nan, x.physical())
+    x.zero_padding()
+    y = bl.conv(x, np.ones((8, 17, 1, 1), np.float32))
+    assert y.padding_is_zero()
+    assert np.isfinite(y.numpy()).all()
