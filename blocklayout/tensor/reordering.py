@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Execution
 
 _MAX_IDLE = 128
-_SMALL_NBYTES = 1 << 16
+_SMALL_NBYTES = 1 << 18  # read and written: below, a second thread costs more than it saves
 
 _idle: dict[tuple[MemoryDesc, MemoryDesc, int], Execution | None] = {}
 """Reorders that nobody runs, the one used last at the end; ``None`` where oneDNN has none.

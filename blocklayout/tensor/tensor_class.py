@@ -203,7 +203,7 @@ class Tensor(Arithmetic):
             >>> bl.zeros((2, 3, 4, 5), memory_format=bl.channels_last).permute(0, 2, 3, 1).memory_format
             'contiguous_format'
         """
-        axes = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
+        axes = dims[0] if len(dims) == 1 and hasattr(dims[0], "__iter__") else dims
         return Tensor(self.desc.permuted(self._dim(axis) for axis in axes), self.buffer)
 
     def map(self, f: Callable[[np.ndarray], np.ndarray]) -> Tensor:

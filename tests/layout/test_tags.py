@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from blocklayout.errors import LayoutError
@@ -180,3 +182,36 @@ def test_a_matrix_has_no_channels() -> None:
         with pytest.raises(LayoutError, match="3 to 5 dimensions"):
             MemoryDesc((2, 3), "f32", name)
     assert MemoryDesc((2, 3), "f32", "contiguous_format").is_contiguous()
+
+
+def test_a_descriptor_says_what_it_is_called_where_strides_cannot() -> None:
+    one, other = (MemoryDesc((1, 1, 1, 1), "f32", tag) for tag in ("nchw", "nhwc"))
+    assert one == other
+    assert [desc.memory_format for desc in (one, other)] == ["contiguous_format", "channels_last"]
+    assert [desc.permuted((0, 2, 3, 1)).memory_format for desc in (one, other)] == ["adbc", "contiguous_format"]
+    assert [desc.with_dtype("u8").memory_format for desc in (one, other)] == ["contiguous_format", "channels_last"]
+    assert [desc.permuted((0, 1, 2, 3)).tag for desc in (one, other)] == ["nchw", "nhwc"]
+
+
+def test_a_part_is_called_after_its_whole() -> None:
+    whole = MemoryDesc((4, 1, 1, 1), "f32", "nhwc")
+    part = whole.submemory((2, 1, 1, 1), (1, 0, 0, 0))
+    assert (part.tag, part.canonical_tag, part.memory_format, part.offset0) == ("nhwc", "acdb", "channels_last", 1)
+    assert part.with_dtype("u8").memory_format == "channels_last"
+    holed = MemoryDesc((2, 8, 4, 4), "f32", "nhwc").submemory((2, 3, 4, 4), (0, 0, 0, 0))
+    assert (holed.canonical_tag, holed.tag) == (None, "strided(128,1,32,8)")
+    assert (holed.memory_format, holed.format_tag.text) == ("channels_last", "nhwc")
+    assert holed.resized((2, 3, 4, 4)).tag == "nhwc"
+    for desc in (part, holed, holed.permuted((1, 0, 2, 3))):
+        for again in (MemoryDesc.from_dict(desc.to_dict()), pickle.loads(pickle.dumps(desc))):
+            assert again == desc
+            assert again.format_tag == desc.format_tag
+    assert MemoryDesc((2, 3), strides=(7, 1)).memory_format == "strided(7,1)"
+
+
+def test_a_format_of_other_blocks_is_no_name() -> None:
+    data = MemoryDesc((2, 3), strides=(7, 1)).to_dict()
+    for name in ("aB8b", "abc", 3):
+        with pytest.raises(LayoutError, match="must name the dimensions and blocks"):
+            MemoryDesc.from_dict({**data, "format": name})
+    assert MemoryDesc.from_dict({**data, "format": "ba"}).memory_format == "ba"

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 
 import blocklayout as bl
+from blocklayout.tensor import as_memory
 from tests.tensor.tensors import numbered, tensors
 
 
@@ -61,7 +62,7 @@ def test_numpy_has_bf16_by_another_package() -> None:
 
 def test_arrays_that_hold_a_tensor_are_read_without_a_copy() -> None:
     tensor = numbered((2, 3, 4, 5), "nhwc")
-    desc, buffer = bl.tensor.as_memory(np.from_dlpack(tensor))  # type: ignore[attr-defined]
+    desc, buffer = as_memory(np.from_dlpack(tensor))
     assert desc.physically_equal(tensor.desc)
     assert np.shares_memory(buffer, tensor.buffer)
 

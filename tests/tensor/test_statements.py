@@ -262,3 +262,19 @@ def test_a_slice_of_the_batch_is_a_view_and_writing_to_it_is_writing_to_the_whol
         x[1:3][0, 5] = 1
         assert x.numpy().sum() == 4
         assert x[1, 5, 0, 0] == 1
+
+
+@pytest.mark.parametrize("shape", [*AMBIGUOUS, (4, 8, 1, 1), (1, 3, 4, 5), (2, 3, 1, 5), (2, 3, 4, 1)])
+def test_pytorch_says_the_same(shape: tuple[int, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    formats = {bl.contiguous_format: torch.contiguous_format, bl.channels_last: torch.channels_last}
+    for start, their_start in formats.items():
+        ours, theirs = bl.zeros(shape, memory_format=start), torch.zeros(shape).to(memory_format=their_start)
+        assert ours.stride() == theirs.stride()
+        for name, their_format in formats.items():
+            one, other = ours.contiguous(name), theirs.contiguous(memory_format=their_format)
+            assert ours.is_contiguous(name) == theirs.is_contiguous(memory_format=their_format)
+            assert (one is ours) == (other.data_ptr() == theirs.data_ptr())
+            assert one.stride() == other.stride()
+            assert ours.to(name).stride() == theirs.to(memory_format=their_format).stride()
+            assert ours.clone(name).stride() == theirs.clone(memory_format=their_format).stride()
