@@ -54,6 +54,16 @@ def test_peers(tree_environ: dict[str, str], tmp_path: Path) -> None:
         assert "geometric mean over 1 networks" in done.stdout
 
 
+def test_eager(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "eager.json"
+    short = ("--sizes", "16x8", "--rounds", "1", "--against", "none", "--json", str(path))
+    done = run_bench("eager.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(path.read_text())["results"]
+    assert [row["name"] for row in result["rows"]] == ["blocked", "channels last", "plain"]
+    assert [row["n_events"] for row in result["rows"]] == [0, 0, 0]
+
+
 def test_throughput(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "throughput.json"
     short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--json", str(path))
