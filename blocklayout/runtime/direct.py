@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from blocklayout import dnnl
@@ -75,18 +75,11 @@ class Direct(Context):
             try:
                 for memory, place in self._readers:
                     memory.rebind_bytes(buffers[place])
-                results = list(self._fresh())
+                results = [_fresh(desc, memories) for desc, memories in self._writers]
                 run()
             finally:
                 self._let_go()
         return results
-
-    def _fresh(self) -> Iterator[Tensor]:
-        for desc, memories in self._writers:
-            buffer = dnnl.aligned_empty(desc.nbytes)
-            for memory in memories:
-                memory.rebind_bytes(buffer)
-            yield Tensor(desc, buffer)
 
     def _let_go(self) -> None:
         """Drop the references to the callers' buffers; no step runs before others are in their place."""
@@ -95,3 +88,10 @@ class Direct(Context):
         for _, memories in self._writers:
             for memory in memories:
                 memory.buffer = None
+
+
+def _fresh(desc: MemoryDesc, memories: Sequence[Borrower]) -> Tensor:
+    buffer = dnnl.aligned_empty(desc.nbytes)
+    for memory in memories:
+        memory.rebind_bytes(buffer)
+    return Tensor.over(desc, buffer)

@@ -51,6 +51,14 @@ class Tensor(Arithmetic):
         self.desc = desc
         self.buffer = buffer.reshape(-1).view(np.uint8)
 
+    @classmethod
+    def over(cls, desc: MemoryDesc, buffer: np.ndarray) -> Tensor:
+        """As the constructor, of bytes that are known to fit: shape (``desc.nbytes``,), uint8, contiguous."""
+        tensor = cls.__new__(cls)
+        tensor.desc = desc
+        tensor.buffer = buffer
+        return tensor
+
     # What it is.
 
     @property
