@@ -178,8 +178,8 @@ class Tensor(Arithmetic):
     def astype(self, dtype: DTypeLike) -> Tensor:
         """The values in another data type, in the same format; itself where it has that one.
 
-        To integers they round to the nearest, ties to the even one, and saturate (from f32 to s32 at 2147483520, the
-        largest f32 below). What NaN becomes as an integer is not defined. Floats round likewise and overflow to
+        To integers they round to the nearest, ties to the even one, and saturate (from f32 to s32 maybe at 2147483520,
+        the largest f32 below). What NaN becomes as an integer is not defined. Floats round likewise and overflow to
         infinity. Those of numpy do otherwise: towards zero, and around.
 
         Args:
