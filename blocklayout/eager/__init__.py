@@ -1,0 +1,1 @@
+"""Operators as functions on Tensors, and their gradients."""
