@@ -224,7 +224,7 @@ class _Convolution(Call):
     def _weights_dims(self, group: int) -> tuple[int, ...]:
         """The weights' extents as the primitive takes them, groups in front."""
         dims, n_src = self.w.dims, self.x.dims[1]
-        if group < 1 or n_src % group:
+        if not hasattr(group, "__index__") or group < 1 or n_src % group:
             raise self.error("group", f"is {group!r}; give a divisor of the {n_src} channels of x")
         if len(dims) == self.x.desc.ndims + 1:
             right = (group, dims[1], n_src // group, *dims[3:])
