@@ -99,7 +99,7 @@ def test_any_rank(dims: tuple[int, ...]) -> None:
 
 
 def test_kinks_are_flat() -> None:
-    x = np.float32([-1, 0, 1])
+    x = np.array([-1, 0, 1], np.float32)
     assert bl.relu_backward(np.ones(3, np.float32), x).numpy().tolist() == [0, 0, 1]
     assert bl.clip_backward(np.ones(3, np.float32), x, -1, 1).numpy().tolist() == [0, 1, 0]
     assert bl.abs_backward(np.ones(3, np.float32), x).numpy().tolist() == [-1, 0, 1]
