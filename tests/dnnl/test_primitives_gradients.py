@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -143,7 +143,7 @@ def test_inner_product(layout: str) -> None:
 
 def test_what_means_nothing_is_refused() -> None:
     flat, post_op = desc((2, 5), "plain"), dnnl.Attr((dnnl.Eltwise("relu"),))
-    cases = {
+    cases: dict[str, Callable[[], dnnl.Spec]] = {
         "diff_dst has extents": lambda: dnnl.pooling_backward(PLAIN, PLAIN, "max", 2, 2),
         "diff_src has no layout": lambda: dnnl.pooling_backward(dnnl.AnyDesc(DIMS), HALF, "max", 2, 2),
         "eltwise_round is flat": lambda: dnnl.eltwise_backward(PLAIN, PLAIN, PLAIN, "round"),

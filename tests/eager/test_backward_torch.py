@@ -40,7 +40,8 @@ def test_convolution(window: dict[str, Any], layout: str) -> None:
     names = {"stride": "strides", "padding": "pads", "dilation": "dilations", "groups": "group"}
     given = in_layout(x, layout)
     found = bl.conv_backward(grad, given, w, **{names[name]: value for name, value in window.items()})
-    for got, expected, like in zip(found, gradients(y, grad, *leaves), (given, w, bias), strict=True):
+    likes: tuple[Any, ...] = (given, w, bias)
+    for got, expected, like in zip(found, gradients(y, grad, *leaves), likes, strict=True):
         assert got is not None
         check(got, expected, like)
 
@@ -74,7 +75,8 @@ def test_pooling(layout: str) -> None:
         source = leaf(x)
         y = forward(source)
         grad = random(*y.shape, seed=3)
-        check(backward(grad), *gradients(y, grad, source), given)
+        [expected] = gradients(y, grad, source)
+        check(backward(grad), expected, given)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -101,8 +103,8 @@ def test_functions_of_each_element(layout: str) -> None:
     for name, forward in cases.items():
         x = np.abs(random(*DIMS)) if name in ("log", "sqrt") else random(*DIMS)
         source, given = leaf(x), in_layout(x, layout)
-        expected = gradients(forward(source), grad, source)
-        check(getattr(bl, f"{name}_backward")(grad, given), *expected, given, 2e-5)
+        [expected] = gradients(forward(source), grad, source)
+        check(getattr(bl, f"{name}_backward")(grad, given), expected, given, 2e-5)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -113,7 +115,8 @@ def test_batch_normalization(layout: str) -> None:
     y, mean, variance = bl.batch_norm_training(given, scale, shift)
     check(y, expected.detach().numpy(), given)
     found = bl.batch_norm_backward(grad, given, scale, mean, variance)
-    for got, wanted, like in zip(found, gradients(expected, grad, *leaves), (given, scale, shift), strict=True):
+    likes: tuple[Any, ...] = (given, scale, shift)
+    for got, wanted, like in zip(found, gradients(expected, grad, *leaves), likes, strict=True):
         check(got, wanted, like, 2e-5)
 
 
@@ -124,7 +127,8 @@ def test_inner_product(layout: str) -> None:
     expected = torch.nn.functional.linear(leaves[0].flatten(1), leaves[1].flatten(1), leaves[2])
     check(bl.inner_product(given, w, bias), expected.detach().numpy(), bias.reshape(1, 7).repeat(2, 0))
     found = bl.inner_product_backward(grad, given, w)
-    for got, wanted, like in zip(found, gradients(expected, grad, *leaves), (given, w, bias), strict=True):
+    likes: tuple[Any, ...] = (given, w, bias)
+    for got, wanted, like in zip(found, gradients(expected, grad, *leaves), likes, strict=True):
         check(got, wanted, like)
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from blocklayout import dnnl
+from blocklayout.eager.primitives import execute
 from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
 from blocklayout.layout import MemoryDesc
-from blocklayout.tensor import Tensor, as_memory, reorder
+from blocklayout.tensor import Tensor, as_memory
 from blocklayout.watching import report
 
 if TYPE_CHECKING:
@@ -30,13 +32,11 @@ class Operand:
     Attributes:
         name: Of the argument.
         desc: Extents, data type and layout.
-        source: What holds it: a Tensor, or an array; ``None`` for a mere descriptor.
-        buffer: Its bytes.
+        buffer: Its bytes; ``None`` for a mere descriptor.
     """
 
     name: str
     desc: MemoryDesc
-    source: Tensor | np.ndarray | None = None
     buffer: np.ndarray | None = None
 
     @property
@@ -46,11 +46,7 @@ class Operand:
 
     def viewed(self, desc: MemoryDesc) -> Operand:
         """The same bytes under another descriptor, which must be a reshaping of its own."""
-        if isinstance(self.source, np.ndarray):
-            source: Any = self.source.reshape(desc.dims)
-        else:
-            source = self.buffer if self.buffer is None else Tensor(desc, self.buffer)
-        return Operand(self.name, desc, source, self.buffer)
+        return Operand(self.name, desc, self.buffer)
 
 
 class Call:
@@ -85,8 +81,7 @@ class Call:
             desc, buffer = as_memory(value)
         except BlockLayoutError as error:
             raise self.error(name, f"is no tensor: {error}") from None
-        source = value if isinstance(value, Tensor) else buffer
-        return self._checked(Operand(name, desc, source, buffer), ranks)
+        return self._checked(Operand(name, desc, buffer), ranks)
 
     def read_desc(self, name: str, value: ArrayLike | Tensor | MemoryDesc, ranks: Sequence[int]) -> Operand:
         """A tensor of which only extents and format matter: its descriptor will do.
@@ -142,19 +137,19 @@ class Call:
                 rule = f"is {operand.desc.dtype} and {first.name} is {first.desc.dtype}; give both in one type"
                 raise self.error(operand.name, rule)
 
-    def placed(self, operand: Operand, desc: MemoryDesc, why: str) -> np.ndarray:
+    def placed(self, operand: Operand, desc: MemoryDesc) -> np.ndarray:
         """The operand's bytes in a layout, by one reorder where they are in another.
 
         Args:
             operand: What was given.
-            desc: The layout that is needed.
-            why: What needs it.
+            desc: The layout that is computed with.
         """
-        if operand.buffer is None or operand.source is None:
+        if operand.buffer is None:
             raise self.error(operand.name, "is a descriptor, and its values are needed; give the tensor")
         if operand.desc.readable_as(desc):
             return operand.buffer
-        return self._moved(operand.source, operand.desc, desc, f"{operand.name} is {operand.desc.tag}, {why}").buffer
+        reason = f"{operand.name} is {operand.desc.tag}, and computed with as {desc.tag}"
+        return self._moved(operand.buffer, operand.desc, desc, reason).buffer
 
     def returned(self, result: Tensor, desc: MemoryDesc, what: str) -> Tensor:
         """A result in the format it is to have.
@@ -162,11 +157,12 @@ class Call:
         Args:
             result: As the primitive gave it.
             desc: The format.
-            what: The result's name.
+            what: What it is.
         """
         if result.desc.readable_as(desc):
             return Tensor(desc, result.buffer[: desc.nbytes])
-        return self._moved(result, result.desc, desc, f"the gradient of {what} came as {result.desc.tag}")
+        reason = f"{what} came as {result.desc.tag}, and is to be {desc.tag}"
+        return self._moved(result.buffer, result.desc, desc, reason)
 
     def lose(self, wanted: MemoryDesc, used: MemoryDesc) -> None:
         """Tell that a format has no optimised implementation, and where it is computed instead."""
@@ -185,16 +181,22 @@ class Call:
         self.operands[operand.name] = operand
         return operand
 
-    def _moved(self, source: Tensor | np.ndarray, src: MemoryDesc, dst: MemoryDesc, reason: str) -> Tensor:
+    def _moved(self, buffer: np.ndarray, src: MemoryDesc, dst: MemoryDesc, reason: str) -> Tensor:
+        spec = _reorder(src, dst, dnnl.default_threads())
         started = time.perf_counter_ns()
-        moved = reorder(source, dst)
+        moved = execute(spec, {"src": buffer})["dst"]
         took = time.perf_counter_ns() - started
         n_moved = src.nbytes + dst.nbytes
         report("reorder", self.function, self._descs(), dst, nbytes=n_moved, ns=took, reason=reason)
-        return moved
+        return Tensor(dst, moved.buffer)  # which of its names the layout has, a Spec does not tell
 
     def _descs(self) -> tuple[MemoryDesc, ...]:
         return tuple(operand.desc for operand in self.operands.values())
+
+
+@lru_cache(maxsize=1024)
+def _reorder(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> dnnl.Spec:
+    return dnnl.resolve(dnnl.reorder(src, dst, n_threads=n_threads)).spec
 
 
 def _alternatives(ranks: Iterable[int]) -> str:

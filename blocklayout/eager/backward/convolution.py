@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _RANKS = (3, 4, 5)
 _PARTS = ("data", "weights", "bias")
+_OF_X, _OF_W = "the gradient of x", "the gradient of w"
 
 
 class ConvGradients(NamedTuple):
@@ -202,21 +203,19 @@ class _Convolution(Call):
 
     def data(self) -> Tensor:
         place, spec = _data_way(self.problem)
-        self._tell(place)
-        why = "the forward's result"
+        self._tell(place, spec)
         inputs = {
-            "diff_dst": self.placed(self.grad, spec.memory_desc("diff_dst"), f"{why} {self.problem.dst.tag}"),
-            "weights": self.placed(self._grouped(), spec.memory_desc("weights"), "the primitive takes another layout"),
+            "diff_dst": self.placed(self.grad, spec.memory_desc("diff_dst")),
+            "weights": self.placed(self._grouped(), spec.memory_desc("weights")),
         }
-        return self.returned(execute(spec, inputs)["diff_src"], self.problem.src, "x")
+        return self.returned(execute(spec, inputs)["diff_src"], self.problem.src, _OF_X)
 
     def weights(self, *, has_bias: bool) -> tuple[Tensor, Tensor | None]:
         place, spec = _weights_way(self.problem, has_bias)
-        self._tell(place)
-        why = "the forward's result"
+        self._tell(place, spec)
         inputs = {
-            "src": self.placed(self.x, spec.memory_desc("src"), f"and computed with as {self.problem.dst.tag}"),
-            "diff_dst": self.placed(self.grad, spec.memory_desc("diff_dst"), f"{why} {self.problem.dst.tag}"),
+            "src": self.placed(self.x, spec.memory_desc("src")),
+            "diff_dst": self.placed(self.grad, spec.memory_desc("diff_dst")),
         }
         results = execute(spec, inputs)
         return self._ungrouped(results["diff_weights"]), results.get("diff_bias")
@@ -243,25 +242,25 @@ class _Convolution(Call):
             return self.w.viewed(self.w.desc.reshaped(self.problem.weights_dims))
         except LayoutError:
             plain = MemoryDesc(self.w.dims, self.w.desc.dtype)
-            buffer = self.placed(self.w, plain, "which cannot be split into groups")
-            return Operand("w", plain, Tensor(plain, buffer), buffer).viewed(plain.reshaped(self.problem.weights_dims))
+            buffer = self.placed(self.w, plain)
+            return Operand("w", plain, buffer).viewed(plain.reshaped(self.problem.weights_dims))
 
     def _ungrouped(self, gradient: Tensor) -> Tensor:
         """The weights' gradient in their own layout."""
         wanted = format_of(self.w.desc)
         if gradient.desc.dims == wanted.dims:
-            return self.returned(gradient, wanted, "w")
+            return self.returned(gradient, wanted, _OF_W)
         try:
             grouped = wanted.reshaped(gradient.desc.dims)
         except LayoutError:
             plain = MemoryDesc(wanted.dims, wanted.dtype)
             grouped = plain.reshaped(gradient.desc.dims)
-            return self.returned(Tensor(plain, self.returned(gradient, grouped, "w").buffer), wanted, "w")
-        return Tensor(wanted, self.returned(gradient, grouped, "w").buffer)
+            return self.returned(Tensor(plain, self.returned(gradient, grouped, _OF_W).buffer), wanted, _OF_W)
+        return Tensor(wanted, self.returned(gradient, grouped, _OF_W).buffer)
 
-    def _tell(self, place: int) -> None:
+    def _tell(self, place: int, spec: dnnl.Spec) -> None:
         if place >= self.problem.n_kept:
-            self.lose(self.problem.dst, self.problem.src)
+            self.lose(self.problem.dst, spec.memory_desc("diff_dst"))
 
 
 @lru_cache(maxsize=1024)

@@ -147,8 +147,8 @@ def _gradient(function: str, grad: Input, x: Input, algorithm: str, alpha: float
     desc = format_of(source.desc)
     spec = _way(desc.nbytes // desc.itemsize, desc.dtype, algorithm, alpha, beta, dnnl.default_threads())
     inputs = {
-        "src": call.placed(source, desc, "which has holes"),
-        "diff_dst": call.placed(given, desc, f"and x {desc.tag}"),
+        "src": call.placed(source, desc),
+        "diff_dst": call.placed(given, desc),
     }
     result = execute(spec, inputs)["diff_src"].buffer
     if algorithm in _STEEP_AT_ZERO:

@@ -16,7 +16,6 @@ from blocklayout.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     from numpy.typing import ArrayLike
 
 _RANKS = (2, 3, 4, 5)
@@ -101,20 +100,20 @@ class _InnerProduct(Call):
     def forward(self, bias: ArrayLike | Tensor | None) -> Tensor:
         vector = None if bias is None else self.read_vector("bias", bias, self.w.dims[0])
         spec = self._spec("forward", has_bias=vector is not None)
-        inputs = {"src": self._placed_x(spec, "src"), "weights": self._placed_weights(spec)}
-        if vector is not None:
-            inputs["bias"] = self.placed(vector, spec.memory_desc("bias"), "and vectors are dense")
+        given = {"src": self.x, "weights": self.w} | ({} if vector is None else {"bias": vector})
+        inputs = {name: self.placed(operand, spec.memory_desc(name)) for name, operand in given.items()}
         return execute(spec, inputs)["dst"]
 
     def gradients(self) -> InnerProductGradients:
-        diff_dst = self.placed(self.grads[0], self.dst, "and the forward's result is plain")
+        diff_dst = self.placed(self.grads[0], self.dst)
         spec = self._spec("data", has_bias=False)
-        data = execute(spec, {"diff_dst": diff_dst, "weights": self._placed_weights(spec)})["diff_src"]
+        weights = self.placed(self.w, spec.memory_desc("weights"))
+        data = execute(spec, {"diff_dst": diff_dst, "weights": weights})["diff_src"]
         spec = self._spec("weights", has_bias=True)
-        results = execute(spec, {"diff_dst": diff_dst, "src": self._placed_x(spec, "src")})
+        results = execute(spec, {"diff_dst": diff_dst, "src": self.placed(self.x, spec.memory_desc("src"))})
         return InnerProductGradients(
-            self.returned(data, format_of(self.x.desc), "x"),
-            self.returned(results["diff_weights"], format_of(self.w.desc), "w"),
+            self.returned(data, format_of(self.x.desc), "the gradient of x"),
+            self.returned(results["diff_weights"], format_of(self.w.desc), "the gradient of w"),
             results["diff_bias"],
         )
 
@@ -124,12 +123,6 @@ class _InnerProduct(Call):
         if place == _PLAIN:
             self.lose(src, spec.memory_desc("diff_src" if direction == "data" else "src"))
         return spec
-
-    def _placed_x(self, spec: dnnl.Spec, name: str) -> np.ndarray:
-        return self.placed(self.x, spec.memory_desc(name), "which is not the format computed in")
-
-    def _placed_weights(self, spec: dnnl.Spec) -> np.ndarray:
-        return self.placed(self.w, spec.memory_desc("weights"), "and x in another order")
 
 
 _PLAIN = 2

@@ -74,7 +74,7 @@ def batch_norm_training(
     call = _Normalization("batch_norm_training", x, epsilon)
     vectors = {"scale": scale, "shift": shift}
     results, wanted = call.run(vectors)
-    return BatchNormTraining(call.returned(results["dst"], wanted, "x"), results["mean"], results["variance"])
+    return BatchNormTraining(call.returned(results["dst"], wanted, "the result"), results["mean"], results["variance"])
 
 
 def batch_norm_backward(
@@ -102,7 +102,7 @@ def batch_norm_backward(
     call = _Normalization("batch_norm_backward", x, epsilon, grad)
     vectors = {"scale": scale, "mean": mean, "variance": variance}
     results, wanted = call.run(vectors)
-    data = call.returned(results["diff_src"], wanted, "x")
+    data = call.returned(results["diff_src"], wanted, "the gradient of x")
     return BatchNormGradients(data, results["diff_scale"], results["diff_shift"])
 
 
@@ -132,10 +132,10 @@ class _Normalization(Call):
         if place:
             self.lose(wanted, used)
         plain = MemoryDesc((n_channels,))
-        inputs = {name: self.placed(vector, plain, "and vectors are dense") for name, vector in read.items()}
-        inputs["src"] = self.placed(self.x, used, "which is not the format computed in")
+        inputs = {name: self.placed(vector, plain) for name, vector in read.items()}
+        inputs["src"] = self.placed(self.x, used)
         if self.grad is not None:
-            inputs["diff_dst"] = self.placed(self.grad, used, f"and x {used.tag}")
+            inputs["diff_dst"] = self.placed(self.grad, used)
         return execute(spec, inputs), wanted
 
 

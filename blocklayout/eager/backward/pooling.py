@@ -137,12 +137,11 @@ class _Pooling(Call):
         backward, used = specs[-1], specs[-1].memory_desc("diff_src")
         if place:
             self.lose(wanted, used)
-        why = f"and x {used.tag}"
-        inputs = {"diff_dst": self.placed(self.grad, backward.memory_desc("diff_dst"), why)}
+        inputs = {"diff_dst": self.placed(self.grad, backward.memory_desc("diff_dst"))}
         for forward in specs[:-1]:
-            found = execute(forward, {"src": self.placed(self.x, used, "which is not the format computed in")})
+            found = execute(forward, {"src": self.placed(self.x, used)})
             inputs["workspace"] = found["workspace"].buffer
-        return self.returned(execute(backward, inputs)["diff_src"], wanted, "x")
+        return self.returned(execute(backward, inputs)["diff_src"], wanted, "the gradient of x")
 
 
 @lru_cache(maxsize=1024)
