@@ -148,7 +148,8 @@ class Call:
             raise self.error(operand.name, "is a descriptor, and its values are needed; give the tensor")
         if operand.desc.readable_as(desc):
             return operand.buffer
-        reason = f"{operand.name} is {operand.desc.tag}, and computed with as {desc.tag}"
+        role = "weights" if operand.name == "w" else "src"
+        reason = f"{operand.name} is {operand.desc.named(role)}, and computed with as {desc.named(role)}"
         return self._moved(operand.buffer, operand.desc, desc, reason).buffer
 
     def returned(self, result: Tensor, desc: MemoryDesc, what: str) -> Tensor:
@@ -161,12 +162,14 @@ class Call:
         """
         if result.desc.readable_as(desc):
             return Tensor(desc, result.buffer[: desc.nbytes])
-        reason = f"{what} came as {result.desc.tag}, and is to be {desc.tag}"
+        role = "weights" if what.endswith(" w") else "src"
+        reason = f"{what} came as {result.desc.named(role)}, and is to be {desc.named(role)}"
         return self._moved(result.buffer, result.desc, desc, reason)
 
     def lose(self, wanted: MemoryDesc, used: MemoryDesc) -> None:
         """Tell that a format has no optimised implementation, and where it is computed instead."""
-        reason = f"nothing optimised for {wanted.tag} on {dnnl.isa()}: computed as {used.tag}, and brought back"
+        wish, way = wanted.named("src"), used.named("src")
+        reason = f"nothing optimised for {wish} on {dnnl.isa()}: computed as {way}, and brought back"
         report("loss", self.function, self._descs(), wanted, reason=reason, always_warns=True)
 
     def _checked(self, operand: Operand, ranks: Sequence[int]) -> Operand:
