@@ -75,6 +75,55 @@ def test_a_format_without_implementation_warns_and_comes_back() -> None:
     assert [event.kind for event in seen] == ["loss", "reorder", "reorder", "reorder"]
 
 
+@pytest.mark.parametrize("tag", ["nChw8c", "nChw16c", "nhwc"])
+def test_a_slice_of_channels_may_be_a_gradient_and_a_source(tag: str) -> None:
+    whole = random(2, 33, 4, 4)
+    tensor = bl.reorder(whole, tag)
+    for start, n in ((0, 16), (16, 17)):
+        view = tensor.desc.submemory((2, n, 4, 4), (0, start, 0, 0))
+        part, values = bl.Tensor(view, tensor.buffer[: view.nbytes]), whole[:, start : start + n]
+        found = bl.square_backward(part, part)
+        np.testing.assert_allclose(found.numpy(), 2 * values * values, rtol=1e-6)
+        assert found.desc.is_dense
+        assert found.desc.canonical_tag == tensor.desc.canonical_tag
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")
+@pytest.mark.parametrize("tag", ["aBcd5b", "chwn", "cdba", "nChw4c", "NChw16n16c"])
+def test_layouts_that_nobody_optimised(tag: str) -> None:
+    layout = bl.MemoryDesc(X.shape, "f32", tag)
+    given = bl.Tensor(layout, layout.pack(X).view(np.uint8))
+    calls: tuple[Callable[[Any], bl.Tensor], ...] = (
+        lambda each: bl.conv_backward_data(GRAD, each, W, pads=1),
+        lambda each: bl.conv_backward_weights(GRAD, each, W, pads=1)[0],
+        lambda each: bl.max_pool_backward(POOLED, each, 2),
+        lambda each: bl.batch_norm_backward(X, each, V, V, V).data,
+        lambda each: bl.tanh_backward(X, each),
+        lambda each: bl.inner_product_backward(POOLED[:, :3, 0, 0].copy(), each, random(3, 17, 5, 4)).data,
+    )
+    for call in calls:
+        got, right = call(given), call(X)
+        np.testing.assert_allclose(got.numpy(), right.numpy(), rtol=1e-4, atol=1e-4)
+        assert got.desc in (layout, right.desc)
+
+
+@pytest.mark.parametrize("dims", [(2, 1, 4, 4), (2, 8, 1, 1), (1, 1, 1, 1)], ids=str)
+@pytest.mark.parametrize("tag", ["nchw", "nhwc", "nChw8c"])
+def test_a_format_survives_where_strides_cannot_tell(dims: tuple[int, ...], tag: str) -> None:
+    x, n = bl.reorder(random(*dims), tag), dims[1]
+    ones = np.ones(n, np.float32)
+    w, grad = np.ones((n, n, 1, 1), np.float32), np.ones(dims, np.float32)
+    found = [
+        bl.conv_backward_data(grad, x, w),
+        bl.relu_backward(grad, x),
+        bl.max_pool_backward(grad, x, 1),
+        bl.average_pool_backward(grad, x, 1),
+        bl.batch_norm_training(x, ones, ones).y,
+        bl.batch_norm_backward(grad, x, ones, ones, ones).data,
+    ]
+    assert [each.desc.tag for each in found] == [tag] * len(found)
+
+
 def test_nothing_is_reported_where_nobody_watches() -> None:
     bl.relu_backward(X, in_layout(X, "channels_last"))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout import dnnl
+from blocklayout.dtypes import to_numpy
 from blocklayout.eager.primitives import execute
 from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
 from blocklayout.layout import MemoryDesc
@@ -185,13 +186,15 @@ class Call:
         return operand
 
     def _moved(self, buffer: np.ndarray, src: MemoryDesc, dst: MemoryDesc, reason: str) -> Tensor:
-        spec = _reorder(src, dst, dnnl.default_threads())
         started = time.perf_counter_ns()
-        moved = execute(spec, {"src": buffer})["dst"]
+        if dnnl.is_expressible(src) and dnnl.is_expressible(dst):
+            moved = execute(_reorder(src, dst, dnnl.default_threads()), {"src": buffer})["dst"].buffer
+        else:
+            moved = _moved_here(buffer, src, dst)
         took = time.perf_counter_ns() - started
         n_moved = src.nbytes + dst.nbytes
         report("reorder", self.function, self._descs(), dst, nbytes=n_moved, ns=took, reason=reason)
-        return Tensor(dst, moved.buffer)  # which of its names the layout has, a Spec does not tell
+        return Tensor(dst, moved)  # which of its names the layout has, a Spec does not tell
 
     def _descs(self) -> tuple[MemoryDesc, ...]:
         return tuple(operand.desc for operand in self.operands.values())
@@ -200,6 +203,12 @@ class Call:
 @lru_cache(maxsize=1024)
 def _reorder(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> dnnl.Spec:
     return dnnl.resolve(dnnl.reorder(src, dst, n_threads=n_threads)).spec
+
+
+def _moved_here(buffer: np.ndarray, src: MemoryDesc, dst: MemoryDesc) -> np.ndarray:
+    """By numpy: for parts of blocked tensors, and blocks that the library has no name for."""
+    values = src.unpack(buffer.view(to_numpy(src.dtype))) if buffer.dtype == np.uint8 else buffer
+    return dst.pack(values).view(np.uint8)
 
 
 def _alternatives(ranks: Iterable[int]) -> str:

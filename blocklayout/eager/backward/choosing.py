@@ -25,7 +25,7 @@ def first_optimised(ways: Iterable[tuple[dnnl.Spec, ...]]) -> tuple[int, tuple[d
     for place, specs in enumerate(ways):
         try:
             resolved = tuple(dnnl.resolve(spec).spec for spec in specs)
-        except UnimplementedError as error:
+        except (UnimplementedError, UnsupportedError) as error:  # the latter where it has no such layout
             refusal = str(error)
             continue
         if not _share_workspace(resolved):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from blocklayout import dnnl
 from blocklayout.eager.backward.call import Call, Operand
 from blocklayout.eager.backward.choosing import first_optimised
-from blocklayout.eager.backward.formats import dominating, format_of
+from blocklayout.eager.backward.formats import dominating, format_of, in_format
 from blocklayout.eager.backward.windows import Extents, Window, read_window
 from blocklayout.eager.primitives import execute
 from blocklayout.errors import LayoutError
@@ -157,19 +157,12 @@ class _Problem:
     n_threads: int
 
     def sides(self) -> Iterator[tuple[dnnl.Desc, dnnl.Desc]]:
-        """Formats of source and destination, the best first; the first ``n_kept`` are the forward's own."""
+        """Formats of source and destination, the best first: the forward's own, the destination's, any, plain."""
         yield self.src, self.dst
-        alike = self.dst.resized(self.src.dims)
-        if alike != self.src:
-            yield alike, self.dst
+        yield in_format(self.dst, self.src.dims), self.dst
         yield dnnl.AnyDesc(self.src.dims, self.src.dtype), dnnl.AnyDesc(self.dst.dims, self.dst.dtype)
         plain = (MemoryDesc(desc.dims, desc.dtype, "channels_first") for desc in (self.src, self.dst))
         yield next(plain), next(plain)
-
-    @property
-    def n_kept(self) -> int:
-        """Ways that keep the format of the destination."""
-        return 1 + (self.dst.resized(self.src.dims) != self.src)
 
 
 class _Convolution(Call):
@@ -202,8 +195,8 @@ class _Convolution(Call):
         self.problem = _Problem(format_of(self.x.desc), dst, weights_dims, window, dnnl.default_threads())
 
     def data(self) -> Tensor:
-        place, spec = _data_way(self.problem)
-        self._tell(place, spec)
+        spec = _data_way(self.problem)
+        self._tell(spec)
         inputs = {
             "diff_dst": self.placed(self.grad, spec.memory_desc("diff_dst")),
             "weights": self.placed(self._grouped(), spec.memory_desc("weights")),
@@ -211,8 +204,8 @@ class _Convolution(Call):
         return self.returned(execute(spec, inputs)["diff_src"], self.problem.src, _OF_X)
 
     def weights(self, *, has_bias: bool) -> tuple[Tensor, Tensor | None]:
-        place, spec = _weights_way(self.problem, has_bias)
-        self._tell(place, spec)
+        spec = _weights_way(self.problem, has_bias)
+        self._tell(spec)
         inputs = {
             "src": self.placed(self.x, spec.memory_desc("src")),
             "diff_dst": self.placed(self.grad, spec.memory_desc("diff_dst")),
@@ -258,13 +251,14 @@ class _Convolution(Call):
             return self.returned(Tensor(plain, self.returned(gradient, grouped, _OF_W).buffer), wanted, _OF_W)
         return Tensor(wanted, self.returned(gradient, grouped, _OF_W).buffer)
 
-    def _tell(self, place: int, spec: dnnl.Spec) -> None:
-        if place >= self.problem.n_kept:
-            self.lose(self.problem.dst, spec.memory_desc("diff_dst"))
+    def _tell(self, spec: dnnl.Spec) -> None:
+        used = spec.memory_desc("diff_dst")
+        if used != self.problem.dst:
+            self.lose(self.problem.dst, used)
 
 
 @lru_cache(maxsize=1024)
-def _data_way(problem: _Problem) -> tuple[int, dnnl.Spec]:
+def _data_way(problem: _Problem) -> dnnl.Spec:
     window, weights = problem.window, dnnl.AnyDesc(problem.weights_dims, problem.src.dtype)
     ways = (
         (
@@ -280,12 +274,12 @@ def _data_way(problem: _Problem) -> tuple[int, dnnl.Spec]:
         )
         for src, dst in problem.sides()
     )
-    place, (spec,) = first_optimised(ways)
-    return place, spec
+    _, (spec,) = first_optimised(ways)
+    return spec
 
 
 @lru_cache(maxsize=1024)
-def _weights_way(problem: _Problem, has_bias: bool) -> tuple[int, dnnl.Spec]:  # noqa: FBT001 - lru_cache's key
+def _weights_way(problem: _Problem, has_bias: bool) -> dnnl.Spec:  # noqa: FBT001 - lru_cache's key
     window, weights = problem.window, dnnl.AnyDesc(problem.weights_dims, problem.src.dtype)
     bias = MemoryDesc((problem.dst.dims[1],)) if has_bias else None
     ways = (
@@ -303,5 +297,5 @@ def _weights_way(problem: _Problem, has_bias: bool) -> tuple[int, dnnl.Spec]:  #
         )
         for src, dst in problem.sides()
     )
-    place, (spec,) = first_optimised(ways)
-    return place, spec
+    _, (spec,) = first_optimised(ways)
+    return spec

@@ -22,6 +22,17 @@ def format_of(desc: MemoryDesc) -> MemoryDesc:
     return desc if is_whole else desc.resized(desc.dims)
 
 
+def in_format(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc:
+    """Other extents in the format of a dense descriptor: with its blocks also where an extent is 1.
+
+    Example:
+        >>> in_format(MemoryDesc((1, 16, 8, 8), "f32", "nChw8c"), (1, 1, 8, 8)).padded_dims
+        (1, 8, 8, 8)
+    """
+    tag = desc.canonical_tag
+    return desc.resized(dims) if tag is None else MemoryDesc(dims, desc.dtype, tag).in_role("src")
+
+
 def is_channels_first(desc: MemoryDesc) -> bool:
     """Whether it is plain, in logical order.
 

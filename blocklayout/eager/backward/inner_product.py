@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from blocklayout import dnnl
 from blocklayout.eager.backward.call import Call
 from blocklayout.eager.backward.choosing import first_optimised
-from blocklayout.eager.backward.formats import format_of
+from blocklayout.eager.backward.formats import format_of, in_format
 from blocklayout.eager.primitives import execute
 from blocklayout.layout import MemoryDesc
 from blocklayout.tensor import Tensor
@@ -118,27 +118,24 @@ class _InnerProduct(Call):
         )
 
     def _spec(self, direction: Direction, *, has_bias: bool) -> dnnl.Spec:
-        src, weights = format_of(self.x.desc), format_of(self.w.desc)
-        place, spec = _way(src, weights, direction, has_bias, dnnl.default_threads())
-        if place == _PLAIN:
-            self.lose(src, spec.memory_desc("diff_src" if direction == "data" else "src"))
+        src = format_of(self.x.desc)
+        spec = _way(src, self.w.dims, direction, has_bias, dnnl.default_threads())
+        used = spec.memory_desc("diff_src" if direction == "data" else "src")
+        if used != src:
+            self.lose(src, used)
         return spec
-
-
-_PLAIN = 2
-"""The place of the way that leaves the format of the source."""
 
 
 @lru_cache(maxsize=1024)
 def _way(
     src: MemoryDesc,
-    weights: MemoryDesc,
+    weights_dims: tuple[int, ...],
     direction: Direction,
     has_bias: bool,  # noqa: FBT001 - lru_cache's key
     n_threads: int,
-) -> tuple[int, dnnl.Spec]:
-    dst = MemoryDesc((src.dims[0], weights.dims[0]), src.dtype)
-    bias = MemoryDesc(weights.dims[:1]) if has_bias else None
+) -> dnnl.Spec:
+    dst = MemoryDesc((src.dims[0], weights_dims[0]), src.dtype)
+    bias = MemoryDesc(weights_dims[:1]) if has_bias else None
 
     def spec_of(x: MemoryDesc, w: MemoryDesc) -> dnnl.Spec:
         if direction == "data":
@@ -147,12 +144,15 @@ def _way(
             return dnnl.inner_product_backward_weights(x, w, dst, bias, n_threads=n_threads)
         return dnnl.inner_product(x, w, dst, bias, n_threads=n_threads)
 
-    place, (spec,) = first_optimised((spec_of(x, w),) for x, w in _formats(src, weights))
-    return place, spec
+    _, (spec,) = first_optimised((spec_of(x, w),) for x, w in _formats(src, weights_dims))
+    return spec
 
 
-def _formats(src: MemoryDesc, weights: MemoryDesc) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
-    """Of source and weights: as they are, the weights in the source's order, both plain."""
-    yield src, weights
-    yield src, src.resized(weights.dims)
-    yield MemoryDesc(src.dims, src.dtype), MemoryDesc(weights.dims, weights.dtype)
+def _formats(src: MemoryDesc, weights: tuple[int, ...]) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
+    """Of source and weights: both in the source's, then both plain.
+
+    Where the batch is not outermost the library offers its product of matrices, and refuses some when they run.
+    """
+    if src.dim_order[0] == 0:
+        yield src, in_format(src, weights)
+    yield MemoryDesc(src.dims, src.dtype), MemoryDesc(weights, src.dtype)
