@@ -84,5 +84,5 @@ class _Bound:
             self._memories[name].rebind(buffer)
         dnnl.run_parallel(self._execution.run, self._n_threads)
         for memory in self._memories.values():
-            memory.rebind_pointer(0, None)
+            memory.buffer = None  # let go: each is put to another before the next run
         return {name: Tensor(self._results[name], buffer) for name, buffer in made.items()}

@@ -107,6 +107,7 @@ def test_layouts_that_nobody_optimised(tag: str) -> None:
         assert got.desc in (layout, right.desc)
 
 
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")  # of CPUs without AVX2
 @pytest.mark.parametrize("dims", [(2, 1, 4, 4), (2, 8, 1, 1), (1, 1, 1, 1)], ids=str)
 @pytest.mark.parametrize("tag", ["nchw", "nhwc", "nChw8c"])
 def test_a_format_survives_where_strides_cannot_tell(dims: tuple[int, ...], tag: str) -> None:

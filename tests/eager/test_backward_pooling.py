@@ -7,6 +7,8 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import blocklayout as bl
 from tests.eager.gradients import (
@@ -122,6 +124,19 @@ def test_strides_are_the_kernel_by_default() -> None:
     x = distinct((1, 17, 6, 6))
     grad = np.ones((1, 17, 2, 2), np.float32)
     assert (bl.max_pool_backward(grad, x, 3).numpy() == bl.max_pool_backward(grad, x, (3, 3), 3, (0, 0)).numpy()).all()
+
+
+@settings(max_examples=40)
+@given(data=st.data(), layout=st.sampled_from(LAYOUTS), algorithm=st.sampled_from(["max", "include", "exclude"]))
+def test_random_problems(data: st.DataObject, layout: str, algorithm: str) -> None:
+    n_spatial = data.draw(st.integers(1, 3))
+    each = st.tuples(*[st.integers(1, 3)] * n_spatial)
+    kernel, strides = data.draw(each), data.draw(each)
+    pads = tuple(data.draw(st.integers(0, k - 1)) for k in kernel * 2)
+    spatial = tuple(k + data.draw(st.integers(0, 2)) for k in kernel)
+    problem = Problem((1, data.draw(st.integers(1, 3)), *spatial), kernel, strides, pads)
+    x, grad = in_layout(distinct(problem.x), layout), grad_of(problem)
+    check(run(problem, algorithm, grad, x), expected(problem, algorithm), x)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

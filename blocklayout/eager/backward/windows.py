@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Window:
             (spatial[d] + self.pads[d] + self.pads[n + d] - self.reach[d]) // self.strides[d] + 1 for d in range(n)
         )
 
-    @property
+    @cached_property
     def reach(self) -> tuple[int, ...]:
         """What the kernel spans, with what it skips."""
         return tuple((k - 1) * (d + 1) + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
