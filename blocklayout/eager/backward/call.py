@@ -61,6 +61,7 @@ class Call:
     def __init__(self, function: str) -> None:
         self.function = function
         self.operands: dict[str, Operand] = {}
+        self._placed: dict[tuple[str, MemoryDesc], np.ndarray] = {}
 
     def error(self, name: str, rule: str) -> InputError:
         """The error that names the argument, the rule and what would be right."""
@@ -139,7 +140,7 @@ class Call:
                 raise self.error(operand.name, rule)
 
     def placed(self, operand: Operand, desc: MemoryDesc) -> np.ndarray:
-        """The operand's bytes in a layout, by one reorder where they are in another.
+        """The operand's bytes in a layout, by one reorder where they are in another, however often they are asked for.
 
         Args:
             operand: What was given.
@@ -149,9 +150,11 @@ class Call:
             raise self.error(operand.name, "is a descriptor, and its values are needed; give the tensor")
         if operand.desc.readable_as(desc):
             return operand.buffer
-        role = "weights" if operand.name == "w" else "src"
-        reason = f"{operand.name} is {operand.desc.named(role)}, and computed with as {desc.named(role)}"
-        return self._moved(operand.buffer, operand.desc, desc, reason).buffer
+        if (operand.name, desc) not in self._placed:
+            role = "weights" if operand.name == "w" else "src"
+            reason = f"{operand.name} is {operand.desc.named(role)}, and computed with as {desc.named(role)}"
+            self._placed[operand.name, desc] = self._moved(operand.buffer, operand.desc, desc, reason).buffer
+        return self._placed[operand.name, desc]
 
     def returned(self, result: Tensor, desc: MemoryDesc, what: str) -> Tensor:
         """A result in the format it is to have.
