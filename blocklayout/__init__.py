@@ -90,6 +90,38 @@ if TYPE_CHECKING:
     from blocklayout.eager import transpose as transpose
     from blocklayout.eager import unsqueeze as unsqueeze
     from blocklayout.eager import upsample as upsample
+    from blocklayout.eager.backward.convolution import ConvGradients as ConvGradients
+    from blocklayout.eager.backward.convolution import conv_backward as conv_backward
+    from blocklayout.eager.backward.convolution import conv_backward_data as conv_backward_data
+    from blocklayout.eager.backward.convolution import conv_backward_weights as conv_backward_weights
+    from blocklayout.eager.backward.elementwise import abs_backward as abs_backward
+    from blocklayout.eager.backward.elementwise import clip_backward as clip_backward
+    from blocklayout.eager.backward.elementwise import elu_backward as elu_backward
+    from blocklayout.eager.backward.elementwise import exp_backward as exp_backward
+    from blocklayout.eager.backward.elementwise import gelu_backward as gelu_backward
+    from blocklayout.eager.backward.elementwise import hard_sigmoid_backward as hard_sigmoid_backward
+    from blocklayout.eager.backward.elementwise import hard_swish_backward as hard_swish_backward
+    from blocklayout.eager.backward.elementwise import leaky_relu_backward as leaky_relu_backward
+    from blocklayout.eager.backward.elementwise import log_backward as log_backward
+    from blocklayout.eager.backward.elementwise import mish_backward as mish_backward
+    from blocklayout.eager.backward.elementwise import pow_backward as pow_backward
+    from blocklayout.eager.backward.elementwise import relu_backward as relu_backward
+    from blocklayout.eager.backward.elementwise import sigmoid_backward as sigmoid_backward
+    from blocklayout.eager.backward.elementwise import softplus_backward as softplus_backward
+    from blocklayout.eager.backward.elementwise import sqrt_backward as sqrt_backward
+    from blocklayout.eager.backward.elementwise import square_backward as square_backward
+    from blocklayout.eager.backward.elementwise import swish_backward as swish_backward
+    from blocklayout.eager.backward.elementwise import tanh_backward as tanh_backward
+    from blocklayout.eager.backward.inner_product import InnerProductGradients as InnerProductGradients
+    from blocklayout.eager.backward.inner_product import inner_product as inner_product
+    from blocklayout.eager.backward.inner_product import inner_product_backward as inner_product_backward
+    from blocklayout.eager.backward.normalization import BatchNormGradients as BatchNormGradients
+    from blocklayout.eager.backward.normalization import BatchNormTraining as BatchNormTraining
+    from blocklayout.eager.backward.normalization import batch_norm_backward as batch_norm_backward
+    from blocklayout.eager.backward.normalization import batch_norm_training as batch_norm_training
+    from blocklayout.eager.backward.pooling import average_pool_backward as average_pool_backward
+    from blocklayout.eager.backward.pooling import global_average_pool_backward as global_average_pool_backward
+    from blocklayout.eager.backward.pooling import max_pool_backward as max_pool_backward
     from blocklayout.errors import BlockLayoutError as BlockLayoutError
     from blocklayout.errors import BlockLayoutWarning as BlockLayoutWarning
     from blocklayout.errors import CostStoreWarning as CostStoreWarning
@@ -218,6 +250,35 @@ _NAMES_BY_HOME = {
         "unsqueeze",
         "upsample",
     ),
+    "eager.backward.convolution": ("ConvGradients", "conv_backward", "conv_backward_data", "conv_backward_weights"),
+    "eager.backward.elementwise": (
+        "abs_backward",
+        "clip_backward",
+        "elu_backward",
+        "exp_backward",
+        "gelu_backward",
+        "hard_sigmoid_backward",
+        "hard_swish_backward",
+        "leaky_relu_backward",
+        "log_backward",
+        "mish_backward",
+        "pow_backward",
+        "relu_backward",
+        "sigmoid_backward",
+        "softplus_backward",
+        "sqrt_backward",
+        "square_backward",
+        "swish_backward",
+        "tanh_backward",
+    ),
+    "eager.backward.inner_product": ("InnerProductGradients", "inner_product", "inner_product_backward"),
+    "eager.backward.normalization": (
+        "BatchNormGradients",
+        "BatchNormTraining",
+        "batch_norm_backward",
+        "batch_norm_training",
+    ),
+    "eager.backward.pooling": ("average_pool_backward", "global_average_pool_backward", "max_pool_backward"),
     "errors": (
         "BlockLayoutError",
         "BlockLayoutWarning",

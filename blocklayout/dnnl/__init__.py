@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.attr import PostOp as PostOp
     from blocklayout.dnnl.attr import Prelu as Prelu
     from blocklayout.dnnl.attr import Sum as Sum
+    from blocklayout.dnnl.backward.batch_normalization import (
+        batch_normalization_backward as batch_normalization_backward,
+    )
+    from blocklayout.dnnl.backward.eltwise import eltwise_backward as eltwise_backward
+    from blocklayout.dnnl.backward.inner_product import inner_product_backward_data as inner_product_backward_data
+    from blocklayout.dnnl.backward.inner_product import inner_product_backward_weights as inner_product_backward_weights
+    from blocklayout.dnnl.backward.pooling import pooling_backward as pooling_backward
     from blocklayout.dnnl.c_desc import is_expressible as is_expressible
     from blocklayout.dnnl.cpus import cpu_shares as cpu_shares
     from blocklayout.dnnl.execution import Execution as Execution
@@ -71,6 +78,10 @@ _NAMES_BY_HOME = {
     "any_desc": ("AnyDesc", "Desc", "MemoryDesc"),
     "c_desc": ("is_expressible",),
     "attr": ("Attr", "Binary", "DepthwiseConv", "Eltwise", "PostOp", "Prelu", "Sum"),
+    "backward.batch_normalization": ("batch_normalization_backward",),
+    "backward.eltwise": ("eltwise_backward",),
+    "backward.inner_product": ("inner_product_backward_data", "inner_product_backward_weights"),
+    "backward.pooling": ("pooling_backward",),
     "cpus": ("cpu_shares",),
     "execution": ("Execution",),
     "executor": ("ExecutionList",),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _POST_OP = re.compile(r"post_op_(\d+)_(src_1|weights|bias)")
 _SOURCE = re.compile(r"src_(\d+)")
 _MANY_SOURCES = "MANY_SOURCES"
+_PARAMETERS = {"backward": ("scale", "diff_scale", "diff_shift"), "backward_data": ("scale",)}
+"""Those of normalisations, by direction."""
 
 
 def number(spec: Spec, name: str) -> int:
@@ -104,6 +106,8 @@ def results(spec: Spec) -> tuple[str, ...]:
         return ("diff_src",)
     if spec.prop_kind == "backward_weights":
         return tuple(name for name in ("diff_weights", "diff_bias") if spec.has(name))
+    if spec.prop_kind == "backward":
+        return tuple(name for name in ("diff_src", "diff_scale", "diff_shift") if spec.has(name))
     statistics = ("mean", "variance") if _computes_statistics(spec) else ()
     return tuple(name for name in ("dst", *statistics, "workspace") if spec.has(name))
 
@@ -118,8 +122,9 @@ def _flags(spec: Spec) -> tuple[str, ...]:
 
 def _is_switched_off(spec: Spec, name: str) -> bool:
     """Whether flags say that a normalisation goes without: its primitive descriptor may list it all the same."""
-    if name in ("scale", "shift"):
-        return f"use_{name}" not in _flags(spec)
+    if name.removeprefix("diff_") in ("scale", "shift"):
+        taken = _PARAMETERS.get(spec.prop_kind, ("scale", "shift"))
+        return name not in taken or f"use_{name.removeprefix('diff_')}" not in _flags(spec)
     if name in ("mean", "variance"):
-        return spec.prop_kind != "forward_training" and "use_global_stats" not in _flags(spec)
+        return spec.prop_kind == "forward_inference" and "use_global_stats" not in _flags(spec)
     return spec.prop_kind.startswith("forward") and name.startswith("diff_")

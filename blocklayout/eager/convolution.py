@@ -45,7 +45,7 @@ def conv(
         dilations: Likewise; 1 is a dense kernel.
         group: How many parts the channels are in, each computed on its own.
         memory_format: The result's format; by default ``x``'s, or where that is row-major what goes with the
-            weights' (``nChw8c`` with ``OIhw8i8o``, channels-last with ``hwio``).
+            weights' (``nChw8c`` with ``OIhw8i8o``, channels-last with ``ohwi``).
 
     Raises:
         InputError: ``group`` does not divide the channels.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from blocklayout.layout import FormatTag, MemoryDesc
 
@@ -68,18 +69,30 @@ def concatenated(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: s
 
 
 def dominating(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
-    """The source's format if it is not row-major, else what goes with that of the weights."""
+    """That of a convolution's source; what goes with the weights', where only these are not row-major.
+
+    Example:
+        >>> x, w = MemoryDesc((1, 16, 8, 8), "f32", "nchw"), MemoryDesc((32, 16, 3, 3), "f32", "OIhw8i8o")
+        >>> print(dominating([x, w], (1, 32, 6, 6), "f32").desc)
+        f32 1x32x6x6 nChw8c
+    """
     source, weights = operands[:2]
     if not is_plain(source):
         return _like(source, dims, dtype)
-    tag = _activations_of(weights, len(dims))
-    return Followed(MemoryDesc(dims, dtype, tag)) if tag else _like(source, dims, dtype)
+    ndims = len(dims)
+    block = _block(weights, ndims)
+    if block > 1:
+        tag = FormatTag((0, 1, *range(2, ndims)), (block,), (1,)).named("src")
+        return Followed(MemoryDesc(dims, dtype, tag))
+    if not weights.inner_blks and _is_channels_last(weights, ndims):
+        return Followed(MemoryDesc(dims, dtype, "channels_last"))
+    return _like(source, dims, dtype)
 
 
 def _like(desc: MemoryDesc, dims: tuple[int, ...], dtype: str) -> Followed:
     if desc.ndims != len(dims):
         return Followed(MemoryDesc(dims, dtype))
-    return Followed(MemoryDesc(desc.dims, dtype, desc.format_tag).resized(dims))
+    return Followed(MemoryDesc(dims, dtype, desc.format_tag))
 
 
 def _agree(one: MemoryDesc, other: MemoryDesc) -> bool:
@@ -87,17 +100,20 @@ def _agree(one: MemoryDesc, other: MemoryDesc) -> bool:
     return one.format_tag == other.format_tag or one.with_dtype(other.dtype).physically_equal(other)
 
 
-def _activations_of(weights: MemoryDesc, ndims: int) -> FormatTag | None:
-    """The format of activations that goes with the weights of a convolution; ``None`` if those are in no other."""
-    tag = weights.format_tag
-    channels = weights.ndims - ndims + 2  # groups if there are any, those of the result, those of the source
-    blocks = [blk for blk, idx in zip(tag.inner_blks, tag.inner_idxs, strict=True) if idx < channels - 1]
-    spatial = tuple(range(2, ndims))
-    if blocks:
-        return FormatTag.parse(FormatTag((0, 1, *spatial), (max(blocks),), (1,)).named("src"))
-    if tag.order[-1] < channels:
-        return FormatTag.parse(FormatTag((0, *spatial, 1)).named("src"))
-    return None
+def _block(weights: MemoryDesc, ndims: int) -> int:
+    """The block of the weights' destination channels, or of their source's, or of groups; 1 if there is none."""
+    first = weights.ndims - ndims
+    for dim in (first, first + 1, 0):
+        block = prod(blk for blk, idx in zip(weights.inner_blks, weights.inner_idxs, strict=True) if idx == dim)
+        if block > 1:
+            return block
+    return 1
+
+
+def _is_channels_last(weights: MemoryDesc, ndims: int) -> bool:
+    first = weights.ndims - ndims
+    order = tuple(dim - first for dim in weights.format_tag.order if dim >= first)
+    return order == (0, *range(2, ndims), 1)
 
 
 _RULES: Mapping[str, Rule] = {

@@ -82,7 +82,7 @@ def telling_of(problem: Problem, planned: Planned, direct: Direct | None) -> Tel
     descs = tuple(problem.descs.values())
     if direct is None:
         return Telling(problem.name, descs, ())
-    moves = [*_entries(planned, direct), *_steps(planned)]
+    moves = [*_entries(problem, planned, direct), *_steps(planned)]
     losses = [] if problem.memory_format else _losses(planned, descs[0], moves)
     return Telling(problem.name, descs, (*(move.told for move in moves), *losses))
 
@@ -96,13 +96,21 @@ class _Move:
     told: _Told
 
 
-def _entries(planned: Planned, direct: Direct) -> Iterator[_Move]:
+def _entries(problem: Problem, planned: Planned, direct: Direct) -> Iterator[_Move]:
     for place, entry in enumerate(planned.ready.plan.entries):
         if entry.input in direct.reorders:
             src, dst = direct.reorders[entry.input]
-            reason = f"{entry.input} comes in {src.tag}, and {dst.tag} is read"
+            role = _role(entry.input, problem)
+            reason = f"{entry.input} comes in {src.named(role)}, and {dst.named(role)} is read"
             kind: EventKind = "reorder" if src.is_dense else "copy"
             yield _Move(src, dst, _Told(kind, dst, src.nbytes + dst.nbytes, reason, (place,)))
+
+
+def _role(name: str, problem: Problem) -> str:
+    """In whose letters an operand's layout is told."""
+    if name != "weights":
+        return "src"
+    return "grouped_weights" if problem.descs[name].ndims > problem.descs["x"].ndims else "weights"
 
 
 def _steps(planned: Planned) -> Iterator[_Move]:

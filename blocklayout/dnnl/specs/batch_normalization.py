@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.specs._normalization import check_normalization, flag_names
 from blocklayout.dnnl.specs._rules import (
+    FORWARD,
     check_concrete,
     check_descs,
     check_dims,
-    check_forward,
     check_ndims,
     draft,
     finish,
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst", "workspace")
+_FORWARD_ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst", "workspace")
+ARGUMENTS = (*_FORWARD_ARGUMENTS, "diff_dst", "diff_src", "diff_scale", "diff_shift")
 
 
 def batch_normalization(
@@ -75,8 +76,12 @@ def validate(spec: Spec) -> None:
     Raises:
         InvalidArgumentsError: Against a rule.
     """
-    check_descs(spec, ("src", "dst"), ARGUMENTS)
-    check_forward(spec)
+    if spec.prop_kind not in FORWARD:
+        from blocklayout.dnnl.backward.batch_normalization import validate as validate_backward
+
+        validate_backward(spec)
+        return
+    check_descs(spec, ("src", "dst"), _FORWARD_ARGUMENTS)
     check_ndims(spec, "src", 2, 5)
     check_concrete(spec, "src")
     check_dims(spec, "dst", spec.desc("src").dims, "the source")

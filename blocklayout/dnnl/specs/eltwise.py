@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr, check_eltwise
 from blocklayout.dnnl.specs._rules import (
+    FORWARD,
     check_algorithm,
     check_concrete,
     check_descs,
     check_dims,
-    check_forward,
     draft,
     finish,
     require,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "dst")
+ARGUMENTS = ("src", "dst", "diff_dst", "diff_src")
 
 
 def eltwise(
@@ -76,9 +76,13 @@ def validate(spec: Spec) -> None:
     Raises:
         InvalidArgumentsError: Against a rule.
     """
-    check_descs(spec, ARGUMENTS)
+    if spec.prop_kind not in FORWARD:
+        from blocklayout.dnnl.backward.eltwise import validate as validate_backward
+
+        validate_backward(spec)
+        return
+    check_descs(spec, ("src", "dst"))
     check_algorithm(spec)
-    check_forward(spec)
     check_concrete(spec, "src")
     check_dims(spec, "dst", spec.desc("src").dims, "the source")
     for name in ("alpha", "beta"):

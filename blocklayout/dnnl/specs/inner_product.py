@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.specs._rules import (
+    FORWARD,
     check_descs,
     check_dims,
     check_dtype,
-    check_forward,
     check_ndims,
     check_weights_dtype,
     draft,
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "weights", "bias", "dst")
+ARGUMENTS = ("src", "weights", "bias", "dst", "diff_src", "diff_weights", "diff_bias", "diff_dst")
 
 
 def inner_product(
@@ -66,8 +66,12 @@ def validate(spec: Spec) -> None:
     Raises:
         InvalidArgumentsError: Against a rule.
     """
+    if spec.prop_kind not in FORWARD:
+        from blocklayout.dnnl.backward.inner_product import validate as validate_backward
+
+        validate_backward(spec)
+        return
     check_descs(spec, ("src", "weights", "dst"), ("bias",))
-    check_forward(spec)
     check_ndims(spec, "src", 2, 5)
     check_ndims(spec, "weights", 2, 5)
     src, weights = spec.desc("src"), spec.desc("weights")

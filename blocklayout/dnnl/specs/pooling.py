@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.specs._rules import (
+    FORWARD,
     check_algorithm,
     check_concrete,
     check_descs,
     check_dims,
-    check_forward,
     check_ndims,
     draft,
     finish,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "dst", "workspace")
+ARGUMENTS = ("src", "dst", "workspace", "diff_dst", "diff_src")
 
 
 def pooling(  # noqa: PLR0913 - the primitive's own parameters
@@ -95,17 +95,31 @@ def validate(spec: Spec) -> None:
     Raises:
         InvalidArgumentsError: Against a rule.
     """
+    if spec.prop_kind not in FORWARD:
+        from blocklayout.dnnl.backward.pooling import validate as validate_backward
+
+        validate_backward(spec)
+        return
     check_descs(spec, ("src", "dst"), ("workspace",))
     check_algorithm(spec)
-    check_forward(spec)
     check_concrete(spec, "src")
-    dims = _dst_dims(spec)
+    check_dims(spec, "dst", pooled_dims(spec), "source, kernel, strides and pads")
+
+
+def pooled_dims(spec: Spec, src: str = "src") -> tuple[int, ...]:
+    """Extents of what a pooling gives, refused where there is nothing.
+
+    Args:
+        spec: Perhaps without destination.
+        src: Name of the source or its gradient.
+    """
+    dims = _dst_dims(spec, src)
     require(min(dims[2:]) >= 1, spec, "kernel", f"spans more than the padded source, which leaves extents {dims}")
-    check_dims(spec, "dst", dims, "source, kernel, strides and pads")
+    return dims
 
 
-def _dst_dims(spec: Spec) -> tuple[int, ...]:
-    n_spatial = check_ndims(spec, "src", 3, 5) - 2
+def _dst_dims(spec: Spec, name: str = "src") -> tuple[int, ...]:
+    n_spatial = check_ndims(spec, name, 3, 5) - 2
     kernel, pads = spec.param("kernel"), spec.param("pads")
     require(
         is_integers(kernel, n_spatial) and min(kernel) > 0,
@@ -117,5 +131,5 @@ def _dst_dims(spec: Spec) -> tuple[int, ...]:
     window = window_extents(kernel, spec.param("dilations"))
     inside = all(pad < extent for pad, extent in zip(pads, window * 2, strict=True))
     require(inside, spec, "pads", f"is {pads}; each must be below the {window} that the kernel spans")
-    src = spec.desc("src").dims
+    src = spec.desc(name).dims
     return (*src[:2], *strided_extents(src[2:], window, spec.param("strides"), pads))

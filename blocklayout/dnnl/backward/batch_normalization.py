@@ -1,0 +1,79 @@
+"""The gradient of batch normalisation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.backward._rules import backward_spec, check_no_attributes
+from blocklayout.dnnl.specs._normalization import check_normalization, flag_names
+from blocklayout.dnnl.specs._rules import check_choice, check_concrete, check_descs, check_dims, check_ndims
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.spec import Spec
+
+_VECTORS = ("mean", "variance", "scale", "diff_scale", "diff_shift", "workspace")
+
+
+def batch_normalization_backward(
+    src: Desc,
+    diff_dst: Desc,
+    diff_src: Desc | None = None,
+    epsilon: float = 1e-5,
+    flags: str | Iterable[str] = (),
+    *,
+    prop_kind: str = "backward",
+    n_threads: int | None = None,
+) -> Spec:
+    """The gradients of a batch normalisation's source, scale and shift, from that of its destination.
+
+    Its vectors are f32 of extents (C,), and listed once it is resolved: it reads ``mean``, ``variance`` and, with
+    ``use_scale``, ``scale``; in ``backward`` it writes ``diff_scale`` and ``diff_shift`` as the flags say.
+
+    Args:
+        src: Extents (N, C) or (N, C, spatial...); must have a layout.
+        diff_dst: The same extents; must have a layout.
+        diff_src: The same extents; ``None`` leaves the layout to the primitive.
+        epsilon: Added to the variance.
+        flags: Names among ``use_global_stats`` (mean and variance are constants), ``use_scale``, ``use_shift``,
+            ``fuse_norm_relu``.
+        prop_kind: ``backward``, or ``backward_data`` for the source's gradient alone.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+
+    Example:
+        >>> from blocklayout.layout import MemoryDesc
+        >>> x = MemoryDesc((2, 17, 4, 4))
+        >>> batch_normalization_backward(x, x, flags="use_scale|use_shift", n_threads=1).desc("diff_src").dims
+        (2, 17, 4, 4)
+    """
+    if diff_src is None and hasattr(src, "dims"):
+        diff_src = AnyDesc(src.dims, src.dtype)
+    return backward_spec(
+        "batch_normalization",
+        {"src": src, "diff_dst": diff_dst, "diff_src": diff_src},
+        prop_kind=prop_kind,
+        n_threads=n_threads,
+        params={"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)},
+    )
+
+
+def validate(spec: Spec) -> None:
+    """Check the gradient of a batch normalisation.
+
+    Raises:
+        InvalidArgumentsError: Against a rule.
+    """
+    check_choice(spec, "prop_kind", spec.prop_kind, ("backward", "backward_data"))
+    check_descs(spec, ("src", "diff_dst", "diff_src"), _VECTORS)
+    check_ndims(spec, "src", 2, 5)
+    check_concrete(spec, "src", "diff_dst")
+    check_no_attributes(spec)
+    for name in ("diff_dst", "diff_src"):
+        check_dims(spec, name, spec.desc("src").dims, "src")
+    check_normalization(spec)
