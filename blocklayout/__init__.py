@@ -154,13 +154,13 @@ if TYPE_CHECKING:
     from blocklayout.tensor import contiguous_format as contiguous_format
     from blocklayout.tensor import empty as empty
     from blocklayout.tensor import empty_like as empty_like
+    from blocklayout.tensor import from_array as from_array
     from blocklayout.tensor import full as full
     from blocklayout.tensor import full_like as full_like
     from blocklayout.tensor import ones as ones
     from blocklayout.tensor import ones_like as ones_like
     from blocklayout.tensor import preserve_format as preserve_format
     from blocklayout.tensor import reorder as reorder
-    from blocklayout.tensor import tensor as tensor
     from blocklayout.tensor import zeros as zeros
     from blocklayout.tensor import zeros_like as zeros_like
     from blocklayout.watching import Watch as Watch
@@ -312,6 +312,7 @@ _NAMES_BY_HOME = {
         "contiguous_format",
         "empty",
         "empty_like",
+        "from_array",
         "full",
         "full_like",
         "ones",
@@ -323,12 +324,11 @@ _NAMES_BY_HOME = {
     ),
     "watching": ("Watch", "watch"),
 }
-_PACKAGES = ("dnnl", "tensor")  # as they are: the second can be called
 _HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES_BY_HOME.items() for name in names}
 
 __all__ = [  # noqa: PLE0604 - strings all, and a test compares them with the imports above
     "__version__",
-    *_PACKAGES,
+    "dnnl",
     *_HOMES,
 ]
 
@@ -336,8 +336,8 @@ __all__ = [  # noqa: PLE0604 - strings all, and a test compares them with the im
 def _fetch(name: str) -> Any:
     if name == "__version__":
         return _installed_version()
-    if name in _PACKAGES:
-        return importlib.import_module(f"blocklayout.{name}")
+    if name == "dnnl":
+        return importlib.import_module("blocklayout.dnnl")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'blocklayout' has no attribute {name!r}")

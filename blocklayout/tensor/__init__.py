@@ -1,7 +1,5 @@
 """Tensors: a descriptor with its memory, what can be done with them without an operator, and ``reorder``.
 
-The package itself can be called, as :func:`tensor` is: ``bl.tensor(array)`` would else be the package.
-
 Example:
     >>> import blocklayout as bl
     >>> t = bl.zeros((2, 17, 5, 4), memory_format="nChw8c")
@@ -11,18 +9,14 @@ Example:
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
-
 from blocklayout.tensor.creating import (
     empty,
     empty_like,
+    from_array,
     full,
     full_like,
     ones,
     ones_like,
-    tensor,
     zeros,
     zeros_like,
 )
@@ -49,6 +43,7 @@ __all__ = [
     "contiguous_format",
     "empty",
     "empty_like",
+    "from_array",
     "full",
     "full_like",
     "ones",
@@ -56,15 +51,6 @@ __all__ = [
     "preserve_format",
     "reorder",
     "tag_of",
-    "tensor",
     "zeros",
     "zeros_like",
 ]
-
-
-class _Package(ModuleType):
-    def __call__(self, *args: Any, **kwargs: Any) -> Tensor:
-        return tensor(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _Package

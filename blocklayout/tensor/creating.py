@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
 
 
-def tensor(
+def from_array(
     source: ArrayLike | Tensor, memory_format: MemoryFormat = preserve_format, dtype: DTypeLike | None = None
 ) -> Tensor:
     """A Tensor of whatever holds one: a copy, with memory of its own.
@@ -39,13 +39,13 @@ def tensor(
 
     Example:
         >>> x = np.arange(2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 4, 4, 3).transpose(0, 3, 1, 2)
-        >>> tensor(x).memory_format, tensor(x, "nChw8c").memory_format
+        >>> from_array(x).memory_format, from_array(x, "nChw8c").memory_format
         ('channels_last', 'nChw8c')
     """
     if isinstance(source, Tensor):
         changed = source if dtype is None else converted(source, named(dtype))
         target = placed(changed.desc, memory_format)
-        return cloned(source, target) if changed is source else brought(changed, target, "tensor")
+        return cloned(source, target) if changed is source else brought(changed, target, "from_array")
     array = foreign(source)
     array = array if array.ndim else array.reshape(1)
     try:
@@ -54,7 +54,7 @@ def tensor(
         raise InputError(str(error)) from None
     target = MemoryDesc(array.shape, given.dtype if dtype is None else named(dtype), tag_of(memory_format, given))
     if not target.is_plain:
-        return Tensor(target, bytes_in(*as_memory(array, "tensor"), target))
+        return Tensor(target, bytes_in(*as_memory(array, "from_array"), target))
     made = _uninitialised(target)
     # Plain memory in order of its dimensions is an array, which numpy fills from any strides and byte order.
     order = target.format_tag.order
@@ -122,7 +122,7 @@ def empty_like(
     """A new tensor of a tensor's extents, type and format, whose elements are whatever was in its memory.
 
     Args:
-        source: A Tensor, or what :func:`tensor` takes.
+        source: A Tensor, or what :func:`from_array` takes.
         dtype: By default the source's.
         memory_format: By default the source's.
 

@@ -190,7 +190,7 @@ class Tensor(Arithmetic):
 
         Example:
             >>> import blocklayout as bl
-            >>> bl.tensor(np.array([-1.5, 0.5, 200.4], np.float32)).astype("s8").numpy()
+            >>> bl.from_array(np.array([-1.5, 0.5, 200.4], np.float32)).astype("s8").numpy()
             array([ -2,   0, 127], dtype=int8)
         """
         from blocklayout.tensor.moving import converted

@@ -34,7 +34,7 @@ assert not status, status
 CASES = {
     "import": ("import blocklayout", set[str]()),
     "descriptor": ("import blocklayout as bl; bl.MemoryDesc((1, 17, 5, 4), 'f32', 'nChw16c').nbytes", set[str]()),
-    "tensor": ("import blocklayout as bl; bl.Tensor, bl.tensor, bl.reorder, bl.channels_last", set[str]()),
+    "tensor": ("import blocklayout as bl; bl.Tensor, bl.from_array, bl.reorder, bl.channels_last", set[str]()),
     "inspect": (INSPECT, set[str]()),
 }
 

@@ -83,7 +83,7 @@ def test_a_permuted_layout_is_called_what_it_is_now() -> None:
 
 @given(tensors())
 def test_a_clone_is_alike_and_apart(tensor: bl.Tensor) -> None:
-    for made in (tensor.clone(), copy.deepcopy(tensor), bl.tensor(tensor)):
+    for made in (tensor.clone(), copy.deepcopy(tensor), bl.from_array(tensor)):
         assert not np.may_share_memory(made.buffer, tensor.buffer)
         assert made.is_dense
         assert made.desc.format_tag == tensor.desc.format_tag
@@ -126,7 +126,7 @@ EDGES = (-3e9, -300.0, -129.0, -2.5, -1.5, -0.5, -0.0, 0.5, 1.5, 2.5, 127.5, 128
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16", "s32", "s8", "u8"])
 def test_numpys_conversion_is_onednns(given_dtype: str, dtype: str) -> None:
     values = convert(np.array(EDGES), given_dtype)
-    tensor = bl.tensor(values).astype(dtype)
+    tensor = bl.from_array(values).astype(dtype)
     np.testing.assert_array_equal(tensor.numpy(), convert(values, dtype))
 
 
@@ -135,16 +135,16 @@ def test_integers_round_to_even_and_saturate_whoever_converts() -> None:
     expected = [-2, 0, 0, 2, 2]
     for given_dtype in ("f32", "f64"):
         for dtype in ("s8", "s16", "s32", "s64"):
-            made = bl.tensor(values).astype(given_dtype).astype(dtype).numpy()
+            made = bl.from_array(values).astype(given_dtype).astype(dtype).numpy()
             info = np.iinfo(made.dtype)
             assert made[1:-1].tolist() == expected
             assert made[0] == info.min
             largest = 2147483520 if (given_dtype, dtype) == ("f32", "s32") else info.max
             assert made[-1] in (largest, info.max)
-    assert bl.tensor(np.array([300, -1])).astype("u8").numpy().tolist() == [255, 0]
-    assert bl.tensor(np.array([2**63], np.uint64)).astype("s64").numpy().tolist() == [2**63 - 1]
-    assert bl.tensor(np.array([0.0, 0.25, np.nan])).astype("bool").numpy().tolist() == [False, True, True]
-    assert bl.tensor(np.array([1e39, np.nan])).astype("f32").numpy().tolist()[0] == np.inf
+    assert bl.from_array(np.array([300, -1])).astype("u8").numpy().tolist() == [255, 0]
+    assert bl.from_array(np.array([2**63], np.uint64)).astype("s64").numpy().tolist() == [2**63 - 1]
+    assert bl.from_array(np.array([0.0, 0.25, np.nan])).astype("bool").numpy().tolist() == [False, True, True]
+    assert bl.from_array(np.array([1e39, np.nan])).astype("f32").numpy().tolist()[0] == np.inf
 
 
 def test_to_changes_type_and_format_at_once() -> None:

@@ -105,7 +105,7 @@ def test_watches_are_not_told_of_what_does_not() -> None:
         np.from_dlpack(tensor)
         tensor.numpy()
         bl.zeros((0, 3)).to("ba")
-        bl.tensor(np.zeros((2, 3)).T)
+        bl.from_array(np.zeros((2, 3)).T)
         tensor[1:, :, ::2] = 0
 
 

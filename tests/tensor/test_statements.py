@@ -194,10 +194,10 @@ def test_clone_and_empty_like_take_another_format() -> None:
 
 def test_a_tensor_can_be_created_channels_last_by_permuting_nhwc_memory() -> None:
     nhwc = np.arange(2 * 4 * 5 * 3, dtype=np.float32).reshape(2, 4, 5, 3)
-    x = bl.tensor(nhwc).permute(0, 3, 1, 2)
+    x = bl.from_array(nhwc).permute(0, 3, 1, 2)
     assert x.shape == (2, 3, 4, 5)
     assert x.memory_format == "channels_last"
-    assert bl.tensor(nhwc.transpose(0, 3, 1, 2)).memory_format == "channels_last"
+    assert bl.from_array(nhwc.transpose(0, 3, 1, 2)).memory_format == "channels_last"
 
 
 def test_channels_last_permuted_to_nhwc_is_contiguous() -> None:
