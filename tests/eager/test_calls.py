@@ -217,6 +217,7 @@ def test_a_forked_child_computes() -> None:
     assert in_child(lambda: np.array_equal(bl.relu(x).numpy(), expected)) == 0
 
 
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")  # on CPUs without AVX
 def test_nan_in_padding_does_not_spread() -> None:
     x = tensor("nChw8c")
     x.physical()[:] = np.where(x.physical() == 0, np.nan, x.physical())

@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 
 import blocklayout as bl
+from blocklayout import dnnl
 from blocklayout.errors import LayoutLossWarning
 from tests.eager.rules import KEPT, RULES, Rule, rows, tag_of, tensor
 from tests.structure.tree import ROOT
@@ -46,7 +47,9 @@ def test_the_result_has_the_format_of_the_table(rule: Rule, given: tuple[str, ..
     assert result.desc.is_contiguous(wanted)
     assert result.desc.format_tag == bl.FormatTag.parse(wanted)
     warned = [each for each in caught if issubclass(each.category, LayoutLossWarning)]
-    assert bool(warned) == rule.told == any(event.kind == "loss" for event in seen)
+    assert bool(warned) == any(event.kind == "loss" for event in seen)
+    if dnnl.has_isa("avx2"):  # others have fewer implementations
+        assert bool(warned) == rule.told
 
 
 def test_the_page_shows_these_rules(*, update_golden: bool) -> None:

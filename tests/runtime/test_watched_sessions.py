@@ -116,14 +116,14 @@ def test_an_array_that_comes_as_the_plan_reads_it_takes_none() -> None:
 
 
 def test_every_reorder_of_a_plan_is_told_with_its_time() -> None:
-    session = bl.load(nets.chain(), layout="per-op")
+    session = bl.load(nets.chain(), layout="nhwc")
     with bl.watch("record") as w:
         session(IMAGE)
     assert [event.nbytes for event in w] == [each.nbytes_moved for each in session.plan.reorders]
     assert [event.reason for event in w] == [each.reason for each in session.plan.reorders]
     assert {event.kind for event in w} == {"reorder"}
     assert all(event.ns is not None and event.ns > 0 for event in w)
-    assert {event.operator for event in w} >= {"input x", "conv1 (Conv + Eltwise)"}
+    assert {event.operator for event in w} >= {"input x", "output y"}
 
 
 def test_outputs_are_those_of_a_run_that_nobody_watches() -> None:
@@ -251,10 +251,11 @@ def test_raise_raises_in_the_caller_and_the_session_goes_on(way: Callable[..., A
 
 
 def test_all_of_a_run_is_kept_before_it_raises() -> None:
-    session = bl.load(nets.chain(), layout="per-op")
-    with bl.watch("raise") as w, pytest.raises(bl.WatchError, match=r"input x: .* \(and 5 more\)$"):
+    session = bl.load(nets.chain(), layout="nhwc")
+    n_more = len(session.plan.reorders) - 1
+    with bl.watch("raise") as w, pytest.raises(bl.WatchError, match=rf"input x: .* \(and {n_more} more\)$"):
         session(IMAGE)
-    assert len(w) == len(session.plan.reorders) == 6
+    assert len(w) == n_more + 1 >= 2
 
 
 def test_an_error_of_the_run_itself_comes_first() -> None:
