@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +12,9 @@ from blocklayout.dtypes import has_reorder
 from blocklayout.eager.formats import rule_of
 from blocklayout.eager.operands import Known
 from blocklayout.layout import MemoryDesc
+from blocklayout.runtime.forking import Lock
 from blocklayout.tensor import Tensor, reorder
-from blocklayout.watching import is_watched
+from blocklayout.watching import is_watched, report
 
 if TYPE_CHECKING:
     from blocklayout.eager.planning import Problem
@@ -100,7 +100,7 @@ class _Call:
 
 
 _calls: dict[tuple[Any, ...], _Call] = {}
-_lock = threading.Lock()
+_lock = Lock()
 
 
 def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: str | None = None) -> list[Tensor]:
@@ -124,8 +124,8 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
     key = (op, attrs, memory_format, *[id(each.desc) if type(each) is Tensor else each for each in operands])
     found = _calls.get(key)
     if found is None:
-        operands = tuple(_movable(each) for each in operands)
-        key = (op, attrs, memory_format, *[id(each.desc) if type(each) is Tensor else each for each in operands])
+        if any(map(_is_stuck, operands)):
+            return _through_plain(op, operands, attrs, memory_format)
         with _lock:
             found = _calls.get(key) or _made(op, operands, attrs, memory_format)
             while len(_calls) >= MAX_CALLS:
@@ -153,12 +153,33 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str
     )
 
 
-def _movable(operand: Any) -> Any:
-    """An operand of a type that the library cannot reorder, in the one layout that needs no reorder."""
+def _is_stuck(operand: Any) -> bool:
+    """Whether it is in a layout that the library cannot bring into another: of f64 or s64, say, and not row-major."""
     if type(operand) is not Tensor or has_reorder(operand.desc.dtype):
-        return operand
-    plain = MemoryDesc(operand.desc.dims, operand.desc.dtype)
-    return operand if operand.desc.readable_as(plain) else reorder(operand, plain)
+        return False
+    return not operand.desc.readable_as(_row_major(operand.desc))
+
+
+def _row_major(desc: MemoryDesc) -> MemoryDesc:
+    return MemoryDesc(desc.dims, desc.dtype)
+
+
+def _through_plain(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | None) -> list[Tensor]:
+    """As :func:`call`, with what cannot be moved by the library brought to row-major and back by numpy."""
+    plain = tuple(reorder(each, _row_major(each.desc)) if _is_stuck(each) else each for each in operands)
+    return [_back(op, operands, each, memory_format) for each in call(op, plain, attrs)]
+
+
+def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str | None) -> Tensor:
+    descs = [each.desc for each in operands if isinstance(each, Tensor)]
+    wanted = rule_of(op.name)(descs, result.desc.dims, result.desc.dtype).desc
+    if memory_format is not None:
+        wanted = MemoryDesc(wanted.dims, wanted.dtype, memory_format)
+    if result.desc.readable_as(wanted):
+        return Tensor.over(wanted, result.buffer)
+    reason = f"nothing moves {result.dtype} but numpy: it went through row-major, and back to {wanted.tag}"
+    report("loss", op.name, descs, wanted, reason=reason, always_warns=True)
+    return reorder(result, wanted)
 
 
 def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | None) -> _Call:

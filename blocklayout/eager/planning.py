@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from blocklayout.model import BuildValue
     from blocklayout.plan import Plan
 
+BF16_OPSET = 22
+"""The first version of ONNX's operators in which convolutions and poolings take bf16."""
+
 Build = Callable[..., "BuildValue | tuple[BuildValue, ...]"]
 """Applies an operator to a builder's values and constants."""
 
@@ -105,7 +108,9 @@ def free_format(problem: Problem, name: str) -> MemoryDesc:
 
 
 def _program(problem: Problem) -> Program:
-    builder = model.Builder(problem.name, opset_with(problem.name, DEFAULT_OPSET))
+    is_bf16 = any(desc.dtype == "bf16" for desc in problem.descs.values())
+    usual = BF16_OPSET if is_bf16 else DEFAULT_OPSET
+    builder = model.Builder(problem.name, opset_with(problem.name, usual))
     operands = [
         builder.input(name, problem.onnx_dims.get(name, each.dims), each.dtype)
         if isinstance(each, MemoryDesc)

@@ -55,7 +55,7 @@ def test_a_convolution_moves_its_weights_only_where_the_primitive_wants_them_so(
     reasons = moved(lambda grad: bl.conv_backward(grad, x, W, pads=1), GRAD)
     assert [reason for reason in reasons if "grad is" in reason] == ["grad is nchw, and computed with as nhwc"]
     others = [reason for reason in reasons if "grad is" not in reason]
-    assert all(reason.startswith(("w is oihw", "the gradient of w came as")) for reason in others)
+    assert all(reason.startswith(("weights is oihw", "the gradient of weights came as")) for reason in others)
 
 
 def test_a_raising_watch_stops_the_first_reorder() -> None:
@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[type[BlockLayoutError], Callable[[], Any]]] = {
     "x has shape .* give one of rank 3, 4 or 5": (bl.InputError, lambda: bl.max_pool_backward(POOLED, V, 2)),
     "x is f64; gradients are computed in f32": (bl.InputError, lambda: bl.relu_backward(X, X.astype(np.float64))),
     "grad is s32": (bl.InputError, lambda: bl.relu_backward(X.astype(np.int32), X)),
-    "w has shape .* group 1 of x's 17 channels": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W[:, :5])),
+    "weights has shape .* group 1 of x's 17 channels": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W[:, :5])),
     "group is 3; give a divisor": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W, group=3)),
     "group is 0": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W, group=0)),
     "pads has 3 entries": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W, pads=(1, 1, 1))),
@@ -171,7 +171,7 @@ REFUSED: dict[str, tuple[type[BlockLayoutError], Callable[[], Any]]] = {
     "alpha is nan": (bl.InputError, lambda: bl.elu_backward(X, X, float("nan"))),
     "lo is 2.0, above hi": (bl.InputError, lambda: bl.clip_backward(X, X, 2, 1)),
     "exponent is 'x'": (bl.InputError, lambda: bl.pow_backward(X, X, "x")),  # type: ignore[arg-type]
-    "w has shape .* x makes it": (bl.InputError, lambda: bl.inner_product(X, W)),
+    "weights has shape .* x makes it": (bl.InputError, lambda: bl.inner_product(X, W)),
     "grad is no tensor": (bl.InputError, lambda: bl.relu_backward(object(), X)),  # type: ignore[arg-type]
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import operator
 import sys
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -133,6 +134,25 @@ def test_views_are_computed_with() -> None:
 def test_integers_and_booleans_are_computed_with_as_onnx_does() -> None:
     x = np.arange(12).reshape(3, 4)
     np.testing.assert_array_equal((bl.as_tensor(x) + x).numpy(), x + x)
+
+
+@pytest.mark.parametrize("dtype", ["f64", "s64", "s32", "s8", "bf16", "f16"])
+def test_every_data_type_comes_back_in_its_format(dtype: str) -> None:
+    values = np.arange(2 * 17 * 4 * 4).reshape(2, 17, 4, 4) % 13 - 5
+    x = bl.from_array(values.astype(np.float32), "nChw8c").astype(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bl.LayoutLossWarning)
+        sums, rectified = x + x, bl.relu(x)
+    for result, expected in ((sums, 2 * values), (rectified, np.maximum(values, 0))):
+        assert (result.dtype, result.memory_format) == (dtype, "nChw8c")
+        np.testing.assert_array_equal(result.numpy().astype(np.int64), expected)
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")  # on CPUs without bf16
+def test_bf16_is_pooled_and_convolved() -> None:
+    x = bl.from_array(np.ones((1, 16, 4, 4), np.float32), "nhwc").astype("bf16")
+    for result in (bl.max_pool(x, 2), bl.average_pool(x, 2), bl.conv(x, bl.ones((8, 16, 1, 1), "bf16"))):
+        assert (result.dtype, result.memory_format) == ("bf16", "channels_last")
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ class Call:
         if operand.desc.readable_as(desc):
             return operand.buffer
         if (operand.name, desc) not in self._placed:
-            role = "weights" if operand.name == "w" else "src"
+            role = "weights" if operand.name == "weights" else "src"
             reason = f"{operand.name} is {operand.desc.named(role)}, and computed with as {desc.named(role)}"
             self._placed[operand.name, desc] = self._moved(operand.buffer, operand.desc, desc, reason).buffer
         return self._placed[operand.name, desc]
@@ -166,7 +166,7 @@ class Call:
         """
         if result.desc.readable_as(desc):
             return Tensor(desc, result.buffer[: desc.nbytes])
-        role = "weights" if what.endswith(" w") else "src"
+        role = "weights" if what.endswith(" weights") else "src"
         reason = f"{what} came as {result.desc.named(role)}, and is to be {desc.named(role)}"
         return self._moved(result.buffer, result.desc, desc, reason)
 

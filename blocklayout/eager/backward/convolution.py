@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _RANKS = (3, 4, 5)
 _PARTS = ("data", "weights", "bias")
-_OF_X, _OF_W = "the gradient of x", "the gradient of w"
+_OF_X, _OF_W = "the gradient of x", "the gradient of weights"
 
 
 class ConvGradients(NamedTuple):
@@ -32,7 +32,7 @@ class ConvGradients(NamedTuple):
 
     Attributes:
         data: Of ``x``, in its format.
-        weights: Of ``w``, in its layout.
+        weights: Of ``weights``, in its layout.
         bias: Of the bias: a vector of f32.
     """
 
@@ -44,7 +44,7 @@ class ConvGradients(NamedTuple):
 def conv_backward(
     grad: ArrayLike | Tensor,
     x: ArrayLike | Tensor,
-    w: ArrayLike | Tensor,
+    weights: ArrayLike | Tensor,
     *,
     strides: Extents = 1,
     pads: Extents = 0,
@@ -54,12 +54,12 @@ def conv_backward(
 ) -> ConvGradients:
     """Gradients of a convolution's source, weights and bias.
 
-    The forward's result has the format of ``x``, or that of ``w`` where ``x`` is plain and ``w`` is not.
+    The forward's result has the format of ``x``, or that of ``weights`` where ``x`` is plain and they are not.
 
     Args:
         grad: Gradient of the result, in any layout.
         x: The source, of rank 3 to 5.
-        w: The weights, of shape (oc, ic / group, kernel...); also (group, oc / group, ic / group, kernel...).
+        weights: The weights, of shape (oc, ic / group, kernel...); also (group, oc / group, ic / group, kernel...).
         strides: One number, or one for each spatial dimension.
         pads: One number, one for each spatial dimension, or all in front and then all behind.
         dilations: Distance between two taps; 1 is dense.
@@ -79,19 +79,19 @@ def conv_backward(
         >>> data.desc.tag, float(data.numpy()[0, 0, 0, 0]), weights.shape, float(bias.numpy()[0])
         ('nChw8c', 32.0, (8, 16, 3, 3), 25.0)
     """
-    call = _Convolution("conv_backward", grad, x, w, strides, pads, dilations, group)
+    call = _Convolution("conv_backward", grad, x, weights, strides, pads, dilations, group)
     unknown = [part for part in needs if part not in _PARTS]
     if unknown:
         raise call.error("needs", f"has {unknown[0]!r}; give names among {', '.join(_PARTS)}")
     data = call.data() if "data" in needs else None
-    weights, bias = call.weights(has_bias="bias" in needs) if {"weights", "bias"} & {*needs} else (None, None)
-    return ConvGradients(data, weights if "weights" in needs else None, bias)
+    of_weights, of_bias = call.weights(has_bias="bias" in needs) if {"weights", "bias"} & {*needs} else (None, None)
+    return ConvGradients(data, of_weights if "weights" in needs else None, of_bias)
 
 
 def conv_backward_data(
     grad: ArrayLike | Tensor,
     x: ArrayLike | Tensor | MemoryDesc,
-    w: ArrayLike | Tensor,
+    weights: ArrayLike | Tensor,
     *,
     strides: Extents = 1,
     pads: Extents = 0,
@@ -103,7 +103,7 @@ def conv_backward_data(
     Args:
         grad: Gradient of the result.
         x: The source; its values are not needed, so its descriptor will do.
-        w: The weights.
+        weights: The weights.
         strides: As there.
         pads: As there.
         dilations: As there.
@@ -113,13 +113,13 @@ def conv_backward_data(
         InputError: An argument is wrong.
         UnsupportedError: bf16, on a CPU that does not compute in it.
     """
-    return _Convolution("conv_backward_data", grad, x, w, strides, pads, dilations, group).data()
+    return _Convolution("conv_backward_data", grad, x, weights, strides, pads, dilations, group).data()
 
 
 def conv_backward_weights(
     grad: ArrayLike | Tensor,
     x: ArrayLike | Tensor,
-    w: ArrayLike | Tensor | MemoryDesc,
+    weights: ArrayLike | Tensor | MemoryDesc,
     *,
     strides: Extents = 1,
     pads: Extents = 0,
@@ -131,7 +131,7 @@ def conv_backward_weights(
     Args:
         grad: Gradient of the result.
         x: The source.
-        w: The weights; their values are not needed, so their descriptor will do.
+        weights: The weights; their values are not needed, so their descriptor will do.
         strides: As there.
         pads: As there.
         dilations: As there.
@@ -141,10 +141,10 @@ def conv_backward_weights(
         InputError: An argument is wrong.
         UnsupportedError: bf16, on a CPU that does not compute in it.
     """
-    call = _Convolution("conv_backward_weights", grad, x, w, strides, pads, dilations, group)
-    weights, bias = call.weights(has_bias=True)
-    assert bias is not None  # noqa: S101 - it was asked for
-    return weights, bias
+    call = _Convolution("conv_backward_weights", grad, x, weights, strides, pads, dilations, group)
+    of_weights, of_bias = call.weights(has_bias=True)
+    assert of_bias is not None  # noqa: S101 - it was asked for
+    return of_weights, of_bias
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class _Convolution(Call):
         function: str,
         grad: ArrayLike | Tensor,
         x: ArrayLike | Tensor | MemoryDesc,
-        w: ArrayLike | Tensor | MemoryDesc,
+        weights: ArrayLike | Tensor | MemoryDesc,
         strides: Extents,
         pads: Extents,
         dilations: Extents,
@@ -184,7 +184,7 @@ class _Convolution(Call):
         self.grad = self.read("grad", grad, _RANKS)
         self.x = self.read_desc("x", x, _RANKS)
         ndims = self.x.desc.ndims
-        self.w = self.read_desc("w", w, (ndims, ndims + 1))
+        self.w = self.read_desc("weights", weights, (ndims, ndims + 1))
         self.check_same_dtype(self.grad, self.w, self.x)
         weights_dims = self._weights_dims(group)
         spatial = self.x.dims[2:]
@@ -225,7 +225,7 @@ class _Convolution(Call):
             return dims
         self.check_dims(self.w, (dims[0], n_src // group, *dims[2:]), f"group {group} of x's {n_src} channels")
         if dims[0] % group:
-            raise self.error("w", f"has {dims[0]} destination channels; group {group} must divide them")
+            raise self.error("weights", f"has {dims[0]} destination channels; group {group} must divide them")
         return dims if group == 1 else (group, dims[0] // group, *dims[1:])
 
     def _grouped(self) -> Operand:
@@ -237,7 +237,7 @@ class _Convolution(Call):
         except LayoutError:
             plain = MemoryDesc(self.w.dims, self.w.desc.dtype)
             buffer = self.placed(self.w, plain)
-            return Operand("w", plain, buffer).viewed(plain.reshaped(self.problem.weights_dims))
+            return Operand("weights", plain, buffer).viewed(plain.reshaped(self.problem.weights_dims))
 
     def _ungrouped(self, gradient: Tensor) -> Tensor:
         """The weights' gradient in their own layout."""

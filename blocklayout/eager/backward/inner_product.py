@@ -28,7 +28,7 @@ class InnerProductGradients(NamedTuple):
 
     Attributes:
         data: Of ``x``, in its format.
-        weights: Of ``w``, in its layout.
+        weights: Of ``weights``, in its layout.
         bias: Of the bias: a vector of f32.
     """
 
@@ -37,12 +37,12 @@ class InnerProductGradients(NamedTuple):
     bias: Tensor
 
 
-def inner_product(x: ArrayLike | Tensor, w: ArrayLike | Tensor, bias: ArrayLike | Tensor | None = None) -> Tensor:
-    """Sums over all but the first dimension: ``y[n, o] = bias[o] + sum(x[n] * w[o])``; ``y`` is plain.
+def inner_product(x: ArrayLike | Tensor, weights: ArrayLike | Tensor, bias: ArrayLike | Tensor | None = None) -> Tensor:
+    """Sums over all but the first dimension: ``y[n, o] = bias[o] + sum(x[n] * weights[o])``; ``y`` is plain.
 
     Args:
         x: Of rank 2 to 5, in any layout.
-        w: The weights, of shape (oc, ...), and behind that the shape of ``x[0]``; in any layout.
+        weights: The weights, of shape (oc, ...), and behind that the shape of ``x[0]``; in any layout.
         bias: One number for each row of the weights.
 
     Raises:
@@ -54,18 +54,18 @@ def inner_product(x: ArrayLike | Tensor, w: ArrayLike | Tensor, bias: ArrayLike 
         >>> inner_product(np.float32([[1, 2]]), np.float32([[3, 4], [5, 6]]), np.float32([0, 100])).numpy()
         array([[ 11., 117.]], dtype=float32)
     """
-    return _InnerProduct("inner_product", x, w).forward(bias)
+    return _InnerProduct("inner_product", x, weights).forward(bias)
 
 
 def inner_product_backward(
-    grad: ArrayLike | Tensor, x: ArrayLike | Tensor, w: ArrayLike | Tensor
+    grad: ArrayLike | Tensor, x: ArrayLike | Tensor, weights: ArrayLike | Tensor
 ) -> InnerProductGradients:
     """Gradients of an inner product's source, weights and bias.
 
     Args:
         grad: Gradient of the result: of shape (n, oc), in any layout.
         x: The source, of rank 2 to 5.
-        w: The weights, of shape (oc, ...), and behind that the shape of ``x[0]``.
+        weights: The weights, of shape (oc, ...), and behind that the shape of ``x[0]``.
 
     Raises:
         InputError: An argument is wrong; the message names it, the rule and what would be right.
@@ -77,19 +77,19 @@ def inner_product_backward(
         >>> [each.numpy().tolist() for each in grads]
         [[[53.0, 64.0]], [[1.0, 2.0], [10.0, 20.0]], [1.0, 10.0]]
     """
-    return _InnerProduct("inner_product_backward", x, w, grad).gradients()
+    return _InnerProduct("inner_product_backward", x, weights, grad).gradients()
 
 
 class _InnerProduct(Call):
     """One call, in either direction: backward where there is a gradient."""
 
     def __init__(
-        self, function: str, x: ArrayLike | Tensor, w: ArrayLike | Tensor, grad: ArrayLike | Tensor | None = None
+        self, function: str, x: ArrayLike | Tensor, weights: ArrayLike | Tensor, grad: ArrayLike | Tensor | None = None
     ) -> None:
         super().__init__(function)
         grads = [] if grad is None else [self.read("grad", grad, (2,))]
         self.x = self.read("x", x, _RANKS)
-        self.w = self.read("w", w, (self.x.desc.ndims,))
+        self.w = self.read("weights", weights, (self.x.desc.ndims,))
         self.check_same_dtype(*grads, self.w, self.x)
         self.check_dims(self.w, (self.w.dims[0], *self.x.dims[1:]), "x")
         self.dst = MemoryDesc((self.x.dims[0], self.w.dims[0]), self.x.desc.dtype)
@@ -113,7 +113,7 @@ class _InnerProduct(Call):
         results = execute(spec, {"diff_dst": diff_dst, "src": self.placed(self.x, spec.memory_desc("src"))})
         return InnerProductGradients(
             self.returned(data, format_of(self.x.desc), "the gradient of x"),
-            self.returned(results["diff_weights"], format_of(self.w.desc), "the gradient of w"),
+            self.returned(results["diff_weights"], format_of(self.w.desc), "the gradient of weights"),
             results["diff_bias"],
         )
 
