@@ -217,15 +217,17 @@ def our_chain(name: str, arrays: dict[str, np.ndarray]) -> tuple[Chain, dict[str
 
 
 def call_us(layout: str) -> float:
-    """What a call costs beyond its primitive, in microseconds: a ReLU of few elements, called and executed bare."""
+    """What a call costs beyond its primitive, in microseconds: a ReLU of few elements, called and executed bare.
+
+    One thread computes it both ways, as it does whatever takes microseconds.
+    """
     import blocklayout as bl
     from blocklayout import dnnl
 
     x = bl.reorder(np.random.default_rng(0).standard_normal((1, 16, 8, 8)).astype(np.float32), layout)
-    n_threads = dnnl.default_threads()
-    spec = dnnl.eltwise(x.desc, algorithm="relu", n_threads=n_threads)
+    spec = dnnl.eltwise(x.desc, algorithm="relu", n_threads=1)
     execution = dnnl.Primitive(spec).bind({"src": dnnl.Memory(x.desc, x.buffer), "dst": dnnl.Memory.empty(x.desc)})
-    return fastest_us(lambda: bl.relu(x)) - dnnl.run_parallel(lambda: fastest_us(execution.run), n_threads)
+    return fastest_us(lambda: bl.relu(x)) - dnnl.run_parallel(lambda: fastest_us(execution.run), 1)
 
 
 def torch_chain(name: str, arrays: dict[str, np.ndarray], n_threads: int) -> tuple[Chain, dict[str, Any]]:

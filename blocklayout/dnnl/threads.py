@@ -169,6 +169,8 @@ def _with_count(fn: Callable[[], _Result], n_threads: int) -> _Result:
     if library.is_sequential():
         return fn()
     before = openmp.omp_get_max_threads()
+    if before == n_threads:
+        return fn()
     openmp.omp_set_num_threads(n_threads)
     try:
         return fn()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from blocklayout import dnnl, model
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 
 BF16_OPSET = 22
 """The first version of ONNX's operators in which convolutions and poolings take bf16."""
+
+SMALL_ELEMENTS = 1 << 16
+"""Of operands and results together: more are not planned for one thread."""
+
+SMALL_NS = 10_000.0
+"""What takes one thread no longer is not faster with two: beginning and ending a region takes some microseconds."""
 
 Build = Callable[..., "BuildValue | tuple[BuildValue, ...]"]
 """Applies an operator to a builder's values and constants."""
@@ -156,6 +163,17 @@ def _passed_on(program: Program, value: Value) -> str | None:
 
 
 def _plan(program: Program, request: Request) -> Plan:
+    """A plan for one thread where that is as good as several, which take microseconds to begin and to end."""
+    n_threads = dnnl.default_threads()
+    values = (*program.inputs, *program.outputs)
+    if n_threads > 1 and sum(prod(value.dims) for value in values) <= SMALL_ELEMENTS:
+        plan = _plan_with(program, request, 1)
+        if plan.cost_ns <= SMALL_NS:
+            return plan
+    return _plan_with(program, request, n_threads)
+
+
+def _plan_with(program: Program, request: Request, n_threads: int) -> Plan:
     """The first plan that computes in the formats asked for; else the first that does without references.
 
     The cheapest that writes the format of the result comes first, then the one that changes layouts least, then the
@@ -165,16 +183,17 @@ def _plan(program: Program, request: Request) -> Plan:
     pinned = replace(request, pins=pins)
     given = next(iter(request.io_layout.values()))
     plans = []
-    for each in (pinned, replace(pinned, policy=given), request) if given != FREE else (pinned, request):
-        with suppress(PlanError):
-            plans.append(_made(program, each))
+    for each in (pinned, replace(pinned, policy=given)) if given != FREE else (pinned,):
+        with suppress(PlanError):  # nothing writes the format
+            plans.append(_made(program, each, n_threads))
             if not (_has_reference(plans[-1]) or _has_detour(plans[-1])):
                 return plans[-1]
+    plans.append(_made(program, request, n_threads))
     return next((plan for plan in plans if not _has_reference(plan)), plans[0])
 
 
-def _made(program: Program, request: Request) -> Plan:
-    pricing = _pricing()
+def _made(program: Program, request: Request, n_threads: int) -> Plan:
+    pricing = _pricing(n_threads)
     return make_plan(program, request, pricing.model(), price=pricing.priced)
 
 
@@ -188,5 +207,5 @@ def _has_detour(plan: Plan) -> bool:
 
 
 @cache
-def _pricing() -> Pricing:
-    return Pricing.of(dnnl.default_threads(), "cached", TUNE_SECONDS, lambda _: None)
+def _pricing(n_threads: int) -> Pricing:
+    return Pricing.of(n_threads, "cached", TUNE_SECONDS, lambda _: None)
