@@ -133,7 +133,7 @@ def check_feed(info: InputInfo, source: Any) -> CheckedFeed:
     if isinstance(source, Tensor):
         return _check_tensor(info, source)
     try:
-        array = as_array(source)
+        array = as_array(source, f"input {info.name}")
     except InputError as error:
         raise InputError(f"input {info.name!r}: {error}") from None
     if array.dtype != info.numpy_dtype:

@@ -319,3 +319,10 @@ def test_a_timed_run_is_not_told() -> None:
     with bl.watch("record") as w:
         session.profile({"x": IMAGE}, n_runs=1)
     assert len(w) == 0
+
+
+def test_a_copy_of_what_cannot_be_read_is_told_with_the_input() -> None:
+    session = bl.load(nets.chain())
+    with bl.watch("record") as w:
+        session(IMAGE[:, :, ::-1])
+    assert [(event.kind, event.operator) for event in w][:1] == [("copy", "input x")]
