@@ -154,8 +154,8 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str
 
 
 def _is_stuck(operand: Any) -> bool:
-    """Whether it is in a layout that the library cannot bring into another: of f64 or s64, say, and not row-major."""
-    if type(operand) is not Tensor or has_reorder(operand.desc.dtype):
+    """Whether the library cannot bring it into another layout: it does not know the type, or has no such layout."""
+    if type(operand) is not Tensor or (has_reorder(operand.desc.dtype) and dnnl.is_expressible(operand.desc)):
         return False
     return not operand.desc.readable_as(_row_major(operand.desc))
 
@@ -177,7 +177,7 @@ def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str 
         wanted = MemoryDesc(wanted.dims, wanted.dtype, memory_format)
     if result.desc.readable_as(wanted):
         return Tensor.over(wanted, result.buffer)
-    reason = f"nothing moves {result.dtype} but numpy: it went through row-major, and back to {wanted.tag}"
+    reason = f"oneDNN cannot read {descs[0]}: it went through row-major, and back to {wanted.tag}"
     report("loss", op.name, descs, wanted, reason=reason, always_warns=True)
     return reorder(result, wanted)
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from blocklayout.tensor import Tensor
 
 
-def _scaled(op_type: str, x: BuildValue, scale: BuildValue, bias: BuildValue, **attrs: Any) -> BuildValue:
-    """Normalised by constants that change nothing, then scaled and shifted: primitives take none that come later."""
+def _group_norm(x: BuildValue, scale: BuildValue, bias: BuildValue, **attrs: Any) -> BuildValue:
+    """Normalised with constants that change nothing, then scaled and shifted: the recipe takes none that come later."""
     n_channels = x.shape[1]
     ones, zeros = np.ones(n_channels, np.float32), np.zeros(n_channels, np.float32)
-    normal = x.builder.op(op_type, x, ones, zeros, **attrs)
+    normal = x.builder.op("GroupNormalization", x, ones, zeros, **attrs)
     column = (n_channels, *(1,) * (len(x.shape) - 2))
     return normal * scale.reshape(column) + bias.reshape(column)  # type: ignore[no-any-return]
 
@@ -32,14 +32,8 @@ _BATCH_NORM = Op(
 _LAYER_NORM = Op(
     "layer_norm", ("x", "scale", "bias"), lambda x, scale, bias=None, **attrs: x.layer_norm(scale, bias, **attrs)
 )
-_GROUP_NORM = Op(
-    "GroupNormalization", ("x", "scale", "bias"), lambda *given, **attrs: _scaled("GroupNormalization", *given, **attrs)
-)
-_INSTANCE_NORM = Op(
-    "InstanceNormalization",
-    ("x", "scale", "bias"),
-    lambda *given, **attrs: _scaled("InstanceNormalization", *given, **attrs),
-)
+_GROUP_NORM = Op("GroupNormalization", ("x", "scale", "bias"), _group_norm)
+_INSTANCE_NORM = Op("InstanceNormalization", ("x", "scale", "bias"))
 _LRN = Op("lrn", build=lambda x, **attrs: x.lrn(**attrs))
 _SOFTMAX = Op("Softmax")
 _LOG_SOFTMAX = Op("LogSoftmax")

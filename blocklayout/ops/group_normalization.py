@@ -97,7 +97,7 @@ class GroupNormalization(BaseOperator):
         parts = digits(src, kept=(1,))
         block = src.layout.blocks[1]
         n_within = src.dims[1] // self.n_groups
-        if parts is None or is_padded(src, {1}) or n_within % block:
+        if parts is None or is_padded(src, range(1, src.ndims)) or n_within % block:
             return None
         split: list[Digit] = []
         for part in parts:

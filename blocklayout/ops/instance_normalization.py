@@ -12,7 +12,7 @@ from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import digits, runs
+from blocklayout.ops._digits import digits, is_padded, runs
 from blocklayout.ops._reading import float_attr, require_float, require_ndims, required, wrong
 from blocklayout.ops._standardizing import Standardization
 
@@ -54,6 +54,8 @@ class InstanceNormalization(BaseOperator):
             return None
         src, dst = descs
         pixels = range(2, src.ndims)
+        if is_padded(src, pixels):  # statistics would count it
+            return None
         channels_follow = any(part.dim in pixels for part in takewhile(lambda part: part.dim != 1, parts))
         what = Standardization(runs(parts, pixels), src.dtype, self.epsilon, has_images=channels_follow)
         steps = what.steps(attr, problem.n_threads)

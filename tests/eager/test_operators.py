@@ -14,7 +14,7 @@ from blocklayout.errors import LayoutLossWarning
 from blocklayout.layout import FormatTag
 from tests.eager.cases import CASES, Case, reference
 
-FORMATS = ("nchw", "nhwc", "nChw8c", "nChw16c", "chwn")
+FORMATS = ("nchw", "nhwc", "nChw8c", "nChw16c", "chwn", "abCd4c", "aBcd5b")
 
 SAME = {
     "BatchNormalization": "batch_norm",

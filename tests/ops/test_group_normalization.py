@@ -108,3 +108,7 @@ def test_statistics_of_another_type_are_unsupported() -> None:
 def test_scales_computed_at_run_time_are_unsupported() -> None:
     with pytest.raises(UnsupportedError, match="scale"):
         OpCase("GroupNormalization", (IMAGE, (32,), (32,)), {"num_groups": 4}, opset=21).uninferred(IMAGE)
+
+
+def test_padding_of_pixels_does_not_count() -> None:
+    assert set(check_case(group_norm((2, 16, 6, 5), 4), layouts=("plain", "abCd4c"))) == {"plain"}

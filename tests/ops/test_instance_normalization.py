@@ -20,6 +20,7 @@ def instance_norm(shape: tuple[int, ...], **attrs: Any) -> OpCase:
     return OpCase("InstanceNormalization", (shape, n_channels, n_channels), attrs)
 
 
+ROWS_IN_BLOCKS = ("abCd4c", "abCd32c")
 CASES = [
     instance_norm(IMAGE),
     instance_norm(IMAGE, epsilon=1e-2),
@@ -77,3 +78,8 @@ def test_a_relu_goes_with_it() -> None:
 def test_another_number_of_scales_is_refused() -> None:
     with pytest.raises(ModelError, match="17 channels"):
         OpCase("InstanceNormalization", (IMAGE, Weights((16,)), Weights((16,)))).uninferred(IMAGE)
+
+
+@pytest.mark.parametrize("layout", ROWS_IN_BLOCKS)
+def test_padding_of_pixels_does_not_count(layout: str) -> None:
+    assert set(check_case(instance_norm((2, 16, 6, 5)), layouts=("plain", layout))) == {"plain"}
