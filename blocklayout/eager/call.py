@@ -150,6 +150,7 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str
         rule=rule_of(op.name),
         memory_format=memory_format,
         onnx_dims=dict(op.onnx_dims(described)),
+        is_frugal=len(_calls) >= MAX_CALLS,
     )
 
 

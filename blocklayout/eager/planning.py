@@ -52,6 +52,7 @@ class Problem:
         memory_format: The result's format where the caller says it.
         onnx_dims: Extents as ONNX has them of weights that come in oneDNN's dimensions, groups first, by name.
         free: Names of operands whose format is left to the plan.
+        is_frugal: Whether to do without primitives that the library never wholly frees.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Problem:
     memory_format: str | None = None
     onnx_dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
+    is_frugal: bool = False
 
     @property
     def descs(self) -> dict[str, MemoryDesc]:
@@ -96,7 +98,7 @@ def plan_for(problem: Problem) -> Planned:
     borders = {name: FREE if name in problem.free else desc.format_tag.text for name, desc in problem.descs.items()}
     borders |= {value.name: each.desc.format_tag.text for value, each in zip(program.outputs, followed, strict=True)}
     is_narrow = program.outputs[0].dtype == "bf16" and dnnl.has_bf16()
-    request = Request(dtype="bf16" if is_narrow else "f32", io_layout=borders)
+    request = Request(dtype="bf16" if is_narrow else "f32", io_layout=borders, is_frugal=problem.is_frugal)
     plan = _plan(program, request)
     known, constants = known_outputs(program), constants_of(program)
     ready = ReadyPlan(plan, PackedWeights().pack(plan, constants), known, computes_of(plan))
