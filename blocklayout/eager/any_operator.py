@@ -71,4 +71,4 @@ def _op(op_type: str, n_outputs: int) -> Op:
     def build(*operands: Any, **attrs: Any) -> Any:
         return operands[0].builder.op(op_type, *operands, n_outputs=n_outputs, **attrs)
 
-    return Op(op_type, build=build)
+    return Op(op_type, build=build, op_type=op_type)

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from blocklayout.eager.operands import Operand
     from blocklayout.tensor import Tensor
 
-_ADD = Op("Add", ("x", "y"))
-_SUB = Op("Sub", ("x", "y"))
-_MUL = Op("Mul", ("x", "y"))
-_DIV = Op("Div", ("x", "y"))
-_MAX = Op("Max", ("x",))
-_MIN = Op("Min", ("x",))
-_SUM = Op("Sum", ("x",))
-_POW = Op("Pow", ("x", "exponent"))
-_PRELU = Op("PRelu", ("x", "slope"))
+_ADD = Op("add", ("x", "y"), op_type="Add")
+_SUB = Op("sub", ("x", "y"), op_type="Sub")
+_MUL = Op("mul", ("x", "y"), op_type="Mul")
+_DIV = Op("div", ("x", "y"), op_type="Div")
+_MAX = Op("max", ("x",), op_type="Max")
+_MIN = Op("min", ("x",), op_type="Min")
+_SUM = Op("sum", ("x",), op_type="Sum")
+_POW = Op("pow", ("x", "exponent"), op_type="Pow")
+_PRELU = Op("prelu", ("x", "slope"), op_type="PRelu")
 
 
 def add(x: Operand | float, y: Operand | float) -> Tensor:

@@ -43,13 +43,14 @@ class Op:
     """An operator that can be called on Tensors.
 
     Attributes:
-        name: By which its rule is found, and which it is told by.
+        name: That of the function, by which its rule is found, and which watches are told.
         arguments: Names of its operands, in order; the last one's stands for all that follow.
-        build: Applies it to values of a builder, constants, and attributes.
+        build: Applies it to values of a builder, constants, and attributes; by default ONNX's operator ``op_type``.
         onnx_dims: Names and extents, as ONNX has them, of those of its operands that come in other dimensions.
+        op_type: ONNX's name for it; empty where ``build`` says all.
     """
 
-    __slots__ = ("arguments", "build", "name", "onnx_dims")
+    __slots__ = ("arguments", "build", "name", "onnx_dims", "op_type")
 
     def __init__(
         self,
@@ -57,10 +58,13 @@ class Op:
         arguments: Sequence[str] = ("x",),
         build: Callable[..., Any] | None = None,
         onnx_dims: OnnxDims | None = None,
+        *,
+        op_type: str = "",
     ) -> None:
         self.name = name
         self.arguments = tuple(arguments)
-        self.build = build or _by_name(name)
+        self.op_type = op_type
+        self.build = build or _by_name(op_type)
         self.onnx_dims = onnx_dims or _as_they_are
 
     def argument(self, place: int) -> str:
@@ -145,6 +149,7 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str
         known.pop()
     return Problem(
         name=op.name,
+        op_type=op.op_type,
         build=partial(op.build, **dict(attrs)),
         operands=dict(zip(names, known, strict=False)),
         rule=rule_of(op.name),
@@ -177,7 +182,7 @@ def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str 
     if memory_format is not None:
         wanted = MemoryDesc(wanted.dims, wanted.dtype, memory_format)
     if result.desc.readable_as(wanted):
-        return Tensor.over(wanted, result.buffer)
+        return Tensor.over(wanted, result.buffer[: wanted.nbytes])
     reason = f"oneDNN cannot read {descs[0]}: it went through row-major, and back to {wanted.tag}"
     report("loss", op.name, descs, wanted, reason=reason, always_warns=True)
     return reorder(result, wanted)

@@ -31,8 +31,8 @@ Rule = Callable[[Sequence[MemoryDesc], tuple[int, ...], str], Followed]
 
 
 def rule_of(name: str) -> Rule:
-    """The rule of an operator, by the name it is called by."""
-    return _RULES.get(name, keep)
+    """The rule of an operator, by its name here or in ONNX."""
+    return _RULES.get(name.lower(), keep)
 
 
 def is_plain(desc: MemoryDesc) -> bool:
@@ -124,5 +124,5 @@ _RULES: Mapping[str, Rule] = {
     "reshape": row_major,
     "flatten": row_major,
     "concat": concatenated,
-    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean", "Pow", "PRelu"), pointwise),
+    **dict.fromkeys(("add", "sub", "mul", "div", "max", "min", "sum", "mean", "pow", "prelu"), pointwise),
 }

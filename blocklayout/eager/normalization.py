@@ -32,11 +32,11 @@ _BATCH_NORM = Op(
 _LAYER_NORM = Op(
     "layer_norm", ("x", "scale", "bias"), lambda x, scale, bias=None, **attrs: x.layer_norm(scale, bias, **attrs)
 )
-_GROUP_NORM = Op("GroupNormalization", ("x", "scale", "bias"), _group_norm)
-_INSTANCE_NORM = Op("InstanceNormalization", ("x", "scale", "bias"))
+_GROUP_NORM = Op("group_norm", ("x", "scale", "bias"), _group_norm, op_type="GroupNormalization")
+_INSTANCE_NORM = Op("instance_norm", ("x", "scale", "bias"), op_type="InstanceNormalization")
 _LRN = Op("lrn", build=lambda x, **attrs: x.lrn(**attrs))
-_SOFTMAX = Op("Softmax")
-_LOG_SOFTMAX = Op("LogSoftmax")
+_SOFTMAX = Op("softmax", op_type="Softmax")
+_LOG_SOFTMAX = Op("log_softmax", op_type="LogSoftmax")
 
 
 def batch_norm(x: Operand, scale: Operand, bias: Operand, mean: Operand, var: Operand, epsilon: float = 1e-5) -> Tensor:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import copysign
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from blocklayout.dtypes import to_numpy
+from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
 from blocklayout.tensor import Tensor
@@ -67,15 +68,27 @@ def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:
     """As :func:`as_tensor`; a number becomes one element of the other operand's data type and rank.
 
     An array of the other operand's extents is brought to its format: only Tensors are in one on purpose.
+
+    Raises:
+        InputError: It holds no tensor, or is a number that the other operand's data type has not.
     """
     if isinstance(operand, Tensor):
         return operand
+    number: Any = operand
     if isinstance(operand, Real):
-        return _number(float(operand), other.desc.dtype, other.desc.ndims)
+        return _number(number, copysign(1.0, number), other.desc.dtype, other.desc.ndims)
     made = as_tensor(operand, name)
     return made if made.shape != other.shape else made.to(memory_format=other.desc.format_tag)
 
 
 @lru_cache(MAX_NUMBERS)
-def _number(value: float, dtype: str, ndims: int) -> Tensor:
-    return Tensor(MemoryDesc((1,) * ndims, dtype), np.array([value], to_numpy(dtype)).view(np.uint8))
+def _number(value: Any, sign: float, dtype: str, ndims: int) -> Tensor:
+    """One element; ``sign`` only tells 0.0 and -0.0 apart, which are equal."""
+    del sign
+    try:
+        element = np.array([value], to_numpy(dtype))
+    except OverflowError:
+        element = None
+    if element is None or (dtype not in FLOATS and element[0] != value):
+        raise InputError(f"{value} is no {dtype}, which the tensor holds: convert it first, with .astype")
+    return Tensor(MemoryDesc((1,) * ndims, dtype), element.view(np.uint8))

@@ -46,6 +46,7 @@ class Problem:
 
     Attributes:
         name: What it is called by.
+        op_type: ONNX's name for it, where the version of its operators depends on that.
         build: Applies it.
         operands: Descriptors by name, in its order; anything else is a constant.
         rule: Gives the result's format.
@@ -56,6 +57,7 @@ class Problem:
     """
 
     name: str
+    op_type: str
     build: Build
     operands: Mapping[str, Any]
     rule: Rule
@@ -119,7 +121,7 @@ def free_format(problem: Problem, name: str) -> MemoryDesc:
 def _program(problem: Problem) -> Program:
     is_bf16 = any(desc.dtype == "bf16" for desc in problem.descs.values())
     usual = BF16_OPSET if is_bf16 else DEFAULT_OPSET
-    builder = model.Builder(problem.name, opset_with(problem.name, usual))
+    builder = model.Builder(problem.name, opset_with(problem.op_type, usual))
     operands = [
         builder.input(name, problem.onnx_dims.get(name, each.dims), each.dtype)
         if isinstance(each, MemoryDesc)

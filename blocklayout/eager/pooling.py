@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 _MAX_POOL = Op("max_pool", build=lambda x, **attrs: x.max_pool(**attrs))
 _AVERAGE_POOL = Op("average_pool", build=lambda x, **attrs: x.average_pool(**attrs))
-_LP_POOL = Op("LpPool")
-_GLOBAL_AVERAGE_POOL = Op("GlobalAveragePool")
-_GLOBAL_MAX_POOL = Op("GlobalMaxPool")
-_GLOBAL_LP_POOL = Op("GlobalLpPool")
+_LP_POOL = Op("lp_pool", op_type="LpPool")
+_GLOBAL_AVERAGE_POOL = Op("global_average_pool", op_type="GlobalAveragePool")
+_GLOBAL_MAX_POOL = Op("global_max_pool", op_type="GlobalMaxPool")
+_GLOBAL_LP_POOL = Op("global_lp_pool", op_type="GlobalLpPool")
 
 
 def max_pool(

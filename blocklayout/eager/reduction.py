@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from blocklayout.eager.operands import Operand
     from blocklayout.tensor import Tensor
 
-_L1 = Op("ReduceL1", ("x", "axes"))
-_L2 = Op("ReduceL2", ("x", "axes"))
-_LOG_SUM = Op("ReduceLogSum", ("x", "axes"))
-_MAX = Op("ReduceMax", ("x", "axes"))
-_MEAN = Op("ReduceMean", ("x", "axes"))
-_MIN = Op("ReduceMin", ("x", "axes"))
-_PROD = Op("ReduceProd", ("x", "axes"))
-_SUM = Op("ReduceSum", ("x", "axes"))
-_SUM_SQUARE = Op("ReduceSumSquare", ("x", "axes"))
+_L1 = Op("reduce_l1", ("x", "axes"), op_type="ReduceL1")
+_L2 = Op("reduce_l2", ("x", "axes"), op_type="ReduceL2")
+_LOG_SUM = Op("reduce_log_sum", ("x", "axes"), op_type="ReduceLogSum")
+_MAX = Op("reduce_max", ("x", "axes"), op_type="ReduceMax")
+_MEAN = Op("reduce_mean", ("x", "axes"), op_type="ReduceMean")
+_MIN = Op("reduce_min", ("x", "axes"), op_type="ReduceMin")
+_PROD = Op("reduce_prod", ("x", "axes"), op_type="ReduceProd")
+_SUM = Op("reduce_sum", ("x", "axes"), op_type="ReduceSum")
+_SUM_SQUARE = Op("reduce_sum_square", ("x", "axes"), op_type="ReduceSumSquare")
 
 
 def reduce_l1(x: Operand, axes: int | Sequence[int] | None = None, *, keepdims: bool = True) -> Tensor:

@@ -28,16 +28,16 @@ def _resized(x: BuildValue, scales: Any = None, sizes: Any = None, **attrs: Any)
 
 
 _RESHAPE = Op("reshape", build=lambda x, shape: x.reshape(shape))
-_SQUEEZE = Op("Squeeze", ("x", "axes"))
-_UNSQUEEZE = Op("Unsqueeze", ("x", "axes"))
-_EXPAND = Op("Expand", ("x", "shape"))
+_SQUEEZE = Op("squeeze", ("x", "axes"), op_type="Squeeze")
+_UNSQUEEZE = Op("unsqueeze", ("x", "axes"), op_type="Unsqueeze")
+_EXPAND = Op("expand", ("x", "shape"), op_type="Expand")
 _CONCAT = Op("concat", build=lambda *tensors, axis: tensors[0].builder.concat(tensors, axis))
 _SPLIT = Op("split", build=lambda x, sizes, axis: x.split(sizes, axis))
-_SLICE = Op("Slice", ("x", "starts", "ends", "axes", "steps"))
-_PAD = Op("Pad", ("x", "pads", "value"))
-_RESIZE = Op("Resize", ("x", "scales", "sizes"), _resized)
-_UPSAMPLE = Op("Upsample", ("x", "scales"))
-_CHANNEL_SHUFFLE = Op("ChannelShuffle", build=_shuffled)
+_SLICE = Op("slice", ("x", "starts", "ends", "axes", "steps"), op_type="Slice")
+_PAD = Op("pad", ("x", "pads", "value"), op_type="Pad")
+_RESIZE = Op("resize", ("x", "scales", "sizes"), _resized, op_type="Resize")
+_UPSAMPLE = Op("upsample", ("x", "scales"), op_type="Upsample")
+_CHANNEL_SHUFFLE = Op("channel_shuffle", build=_shuffled)
 
 
 def reshape(x: Operand, shape: Sequence[int]) -> Tensor:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Told:
-    """One thing to tell of each run; ``places`` are those of its times, all of the run's if empty."""
+    """One thing to tell of each run; ``place`` is that of its time, if bytes move for it."""
 
     kind: EventKind
     result: MemoryDesc | None
     nbytes: int
     reason: str
-    places: tuple[int, ...] = ()
+    place: int | None = None
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Telling:
                 self.inputs,
                 event.result,
                 nbytes=event.nbytes,
-                ns=sum(times[place] for place in event.places) if event.places else sum(times),
+                ns=None if event.place is None else times[event.place],
                 reason=event.reason,
                 always_warns=event.kind == "loss",
             )
@@ -103,7 +103,7 @@ def _entries(problem: Problem, planned: Planned, direct: Direct) -> Iterator[_Mo
             role = _role(entry.input, problem)
             reason = f"{entry.input} comes in {src.named(role)}, and {dst.named(role)} is read"
             kind: EventKind = "reorder" if src.is_dense else "copy"
-            yield _Move(src, dst, _Told(kind, dst, src.nbytes + dst.nbytes, reason, (place,)))
+            yield _Move(src, dst, _Told(kind, dst, src.nbytes + dst.nbytes, reason, place))
 
 
 def _role(name: str, problem: Problem) -> str:
@@ -120,7 +120,7 @@ def _steps(planned: Planned) -> Iterator[_Move]:
         operands = dict(step.operands)
         if step.is_reorder and operands["src"].desc.format_tag != operands["dst"].desc.format_tag:
             place = len(plan.entries) + number
-            told = _Told("reorder", operands["dst"].desc, step.nbytes_moved, step.reason, (place,))
+            told = _Told("reorder", operands["dst"].desc, step.nbytes_moved, step.reason, place)
             yield _Move(operands["src"].desc, operands["dst"].desc, told)
 
 

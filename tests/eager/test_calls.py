@@ -66,6 +66,18 @@ def test_products_of_matrices(layout: str) -> None:
     np.testing.assert_allclose((left @ x).numpy(), left @ X, atol=1e-4)
 
 
+def test_numbers_are_of_the_tensors_type() -> None:
+    x = bl.from_array(np.ones((1, 8, 2, 2), np.float32), "nChw8c")
+    assert (x / 0.0).numpy().min() == np.inf
+    assert (x / -0.0).numpy().max() == -np.inf
+    assert np.isnan((x * np.nan).numpy()).all()
+    whole = bl.from_array(np.full((2, 2), 2**60))
+    assert (whole + 1).numpy()[0, 0] == 2**60 + 1
+    for number in (0.5, 2**70, np.inf):
+        with pytest.raises(InputError, match="is no s64"):
+            whole + number
+
+
 def test_arrays_and_lists_are_welcome_and_only_read() -> None:
     x = X.transpose(0, 2, 3, 1)[:, ::-1]
     x.flags.writeable = False
