@@ -22,10 +22,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -87,29 +88,39 @@ class Worker:
 
     def __init__(self, name: str, size: tuple[int, int], n_threads: int) -> None:
         told = ("--work", name, "--sizes", "x".join(map(str, size)), "--threads", str(n_threads))
-        environ = os.environ | {"OMP_NUM_THREADS": str(n_threads)}
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environ}
         self.name = name
-        self._process = subprocess.Popen([sys.executable, __file__, *told], **pipes)
-        self.told = self._answer()
-        self._process.send_signal(signal.SIGSTOP)
+        self.told: dict[str, Any] = {}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, *told],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": str(n_threads)},
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            self.told = self._answer()
+            self._process.send_signal(signal.SIGSTOP)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
 
     def turn(self) -> float:
         """Microseconds of the fastest run of a turn."""
         self._process.send_signal(signal.SIGCONT)
-        self._process.stdin.write("turn\n")  # type: ignore[union-attr] - a pipe, as asked for
-        self._process.stdin.flush()  # type: ignore[union-attr]
-        answer = self._answer()
+        print("turn", file=self._process.stdin, flush=True)
+        us = self._answer()["us"]
         self._process.send_signal(signal.SIGSTOP)
-        return float(answer["us"])
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.communicate()
+        return float(us)
 
     def _answer(self) -> dict[str, Any]:
-        line = self._process.stdout.readline()  # type: ignore[union-attr]
+        line = self._process.stdout.readline() if self._process.stdout else ""
         if not line:
             raise SystemExit(f"{self.name} broke down: see above")
         return dict(json.loads(line))
@@ -117,21 +128,18 @@ class Worker:
 
 def measured(size: tuple[int, int], names: Sequence[str], args: argparse.Namespace) -> dict[str, Any]:
     """Each way of running the chain at one size, in turn."""
-    workers = [Worker(name, size, args.threads) for name in names]
-    try:
+    with ExitStack() as stack:
+        workers = [stack.enter_context(Worker(name, size, args.threads)) for name in names]
         rounds = [[worker.turn() for worker in workers] for _ in range(args.rounds)]
-    finally:
-        for worker in workers:
-            worker.close()
+    by_worker = list(zip(*rounds, strict=True))
     rows = [
         {
             "name": worker.name,
             "us": median(turns),
-            "ratios": [turn / turns_0 for turn, turns_0 in zip(turns, first, strict=True)],
+            "ratios": [turn / first for turn, first in zip(turns, by_worker[0], strict=True)],
             **worker.told,
         }
-        for first in [next(zip(*rounds, strict=True))]
-        for worker, turns in zip(workers, zip(*rounds, strict=True), strict=True)
+        for worker, turns in zip(workers, by_worker, strict=True)
     ]
     return {"size": list(size), "n_threads": args.threads, "rows": rows}
 
