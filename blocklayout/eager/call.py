@@ -13,7 +13,7 @@ from blocklayout.eager.formats import rule_of
 from blocklayout.eager.operands import Known
 from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.forking import Lock
-from blocklayout.tensor import Tensor, reorder
+from blocklayout.tensor import Tensor, preserve_format, reorder
 from blocklayout.watching import is_watched, report
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _through_plain(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_forma
 def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str | None) -> Tensor:
     descs = [each.desc for each in operands if isinstance(each, Tensor)]
     wanted = rule_of(op.name)(descs, result.desc.dims, result.desc.dtype).desc
-    if memory_format is not None:
+    if memory_format not in (None, preserve_format):
         wanted = MemoryDesc(wanted.dims, wanted.dtype, memory_format)
     if result.desc.readable_as(wanted):
         return Tensor.over(wanted, result.buffer[: wanted.nbytes])

@@ -124,6 +124,16 @@ def test_an_image_of_three_channels_begins_a_blocked_run() -> None:
         assert bl.conv(x, w, memory_format=block).memory_format == block
 
 
+def test_the_format_of_a_convolution_may_be_said() -> None:
+    x, w = tensor("nhwc"), np.ones((8, 17, 1, 1), np.float32)
+    assert bl.conv(x, w, memory_format=bl.preserve_format).memory_format == bl.channels_last
+    assert bl.conv(x, w, memory_format=bl.contiguous_format).memory_format == bl.contiguous_format
+    assert bl.conv(x, w, memory_format="nChw8c").memory_format == "nChw8c"
+    with pytest.warns(bl.LayoutLossWarning, match="oneDNN cannot read f64"):
+        doubles = bl.conv(x.astype("f64"), w.astype(np.float64), memory_format="nChw8c")
+    assert (doubles.dtype, doubles.memory_format) == ("f64", "nChw8c")
+
+
 def test_weights_may_be_packed_for_a_descriptor() -> None:
     desc = bl.MemoryDesc((1, 16, 8, 8), "f32", "nhwc")
     w = bl.conv_weights(desc, np.ones((8, 16, 1, 1), np.float32))
