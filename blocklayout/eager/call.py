@@ -11,10 +11,11 @@ from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
 from blocklayout.eager.formats import rule_of
 from blocklayout.eager.operands import Known
+from blocklayout.errors import PlainKernelWarning
 from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.forking import Lock
 from blocklayout.tensor import Tensor, preserve_format, reorder
-from blocklayout.watching import is_watched, report
+from blocklayout.watching import is_watched, report, warn_caller
 
 if TYPE_CHECKING:
     from blocklayout.eager.planning import Problem
@@ -195,6 +196,10 @@ def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | 
 
     problem = problem_of(op, operands, attrs, memory_format)
     planned = plan_for(problem)
+    if planned.ready.computes:
+        given = ", ".join(map(str, problem.descs.values()))
+        message = f"{op.name}: no primitive computes it of {given}; onnx.reference does, on plain layout"
+        warn_caller(message, PlainKernelWarning)
     names = list(problem.operands)
     descs = problem.descs
     places = tuple(place for place, each in enumerate(operands) if isinstance(each, Tensor))

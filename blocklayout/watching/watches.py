@@ -187,6 +187,12 @@ def report(
         _speak(watches, [(event, always_warns)])
 
 
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """A warning at the innermost line that is not ours, which Python shows once a line."""
+    file, line = _caller()
+    warnings.warn_explicit(message, category, file, line, registry=_warned.setdefault(file, {}))
+
+
 def _speak(watches: tuple[Watch, ...], reports: Sequence[tuple[Event, bool]]) -> None:
     """Raise or warn, as the watches are asked to."""
     modes = {each.mode for each in watches}

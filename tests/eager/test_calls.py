@@ -19,6 +19,8 @@ from blocklayout.eager import call as calls
 from blocklayout.errors import BlockLayoutError, InputError, LayoutError, ModelError
 from tests.forking import in_child
 
+pytestmark = pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")  # reference kernels
+
 X = np.random.default_rng(0).standard_normal((2, 17, 6, 5)).astype(np.float32)
 LAYOUTS = ("nchw", "nhwc", "nChw8c", "chwn")
 
@@ -211,6 +213,16 @@ def test_a_call_that_failed_leaves_no_trace() -> None:
         bl.conv(x, np.ones((4, 5, 3, 3), np.float32))
     assert len(calls._calls) == before
     np.testing.assert_array_equal(bl.relu(x).numpy(), np.maximum(X, 0))
+
+
+def test_what_no_primitive_computes_warns_when_it_is_planned() -> None:
+    x = np.ones((1, 3, 5, 4), np.float32)
+    with pytest.warns(bl.PlainKernelWarning, match="Atan: no primitive computes it of f32 1x3x5x4") as told:
+        bl.op("Atan", x)
+    assert [warning.filename for warning in told] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bl.op("Atan", x)
 
 
 def test_a_repeated_call_plans_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ def test_every_layout_gives_the_same_values_in_its_own_format(
     plain: Any = bl.from_array(array)
     x: Any = bl.from_array(array, layout)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", bl.LayoutLossWarning)
+        warnings.simplefilter("ignore", bl.BlockLayoutWarning)
         for name in steps:
             plain, x = STEPS[name](plain), STEPS[name](x)
             assert x.desc.format_tag == bl.FormatTag.parse(layout)

@@ -14,6 +14,8 @@ from blocklayout.errors import LayoutLossWarning
 from blocklayout.layout import FormatTag
 from tests.eager.cases import CASES, Case, reference
 
+pytestmark = pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")  # reference kernels
+
 FORMATS = ("nchw", "nhwc", "nChw8c", "nChw16c", "chwn", "abCd4c", "aBcd5b")
 
 SAME = {
