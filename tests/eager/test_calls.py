@@ -149,10 +149,32 @@ def test_results_are_fresh() -> None:
     np.testing.assert_array_equal(second.numpy(), np.maximum(X, 0))
 
 
-def test_views_are_computed_with() -> None:
-    x = tensor("nChw8c")
-    for part, expected in ((x[1:], X[1:]), (x[:, :8], X[:, :8]), (x[:, :, ::2], X[:, :, ::2]), (x[0], X[0])):
-        np.testing.assert_array_equal(bl.relu(part).numpy(), np.maximum(expected, 0))
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")
+@pytest.mark.parametrize("layout", [*LAYOUTS, "nChw16c", "abCd4c"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        np.s_[1:],
+        np.s_[0],
+        np.s_[:, :8],
+        np.s_[:, 8:12],  # four of the eight of a block
+        np.s_[:, 8:9],
+        np.s_[:, :, ::2],
+        np.s_[:, :8, 1:5],
+        np.s_[:, :, 4:6],
+    ],
+    ids=str,
+)
+def test_views_are_computed_with(layout: str, part: Any) -> None:
+    view, expected = tensor(layout)[part], X[part]
+    for result, wanted in ((bl.relu(view), np.maximum(expected, 0)), (view + view, 2 * expected)):
+        np.testing.assert_array_equal(result.numpy(), wanted)
+        assert result.padding_is_zero()
+    ones = np.ones_like(expected)
+    np.testing.assert_array_equal(bl.relu_backward(ones, view).numpy(), np.float32(expected > 0))
+    if expected.ndim == 4:
+        sums = bl.conv(view, np.ones((9, expected.shape[1], 1, 1), np.float32))
+        np.testing.assert_allclose(sums.numpy()[:, 3], expected.sum(axis=1), atol=1e-4)
 
 
 def test_integers_and_booleans_are_computed_with_as_onnx_does() -> None:
