@@ -5,10 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from blocklayout.eager.call import Op, call
-from blocklayout.eager.operands import Known, as_tensor
+from blocklayout.eager.operands import Known, as_tensor, hashable
 from blocklayout.errors import InputError
 from blocklayout.tensor import Tensor
 
@@ -50,7 +48,7 @@ def op(op_type: str, *operands: Operand | Known | None, n_outputs: int = 1, **at
     if not operands or operands[0] is None:
         raise InputError(f"{op_type}: give a tensor or an array first")
     given = tuple(_given(each, f"input {place}") for place, each in enumerate(operands))
-    results = call(_op(op_type, n_outputs), given, tuple((name, _hashable(each)) for name, each in attrs.items()))
+    results = call(_op(op_type, n_outputs), given, tuple((name, hashable(each)) for name, each in attrs.items()))
     return results[0] if n_outputs == 1 else tuple(results)
 
 
@@ -60,10 +58,6 @@ def _given(operand: Any, name: str) -> Tensor | Known | None:
     if isinstance(operand, list | tuple) and all(isinstance(each, int) for each in operand):
         return Known(tuple(operand), "int64")
     return as_tensor(operand, name)
-
-
-def _hashable(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list | np.ndarray) else value
 
 
 @cache

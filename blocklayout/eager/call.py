@@ -14,7 +14,7 @@ from blocklayout.eager.operands import Known
 from blocklayout.errors import PlainKernelWarning
 from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.forking import Lock
-from blocklayout.tensor import Tensor, preserve_format, reorder
+from blocklayout.tensor import Tensor, reorder
 from blocklayout.watching import is_watched, report, warn_caller
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _through_plain(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_forma
 def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str | None) -> Tensor:
     descs = [each.desc for each in operands if isinstance(each, Tensor)]
     wanted = rule_of(op.name)(descs, result.desc.dims, result.desc.dtype).desc
-    if memory_format not in (None, preserve_format):
+    if memory_format is not None:
         wanted = MemoryDesc(wanted.dims, wanted.dtype, memory_format)
     if result.desc.readable_as(wanted):
         return Tensor.over(wanted, result.buffer[: wanted.nbytes])

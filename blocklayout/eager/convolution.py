@@ -11,10 +11,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from blocklayout.eager.call import Attrs, Op, call, problem_of
-from blocklayout.eager.operands import as_tensor
+from blocklayout.eager.operands import as_tensor, hashable
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
-from blocklayout.tensor import Tensor, reorder
+from blocklayout.tensor import Tensor, preserve_format, reorder
 
 if TYPE_CHECKING:
     from blocklayout.eager.operands import Operand
@@ -53,7 +53,7 @@ def conv(
         LayoutError: ``memory_format`` is none, or has another rank.
     """
     attrs = _window(strides, pads, dilations, group)
-    return call(_CONV, _operands(x, weights, bias, _in_groups, group), attrs, memory_format)[0]
+    return call(_CONV, _operands(x, weights, bias, _in_groups, group), attrs, _said(memory_format))[0]
 
 
 def conv_transpose(
@@ -83,7 +83,7 @@ def conv_transpose(
         InputError: ``group`` does not divide the channels.
         ModelError: Extents or attributes do not fit together.
     """
-    attrs = (*_window(strides, pads, dilations, group), ("output_padding", _extents(output_padding)))
+    attrs = (*_window(strides, pads, dilations, group), ("output_padding", hashable(output_padding)))
     return call(_CONV_TRANSPOSE, _operands(x, weights, bias, _by_output_channel, group), attrs)[0]
 
 
@@ -121,7 +121,7 @@ def conv_weights(
         MemoryDesc((1, 32, 8, 8), 'f32', 'nChw8c')
     """
     attrs = _window(strides, pads, dilations, group)
-    return _packed(_CONV, x, weights, attrs, bias, _in_groups, group, memory_format)
+    return _packed(_CONV, x, weights, attrs, bias, _in_groups, group, _said(memory_format))
 
 
 def conv_transpose_weights(
@@ -136,7 +136,7 @@ def conv_transpose_weights(
     group: int = 1,
 ) -> Tensor:
     """As :func:`conv_weights` for :func:`conv_transpose`; the result has groups as its first dimension, if only one."""
-    attrs = (*_window(strides, pads, dilations, group), ("output_padding", _extents(output_padding)))
+    attrs = (*_window(strides, pads, dilations, group), ("output_padding", hashable(output_padding)))
     return _packed(_CONV_TRANSPOSE, x, weights, attrs, bias, _by_output_channel, group)
 
 
@@ -203,18 +203,18 @@ def _onnx_conv_transpose(operands: Sequence[Any]) -> dict[str, Dims]:
     return {"weights": (dims[0] * dims[2], dims[1], *dims[3:])}
 
 
+def _said(memory_format: str | None) -> str | None:
+    """A format, if one is asked for."""
+    return None if memory_format == preserve_format else memory_format
+
+
 def _window(strides: Extents, pads: Extents, dilations: Extents, group: int) -> Attrs:
     return (
-        ("strides", _extents(strides)),
-        ("pads", _extents(pads)),
-        ("dilations", _extents(dilations)),
+        ("strides", hashable(strides)),
+        ("pads", hashable(pads)),
+        ("dilations", hashable(dilations)),
         ("group", group),
     )
-
-
-def _extents(given: Extents) -> Extents:
-    """What can be hashed."""
-    return given if isinstance(given, int) else tuple(given)
 
 
 _ARGUMENTS = ("x", "weights", "bias")

@@ -46,6 +46,13 @@ def integers(values: int | Sequence[int]) -> Known:
     return Known(tuple(int(value) for value in row), "int64")
 
 
+def hashable(value: Any) -> Any:
+    """An argument as a part of a key: numbers in a row as a tuple."""
+    if value is None or isinstance(value, int | float | str | bytes):
+        return value
+    return tuple(value) if isinstance(value, Sequence | np.ndarray) else value
+
+
 def as_tensor(operand: Any, name: str) -> Tensor:
     """Whatever holds a tensor, as a Tensor: over the same bytes where these lie without holes.
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from blocklayout.eager.call import Op, call
-from blocklayout.eager.operands import as_tensor
+from blocklayout.eager.operands import as_tensor, hashable
 
 if TYPE_CHECKING:
     from blocklayout.eager.operands import Operand
@@ -88,9 +88,4 @@ def global_lp_pool(x: Operand, p: int = 2) -> Tensor:
 
 
 def _window(kernel: Extents, strides: Extents | None, pads: Extents) -> tuple[tuple[str, Any], ...]:
-    return (("kernel", _extents(kernel)), ("strides", _extents(strides)), ("pads", _extents(pads)))
-
-
-def _extents(given: Extents | None) -> Extents | None:
-    """What can be hashed."""
-    return given if given is None or isinstance(given, int) else tuple(given)
+    return (("kernel", hashable(kernel)), ("strides", hashable(strides)), ("pads", hashable(pads)))

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.eager.call import Op, call
-from blocklayout.eager.operands import Known, as_tensor, integers
+from blocklayout.eager.operands import Known, as_tensor, hashable, integers
 from blocklayout.errors import InputError, LayoutError
 from blocklayout.tensor import Tensor
 
@@ -28,8 +28,6 @@ def _resized(x: BuildValue, scales: Any = None, sizes: Any = None, **attrs: Any)
 
 
 _RESHAPE = Op("reshape", build=lambda x, shape: x.reshape(shape))
-_SQUEEZE = Op("squeeze", ("x", "axes"), op_type="Squeeze")
-_UNSQUEEZE = Op("unsqueeze", ("x", "axes"), op_type="Unsqueeze")
 _EXPAND = Op("expand", ("x", "shape"), op_type="Expand")
 _CONCAT = Op("concat", build=lambda *tensors, axis: tensors[0].builder.concat(tensors, axis))
 _SPLIT = Op("split", build=lambda x, sizes, axis: x.split(sizes, axis))
@@ -146,7 +144,7 @@ def resize(
         raise InputError("resize: give either scales or sizes")
     factors = None if scales is None else Known(tuple(map(float, scales)), "float32")
     extents = None if sizes is None else integers(sizes)
-    given = tuple((name, tuple(each) if isinstance(each, list) else each) for name, each in sorted(attrs.items()))
+    given = tuple((name, hashable(each)) for name, each in sorted(attrs.items()))
     return call(_RESIZE, (as_tensor(x, "x"), factors, extents), (("mode", mode), *given))[0]
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from blocklayout.eager.formats import is_plain
-from blocklayout.tensor import preserve_format
 from blocklayout.watching import carry, report
 
 if TYPE_CHECKING:
@@ -84,8 +83,7 @@ def telling_of(problem: Problem, planned: Planned, direct: Direct | None) -> Tel
     if direct is None:
         return Telling(problem.name, descs, ())
     moves = [*_entries(problem, planned, direct), *_steps(planned)]
-    is_asked_for = problem.memory_format not in (None, preserve_format)
-    losses = [] if is_asked_for else _losses(planned, descs[0], moves)
+    losses = [] if problem.memory_format else _losses(planned, descs[0], moves)
     return Telling(problem.name, descs, (*(move.told for move in moves), *losses))
 
 

@@ -19,6 +19,7 @@ from blocklayout.kernels.operator import (
 from blocklayout.kernels.plain import Plain
 from blocklayout.kernels.recipe import Recipe, RecipeStep
 from blocklayout.kernels.value import Value
+from blocklayout.kernels.window import Window
 
 __all__ = [
     "LAYOUT_NAMES",
@@ -40,6 +41,7 @@ __all__ = [
     "Role",
     "TensorInfo",
     "Value",
+    "Window",
     "Wish",
     "copy_spec",
     "wished_desc",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Window, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
 from blocklayout.ops._reading import (
@@ -19,7 +19,7 @@ from blocklayout.ops._reading import (
     required,
     wrong,
 )
-from blocklayout.ops._window import Window, check_extents, read_window
+from blocklayout.ops._window import check_extents, read_window
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Window, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
 from blocklayout.ops._reading import (
@@ -22,7 +22,7 @@ from blocklayout.ops._reading import (
     unsupported,
     wrong,
 )
-from blocklayout.ops._window import AUTO_PADS, Window
+from blocklayout.ops._window import AUTO_PADS
 from blocklayout.ops.conv import check_bias, check_weights
 
 if TYPE_CHECKING:

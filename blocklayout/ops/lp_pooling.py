@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Window, Wish
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import bound, float_attr, require_float, require_ndims, required, wrong
-from blocklayout.ops._window import Window
 from blocklayout.ops.pooling import global_window, pooling_windows
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Window, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
@@ -24,7 +24,7 @@ from blocklayout.ops._reading import (
     unsupported,
     wrong,
 )
-from blocklayout.ops._window import Window, check_extents, read_kernel_shape, read_window
+from blocklayout.ops._window import check_extents, read_kernel_shape, read_window
 
 _GLOBAL = {"GlobalAveragePool": "pooling_avg_exclude_padding", "GlobalMaxPool": "pooling_max"}
 

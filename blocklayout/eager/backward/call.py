@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from blocklayout import dnnl
-from blocklayout.dtypes import to_numpy
-from blocklayout.eager.primitives import execute
 from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.tensor import Tensor, as_memory
+from blocklayout.tensor.reordering import bytes_in
 from blocklayout.watching import report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import numpy as np
     from numpy.typing import ArrayLike
 
 DTYPES = ("f32", "bf16")
@@ -190,10 +187,7 @@ class Call:
 
     def _moved(self, buffer: np.ndarray, src: MemoryDesc, dst: MemoryDesc, reason: str) -> Tensor:
         started = time.perf_counter_ns()
-        if dnnl.is_expressible(src) and dnnl.is_expressible(dst):
-            moved = execute(_reorder(src, dst, dnnl.default_threads()), {"src": buffer})["dst"].buffer
-        else:
-            moved = _moved_here(buffer, src, dst)
+        moved = bytes_in(src, buffer, dst)
         took = time.perf_counter_ns() - started
         n_moved = src.nbytes + dst.nbytes
         report("reorder", self.function, self._descs(), dst, nbytes=n_moved, ns=took, reason=reason)
@@ -201,17 +195,6 @@ class Call:
 
     def _descs(self) -> tuple[MemoryDesc, ...]:
         return tuple(operand.desc for operand in self.operands.values())
-
-
-@lru_cache(maxsize=1024)
-def _reorder(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> dnnl.Spec:
-    return dnnl.resolve(dnnl.reorder(src, dst, n_threads=n_threads)).spec
-
-
-def _moved_here(buffer: np.ndarray, src: MemoryDesc, dst: MemoryDesc) -> np.ndarray:
-    """By numpy: for parts of blocked tensors, and blocks that the library has no name for."""
-    values = src.unpack(buffer.view(to_numpy(src.dtype))) if buffer.dtype == np.uint8 else buffer
-    return dst.pack(values).view(np.uint8)
 
 
 def _alternatives(ranks: Iterable[int]) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blocklayout import dnnl
 from blocklayout.eager.backward.call import Call, Operand
 from blocklayout.eager.backward.choosing import first_optimised
 from blocklayout.eager.backward.formats import format_of, in_format
-from blocklayout.eager.backward.windows import Extents, Window, read_window
+from blocklayout.eager.backward.windows import Extents, read_window
 from blocklayout.eager.formats import dominating
 from blocklayout.eager.primitives import execute
 from blocklayout.errors import LayoutError
+from blocklayout.kernels import Window
 from blocklayout.layout import MemoryDesc
 from blocklayout.tensor import Tensor
 
@@ -157,6 +158,13 @@ class _Problem:
     window: Window
     n_threads: int
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What a primitive takes besides descriptors."""
+        window = self.window
+        how = {"strides": window.strides, "pads": window.pads, "dilations": window.dnnl_dilations}
+        return {**how, "n_threads": self.n_threads}
+
     def sides(self) -> Iterator[tuple[dnnl.Desc, dnnl.Desc]]:
         """Formats of source and destination, the best first: the forward's own, the destination's, any, plain."""
         yield self.src, self.dst
@@ -260,43 +268,16 @@ class _Convolution(Call):
 
 @lru_cache(maxsize=1024)
 def _data_way(problem: _Problem) -> dnnl.Spec:
-    window, weights = problem.window, dnnl.AnyDesc(problem.weights_dims, problem.src.dtype)
-    ways = (
-        (
-            dnnl.convolution_backward_data(
-                src,
-                weights,
-                dst,
-                strides=window.strides,
-                pads=window.pads,
-                dilations=window.dilations,
-                n_threads=problem.n_threads,
-            ),
-        )
-        for src, dst in problem.sides()
-    )
+    weights, how = dnnl.AnyDesc(problem.weights_dims, problem.src.dtype), problem.parameters
+    ways = ((dnnl.convolution_backward_data(src, weights, dst, **how),) for src, dst in problem.sides())
     _, (spec,) = first_optimised(ways)
     return spec
 
 
 @lru_cache(maxsize=1024)
 def _weights_way(problem: _Problem, has_bias: bool) -> dnnl.Spec:  # noqa: FBT001 - lru_cache's key
-    window, weights = problem.window, dnnl.AnyDesc(problem.weights_dims, problem.src.dtype)
+    weights, how = dnnl.AnyDesc(problem.weights_dims, problem.src.dtype), problem.parameters
     bias = MemoryDesc((problem.dst.dims[1],)) if has_bias else None
-    ways = (
-        (
-            dnnl.convolution_backward_weights(
-                src,
-                weights,
-                dst,
-                bias,
-                strides=window.strides,
-                pads=window.pads,
-                dilations=window.dilations,
-                n_threads=problem.n_threads,
-            ),
-        )
-        for src, dst in problem.sides()
-    )
+    ways = ((dnnl.convolution_backward_weights(src, weights, dst, bias, **how),) for src, dst in problem.sides())
     _, (spec,) = first_optimised(ways)
     return spec

@@ -9,8 +9,9 @@ from blocklayout import dnnl
 from blocklayout.eager.backward.call import Call
 from blocklayout.eager.backward.choosing import first_optimised
 from blocklayout.eager.backward.formats import format_of, other_formats
-from blocklayout.eager.backward.windows import Extents, Window, read_window
+from blocklayout.eager.backward.windows import Extents, read_window
 from blocklayout.eager.primitives import execute
+from blocklayout.kernels import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,7 +154,7 @@ def _ways(src: MemoryDesc, algorithm: str, window: Window, n_threads: int) -> It
     dst_dims = (*src.dims[:2], *window.extents(src.dims[2:]))
     for each in (src, *other_formats(src)):
         dst = each.resized(dst_dims)
-        given = (algorithm, window.kernel, window.strides, window.pads, window.dilations)
+        given = (algorithm, window.kernel, window.strides, window.pads, window.dnnl_dilations)
         backward = dnnl.pooling_backward(each, dst, *given, n_threads=n_threads)
         if algorithm == "max":
             yield dnnl.pooling(each, dst, *given, prop_kind="forward_training", n_threads=n_threads), backward
