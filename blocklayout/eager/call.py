@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
 from blocklayout.eager.formats import rule_of
-from blocklayout.eager.operands import Known
+from blocklayout.eager.operands import Known, as_tensor
 from blocklayout.errors import PlainKernelWarning
 from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.forking import Lock
@@ -82,24 +82,33 @@ class _Call:
     Attributes:
         descs: The operands' descriptors, held so that no other object gets their identity.
         places: Which operands the plan reads.
-        direct: What runs; ``None`` where results are operands.
-        passed_on: For each result the operand that it is.
+        direct: What runs; ``None`` where nothing is computed.
+        fixed: For each result that is not computed the place of the operand that it is, or a Tensor like it. Empty
+            where all are computed.
         telling: What there is to be told of each run.
     """
 
     descs: tuple[MemoryDesc, ...]
     places: tuple[int, ...]
     direct: Direct | None
-    passed_on: tuple[int | None, ...]
+    fixed: tuple[int | Tensor | None, ...]
     telling: Telling
 
     def run(self, operands: Sequence[Any]) -> list[Tensor]:
-        if self.direct is None:
-            return [operands[place] for place in self.passed_on if place is not None]
+        computed = self._computed(self.direct, operands) if self.direct is not None else []
+        if not self.fixed:
+            return computed
+        rest = iter(computed)
+        return [
+            next(rest) if each is None else operands[each] if isinstance(each, int) else each.clone()
+            for each in self.fixed
+        ]
+
+    def _computed(self, direct: Direct, operands: Sequence[Any]) -> list[Tensor]:
         buffers = [operands[place].buffer for place in self.places]
         if self.telling.is_quiet or not (self.telling.always_warns or is_watched()):
-            return self.direct.run(buffers)
-        results, times = self.direct.run_timed(buffers)
+            return direct.run(buffers)
+        results, times = direct.run_timed(buffers)
         self.telling.tell(times)
         return results
 
@@ -203,9 +212,14 @@ def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | 
     names = list(problem.operands)
     descs = problem.descs
     places = tuple(place for place, each in enumerate(operands) if isinstance(each, Tensor))
-    passed_on = tuple(names.index(name) if name is not None else None for name in planned.passed_on)
+    fixed = tuple(
+        names.index(each) if isinstance(each, str) else None if each is None else as_tensor(each, "a result")
+        for each in planned.fixed
+    )
     direct = None
-    if None in passed_on:
+    if any(each is None for each in fixed):
         plan = planned.ready.plan
         direct = dnnl.run_parallel(lambda: Direct(planned.ready, descs), plan.n_threads)
-    return _Call(tuple(descs.values()), places, direct, passed_on, telling_of(problem, planned, direct))
+    all_computed = all(each is None for each in fixed)
+    telling = telling_of(problem, planned, direct)
+    return _Call(tuple(descs.values()), places, direct, () if all_computed else fixed, telling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ from blocklayout.plan.prepack import PackedWeights
 from blocklayout.runtime import ReadyPlan
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from blocklayout.kernels import Program
     from blocklayout.model import BuildValue
     from blocklayout.plan import Plan
@@ -79,12 +82,13 @@ class Planned:
     Attributes:
         ready: The plan.
         followed: What each result is to be like, and why an operand's layout is given up.
-        passed_on: For each result, the operand that it is, unchanged; ``None`` where it is computed.
+        fixed: For each result, the operand that it is, unchanged, or its contents where extents alone tell them;
+            ``None`` where it is computed.
     """
 
     ready: ReadyPlan
     followed: tuple[Followed, ...]
-    passed_on: tuple[str | None, ...]
+    fixed: tuple[str | np.ndarray | None, ...]
 
 
 def plan_for(problem: Problem) -> Planned:
@@ -104,7 +108,7 @@ def plan_for(problem: Problem) -> Planned:
     plan = _plan(program, request)
     known, constants = known_outputs(program), constants_of(program)
     ready = ReadyPlan(plan, PackedWeights().pack(plan, constants), known, computes_of(plan))
-    return Planned(ready, followed, tuple(_passed_on(program, value) for value in program.outputs))
+    return Planned(ready, followed, tuple(_fixed(program, value) for value in program.outputs))
 
 
 def free_format(problem: Problem, name: str) -> MemoryDesc:
@@ -162,8 +166,8 @@ def _is_computed(program: Program, value: Value) -> bool:
     return value.data is None and value not in program.inputs
 
 
-def _passed_on(program: Program, value: Value) -> str | None:
-    return value.name if value in program.inputs else None
+def _fixed(program: Program, value: Value) -> str | np.ndarray | None:
+    return value.name if value in program.inputs else value.data
 
 
 def _plan(program: Program, request: Request) -> Plan:
@@ -213,3 +217,6 @@ def _has_detour(plan: Plan) -> bool:
 @cache
 def _pricing(n_threads: int) -> Pricing:
     return Pricing.of(n_threads, "cached", TUNE_SECONDS, lambda _: None)
+
+
+atexit.register(_pricing.cache_clear)  # the store of costs closes its file, for which it needs modules that go later
