@@ -56,16 +56,14 @@ def pointwise(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str)
     whole = [desc for desc in operands if desc.dims == dims]
     first = whole[0] if whole else max(operands, key=lambda desc: desc.ndims)
     other = next((desc for desc in whole if not _agree(first, desc)), None)
-    reason = "" if other is None else f"operands differ in layout, and {other.tag} gives way to {first.tag}"
-    return Followed(_like(first, dims, dtype).desc, reason)
+    return _led_by(first, other, dims, dtype)
 
 
 def concatenated(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
     """The first operand's format."""
     first = operands[0]
     other = next((desc for desc in operands[1:] if desc.format_tag != first.format_tag), None)
-    reason = "" if other is None else f"operands differ in layout, and {other.tag} gives way to {first.tag}"
-    return Followed(_like(first, dims, dtype).desc, reason)
+    return _led_by(first, other, dims, dtype)
 
 
 def dominating(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
@@ -87,6 +85,12 @@ def dominating(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str
     if not weights.inner_blks and _is_channels_last(weights, ndims):
         return Followed(MemoryDesc(dims, dtype, "channels_last"))
     return _like(source, dims, dtype)
+
+
+def _led_by(first: MemoryDesc, other: MemoryDesc | None, dims: tuple[int, ...], dtype: str) -> Followed:
+    """The first one's format, and what there is to tell of another that differs."""
+    reason = "" if other is None else f"operands differ in layout, and {other.tag} gives way to {first.tag}"
+    return Followed(_like(first, dims, dtype).desc, reason)
 
 
 def _like(desc: MemoryDesc, dims: tuple[int, ...], dtype: str) -> Followed:
