@@ -150,7 +150,15 @@ def show(result: dict[str, Any]) -> None:
 
     channels, extent = result["size"]
     first = result["rows"][0]["name"]
-    header = ("format", "us", f"over {first}", "spread", "events in a run", "us of a call by itself")
+    header = (
+        "format",
+        "us",
+        f"over {first}",
+        "spread",
+        "events in a run",
+        "us of a call by itself",
+        "ms of a first call",
+    )
     table = [
         (
             row["name"],
@@ -159,6 +167,7 @@ def show(result: dict[str, Any]) -> None:
             f"{min(row['ratios']):.2f}..{max(row['ratios']):.2f}",
             str(row.get("n_events", "-")),
             f"{row['call_us']:.1f}" if "call_us" in row else "-",
+            f"{row['first_ms']:.1f}" if "first_ms" in row else "-",
         )
         for row in result["rows"]
     ]
@@ -221,7 +230,20 @@ def our_chain(name: str, arrays: dict[str, np.ndarray]) -> tuple[Chain, dict[str
     run()
     with bl.watch("record") as seen:
         run()
-    return run, {"n_events": len(seen), "call_us": call_us(layout)}
+    return run, {"n_events": len(seen), "call_us": call_us(layout), "first_ms": first_ms(layout)}
+
+
+def first_ms(layout: str) -> float:
+    """Milliseconds of a first call, which makes a plan: of convolutions of extents that nobody has seen yet."""
+    import blocklayout as bl
+
+    times = []
+    for extent in range(9, 14):
+        x, weights = bl.ones((1, 16, extent, extent), memory_format=layout), bl.ones((24, 16, 3, 3))
+        start = time.perf_counter_ns()
+        bl.conv(x, weights, pads=1)
+        times.append((time.perf_counter_ns() - start) / 1e6)
+    return median(times)
 
 
 def call_us(layout: str) -> float:

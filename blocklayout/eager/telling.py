@@ -83,7 +83,7 @@ def telling_of(problem: Problem, planned: Planned, direct: Direct | None) -> Tel
     if direct is None:
         return Telling(problem.name, descs, ())
     moves = [*_entries(problem, planned, direct), *_steps(planned)]
-    losses = [] if problem.memory_format else _losses(planned, descs[0], moves)
+    losses = [] if problem.memory_format else _losses(planned, descs[0], [move for move in moves if move.is_of_first])
     return Telling(problem.name, descs, (*(move.told for move in moves), *losses))
 
 
@@ -94,6 +94,8 @@ class _Move:
     src: MemoryDesc
     dst: MemoryDesc
     told: _Told
+    is_of_first: bool
+    """Whether they are the first operand's, or what is computed of it; not those of weights, say."""
 
 
 def _entries(problem: Problem, planned: Planned, direct: Direct) -> Iterator[_Move]:
@@ -103,7 +105,8 @@ def _entries(problem: Problem, planned: Planned, direct: Direct) -> Iterator[_Mo
             role = _role(entry.input, problem)
             reason = f"{entry.input} comes in {src.named(role)}, and {dst.named(role)} is read"
             kind: EventKind = "reorder" if src.is_dense else "copy"
-            yield _Move(src, dst, _Told(kind, dst, src.nbytes + dst.nbytes, reason, place))
+            told = _Told(kind, dst, src.nbytes + dst.nbytes, reason, place)
+            yield _Move(src, dst, told, entry.input == next(iter(problem.descs)))
 
 
 def _role(name: str, problem: Problem) -> str:
@@ -121,7 +124,7 @@ def _steps(planned: Planned) -> Iterator[_Move]:
         if step.is_reorder and operands["src"].desc.format_tag != operands["dst"].desc.format_tag:
             place = len(plan.entries) + number
             told = _Told("reorder", operands["dst"].desc, step.nbytes_moved, step.reason, place)
-            yield _Move(operands["src"].desc, operands["dst"].desc, told)
+            yield _Move(operands["src"].desc, operands["dst"].desc, told, is_of_first=True)
 
 
 def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Move]) -> list[_Told]:

@@ -137,6 +137,15 @@ def test_the_format_of_a_convolution_may_be_said() -> None:
     assert (doubles.dtype, doubles.memory_format) == ("f64", "nChw8c")
 
 
+@pytest.mark.parametrize("layout", ["nhwc", "nChw8c"])
+def test_weights_that_are_moved_are_no_loss_even_if_they_are_as_many_as_results(layout: str) -> None:
+    x = bl.ones((1, 16, 12, 12), memory_format=layout)
+    weights = bl.ones((24, 16, 3, 3))
+    with bl.watch("record") as seen:
+        assert bl.conv(x, weights, pads=1).desc.n_elements == weights.desc.n_elements
+    assert {event.kind for event in seen} <= {"reorder"}
+
+
 def test_weights_may_be_packed_for_a_descriptor() -> None:
     desc = bl.MemoryDesc((1, 16, 8, 8), "f32", "nhwc")
     w = bl.conv_weights(desc, np.ones((8, 16, 1, 1), np.float32))
