@@ -88,11 +88,16 @@ class Standardization:
 
 
 def affine_step(dst: MemoryDesc, vector: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> RecipeStep | None:
-    """``dst * scale + shift`` in place, and post-ops that need no operand; ``None`` with others."""
+    """``dst * scale + shift`` in place, and post-ops that need no operand.
+
+    ``None`` with other post-ops, and in blocks that are not as wide as a register: there is a reference only.
+    """
     if not are_eltwise(attr.post_ops):
         return None
     functions = dnnl.Attr((dnnl.Binary("add", vector), *attr.post_ops))
     spec = dnnl.binary(dst, vector, dst, "mul", attr=functions, n_threads=n_threads)
+    if dst.inner_blks and not dnnl.has_optimised(spec):
+        return None
     operands = (("dst", "dst"), ("post_op_0_src_1", "shift"), ("src_0", "dst"), ("src_1", "scale"))
     return RecipeStep(spec, operands)
 

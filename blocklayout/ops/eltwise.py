@@ -78,6 +78,9 @@ _PARAMETERS: Mapping[str, Callable[[NodeInfo], Parameters]] = {
     "Tanh": _plain("eltwise_tanh"),
 }
 
+_F32_ONLY = frozenset({"eltwise_round"})
+"""Algorithms whose primitive knows no other data type."""
+
 
 @dataclass(frozen=True)
 class Eltwise(BaseOperator):
@@ -103,7 +106,7 @@ class Eltwise(BaseOperator):
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
-        if descs is None:
+        if descs is None or (self.algorithm in _F32_ONLY and descs[0].dtype != "f32"):
             return None
         src, dst = descs
         if attr.post_ops or not dst.n_padding or not dst.is_dense or keeps_zero(self._function):

@@ -271,7 +271,7 @@ def _add_result(assembly: Assembly, value: Value) -> Result:
         return Result(value.name, _new_operand(assembly, "output", value.name, desc).buffer, desc, value.shape)
     at_hand = assembly.at_hand[value.name]
     for operand in at_hand:
-        if operand.desc == desc and _is_private(assembly, operand.buffer, desc):
+        if operand.desc.physically_equal(desc) and _is_private(assembly, operand.buffer, desc):
             assembly.buffers[operand.buffer] = replace(assembly.buffers[operand.buffer], kind="output", name=value.name)
             return Result(value.name, operand.buffer, desc, value.shape)
     made = _new_operand(assembly, "output", value.name, desc)

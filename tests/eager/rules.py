@@ -13,7 +13,7 @@ from blocklayout import Tensor, dnnl, eager, reorder
 PLAIN, LAST, BLOCKED = "plain", "channels last", "blocked"
 EVERY = (PLAIN, LAST, BLOCKED)
 KEPT = "kept"
-N, C = 2, 16
+N, C = 2, 32
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Rule:
         given: The format of each tensor it is called with, of ``shapes``; ``EVERY`` stands for each of them in turn.
         result: The format of the result; ``KEPT`` is the first tensor's.
         told: Whether the caller is warned of a layout that is lost.
-        shapes: Of the tensors; images of 16 channels unless told.
+        shapes: Of the tensors; of ``IMAGE`` unless told.
     """
 
     what: str
@@ -104,7 +104,7 @@ RULES = (
     Rule("channel_shuffle(x, 4)", lambda x: eager.channel_shuffle(x, 4), (EVERY,), KEPT),
     Rule("concat([x, y])", lambda x, y: eager.concat([x, y]), (LAST, LAST), LAST),
     Rule("concat([x, y])", lambda x, y: eager.concat([x, y]), (BLOCKED, LAST), BLOCKED, told=True),
-    Rule("split(x, (8, 8))", lambda x: eager.split(x, (8, 8))[1], (EVERY,), KEPT),
+    Rule("split(x, (16, 16))", lambda x: eager.split(x, (16, 16))[1], (EVERY,), KEPT),
     Rule("reduce_mean(x, (2, 3))", lambda x: eager.reduce_mean(x, (2, 3)), (EVERY,), KEPT),
     Rule(
         "reduce_mean(x, (2, 3), keepdims=False)",

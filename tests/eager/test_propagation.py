@@ -11,7 +11,7 @@ import pytest
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import LayoutLossWarning
-from tests.eager.rules import KEPT, RULES, Rule, rows, tag_of, tensor
+from tests.eager.rules import IMAGE, KEPT, RULES, Rule, rows, tag_of, tensor
 from tests.structure.tree import ROOT
 
 PAGE = ROOT / "docs" / "eager.md"
@@ -25,7 +25,7 @@ CALLS = [
 
 
 def tensors(rule: Rule, given: tuple[str, ...]) -> list[bl.Tensor]:
-    shapes = rule.shapes or ((2, 16, 6, 5),) * len(given)
+    shapes = rule.shapes or (IMAGE,) * len(given)
     is_weights = [place == 1 and "weights" in rule.what for place in range(len(given))]
     return [
         tensor(shape, name, weights=weights) for shape, name, weights in zip(shapes, given, is_weights, strict=True)

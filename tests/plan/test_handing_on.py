@@ -15,8 +15,8 @@ from blocklayout.plan.candidates.handing_on import is_handed_on
 from tests import nets
 
 
-def _bottleneck(stride: int, size: int = 57, channels: int = 192, *, shows: bool = False) -> bl.Builder:
-    """What an inverted residual block begins with, large enough that its middle leaves the second cache."""
+def _bottleneck(stride: int, size: int = 113, channels: int = 384, *, shows: bool = False) -> bl.Builder:
+    """What an inverted residual block begins with, its middle larger than twice the second-level cache of two cores."""
     rng = np.random.default_rng(0)
     b = bl.Builder()
     x = b.input("x", (1, 24, size, size)).conv(nets.he(rng, 16, 24, 1, 1), name="stem").clip(0, 6)
@@ -56,7 +56,7 @@ def test_where_the_library_fuses_them_they_are_one_step_and_compute_the_same(str
     if not _pairs(plan):
         pytest.skip("the library fuses no convolutions of this size on this CPU")
     assert _pairs(plan) == ["depthwise"]
-    assert "expand" not in {step.kernel for step in plan.steps}
+    assert "expand" not in {step.kernel for step in plan.steps if not step.is_reorder}
     session = bl.load(net, plan=plan)  # which makes its steps again
     feed = nets.feed_of(session)
     outputs: Any = ReferenceEvaluator(net.to_onnx()).run(None, feed)

@@ -67,7 +67,7 @@ def test_no_byte_moves_at_the_border() -> None:
 
 
 def test_blocks_stay_blocks_from_one_session_to_the_next(x: np.ndarray) -> None:
-    session = bl.load(nets.chain(batch=2), layout="blocked", io_layout={"x": BLOCKED, "y": BLOCKED})
+    session = bl.load(nets.chain(batch=2), layout=BLOCKED, io_layout={"x": BLOCKED, "y": BLOCKED})
     assert session.plan.reorders == ()
     twice = session(session(bl.reorder(x, BLOCKED)))
     plain = bl.load(nets.chain(batch=2))
