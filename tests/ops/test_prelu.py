@@ -14,6 +14,7 @@ import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels import Wish
+from blocklayout.plan import Machine
 from tests.ops.cases import Input, OpCase, Weights, problem_of
 from tests.ops.harness import assert_close, check_case
 
@@ -77,7 +78,7 @@ def test_blocks_are_optimised(slope: tuple[int, ...]) -> None:
 
 
 def test_slopes_per_channel_are_optimised_in_blocks_of_a_register() -> None:
-    blocks = "blocked8" if dnnl.isa() in ("avx", "avx2") else "blocked16"
+    blocks = Machine(dnnl.isa(), 1).block_names[0]
     ran = check_case(OpCase("PRelu", (IMAGE, (17, 1, 1))), layouts=(blocks,))
     assert dnnl.isa() == "sse41" or "ref" not in ran[blocks]
 

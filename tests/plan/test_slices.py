@@ -50,6 +50,8 @@ def test_producers_write_their_slices_where_these_are_dense(layout: str) -> None
 def test_elsewhere_bytes_are_copied(batch: int, channels: tuple[int, ...], layout: str) -> None:
     net = _branches(batch, channels)
     session = bl.load(net, layout=layout)
+    if session.plan.format_of("joined").named("src") == "nchw":
+        pytest.skip(f"nothing but a reference computes these channels in {layout} on this CPU")
     assert _n_slices(session.plan) == 0
     assert [step.spec.kind for step in session.plan.steps if step.kernel == "joined"][-1] == "concat"
     assert _error(net, session) < 1e-5

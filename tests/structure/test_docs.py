@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from blocklayout import dnnl
 from tests.structure.fences import KINDS, absent_packages, blocks, commands, run, run_alone, run_pycon, run_python
 from tests.structure.tree import ROOT, files, relative
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.structure.fences import Block
+    from blocklayout import dnnl
+from tests.structure.fences import Block
 
 PAGES = [ROOT / "README.md", *files(ROOT / "docs", "*.md")]
 OPTIONAL = ("torch", "openvino", "sklearn", "matplotlib")
+NEED_AVX2 = ("docs/training.md",)
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)(?P<target>[^)#\s]+)")
 
 
@@ -42,6 +45,8 @@ def test_every_block_says_what_it_is(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PAGES, ids=relative)
 def test_page_runs_as_shown(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if relative(path) in NEED_AVX2 and not dnnl.has_isa("avx2"):
+        pytest.skip(f"warns of layouts that have no optimised kernels on {dnnl.isa()}")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks_of(path):

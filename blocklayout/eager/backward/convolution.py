@@ -78,7 +78,7 @@ def conv_backward(
         >>> w = np.ones((8, 16, 3, 3), np.float32)
         >>> data, weights, bias = conv_backward(np.ones((1, 8, 5, 5), np.float32), x, w, pads=1)
         >>> data.desc.tag, float(data.numpy()[0, 0, 0, 0]), weights.shape, float(bias.numpy()[0])
-        ('acdb', 32.0, (8, 16, 3, 3), 25.0)
+        ('nhwc', 32.0, (8, 16, 3, 3), 25.0)
     """
     call = _Convolution("conv_backward", grad, x, weights, strides, pads, dilations, group)
     unknown = [part for part in needs if part not in _PARTS]

@@ -163,7 +163,7 @@ def _connect(path: Path, access: str, timeout_s: float) -> sqlite3.Connection:
 
     # Committing is left to us; and one lock sees to it that one thread at a time uses the connection.
     uri = f"{path.as_uri()}?{access}"
-    return sqlite3.connect(uri, timeout_s, uri=True, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(uri, timeout=timeout_s, uri=True, isolation_level=None, check_same_thread=False)
 
 
 def _connect_to_read(path: Path, timeout_s: float) -> sqlite3.Connection:
