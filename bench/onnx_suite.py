@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -179,10 +181,17 @@ def verdict_on(case: Case) -> Verdict:
 def judge(case: Case, **options: Any) -> Verdict:
     """Run a case and compare, with the comparison and the tolerances of ONNX's own runner.
 
+    As where Pillow is not installed: ONNX's reference decodes pictures with it.
+
     Args:
         case: The case.
         options: Those of :func:`blocklayout.load`.
     """
+    with patch.dict(sys.modules, {"PIL": None}):
+        return _judged(case, **options)
+
+
+def _judged(case: Case, **options: Any) -> Verdict:
     try:
         prepared = onnx_backend.prepare(case.model, **options)
         for sources, results in case.data:
