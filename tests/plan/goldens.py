@@ -1,6 +1,6 @@
 """Plans in a compact form of text, as golden files hold them; run as a script, prints some.
 
-``python -m tests.plan.goldens NETWORK...`` plans networks of the zoo for the instruction set that
+``python -m tests.plan.goldens DTYPE NETWORK...`` plans networks of the zoo for the instruction set that
 ``ONEDNN_MAX_CPU_ISA`` allows, for a committed machine: the defaults of :class:`blocklayout.plan.Machine`, two threads,
 the cost model alone. The library shows one thing of the real machine even so: it fuses a pointwise and a depthwise
 convolution where the tensor between them is larger than twice that machine's second-level cache. Here it never pays.
@@ -58,14 +58,14 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from (f"{name}: {desc.named('src')}" for name, desc in plan.formats.items())
 
 
-def main(network: str) -> None:
+def main(network: str, dtype: str) -> None:
     """Print the golden text of a network's plan, or its JSON where ``BLOCKLAYOUT_TEST_JSON`` is set."""
     program = lower(simplify(zoo.build(network, seed=None).to_graph()))
-    plan = make_plan(program, Request(), _Unfused(Machine(dnnl.isa(), 2)))
+    plan = make_plan(program, Request(dtype=dtype), _Unfused(Machine(dnnl.isa(), 2)))
     as_json = "BLOCKLAYOUT_TEST_JSON" in os.environ
     sys.stdout.write((plan.to_json() if as_json else golden_text(plan, os.environ["ONEDNN_MAX_CPU_ISA"])) + END)
 
 
 if __name__ == "__main__":
-    for each in sys.argv[1:]:
-        main(each)
+    for each in sys.argv[2:]:
+        main(each, sys.argv[1])

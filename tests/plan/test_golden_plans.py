@@ -14,13 +14,13 @@ from tests.plan.goldens import END
 
 GOLDEN = Path(__file__).parent / "golden"
 NETWORKS = ("squeezenet1_1", "mobilenet_v2", "resnet18")
-LEVELS = ("SSE41", "AVX2", "AVX512_CORE")
+LEVELS = (("SSE41", "f32"), ("AVX2", "f32"), ("AVX512_CORE", "f32"), ("AVX512_CORE_AMX", "bf16"))
 
 
-def planned(networks: Sequence[str], environ: dict[str, str]) -> dict[str, str]:
+def planned(networks: Sequence[str], environ: dict[str, str], dtype: str = "f32") -> dict[str, str]:
     """What one process prints of each network."""
     printed = subprocess.run(
-        [sys.executable, "-m", "tests.plan.goldens", *networks],
+        [sys.executable, "-m", "tests.plan.goldens", dtype, *networks],
         env=environ,
         capture_output=True,
         text=True,
@@ -32,15 +32,14 @@ def planned(networks: Sequence[str], environ: dict[str, str]) -> dict[str, str]:
     return dict(zip(networks, texts, strict=True))
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_the_plans_are_the_golden_ones(level: str, tree_environ: dict[str, str], *, update_golden: bool) -> None:
+@pytest.mark.parametrize(("level", "dtype"), LEVELS)
+def test_the_plans_are_the_golden_ones(
+    level: str, dtype: str, tree_environ: dict[str, str], *, update_golden: bool
+) -> None:
     if not dnnl.has_isa(level.lower()):
         pytest.skip(f"needs a CPU with {level.lower()}; this one runs {dnnl.isa()}")
-    files = {network: GOLDEN / f"{network}.{level.lower()}.txt" for network in NETWORKS}
-    missing = [file.name for file in files.values() if not file.exists()]
-    if missing and not update_golden:
-        pytest.skip(f"not written yet: {', '.join(missing)}; a CPU with {level.lower()} does it with --update-golden")
-    texts = planned(NETWORKS, tree_environ | {"ONEDNN_MAX_CPU_ISA": level})
+    files = {network: GOLDEN / f"{network}.{level.lower()}.{dtype}.txt" for network in NETWORKS}
+    texts = planned(NETWORKS, tree_environ | {"ONEDNN_MAX_CPU_ISA": level}, dtype)
     for network, text in texts.items() if update_golden else ():
         files[network].write_text(text, encoding="utf-8")
     assert texts == {network: file.read_text(encoding="utf-8") for network, file in files.items()}
@@ -55,7 +54,8 @@ def test_a_plan_is_the_same_byte_for_byte_under_any_hash_seed(tree_environ: dict
 @pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.txt")), ids=lambda path: path.name)
 def test_a_golden_file_is_small_and_names_its_origin(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    network, level, _ = path.name.split(".")
+    network, level, dtype, _ = path.name.split(".")
     assert text.startswith(f"# zoo:{network} ")
     assert f"ONEDNN_MAX_CPU_ISA={level.upper()}" in text.splitlines()[0]
+    assert f", {dtype}, 2 threads" in text.splitlines()[1]
     assert len(text) < 40_000
