@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import platform
 import sys
@@ -55,7 +56,9 @@ def _not_installed() -> UnsupportedError:
 
 
 def _installed_library(distribution: metadata.Distribution) -> Path:
-    listed = [file for file in distribution.files or () if file.name == FILE_NAME]
+    # Not ``distribution.files``: from Python 3.12 on it leaves out files that are missing.
+    record = csv.reader((distribution.read_text("RECORD") or "").splitlines())
+    listed = [file for file, *_ in record if Path(file).name == FILE_NAME]
     for file in listed:
         path = Path(str(distribution.locate_file(file)))
         if path.is_file():
