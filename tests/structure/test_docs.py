@@ -18,8 +18,7 @@ from tests.structure.tree import ROOT, files, relative
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from blocklayout import dnnl
-from tests.structure.fences import Block
+    from tests.structure.fences import Block
 
 PAGES = [ROOT / "README.md", *files(ROOT / "docs", "*.md")]
 OPTIONAL = ("torch", "openvino", "sklearn", "matplotlib")
