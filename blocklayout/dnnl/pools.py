@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
+
 class _Here(threading.local):
     """What is known about the calling thread."""
 

@@ -10,6 +10,7 @@ from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.cpus import usable_cpus
 from blocklayout.dnnl.native import TEAM_VARIABLE, native, wants_team
 
+
 def team() -> Any | None:
     """The team's functions in C; ``None`` where the library's regions are libgomp's, or where it has none."""
     return _served()[0]

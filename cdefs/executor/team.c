@@ -4,8 +4,9 @@
    was begun is computed by a thread that does nothing else meanwhile, and the one whose share it is always comes for it
    unless somebody has taken it; so shares may wait for each other, as barriers do.
 
-   Who waits spins for a while, then sleeps. Where a wait inside of a region outlasts that, a thread of the team has
-   lost its CPU to somebody else, and spinning would keep it from coming back: for some runs everyone sleeps at once. */
+   Who waits spins for a while, then sleeps. Where a wait inside of a region outlasts that, or a worker that was spinning
+   has not come for its share when the caller has computed its own, a thread of the team has lost its CPU to somebody
+   else. Spinning would keep it from coming back, so for some runs everyone sleeps at once. */
 
 #define _GNU_SOURCE
 #include "team.h"
@@ -49,6 +50,7 @@ enum {
     NAPS_AT_FIRST = 4,    /* runs without spinning after a disturbed one; twice as many each time, up to */
     NAPS_AT_MOST = 512,
     CLEAN_RUNS = 3, /* after which it begins with NAPS_AT_FIRST again */
+    LATE_SHARES = 2, /* in a run, that make it a disturbed one: an interrupt makes one late as well */
     LINE = 64
 };
 
@@ -60,6 +62,7 @@ typedef struct {
     word_t sleeps;
     team_t *team;
     int share;
+    int was_awake; /* when the share was offered; the caller's own */
     pthread_t thread;
 } worker_t;
 
@@ -79,6 +82,7 @@ struct team {
 
     _Alignas(LINE) word_t is_impatient; /* nobody spins */
     int is_disturbed;                   /* it has become so in this run; written by whoever makes it impatient */
+    int n_late;                         /* shares in this run that a worker should have begun */
     int naps, next_naps, n_clean;
 
     worker_t **workers; /* that of share 1, of share 2, ... */
@@ -136,11 +140,16 @@ static int spin_while(team_t *team, word_t *word, uint32_t value) {
     return 0;
 }
 
-/* Waits for a partner, which is computing: when that takes too long, it has lost its CPU. */
+/* A thread of the team has lost its CPU. */
+static void lose_patience(team_t *team) {
+    if (is_patient(team) && !atomic_exchange(&team->is_impatient, 1)) team->is_disturbed = 1;
+}
+
+/* Waits for a partner, which is computing. */
 static void wait_inside(team_t *team, word_t *word, uint32_t value, word_t *n_asleep) {
     if (is_patient(team)) {
         if (spin_while(team, word, value)) return;
-        if (is_patient(team) && !atomic_exchange(&team->is_impatient, 1)) team->is_disturbed = 1;
+        lose_patience(team);
     }
     atomic_fetch_add(n_asleep, 1);
     while (atomic_load(word) == value) sleep_while(word, value);
@@ -164,7 +173,8 @@ static int take_offer(worker_t *worker, uint32_t offer) {
 
 static void offer_share(worker_t *worker) {
     atomic_fetch_add(&worker->offer, 1);
-    if (atomic_load(&worker->sleeps)) wake(&worker->offer, 1);
+    worker->was_awake = !atomic_load(&worker->sleeps);
+    if (!worker->was_awake) wake(&worker->offer, 1);
 }
 
 /* Workers. */
@@ -273,6 +283,7 @@ static team_t *team_of(int n_shares) {
 
 /* After a run: whether the next ones spin. */
 static void look_back(team_t *team) {
+    team->n_late = 0;
     if (team->is_disturbed) {
         team->is_disturbed = team->n_clean = 0;
         team->naps = team->next_naps;
@@ -326,6 +337,7 @@ static void parallel_end(void) {
     team_t *team = here.team;
     for (int i = 0; i < here.n_shares - 1; i++) {
         if (!take_offer(team->workers[i], atomic_load(&team->workers[i]->offer))) continue;
+        if (team->workers[i]->was_awake && ++team->n_late == LATE_SHARES) lose_patience(team);
         here.share = i + 1;
         team->fn(team->data);
         atomic_fetch_sub(&team->unfinished, 1);
