@@ -64,7 +64,7 @@ def _for_others() -> ThreadPoolExecutor:
 
 
 def _begin_in_child() -> None:
-    global _lock, _others  # noqa: PLW0603 - those of threads that do not exist here
+    global _lock, _others  # those of threads that do not exist here
     _lock, _others = threading.Lock(), None
     _here.opens_regions = False
 

@@ -6,7 +6,7 @@
 
    Who waits spins for a while, then sleeps. Where a wait inside of a region outlasts that, or a worker that was spinning
    has not come for its share when the caller has computed its own, a thread of the team has lost its CPU to somebody
-   else. Spinning would keep it from coming back, so for some runs everyone sleeps at once. */
+   else. Spinning would keep it from coming back, so for some time everyone sleeps at once; then it is tried again. */
 
 #define _GNU_SOURCE
 #include "team.h"
@@ -46,11 +46,11 @@ static void set_mode(unsigned mode) { (void)mode; }
 
 enum {
     SPIN_NS = 1000000,
-    RESTS_OF_A_LOOK = 16, /* between looks at the clock */
-    NAPS_AT_FIRST = 4,    /* runs without spinning after a disturbed one; twice as many each time, up to */
-    NAPS_AT_MOST = 512,
-    CLEAN_RUNS = 3, /* after which it begins with NAPS_AT_FIRST again */
-    LATE_SHARES = 2, /* in a run, that make it a disturbed one: an interrupt makes one late as well */
+    RESTS_OF_A_LOOK = 16,         /* between looks at the clock */
+    LATE_NS = 10000000,           /* two late shares within this are no interrupts */
+    NAP_AT_FIRST_NS = 20000000,   /* without spinning; twice as long each time that the next try fails, up to */
+    NAP_AT_MOST_NS = 1280000000,
+    PEACE_NS = 100000000,         /* a try that went well for so long was right */
     LINE = 64
 };
 
@@ -81,9 +81,7 @@ struct team {
     word_t n_asleep;               /* at the barrier */
 
     _Alignas(LINE) word_t is_impatient; /* nobody spins */
-    int is_disturbed;                   /* it has become so in this run; written by whoever makes it impatient */
-    int n_late;                         /* shares in this run that a worker should have begun */
-    int naps, next_naps, n_clean;
+    int64_t last_late, nap_ns, nap_end, patient_since; /* the caller's own; nap_end is 0 unless there is a nap */
 
     worker_t **workers; /* that of share 1, of share 2, ... */
     int n_workers;
@@ -140,16 +138,33 @@ static int spin_while(team_t *team, word_t *word, uint32_t value) {
     return 0;
 }
 
-/* A thread of the team has lost its CPU. */
-static void lose_patience(team_t *team) {
-    if (is_patient(team) && !atomic_exchange(&team->is_impatient, 1)) team->is_disturbed = 1;
+/* A worker that was awake has not begun its share; by the caller. */
+static void note_late_share(team_t *team) {
+    int64_t time = now();
+    if (time - team->last_late < LATE_NS) atomic_store(&team->is_impatient, 1);
+    team->last_late = time;
+}
+
+/* Before a region, where patience was lost: begins a nap, or ends it; by the caller. */
+static void nap(team_t *team) {
+    int64_t time = now();
+    if (!team->nap_end) {
+        int is_relapse = team->nap_ns && time - team->patient_since < PEACE_NS;
+        team->nap_ns = is_relapse ? 2 * team->nap_ns : NAP_AT_FIRST_NS;
+        if (team->nap_ns > NAP_AT_MOST_NS) team->nap_ns = NAP_AT_MOST_NS;
+        team->nap_end = time + team->nap_ns;
+    } else if (time >= team->nap_end) {
+        team->nap_end = team->last_late = 0;
+        team->patient_since = time;
+        atomic_store(&team->is_impatient, 0);
+    }
 }
 
 /* Waits for a partner, which is computing. */
 static void wait_inside(team_t *team, word_t *word, uint32_t value, word_t *n_asleep) {
     if (is_patient(team)) {
         if (spin_while(team, word, value)) return;
-        lose_patience(team);
+        if (is_patient(team)) atomic_store(&team->is_impatient, 1);
     }
     atomic_fetch_add(n_asleep, 1);
     while (atomic_load(word) == value) sleep_while(word, value);
@@ -220,7 +235,7 @@ static int add_worker(team_t *team) {
 
 static team_t *new_team(void) {
     team_t *team = aligned_alloc(LINE, sizeof *team);
-    if (team) *team = (team_t){.next_naps = NAPS_AT_FIRST};
+    if (team) *team = (team_t){0};
     return team;
 }
 
@@ -281,26 +296,11 @@ static team_t *team_of(int n_shares) {
     return here.team;
 }
 
-/* After a run: whether the next ones spin. */
-static void look_back(team_t *team) {
-    team->n_late = 0;
-    if (team->is_disturbed) {
-        team->is_disturbed = team->n_clean = 0;
-        team->naps = team->next_naps;
-        team->next_naps = 2 * team->naps < NAPS_AT_MOST ? 2 * team->naps : NAPS_AT_MOST;
-    } else if (atomic_load(&team->is_impatient)) {
-        if (--team->naps == 0) atomic_store(&team->is_impatient, 0);
-    } else if (++team->n_clean >= CLEAN_RUNS) {
-        team->next_naps = NAPS_AT_FIRST;
-    }
-}
-
 static void let_go(void) {
     team_t *team = here.team;
     if (!team || team->width == 0) return;
     atomic_fetch_sub(&n_busy, team->width);
     team->width = 0;
-    look_back(team);
     if (here.keeps_team) return;
     here.team = NULL;
     give_team(team);
@@ -321,6 +321,7 @@ static void parallel_start(void (*fn)(void *), void *data, unsigned n_threads) {
     team_t *team = team_of(here.n_shares);
     if (!team || team->n_workers + 1 < here.n_shares) here.n_shares = team ? team->n_workers + 1 : 1;
     if (here.n_shares == 1) return;
+    if (atomic_load_explicit(&team->is_impatient, memory_order_relaxed)) nap(team);
     team->fn = fn;
     team->data = data;
     team->n_shares = here.n_shares;
@@ -337,7 +338,7 @@ static void parallel_end(void) {
     team_t *team = here.team;
     for (int i = 0; i < here.n_shares - 1; i++) {
         if (!take_offer(team->workers[i], atomic_load(&team->workers[i]->offer))) continue;
-        if (team->workers[i]->was_awake && ++team->n_late == LATE_SHARES) lose_patience(team);
+        if (team->workers[i]->was_awake && is_patient(team)) note_late_share(team);
         here.share = i + 1;
         team->fn(team->data);
         atomic_fetch_sub(&team->unfinished, 1);

@@ -86,7 +86,7 @@ static void *call(void *given) {
     for (int round = 0; round < 60; round++) {
         int width = 1 + (seed + round) % (MOST - 1), before = bl_enter(width);
         if (round % 3 == 0) bl_wake();
-        if (round % 7 == 0 && here.team) atomic_store(&here.team->is_impatient, 1), here.team->naps = 2;
+        if (round % 7 == 0 && here.team) atomic_store(&here.team->is_impatient, 1);
         if (get_max_threads() != width) fail("the width is not what it was set to");
         for (int n = 1; n <= MOST; n++) check(n);
         int outer = bl_enter(2);
