@@ -105,7 +105,7 @@ static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 static team_t *idle; /* teams without a caller */
 static int n_idle_workers;
 static _Atomic int n_busy; /* threads of teams that have a caller */
-static int n_cpus = 1; /* that this process may use */
+static _Atomic int n_cpus = 1; /* that this process may use */
 static pthread_key_t at_end;
 
 static long futex(word_t *word, int what, uint32_t value) { return syscall(SYS_futex, word, what, value, NULL); }
