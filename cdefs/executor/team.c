@@ -4,9 +4,9 @@
    was begun is computed by a thread that does nothing else meanwhile, and the one whose share it is always comes for it
    unless somebody has taken it; so shares may wait for each other, as barriers do.
 
-   Who waits spins for a while, then sleeps. Where a wait inside of a region outlasts that, or a worker that was spinning
-   has not come for its share when the caller has computed its own, a thread of the team has lost its CPU to somebody
-   else. Spinning would keep it from coming back, so for some time everyone sleeps at once; then it is tried again. */
+   Who waits spins for a while, then sleeps. Where a wait inside of a region outlasts that, or a worker that should be
+   awake has not come for its share when the caller has computed its own, a thread of the team has lost its CPU to
+   somebody else. Spinning would keep it from coming back, so for some time everyone sleeps at once; then it is tried again. */
 
 #define _GNU_SOURCE
 #include "team.h"
@@ -45,12 +45,14 @@ static void set_mode(unsigned mode) { (void)mode; }
 #endif
 
 enum {
-    SPIN_NS = 1000000,
-    RESTS_OF_A_LOOK = 16,         /* between looks at the clock */
-    LATE_NS = 10000000,           /* two late shares within this are no interrupts */
-    NAP_AT_FIRST_NS = 20000000,   /* without spinning; twice as long each time that the next try fails, up to */
+    SPIN_NS = 200000,           /* for the next region */
+    SPIN_INSIDE_NS = 1000000,   /* for a partner */
+    RESTS_OF_A_LOOK = 16,       /* between looks at the clock */
+    WAKING_NS = 500000,         /* a worker that was woken takes less where there is a CPU for it */
+    LATE_NS = 10000000,         /* two late shares within this are no interrupts */
+    NAP_AT_FIRST_NS = 80000000, /* without spinning; twice as long each time that the next try fails, up to */
     NAP_AT_MOST_NS = 1280000000,
-    PEACE_NS = 100000000,         /* a try that went well for so long was right */
+    PEACE_NS = 100000000, /* a try that went well for so long was right */
     LINE = 64
 };
 
@@ -62,7 +64,7 @@ typedef struct {
     word_t sleeps;
     team_t *team;
     int share;
-    int was_awake; /* when the share was offered; the caller's own */
+    int64_t woken; /* when; the caller's own */
     pthread_t thread;
 } worker_t;
 
@@ -126,23 +128,28 @@ static int is_patient(team_t *team) {
 }
 
 /* Whether the word became another while it was worth spinning. */
-static int spin_while(team_t *team, word_t *word, uint32_t value) {
+static int spin_while(team_t *team, word_t *word, uint32_t value, int64_t ns) {
     int64_t end = 0;
     do {
         for (int i = 0; i < RESTS_OF_A_LOOK; i++) {
             if (atomic_load_explicit(word, memory_order_acquire) != value) return 1;
             rest();
         }
-        if (!end) end = now() + SPIN_NS;
+        if (!end) end = now() + ns;
     } while (is_patient(team) && now() < end);
     return 0;
 }
 
-/* A worker that was awake has not begun its share; by the caller. */
-static void note_late_share(team_t *team) {
+/* A worker has not begun its share; by the caller, when it has computed its own. */
+static void note_unbegun(team_t *team, const worker_t *worker) {
     int64_t time = now();
-    if (time - team->last_late < LATE_NS) atomic_store(&team->is_impatient, 1);
-    team->last_late = time;
+    if (time - worker->woken < WAKING_NS) return;
+    if (team->nap_end) {
+        team->nap_end = time + team->nap_ns;
+    } else {
+        if (time - team->last_late < LATE_NS) atomic_store(&team->is_impatient, 1);
+        team->last_late = time;
+    }
 }
 
 /* Before a region, where patience was lost: begins a nap, or ends it; by the caller. */
@@ -163,7 +170,7 @@ static void nap(team_t *team) {
 /* Waits for a partner, which is computing. */
 static void wait_inside(team_t *team, word_t *word, uint32_t value, word_t *n_asleep) {
     if (is_patient(team)) {
-        if (spin_while(team, word, value)) return;
+        if (spin_while(team, word, value, SPIN_INSIDE_NS)) return;
         if (is_patient(team)) atomic_store(&team->is_impatient, 1);
     }
     atomic_fetch_add(n_asleep, 1);
@@ -175,7 +182,7 @@ static uint32_t wait_for_offer(worker_t *worker) {
     for (;;) {
         uint32_t offer = atomic_load_explicit(&worker->offer, memory_order_acquire);
         if (offer % 2 == 0) return offer;
-        if (is_patient(worker->team) && spin_while(worker->team, &worker->offer, offer)) continue;
+        if (is_patient(worker->team) && spin_while(worker->team, &worker->offer, offer, SPIN_NS)) continue;
         atomic_store(&worker->sleeps, 1);
         if (atomic_load(&worker->offer) == offer) sleep_while(&worker->offer, offer);
         atomic_store(&worker->sleeps, 0);
@@ -188,8 +195,10 @@ static int take_offer(worker_t *worker, uint32_t offer) {
 
 static void offer_share(worker_t *worker) {
     atomic_fetch_add(&worker->offer, 1);
-    worker->was_awake = !atomic_load(&worker->sleeps);
-    if (!worker->was_awake) wake(&worker->offer, 1);
+    if (!atomic_load(&worker->sleeps)) return;
+    worker->woken = now();
+    atomic_store(&worker->sleeps, 0); /* from now on it is late if it does not come */
+    wake(&worker->offer, 1);
 }
 
 /* Workers. */
@@ -338,7 +347,7 @@ static void parallel_end(void) {
     team_t *team = here.team;
     for (int i = 0; i < here.n_shares - 1; i++) {
         if (!take_offer(team->workers[i], atomic_load(&team->workers[i]->offer))) continue;
-        if (team->workers[i]->was_awake && is_patient(team)) note_late_share(team);
+        note_unbegun(team, team->workers[i]);
         here.share = i + 1;
         team->fn(team->data);
         atomic_fetch_sub(&team->unfinished, 1);
