@@ -64,7 +64,8 @@ typedef struct {
     word_t sleeps;
     team_t *team;
     int share;
-    int64_t woken; /* when; the caller's own */
+    int64_t woken; /* when it was; the caller's own, as is: */
+    int is_called; /* it was woken, and has not begun a share since */
     pthread_t thread;
 } worker_t;
 
@@ -196,8 +197,8 @@ static int take_offer(worker_t *worker, uint32_t offer) {
 static void offer_share(worker_t *worker) {
     atomic_fetch_add(&worker->offer, 1);
     if (!atomic_load(&worker->sleeps)) return;
-    worker->woken = now();
-    atomic_store(&worker->sleeps, 0); /* from now on it is late if it does not come */
+    if (!worker->is_called) worker->woken = now();
+    worker->is_called = 1;
     wake(&worker->offer, 1);
 }
 
@@ -346,8 +347,12 @@ static void parallel_end(void) {
     }
     team_t *team = here.team;
     for (int i = 0; i < here.n_shares - 1; i++) {
-        if (!take_offer(team->workers[i], atomic_load(&team->workers[i]->offer))) continue;
-        note_unbegun(team, team->workers[i]);
+        worker_t *worker = team->workers[i];
+        if (!take_offer(worker, atomic_load(&worker->offer))) {
+            worker->is_called = 0;
+            continue;
+        }
+        note_unbegun(team, worker);
         here.share = i + 1;
         team->fn(team->data);
         atomic_fetch_sub(&team->unfinished, 1);
