@@ -15,82 +15,13 @@
 
 #if defined(__linux__) && defined(__LP64__)
 
-#include <errno.h>
 #include <limits.h>
-#include <link.h>
-#include <linux/futex.h>
-#include <pthread.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-
-static void rest(void) { _mm_pause(); }
-static unsigned get_mode(void) { return _mm_getcsr(); }
-static void set_mode(unsigned mode) { _mm_setcsr(mode); }
-#else
-static void rest(void) {}
-static unsigned get_mode(void) { return 0; }
-static void set_mode(unsigned mode) { (void)mode; }
-#endif
-
-enum {
-    SPIN_NS = 200000,           /* for the next region */
-    SPIN_INSIDE_NS = 1000000,   /* for a partner */
-    RESTS_OF_A_LOOK = 16,       /* between looks at the clock */
-    WAKING_NS = 500000,         /* a worker that was woken takes less where there is a CPU for it */
-    LATE_NS = 10000000,         /* two late shares within this are no interrupts */
-    NAP_AT_FIRST_NS = 80000000, /* without spinning; twice as long each time that the next try fails, up to */
-    NAP_AT_MOST_NS = 1280000000,
-    PEACE_NS = 100000000, /* a try that went well for so long was right */
-    LINE = 64
-};
-
-typedef _Atomic uint32_t word_t;
-typedef struct team team_t;
-
-typedef struct {
-    _Alignas(LINE) word_t offer; /* odd: nothing to do. Even: a share; whoever adds 1 first computes it */
-    word_t sleeps;
-    team_t *team;
-    int share;
-    int64_t woken; /* when it was; the caller's own, as is: */
-    int is_called; /* it was woken, and has not begun a share since */
-    pthread_t thread;
-} worker_t;
-
-struct team {
-    /* A region: written by the caller before it offers shares. */
-    void (*fn)(void *);
-    void *data;
-    int n_shares, width;
-    unsigned mode; /* how the caller rounds, and what it does with denormals */
-
-    _Alignas(LINE) word_t unfinished; /* shares that were offered */
-    word_t caller_sleeps;
-
-    _Alignas(LINE) word_t arrived; /* at the barrier */
-    word_t phase;                  /* barriers that all have passed */
-    word_t n_asleep;               /* at the barrier */
-
-    _Alignas(LINE) word_t is_impatient; /* nobody spins */
-    int64_t last_late, nap_ns, nap_end, patient_since; /* the caller's own; nap_end is 0 unless there is a nap */
-
-    worker_t **workers; /* that of share 1, of share 2, ... */
-    int n_workers;
-    cpu_set_t cpus;
-    team_t *next; /* among idle ones */
-};
+#include "imports.h"
+#include "team_waiting.h"
 
 /* What a thread knows of itself. */
 typedef struct {
@@ -107,100 +38,7 @@ static _Thread_local thread_t here;
 static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 static team_t *idle; /* teams without a caller */
 static int n_idle_workers;
-static _Atomic int n_busy; /* threads of teams that have a caller */
-static _Atomic int n_cpus = 1; /* that this process may use */
 static pthread_key_t at_end;
-
-static long futex(word_t *word, int what, uint32_t value) { return syscall(SYS_futex, word, what, value, NULL); }
-static void sleep_while(word_t *word, uint32_t value) { futex(word, FUTEX_WAIT_PRIVATE, value); }
-static void wake(word_t *word, int n) { futex(word, FUTEX_WAKE_PRIVATE, (uint32_t)n); }
-
-/* Waiting. */
-
-static int64_t now(void) {
-    struct timespec read;
-    clock_gettime(CLOCK_MONOTONIC, &read);
-    return read.tv_sec * INT64_C(1000000000) + read.tv_nsec;
-}
-
-static int is_patient(team_t *team) {
-    return !atomic_load_explicit(&team->is_impatient, memory_order_relaxed) &&
-           atomic_load_explicit(&n_busy, memory_order_relaxed) <= n_cpus;
-}
-
-/* Whether the word became another while it was worth spinning. */
-static int spin_while(team_t *team, word_t *word, uint32_t value, int64_t ns) {
-    int64_t end = 0;
-    do {
-        for (int i = 0; i < RESTS_OF_A_LOOK; i++) {
-            if (atomic_load_explicit(word, memory_order_acquire) != value) return 1;
-            rest();
-        }
-        if (!end) end = now() + ns;
-    } while (is_patient(team) && now() < end);
-    return 0;
-}
-
-/* A worker has not begun its share; by the caller, when it has computed its own. */
-static void note_unbegun(team_t *team, const worker_t *worker) {
-    int64_t time = now();
-    if (time - worker->woken < WAKING_NS) return;
-    if (team->nap_end) {
-        team->nap_end = time + team->nap_ns;
-    } else {
-        if (time - team->last_late < LATE_NS) atomic_store(&team->is_impatient, 1);
-        team->last_late = time;
-    }
-}
-
-/* Before a region, where patience was lost: begins a nap, or ends it; by the caller. */
-static void nap(team_t *team) {
-    int64_t time = now();
-    if (!team->nap_end) {
-        int is_relapse = team->nap_ns && time - team->patient_since < PEACE_NS;
-        team->nap_ns = is_relapse ? 2 * team->nap_ns : NAP_AT_FIRST_NS;
-        if (team->nap_ns > NAP_AT_MOST_NS) team->nap_ns = NAP_AT_MOST_NS;
-        team->nap_end = time + team->nap_ns;
-    } else if (time >= team->nap_end) {
-        team->nap_end = team->last_late = 0;
-        team->patient_since = time;
-        atomic_store(&team->is_impatient, 0);
-    }
-}
-
-/* Waits for a partner, which is computing. */
-static void wait_inside(team_t *team, word_t *word, uint32_t value, word_t *n_asleep) {
-    if (is_patient(team)) {
-        if (spin_while(team, word, value, SPIN_INSIDE_NS)) return;
-        if (is_patient(team)) atomic_store(&team->is_impatient, 1);
-    }
-    atomic_fetch_add(n_asleep, 1);
-    while (atomic_load(word) == value) sleep_while(word, value);
-    atomic_fetch_sub(n_asleep, 1);
-}
-
-static uint32_t wait_for_offer(worker_t *worker) {
-    for (;;) {
-        uint32_t offer = atomic_load_explicit(&worker->offer, memory_order_acquire);
-        if (offer % 2 == 0) return offer;
-        if (is_patient(worker->team) && spin_while(worker->team, &worker->offer, offer, SPIN_NS)) continue;
-        atomic_store(&worker->sleeps, 1);
-        if (atomic_load(&worker->offer) == offer) sleep_while(&worker->offer, offer);
-        atomic_store(&worker->sleeps, 0);
-    }
-}
-
-static int take_offer(worker_t *worker, uint32_t offer) {
-    return offer % 2 == 0 && atomic_compare_exchange_strong(&worker->offer, &offer, offer + 1);
-}
-
-static void offer_share(worker_t *worker) {
-    atomic_fetch_add(&worker->offer, 1);
-    if (!atomic_load(&worker->sleeps)) return;
-    if (!worker->is_called) worker->woken = now();
-    worker->is_called = 1;
-    wake(&worker->offer, 1);
-}
 
 /* Workers. */
 
@@ -411,10 +249,7 @@ static _Bool loop_static_start(long start, long end, long step, long chunk, long
 
 static void loop_end_nowait(void) {}
 
-static const struct {
-    const char *name;
-    void (*function)(void);
-} SERVED[] = {
+static const bl_served_t SERVED[] = {
 #define SERVE(name, function) {name, (void (*)(void))function}
     SERVE("GOMP_parallel", parallel),
     SERVE("GOMP_parallel_start", parallel_start),
@@ -429,100 +264,6 @@ static const struct {
     SERVE("omp_get_thread_num", get_thread_num),
     SERVE("omp_in_parallel", in_parallel),
 };
-enum { N_SERVED = sizeof SERVED / sizeof SERVED[0] };
-
-/* Import tables. */
-
-enum { LOOK, OPEN, FILL, SEAL }; /* in this order */
-
-typedef struct {
-    uintptr_t address;  /* in the object that is looked for */
-    int pass;
-    const char *reason; /* why it cannot be served */
-    char unserved[64];
-} import_t;
-
-static int is_openmp(const char *name) {
-    return !strncmp(name, "GOMP_", 5) || !strncmp(name, "omp_", 4) || !strncmp(name, "__kmpc_", 7);
-}
-
-static void visit_slot(import_t *import, const char *name, uintptr_t slot, uintptr_t sealed, uintptr_t sealed_end) {
-    int number = 0;
-    while (number < N_SERVED && strcmp(SERVED[number].name, name)) number++;
-    if (number == N_SERVED) {
-        import->reason = import->unserved;
-        snprintf(import->unserved, sizeof import->unserved, "it calls %.40s", name);
-        return;
-    }
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = slot / page * page;
-    int is_sealed = sealed <= slot && slot < sealed_end;
-    if (import->pass == OPEN && is_sealed && mprotect((void *)begin, page, PROT_READ | PROT_WRITE))
-        import->reason = "its import table cannot be written";
-    if (import->pass == FILL) __atomic_store_n((uintptr_t *)slot, (uintptr_t)SERVED[number].function, __ATOMIC_RELEASE);
-    if (import->pass == SEAL && is_sealed) mprotect((void *)begin, page, PROT_READ);
-}
-
-static void visit_table(import_t *import, const struct dl_phdr_info *object, const ElfW(Rela) *table, size_t nbytes,
-    const ElfW(Sym) *symbols, const char *names) {
-    uintptr_t sealed = 0, sealed_end = 0, page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    for (int i = 0; i < object->dlpi_phnum; i++)
-        if (object->dlpi_phdr[i].p_type == PT_GNU_RELRO) {
-            sealed = object->dlpi_addr + object->dlpi_phdr[i].p_vaddr;
-            sealed_end = (sealed + object->dlpi_phdr[i].p_memsz) / page * page; /* what shares a page with data is open */
-        }
-    for (size_t i = 0; i < nbytes / sizeof *table && !import->reason; i++) {
-        const ElfW(Sym) *symbol = &symbols[ELF64_R_SYM(table[i].r_info)];
-        if (!ELF64_R_SYM(table[i].r_info) || symbol->st_shndx != SHN_UNDEF) continue;
-        if (is_openmp(names + symbol->st_name))
-            visit_slot(import, names + symbol->st_name, object->dlpi_addr + table[i].r_offset, sealed, sealed_end);
-    }
-}
-
-static int holds(const struct dl_phdr_info *object, uintptr_t address) {
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        const ElfW(Phdr) *part = &object->dlpi_phdr[i];
-        if (part->p_type == PT_LOAD && address - object->dlpi_addr - part->p_vaddr < part->p_memsz) return 1;
-    }
-    return 0;
-}
-
-/* 1 ends the walk over objects: it was this one. */
-static int visit_object(struct dl_phdr_info *object, size_t size, void *given) {
-    import_t *import = given;
-    (void)size;
-    if (!holds(object, import->address)) return 0;
-    const ElfW(Rela) *calls = NULL, *others = NULL;
-    const ElfW(Sym) *symbols = NULL;
-    const char *names = NULL;
-    size_t calls_nbytes = 0, others_nbytes = 0;
-    const ElfW(Dyn) *entry = NULL;
-    for (int i = 0; i < object->dlpi_phnum; i++)
-        if (object->dlpi_phdr[i].p_type == PT_DYNAMIC)
-            entry = (const void *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr);
-    for (; entry && entry->d_tag != DT_NULL; entry++) {
-        const void *pointer = (const void *)entry->d_un.d_ptr;
-        if (entry->d_tag == DT_JMPREL) calls = pointer;
-        if (entry->d_tag == DT_PLTRELSZ) calls_nbytes = entry->d_un.d_val;
-        if (entry->d_tag == DT_RELA) others = pointer;
-        if (entry->d_tag == DT_RELASZ) others_nbytes = entry->d_un.d_val;
-        if (entry->d_tag == DT_SYMTAB) symbols = pointer;
-        if (entry->d_tag == DT_STRTAB) names = pointer;
-    }
-    if (!symbols || !names || (uintptr_t)symbols < object->dlpi_addr) {
-        import->reason = "its import table cannot be read";
-        return 1;
-    }
-    visit_table(import, object, calls, calls_nbytes, symbols, names);
-    visit_table(import, object, others, others_nbytes, symbols, names);
-    return 1;
-}
-
-static const char *visit(import_t *import, int pass) {
-    import->pass = pass;
-    if (!dl_iterate_phdr(visit_object, import)) return "it is not loaded";
-    return import->reason;
-}
-
 /* What it does not have are workers of the parent's: it makes its own. */
 static void begin_in_child(void) {
     idle_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -545,15 +286,9 @@ static void prepare(void) {
 
 const char *bl_serve(const void *address, int n) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    static _Thread_local import_t import;
-    import = (import_t){.address = (uintptr_t)address};
     pthread_once(&once, prepare);
     n_cpus = n;
-    for (int pass = LOOK; pass <= SEAL; pass++) {
-        const char *reason = visit(&import, pass);
-        if (reason) return reason;
-    }
-    return NULL;
+    return bl_fill_imports(address, SERVED, sizeof SERVED / sizeof SERVED[0]);
 }
 
 int bl_enter(int n_threads) {

@@ -1,6 +1,7 @@
 /* A team under ThreadSanitizer: regions, barriers, loops, nested and one-thread calls, sizes that change, several
    callers at once, threads that end, and forks. Prints "right", or what was wrong. */
 
+#include "../../cdefs/executor/imports.c"
 #include "../../cdefs/executor/team.c"
 
 #include <sys/wait.h>
