@@ -6,7 +6,8 @@
 
    Who waits spins for a while, then sleeps. Where a wait inside of a region outlasts that, or a worker that should be
    awake has not come for its share when the caller has computed its own, a thread of the team has lost its CPU to
-   somebody else. Spinning would keep it from coming back, so for some time everyone sleeps at once; then it is tried again. */
+   somebody else. Spinning would keep it from coming back, so for some time everyone sleeps at once; then it is tried
+   again. */
 
 #define _GNU_SOURCE
 #include "team.h"
