@@ -64,7 +64,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         layout: ``auto`` (the default: by cost, over the whole graph), ``any`` (each primitive's own favourite),
             ``blocked``, ``nhwc``, ``plain``, ``per-op`` (reorder around every primitive), or a
             oneDNN tag such as ``nChw8c``.
-        threads: Threads of all runs that go on at a time; by default what this process may use.
+        threads: Threads of all runs that go on at a time; by default what this process may use. They are a team of our
+            own, or libgomp's: ``blocklayout --version`` says which.
         streams: How many runs go on at a time, for more of them in a second where single ones may take longer. Each
             stream has an equal part of ``threads`` (what is left over stays idle), a share of the CPUs, and its own
             memory for activations; weights are shared. See ``Session.submit``.

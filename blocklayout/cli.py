@@ -76,6 +76,7 @@ def version_text() -> str:
     try:
         executor = "C" if dnnl.has_native_executor() else "Python: no compiler built the other"
         library = f"oneDNN {'.'.join(map(str, dnnl.version()))}, {dnnl.isa()}, executor in {executor}"
+        library += f", threads: {dnnl.threads_name()}"
     except BlockLayoutError as error:
         library = f"no oneDNN: {error}"
     return f"blocklayout {blocklayout.__version__}, {library}"

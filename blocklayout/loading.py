@@ -66,7 +66,6 @@ def _prepare(session: Session, extents: Mapping[str, tuple[int, ...]]) -> None:
     """Plan for these extents, unless others follow from contents that only a run brings."""
     with suppress(ContentsNeededError):
         session.prepare(extents)
-    dnnl.release_pool()  # whoever runs the session may be another thread
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,11 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.specs.shuffle import shuffle as shuffle
     from blocklayout.dnnl.specs.softmax import softmax as softmax
     from blocklayout.dnnl.specs.sum import sum as sum  # noqa: A004 - oneDNN's name
+    from blocklayout.dnnl.team import threads_name as threads_name
     from blocklayout.dnnl.threads import default_threads as default_threads
     from blocklayout.dnnl.threads import own_stream as own_stream
-    from blocklayout.dnnl.threads import release_pool as release_pool
     from blocklayout.dnnl.threads import run_parallel as run_parallel
+    from blocklayout.dnnl.threads import wake_team as wake_team
     from blocklayout.layout import MemoryDesc as MemoryDesc
 
 _NAMES_BY_HOME = {
@@ -112,7 +113,8 @@ _NAMES_BY_HOME = {
     "specs.shuffle": ("shuffle",),
     "specs.softmax": ("softmax",),
     "specs.sum": ("sum",),
-    "threads": ("default_threads", "own_stream", "release_pool", "run_parallel"),
+    "team": ("threads_name",),
+    "threads": ("default_threads", "own_stream", "run_parallel", "wake_team"),
 }
 _HOMES = {name: f"blocklayout.dnnl.{home}" for home, names in _NAMES_BY_HOME.items() for name in names}
 

@@ -22,8 +22,12 @@ def default_threads() -> int:
 
     A quota of two and a half CPUs gives 2: threads that spin beyond the quota get the whole process suspended.
     """
-    caps = [_affinity(), _quota(), _user_limit()]
-    return max(1, min(cap for cap in caps if cap is not None))
+    return min(usable_cpus(), _user_limit() or usable_cpus())
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use at a time: the affinity mask, capped by the cgroup quota."""
+    return max(1, min(_affinity(), _quota() or _affinity()))
 
 
 def cpu_shares(n_shares: int, n_threads: int) -> list[frozenset[int]] | None:

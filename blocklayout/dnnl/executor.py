@@ -10,6 +10,7 @@ from blocklayout.dnnl import library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.native import native
+from blocklayout.dnnl.team import team
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.execution import Execution
@@ -35,7 +36,7 @@ class ExecutionList:
         self._steps = ffi.new("bl_step_t[]", len(executions))
         self._executor = native()
         self._failed = ffi.new("int *")
-        n_flushing = 1 if library.is_sequential() else n_threads
+        n_flushing = 1 if library.is_sequential() or team() else n_threads  # a team's workers do as their caller does
         self._n_flushing = 0 if keeps_denormals else n_flushing
         for place, execution in enumerate(executions):
             self.put(place, execution)

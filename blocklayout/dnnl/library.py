@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.dnnl import enums
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.find_library import VARIABLE, find_library
+from blocklayout.dnnl.native import wants_team
+from blocklayout.dnnl.spin_count import measured_spin_count
 from blocklayout.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -65,7 +68,8 @@ if hasattr(os, "register_at_fork"):
 
 def _open(path: Path) -> Any:
     try:
-        return ffi.dlopen(str(path))
+        with nullcontext() if wants_team() else measured_spin_count():
+            return ffi.dlopen(str(path))
     except OSError as error:
         raise UnsupportedError(_loading_failure(path, str(error))) from error
 

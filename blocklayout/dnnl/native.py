@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from functools import cache
 from typing import Any
 
 from blocklayout.dnnl._abi import ffi
+
+TEAM_VARIABLE = "BLOCKLAYOUT_TEAM"
+"""Set to 0, it leaves the library's parallel regions to libgomp."""
 
 _EXTENSION = "blocklayout._executor"
 
@@ -14,6 +18,11 @@ _EXTENSION = "blocklayout._executor"
 def has_native_executor() -> bool:
     """Whether runs are one call into C; else each step is one from Python, and denormals stay as they are."""
     return native() is not None
+
+
+def wants_team() -> bool:
+    """Whether the library's parallel regions are to be computed by the team of threads in it."""
+    return os.environ.get(TEAM_VARIABLE) != "0" and native() is not None
 
 
 @cache

@@ -126,6 +126,7 @@ class Context:
     def _execute(
         self, feeds: Mapping[str, Feed], out: Mapping[str, np.ndarray], enter: _Enter, run: Callable[[], None]
     ) -> dict[str, np.ndarray | Tensor]:
+        dnnl.wake_team()
         borrowers = list(self._borrowers)
         try:
             for place, bound in enumerate(self._entries):

@@ -246,10 +246,7 @@ class Session:
         """
         self._streams.check_open()
         given = dict(contents or {})
-        plan = self._ready(self._key(shapes), lambda name: self._given(name, given))[0].plan
-        if self.streams > 1:
-            dnnl.release_pool()  # the CPUs are those of the streams
-        return plan
+        return self._ready(self._key(shapes), lambda name: self._given(name, given))[0].plan
 
     @property
     def plan(self) -> Plan:

@@ -113,4 +113,4 @@ def _begin(key: object, numbers: Iterator[int], n_threads: int | None, shares: l
     """What a thread does first: become the owner of the next stream, unless there is only one."""
     _owner.key, _owner.number = key, next(numbers)
     if n_threads is not None:
-        dnnl.own_stream(n_threads, shares[_owner.number] if shares else None)
+        dnnl.own_stream(shares[_owner.number] if shares else None)

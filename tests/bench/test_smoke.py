@@ -114,3 +114,15 @@ def test_measuring(tree_environ: dict[str, str], tmp_path: Path) -> None:
     [result] = json.loads(path.read_text())["results"]
     assert [each["n_in_turn"] for each in result["agreement"]] == [64]
     assert len(result["steps"]) == result["n_steps"] > 3
+
+
+def test_neighbours(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "neighbours.json"
+    short = ("--models", "m3", "--size", "4000", "--rounds", "1", "--seconds", "0.01", "--threads", "2")
+    what = ("--layout", "plain", "--spin-counts", "1000", "--peers", "onnxruntime", "--json", str(path))
+    done = run_bench("neighbours.py", *short, *what, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(path.read_text())["results"]
+    assert {"team", "libgomp 1000"} <= {*result["ms"]["alone"]}
+    assert all({"team", "libgomp 1000"} <= {*of} for row, of in result["ms"].items() if row != "after onnxruntime")
+    assert "of half the machine" in done.stdout

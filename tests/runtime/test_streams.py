@@ -235,7 +235,7 @@ def settles_at(n):
     return n_threads() == n or f"{n_threads()} instead of {n}"
 before = n_threads()
 session = bl.load(nets.chain(), streams=2, threads=6, layout="nhwc")
-told, most = [settles_at(before)], 0
+told, most = [n_threads() <= before + 2 or n_threads()], 0  # those that packed the weights serve a stream later
 for _ in range(10):
     futures = [session.submit({"x": np.ones((1, 17, 12, 12), np.float32)}) for _ in range(6)]
     for future in futures:

@@ -1,0 +1,257 @@
+"""What does a neighbour on the machine cost, and what does it cost to wait politely?
+
+Each network of the zoo (random weights) is run by each runtime in processes of its own: alone, beside a busy loop, as
+two copies at once, as four sessions of one process called at once, and right after onnxruntime has run in another
+process. Ours is run with its own team of threads, and with libgomp's for several of its spin counts. All take turns,
+round after round; a run's time is the mean over a turn, since what neighbours cost lies in the slow ones, and the first
+0.1 s of a turn do not count (but right after another runtime, they are what counts). Told is the median of the rounds.
+
+    python bench/neighbours.py --rounds 3 --json out.json
+    python bench/neighbours.py --models mobilenet_v2 --layout auto --spin-counts 300000
+    python bench/neighbours.py --models squeezenet1_1 --size 64 --rounds 1 --seconds 0.1
+
+The fair share beside a busy loop: of THREADS + 1 threads that want the CPUs, each gets the same, so that a run takes
+(THREADS + 1) / THREADS of its time alone. Half of the machine, for each of two copies: its time on half of the threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+import blocklayout as bl
+from blocklayout import dnnl, zoo
+from blocklayout.commands.against.runtimes import OURS, RUNTIMES
+from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.feeds import SEED
+from blocklayout.commands.options import networks, numbers, positive, words
+from blocklayout.commands.output import json_text
+from blocklayout.inspector.tables import print_table
+from blocklayout.model import read, write
+from blocklayout.runtime.racing import random_array
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+MODELS = ("squeezenet1_1", "mobilenet_v2", "resnet50")
+SPIN_COUNTS = (0, 1000, 10000, 300000)
+"""Of libgomp; the last is about what it takes by itself."""
+
+WARM_S = 0.1
+N_SESSIONS = 4
+
+ROWS = ("alone", "half the threads", "beside a busy loop", "two copies", "four sessions", "after onnxruntime")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A runtime, and how its threads wait.
+
+    Attributes:
+        name: Printed.
+        runtime: One of ``RUNTIMES``.
+        environ: What its processes are started with.
+    """
+
+    name: str
+    runtime: str
+    environ: Mapping[str, str]
+
+
+class Copy:
+    """A process that runs a model when it is asked to, and waits for the next line otherwise."""
+
+    def __init__(self, column: Column, model: Path, args: argparse.Namespace) -> None:
+        environ = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+        command = [sys.executable, __file__, "--serve", column.runtime, str(model), args.layout, str(args.threads)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ | column.environ
+        )
+        self.ask("alone", 0.0, 0.0)
+        self.answer()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, way: str, warm_s: float, seconds: float) -> None:
+        """Have it run for so long."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{way},{warm_s},{seconds}\n")
+        self._process.stdin.flush()
+
+    def answer(self) -> float:
+        """The mean of its runs, in milliseconds."""
+        assert self._process.stdout is not None
+        return float(json.loads(self._process.stdout.readline()))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print a table for each network, and write JSON if asked to."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] == ["--serve"]:
+        return serve(*arguments[1:])
+    args = parse(arguments)
+    results = []
+    for name in args.models:
+        results.append(measure(name, args))
+        show(results[-1], args.threads)
+        if args.json:  # as far as it is, since it takes long
+            told = {"environment": describe_environment(args.threads), "layout": args.layout, "results": results}
+            Path(args.json).write_text(json_text(told) + "\n", encoding="utf-8")
+    return 0
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=networks, default=MODELS, help="of the zoo")
+    parser.add_argument("--layout", default="nhwc", help="of ours, with costs by the model alone (default: nhwc)")
+    parser.add_argument("--peers", type=words, default=("onnxruntime", "openvino"), help="those that are installed")
+    parser.add_argument("--spin-counts", type=numbers, default=SPIN_COUNTS, help="of libgomp, such as 0,1000")
+    parser.add_argument("--size", type=positive, help="height and width of images; by default each network's own")
+    parser.add_argument("--rounds", type=positive, default=3, help="turns of each runtime (default: 3)")
+    parser.add_argument("--seconds", type=float, default=0.5, help="of a turn (default: 0.5)")
+    parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
+    parser.add_argument("--json", help="file to write")
+    return parser.parse_args(argv)
+
+
+def columns(args: argparse.Namespace) -> list[Column]:
+    """Ours by its team, by libgomp, and the peers."""
+    by_libgomp = [
+        Column(f"libgomp {count}", OURS, {"BLOCKLAYOUT_TEAM": "0", "GOMP_SPINCOUNT": str(count)})
+        for count in args.spin_counts
+    ]
+    peers = [Column(name, name, {}) for name in args.peers if name in RUNTIMES and RUNTIMES[name].is_installed]
+    return [Column("team", OURS, {"BLOCKLAYOUT_TEAM": "1"}), *by_libgomp, *peers]
+
+
+def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One network in every runtime and neighbourhood."""
+    times: dict[str, dict[str, list[float]]] = {row: {} for row in ROWS}
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        path = Path(folder, "model.onnx")
+        built = zoo.build(name, **({"size": args.size} if args.size else {}))
+        write(built, path)
+        pairs = {}
+        for column in columns(args):
+            pairs[column.name] = [stack.enter_context(Copy(column, path, args)) for _ in range(2)]
+        other = pairs.get("onnxruntime", [None])[0]
+        for _ in range(args.rounds):
+            for row in ROWS:
+                for column_name, (copy, second) in pairs.items():
+                    if row != "after onnxruntime" or (other is not None and other is not copy):
+                        ms = time_in(row, copy, second, other, args.seconds)
+                        times[row].setdefault(column_name, []).append(ms)
+    medians = {row: {column: statistics.median(each) for column, each in of.items()} for row, of in times.items()}
+    return {"model": name, "ms": medians, "rounds_ms": times}
+
+
+def time_in(row: str, copy: Copy, second: Copy, other: Copy | None, seconds: float) -> float:
+    """Milliseconds of a run in a neighbourhood; of two copies, of the slower one."""
+    if row == "beside a busy loop":
+        with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as busy:
+            ms = _asked([copy], "alone", WARM_S, seconds)
+            busy.kill()
+        return ms
+    if row == "two copies":
+        return _asked([copy, second], "alone", WARM_S, seconds)
+    if row == "after onnxruntime" and other is not None:
+        _asked([other], "alone", 0, WARM_S)
+        return _asked([copy], "alone", 0, WARM_S)
+    return _asked([copy], row, WARM_S, seconds)
+
+
+def _asked(copies: Sequence[Copy], way: str, warm_s: float, seconds: float) -> float:
+    for copy in copies:
+        copy.ask(way, warm_s, seconds)
+    return max(copy.answer() for copy in copies)
+
+
+def show(result: dict[str, Any], n_threads: int) -> None:
+    """Print the table, and how ours stands."""
+    ms = result["ms"]
+    names = [*ms["alone"]]
+    rows = [[row, *(f"{ms[row][name]:.2f}" if name in ms[row] else "-" for name in names)] for row in ROWS]
+    print_table(("ms a run", *names), rows, title=result["model"], text_columns=(0,))
+    alone, beside, copies = (ms[row]["team"] for row in ("alone", "beside a busy loop", "two copies"))
+    libgomp = [value for name, value in ms["alone"].items() if name.startswith("libgomp")]
+    told = [f"alone {alone / min(libgomp):.3f} of libgomp's best"] if libgomp else []
+    told.append(f"beside a busy loop {beside / (alone * (n_threads + 1) / n_threads):.3f} of the fair share")
+    told.append(f"two copies {copies / ms['half the threads']['team']:.3f} of half the machine")
+    print(f"team: {', '.join(told)}")
+    sys.stdout.flush()
+
+
+def serve(runtime: str, model: str, layout: str, threads: str) -> int:
+    """Run the model as lines say, until none comes in."""
+    n_threads = {"alone": int(threads), "half the threads": max(1, int(threads) // 2)}
+    runs: dict[str, list[Callable[[], object]]] = {}
+    for line in sys.stdin:
+        way, warm_s, seconds = line.split(",")
+        if way not in runs:
+            n_sessions = N_SESSIONS if way == "four sessions" else 1
+            runs[way] = [opened(runtime, model, layout, n_threads.get(way, int(threads))) for _ in range(n_sessions)]
+            for run in runs[way]:
+                run()
+        mean_ms(runs[way], float(warm_s))
+        print(json.dumps(mean_ms(runs[way], float(seconds))), flush=True)
+    return 0
+
+
+def opened(runtime: str, model: str, layout: str, n_threads: int) -> Callable[[], object]:
+    """A run of the model on random data."""
+    session = bl.load(model, threads=n_threads, layout=layout, tune="model") if runtime == OURS else None
+    signature = read(model)
+    generator = np.random.default_rng(SEED)
+    feeds = {
+        info: random_array(signature.values[info].dtype, signature.shape(info), generator) for info in signature.inputs
+    }
+    if session is not None:
+        return partial(session.run, None, feeds)
+    peer = RUNTIMES[runtime]
+    return partial(peer.open(peer.start(), model, n_threads, "f32"), feeds)
+
+
+def mean_ms(runs: Sequence[Callable[[], object]], seconds: float) -> float:
+    """The mean of runs that begin within so many seconds; each of ``runs`` is called by a thread of its own."""
+    times: list[float] = []
+
+    def call(run: Callable[[], object]) -> None:
+        end = time.perf_counter() + seconds
+        while (start := time.perf_counter()) < end:
+            run()
+            times.append(time.perf_counter() - start)
+
+    if len(runs) == 1:
+        call(runs[0])
+    else:
+        callers = [threading.Thread(target=call, args=(run,)) for run in runs]
+        for caller in callers:
+            caller.start()
+        for caller in callers:
+            caller.join()
+    return 1e3 * statistics.fmean(times) if times else 0.0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

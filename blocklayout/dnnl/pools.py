@@ -1,0 +1,73 @@
+"""Regions on libgomp's pools, where no team of ours is in place.
+
+libgomp keeps a pool of workers for each thread that opens a region, and a child that is forked inherits it without its
+workers. So few threads open any: the main one, the owners of streams, and for all others one that takes their calls in
+turn. In a child it is another one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TYPE_CHECKING, TypeVar
+
+from blocklayout.dnnl import library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_Result = TypeVar("_Result")
+
+
+class _Here(threading.local):
+    """What is known about the calling thread."""
+
+    def __init__(self) -> None:
+        self.opens_regions = threading.current_thread() is threading.main_thread()
+
+
+_here = _Here()
+_lock = threading.Lock()
+_others: ThreadPoolExecutor | None = None
+
+
+def run_in_pool(fn: Callable[[], _Result], n_threads: int) -> _Result:
+    """Calls ``fn`` where parallel regions are ``n_threads`` wide; a thread's own count is as it was afterwards."""
+    if n_threads == 1 or _here.opens_regions:
+        return _with_count(fn, n_threads)
+    return _for_others().submit(copy_context().run, _with_count, fn, n_threads).result()
+
+
+def open_regions_here() -> None:
+    """The calling thread opens regions itself from now on, and has a pool of its own."""
+    _here.opens_regions = True
+
+
+def _with_count(fn: Callable[[], _Result], n_threads: int) -> _Result:
+    openmp = library.load()
+    before = openmp.omp_get_max_threads()
+    openmp.omp_set_num_threads(n_threads)
+    try:
+        return fn()
+    finally:
+        openmp.omp_set_num_threads(before)
+
+
+def _for_others() -> ThreadPoolExecutor:
+    global _others  # noqa: PLW0603 - a process has one
+    with _lock:
+        if _others is None:
+            _others = ThreadPoolExecutor(1, "blocklayout-regions", open_regions_here)
+        return _others
+
+
+def _begin_in_child() -> None:
+    global _lock, _others  # those of threads that do not exist here
+    _lock, _others = threading.Lock(), None
+    _here.opens_regions = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)

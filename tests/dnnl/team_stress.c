@@ -1,0 +1,140 @@
+/* A team under ThreadSanitizer: regions, barriers, loops, nested and one-thread calls, sizes that change, several
+   callers at once, threads that end, and forks. Prints "right", or what was wrong. */
+
+#include "../../cdefs/executor/imports.c"
+#include "../../cdefs/executor/team.c"
+
+#include <sys/wait.h>
+
+enum { MOST = 6, N_ITEMS = 97 };
+
+typedef struct {
+    int n, marks[MOST], items[N_ITEMS], wrong;
+    _Atomic int n_inner;
+    long from, to, step, chunk;
+} region_t;
+
+static void fail(const char *what) {
+    printf("%s\n", what);
+    fflush(stdout);
+    _exit(1);
+}
+
+static void mark(void *given) {
+    region_t *region = given;
+    region->marks[get_thread_num()]++; /* a race if a share were computed twice */
+    if (get_num_threads() != region->n || in_parallel() != (region->n > 1)) fail("wrong number of threads");
+}
+
+static void mark_inner(void *given) {
+    if (get_num_threads() != 1 || get_thread_num() != 0) fail("a nested region has several threads");
+    atomic_fetch_add(&((region_t *)given)->n_inner, 1);
+    barrier();
+}
+
+static void meet(void *given) {
+    region_t *region = given;
+    int share = get_thread_num(), next = (share + 1) % region->n;
+    for (int round = 1; round <= 3; round++) {
+        region->marks[share] = round;
+        barrier();
+        if (region->marks[next] != round) fail("a barrier let somebody pass");
+        barrier();
+    }
+}
+
+static void nest(void *given) {
+    mark(given);
+    parallel(mark_inner, given, 3, 0);
+    if (get_thread_num() >= get_num_threads()) fail("a nested region changed the outer one");
+}
+
+static void loop(void *given) {
+    region_t *region = given;
+    long from, to;
+    if (loop_static_start(region->from, region->to, region->step, region->chunk, &from, &to)) do
+            for (long i = from; region->step > 0 ? i < to : i > to; i += region->step) region->items[i]++;
+        while (loop_static_next(&from, &to));
+    loop_end_nowait();
+}
+
+static void check_loop(int n, long from, long to, long step, long chunk) {
+    region_t region = {.n = n, .from = from, .to = to, .step = step, .chunk = chunk};
+    parallel(loop, &region, (unsigned)n, 0);
+    for (long i = 0; i < N_ITEMS; i++) {
+        int is_in = step > 0 ? i >= from && i < to && (i - from) % step == 0 : i <= from && i > to && (from - i) % -step == 0;
+        if (region.items[i] != is_in) fail("a loop left something out, or did it twice");
+    }
+}
+
+static void check(int n) {
+    region_t marked = {.n = n}, met = {.n = n}, nested = {.n = n};
+    parallel(mark, &marked, (unsigned)n, 0);
+    parallel(meet, &met, (unsigned)n, 0);
+    parallel(nest, &nested, (unsigned)n, 0);
+    for (int i = 0; i < MOST; i++)
+        if (marked.marks[i] != (i < n) || nested.marks[i] != (i < n)) fail("a share was left out");
+    if (atomic_load(&nested.n_inner) != n) fail("a nested region was left out");
+    check_loop(n, 0, N_ITEMS, 1, 0);
+    check_loop(n, 3, N_ITEMS - 2, 4, 2);
+    check_loop(n, N_ITEMS - 1, 5, -3, 1);
+    check_loop(n, 5, 5, 1, 0);
+}
+
+static void *call(void *given) {
+    int seed = (int)(intptr_t)given;
+    if (seed % 2) bl_keep_team();
+    for (int round = 0; round < 60; round++) {
+        int width = 1 + (seed + round) % (MOST - 1), before = bl_enter(width);
+        if (round % 3 == 0) bl_wake();
+        if (round % 7 == 0 && here.team) atomic_store(&here.team->is_impatient, 1);
+        if (get_max_threads() != width) fail("the width is not what it was set to");
+        for (int n = 1; n <= MOST; n++) check(n);
+        int outer = bl_enter(2);
+        check(2);
+        bl_leave(outer);
+        if (get_max_threads() != width) fail("the width is not what it was before");
+        bl_leave(before);
+        if (round % 5 == 0) check(3); /* without a word on how wide regions are */
+    }
+    return NULL;
+}
+
+static void all(int n_callers) {
+    pthread_t callers[MOST];
+    for (intptr_t i = 0; i < n_callers; i++)
+        if (pthread_create(&callers[i], NULL, call, (void *)i)) fail("no thread to call from");
+    for (int i = 0; i < n_callers; i++) pthread_join(callers[i], NULL);
+}
+
+static void *fork_now(void *given) {
+    (void)given;
+    pid_t child = fork();
+    if (!child) {
+        int before = bl_enter(3);
+        check(3);
+        bl_leave(before);
+        _exit(0);
+    }
+    int status = 1;
+    waitpid(child, &status, 0);
+    if (status) fail("a child is wrong");
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    (void)argv;
+    prepare();
+    for (n_cpus = 1; n_cpus < 9; n_cpus += 3) { /* 1: everyone sleeps at once */
+        all(1);
+        all(4);
+    }
+    if (argc > 1) { /* ThreadSanitizer takes no threads in children of processes with threads */
+        pthread_t busy;
+        pthread_create(&busy, NULL, call, NULL);
+        for (int i = 0; i < 5; i++) fork_now(NULL);
+        pthread_join(busy, NULL);
+    }
+    printf("right\n");
+    return 0;
+}
