@@ -114,3 +114,13 @@ def test_measuring(tree_environ: dict[str, str], tmp_path: Path) -> None:
     [result] = json.loads(path.read_text())["results"]
     assert [each["n_in_turn"] for each in result["agreement"]] == [64]
     assert len(result["steps"]) == result["n_steps"] > 3
+
+
+def test_first_result(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "first.json"
+    short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--threads", "1", "--json", str(path))
+    done = run_bench("first_result.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(path.read_text())["results"]
+    assert [*result["seconds"]][-3:] == ["first load", "second load", "saved session"]
+    assert result["ratios"]["second load"]["median"] > 0
