@@ -3,9 +3,9 @@
 Each network of the zoo (random weights) is written as an ONNX file once. Then processes run in turn, round after round:
 onnxruntime; blocklayout with an empty cache folder; blocklayout again, with the folder that the former left; and
 blocklayout with a session that was saved beforehand. Each tells the seconds from before it imports its runtime, and
-numpy, to its first result on random data. The interpreter's own start is left out, and so is nothing else; the file was
-read just before, and lies in memory. Told are medians, and medians of the ratios of single rounds with the least and the
-largest: below 1 we are sooner.
+numpy, to its first result on random data: all but the interpreter's own start. The file was read just before, and lies
+in memory. Told are medians, and medians of the ratios of single rounds with the least and the largest: below 1 we are
+sooner.
 
     python bench/first_result.py --rounds 9 --json out.json
     python bench/first_result.py --models squeezenet1_1 --size 64 --rounds 1
@@ -143,7 +143,7 @@ class Runner:
         command = [sys.executable, "-m", f"blocklayout.commands.against.{module}"]
         environ = os.environ | {"BLOCKLAYOUT_CACHE_DIR": str(self.folder / "cache")}
         environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
-        return subprocess.run(  # noqa: S603 - our own module
+        return subprocess.run(
             [*command, *map(str, arguments), str(self.n_threads), "f32"],
             check=True,
             stdin=subprocess.DEVNULL,

@@ -194,15 +194,22 @@ class _PlanMaker:
         return ReadyPlan(plan, packed, known, self._computes(plan), deciding, self.keeps_denormals)
 
     def _choose(self, program: Program) -> Plan:
+        """The plan that was made for this before, else a new one, which is remembered."""
+        request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
+        self.n_made += 1
+        plan = self.pricing.recall(program, request)
+        if plan is not None:
+            self.tell("layouts were chosen before")
+            return plan
         self.tell("choosing layouts")
         plan = make_plan(
             program,
-            replace(self.request, is_frugal=self.n_made >= self.max_plans),
+            request,
             self.pricing.model(),
             price=self.pricing.priced,
             time_plans=partial(self._time, program) if self.pricing.mode == "measure" else None,
         )
-        self.n_made += 1
+        self.pricing.remember(program, request, plan)
         return plan
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
