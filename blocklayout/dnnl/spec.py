@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import pkgutil
 from dataclasses import dataclass
@@ -144,7 +143,7 @@ class Spec:
 
     def replace(self, **changes: Any) -> Spec:
         """A copy with other fields."""
-        return dataclasses.replace(self, **changes)
+        return Spec(**(dict(zip(_FIELDS, self._key, strict=True)) | changes))  # dataclasses.replace takes twice as long
 
     def settled(self, **changes: Any) -> Spec:
         """A copy with what the library made of this checked Spec, which needs no check."""
