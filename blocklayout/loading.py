@@ -17,14 +17,13 @@ from blocklayout import dnnl, model
 from blocklayout.errors import InputError, LayoutError, PlainKernelWarning, PlanError
 from blocklayout.kernels import HostSpec
 from blocklayout.model.shapes import concrete_extents
-from blocklayout.plan import Plan, Pricing, Request, make_plan
+from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.saving.files import open_plan
 from blocklayout.plan.saving.fitting import check_here, check_wishes
 from blocklayout.plan.saving.terms import Terms
 from blocklayout.runtime import ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session
 from blocklayout.runtime.border import check_names, check_rank, with_layouts
-from blocklayout.runtime.racing import time_ready_plans
 from blocklayout.runtime.streams import Streams
 from blocklayout.saved_plans import SavedPlan, served_extents, warn_of_misfit
 
@@ -201,6 +200,8 @@ class _PlanMaker:
         if plan is not None:
             self.tell("layouts were chosen before")
             return plan
+        from blocklayout.plan.make import make_plan  # 30 ms with all that chooses
+
         self.tell("choosing layouts")
         plan = make_plan(
             program,
@@ -214,6 +215,8 @@ class _PlanMaker:
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
         """Run plans whole, in turn."""
+        from blocklayout.runtime.racing import time_ready_plans
+
         ready = [self._ready(plan, {}, constants_of(program), {}) for plan in plans]
         self.tell(f"running the {len(plans)} best plans in turn")
         with self.pricing.alone():

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
-from blocklayout import dnnl, loading
+from blocklayout import dnnl
+from blocklayout.plan import make, make_plan
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.saving import store as plan_store
 from blocklayout.plan.saving.store import MAX_PLANS, PlanStore, plan_store_path
@@ -28,13 +29,12 @@ from tests.forking import in_child
 def n_made(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """How many plans were made, and not recalled."""
     made: list[None] = []
-    make_plan = loading.make_plan
 
     def counting(*arguments: Any, **options: Any) -> bl.Plan:
         made.append(None)
         return make_plan(*arguments, **options)
 
-    monkeypatch.setattr(loading, "make_plan", counting)
+    monkeypatch.setattr(make, "make_plan", counting)
     monkeypatch.setattr(plan_store, "_reported", set())
     return lambda: len(made)
 
