@@ -170,12 +170,8 @@ def write_session(
     write_tensors(path, to_json(record), tensors.found)
 
 
-def read_session(path: Path, *, verify: bool) -> tuple[SessionRecord, TensorFile]:
-    """What a file says, every field of its type, and its tensors.
-
-    Args:
-        path: Where.
-        verify: Whether to compare the tensors' bytes with their checksums, too.
+def read_session(path: Path) -> tuple[SessionRecord, TensorFile]:
+    """What a file says, every field of its type, and its tensors, not yet compared with their checksums.
 
     Raises:
         ModelError: It is damaged, or of another version; the message names the field.
@@ -190,8 +186,6 @@ def read_session(path: Path, *, verify: bool) -> tuple[SessionRecord, TensorFile
         raise ModelError(f"not a session of this version: {error}") from None
     if record.version != VERSION:
         raise ModelError(f"a session of version {record.version}; this package reads {VERSION}")
-    if verify:
-        tensors.verify()
     return record, tensors
 
 

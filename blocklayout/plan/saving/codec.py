@@ -137,7 +137,7 @@ def from_json(kind: type[_Record], text: str | bytes) -> _Record:
     """The dataclass that :func:`to_json` was given.
 
     Raises:
-        MisfitError: It is no JSON, or a field is missing, unknown, or not of its type.
+        MisfitError: It is no JSON, or a field is missing or not of its type; fields that nobody knows say nothing.
     """
     try:
         data = json.loads(text)
@@ -201,10 +201,8 @@ def _record_reader(kind: Any) -> _Read:
         for name in needed:
             if name not in data:
                 raise MisfitError("it is missing", (name,))
-        for name in data:
-            if name not in readers:
-                raise MisfitError("there is no such field", (name,))
-        return kind(**{name: _inside(name, readers[name], value) for name, value in data.items()})
+        known = ((name, readers[name], value) for name, value in data.items() if name in readers)
+        return kind(**{name: _inside(name, each, value) for name, each, value in known})
 
     return read
 
