@@ -59,7 +59,7 @@ class ModelFile:
         return open_contents(self._contents(), self.path)
 
     def _contents(self) -> bytes | memoryview:
-        """All of the file: mapped, so that nothing is copied before it is parsed; read where there is nothing to map."""
+        """All of the file: mapped, so that nothing is copied before it is parsed; read where that cannot be."""
         with refuse_missing(self.path):
             status = os.fstat(self._descriptor)
             if stat.S_ISREG(status.st_mode) and status.st_size:
