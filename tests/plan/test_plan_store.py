@@ -170,6 +170,14 @@ def test_a_folder_that_cannot_be_made_is_told_once(n_made: Callable[[], int]) ->
     assert n_made() == 2
 
 
+def test_without_a_home_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_store, "_reported", set())
+    plan = bl.load(nets.chain(convs=1), tune="model").plan
+    with pytest.warns(bl.PlanStoreWarning, match="home folder is unknown"):
+        PlanStore(tmp_path / "~" / ".cache").keep("key", plan)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_the_oldest_make_room(tmp_path: Path) -> None:
     store, plan = PlanStore(tmp_path), bl.load(nets.chain(convs=1)).plan
     for number in range(MAX_PLANS):

@@ -99,6 +99,8 @@ class PlanStore:
     def keep(self, key: str, plan: Plan) -> None:
         """Keep a plan under a key; those that were not used for the longest time make room."""
         try:
+            if "~" in self.folder.parts:
+                raise FileNotFoundError("the user's home folder is unknown")
             self.folder.mkdir(parents=True, exist_ok=True)
             with replacing(self._path(key)) as beside:
                 beside.write_bytes(_content_of(plan, key))
