@@ -136,6 +136,7 @@ if TYPE_CHECKING:
     from blocklayout.errors import PlainKernelWarning as PlainKernelWarning
     from blocklayout.errors import PlanError as PlanError
     from blocklayout.errors import PlanMisfitWarning as PlanMisfitWarning
+    from blocklayout.errors import PlanStoreWarning as PlanStoreWarning
     from blocklayout.errors import PositionError as PositionError
     from blocklayout.errors import UnimplementedError as UnimplementedError
     from blocklayout.errors import UnsupportedError as UnsupportedError
@@ -294,6 +295,7 @@ _NAMES_BY_HOME = {
         "PlainKernelWarning",
         "PlanError",
         "PlanMisfitWarning",
+        "PlanStoreWarning",
         "PositionError",
         "UnimplementedError",
         "UnsupportedError",

@@ -81,6 +81,10 @@ class CostStoreWarning(BlockLayoutWarning):
     """The file of measured costs cannot be used; what is measured is forgotten with the process."""
 
 
+class PlanStoreWarning(BlockLayoutWarning):
+    """Plans cannot be remembered from process to process; each makes its own."""
+
+
 class PlanMisfitWarning(BlockLayoutWarning):
     """A saved plan does not fit, and the session plans anew as it was asked to."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -17,14 +18,13 @@ from blocklayout import dnnl, model
 from blocklayout.errors import InputError, LayoutError, PlainKernelWarning, PlanError
 from blocklayout.kernels import HostSpec
 from blocklayout.model.shapes import concrete_extents
-from blocklayout.plan import Plan, Pricing, Request, make_plan
+from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.saving.files import open_plan
 from blocklayout.plan.saving.fitting import check_here, check_wishes
 from blocklayout.plan.saving.terms import Terms
 from blocklayout.runtime import ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session
 from blocklayout.runtime.border import check_names, check_rank, with_layouts
-from blocklayout.runtime.racing import time_ready_plans
 from blocklayout.runtime.streams import Streams
 from blocklayout.saved_plans import SavedPlan, served_extents, warn_of_misfit
 
@@ -64,8 +64,20 @@ def extents_of(inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[int]])
 
 def _prepare(session: Session, extents: Mapping[str, tuple[int, ...]]) -> None:
     """Plan for these extents, unless others follow from contents that only a run brings."""
-    with suppress(ContentsNeededError):
+    with suppress(ContentsNeededError), _collecting_later():
         session.prepare(extents)
+
+
+@contextmanager
+def _collecting_later() -> Iterator[None]:
+    """While a plan is made hardly anything is garbage, and looking for it takes an eighth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(frozen=True)
@@ -193,19 +205,30 @@ class _PlanMaker:
         return ReadyPlan(plan, packed, known, self._computes(plan), deciding, self.keeps_denormals)
 
     def _choose(self, program: Program) -> Plan:
+        """The plan that was made for this before, else a new one, which is remembered."""
+        request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
+        self.n_made += 1
+        plan = self.pricing.recall(program, request)
+        if plan is not None:
+            self.tell("layouts were chosen before")
+            return plan
+        from blocklayout.plan.make import make_plan  # 30 ms with all that chooses
+
         self.tell("choosing layouts")
         plan = make_plan(
             program,
-            replace(self.request, is_frugal=self.n_made >= self.max_plans),
+            request,
             self.pricing.model(),
             price=self.pricing.priced,
             time_plans=partial(self._time, program) if self.pricing.mode == "measure" else None,
         )
-        self.n_made += 1
+        self.pricing.remember(program, request, plan)
         return plan
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
         """Run plans whole, in turn."""
+        from blocklayout.runtime.racing import time_ready_plans
+
         ready = [self._ready(plan, {}, constants_of(program), {}) for plan in plans]
         self.tell(f"running the {len(plans)} best plans in turn")
         with self.pricing.alone():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -12,7 +13,7 @@ from blocklayout.runtime import ReadyPlan, Session
 from blocklayout.runtime.feeding import InputInfo, OutputInfo
 from blocklayout.runtime.session_file import PlanRecord, SessionRecord, read_session
 from blocklayout.runtime.streams import Streams
-from blocklayout.tensor.tensor_file import is_tensor_file
+from blocklayout.tensor.tensor_file import TensorFile, is_tensor_file
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Compute, HostSpec
@@ -55,29 +56,42 @@ def load_session(
         PlanError: It is for another library or machine, or not what is asked for.
     """
     try:
-        record, file = read_session(Path(path), verify=verify)
-        plans = []
-        for each in record.plans:
-            check_here(each.plan, terms.threads, terms.streams)
-            terms.check(each.plan)
-            check_wishes(each.plan, wishes)
-            _check_names(each, record)
-            plans.append((each.shapes, each.ready(file.tensors, _compute_of, keeps_denormals=keeps_denormals)))
-        return Session(
-            [info.read_as(InputInfo) for info in record.inputs],
-            [info.read_as(OutputInfo) for info in record.outputs],
-            _no_plan,
-            defaults=[info.read_as(InputInfo) for info in record.defaults],
-            max_plans=max(max_plans, len(plans)),
-            plans=plans,
-            streams=Streams(terms.streams, max((plan.plan.n_threads for plan in record.plans), default=1)),
-        )
+        record, file = read_session(Path(path))
+        with file.verifying() if verify else nullcontext():
+            return _session_of(record, file, terms, wishes, max_plans=max_plans, keeps_denormals=keeps_denormals)
     except OSError as error:
         raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error
     except (ModelError, PlanError) as error:
         raise type(error)(f"{path}: {error}") from error
     except BlockLayoutError as error:
         raise PlanError(f"{path}: the plan cannot run: {error}") from error
+
+
+def _session_of(
+    record: SessionRecord,
+    file: TensorFile,
+    terms: Terms,
+    wishes: Request,
+    *,
+    max_plans: int,
+    keeps_denormals: bool,
+) -> Session:
+    plans = []
+    for each in record.plans:
+        check_here(each.plan, terms.threads, terms.streams)
+        terms.check(each.plan)
+        check_wishes(each.plan, wishes)
+        _check_names(each, record)
+        plans.append((each.shapes, each.ready(file.tensors, _compute_of, keeps_denormals=keeps_denormals)))
+    return Session(
+        [info.read_as(InputInfo) for info in record.inputs],
+        [info.read_as(OutputInfo) for info in record.outputs],
+        _no_plan,
+        defaults=[info.read_as(InputInfo) for info in record.defaults],
+        max_plans=max(max_plans, len(plans)),
+        plans=plans,
+        streams=Streams(terms.streams, max((plan.plan.n_threads for plan in record.plans), default=1)),
+    )
 
 
 def _check_names(plan: PlanRecord, record: SessionRecord) -> None:

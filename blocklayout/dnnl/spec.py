@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import pkgutil
 from dataclasses import dataclass
@@ -22,6 +21,10 @@ if TYPE_CHECKING:
 
 MAX_THREADS = 4096
 """More than any machine has; the library would try to start as many."""
+
+_MAX_VALID = 4096
+_valid: set[tuple[object, ...]] = set()
+"""What was found to be right, layouts aside: a network asks for the same in many of them."""
 
 _FIELDS = ("kind", "descs", "algorithm", "prop_kind", "params", "attr", "n_threads", "impl")
 
@@ -144,7 +147,8 @@ class Spec:
 
     def replace(self, **changes: Any) -> Spec:
         """A copy with other fields."""
-        return dataclasses.replace(self, **changes)
+        fields: dict[str, Any] = dict(zip(_FIELDS, self._key, strict=True))
+        return Spec(**(fields | changes))  # dataclasses.replace takes twice as long
 
     def settled(self, **changes: Any) -> Spec:
         """A copy with what the library made of this checked Spec, which needs no check."""
@@ -159,12 +163,27 @@ class Spec:
             InvalidArgumentsError: The message names the argument, the rule and what would be right.
         """
         if "_is_valid" not in self.__dict__:
-            from blocklayout.dnnl.specs._attributes import check_attributes
+            question = self._without_layouts
+            if question not in _valid:
+                from blocklayout.dnnl.specs._attributes import check_attributes
 
-            kind_rules(self.kind).validate(self)
-            check_attributes(self)
+                kind_rules(self.kind).validate(self)
+                check_attributes(self)
+                if len(_valid) >= _MAX_VALID:
+                    _valid.clear()
+                _valid.add(question)
             self.__dict__["_is_valid"] = True  # it is frozen, so it stays so
         return self
+
+    @property
+    def _without_layouts(self) -> tuple[object, ...]:
+        """All that rules look at: they ask whether an argument has a layout, and never which.
+
+        Parameters as text, since 1, 1.0 and True are equal, and not equally right.
+        """
+        descs = tuple((name, type(desc), desc.dims, desc.dtype) for name, desc in self.descs)
+        attr = "" if self.attr is NO_ATTR else repr(self.attr)
+        return self.kind, descs, self.algorithm, self.prop_kind, repr(self.params), attr
 
     def multiply_adds(self, *, padded: bool = False) -> int:
         """Multiplications it does, each with an addition; 0 for kinds that mostly move bytes.

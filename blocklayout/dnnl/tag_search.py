@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from blocklayout.dnnl import library
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import FormatTag
+from blocklayout.layout.names import LETTERS
 
 if TYPE_CHECKING:
     from blocklayout.layout import Layout
@@ -51,8 +52,8 @@ def find_corner(dims: tuple[int, ...], padded_dims: tuple[int, ...], layout: Lay
         >>> corner.dims, library.fmt_tag_names()[corner.tag]
         ((2, 32, 4, 4), 'aBcd8b')
     """
-    tags = _tags_by_blocks().get((len(dims), layout.inner_blks, layout.inner_idxs))
-    if tags is None:
+    tags = _tags_with(len(dims), layout.inner_blks, layout.inner_idxs)
+    if not tags:
         raise UnsupportedError(
             f"oneDNN has no format tag of {len(dims)} dimensions with inner blocks of {layout.inner_blks} elements "
             f"along dimensions {layout.inner_idxs}"
@@ -89,17 +90,24 @@ def _parent_dims(dims: tuple[int, ...], layout: Layout, order: Iterable[int], in
     return tuple(parent)
 
 
-_Blocks = tuple[int, tuple[int, ...], tuple[int, ...]]
 _Order = tuple[int, ...]
 
 
 @cache
-def _tags_by_blocks() -> dict[_Blocks, tuple[tuple[_Order, int], ...]]:
-    """The library's blocked tags: orders of dimensions and values, by rank and inner blocks."""
-    found: dict[_Blocks, list[tuple[_Order, int]]] = {}
+def _tags_with(ndims: int, inner_blks: tuple[int, ...], inner_idxs: tuple[int, ...]) -> tuple[tuple[_Order, int], ...]:
+    """The library's tags of a rank with these inner blocks: orders of dimensions and values."""
+    blocks = "".join(f"{blk}{LETTERS[idx]}" for blk, idx in zip(inner_blks, inner_idxs, strict=True))
+    named = _names_by_blocks().get((ndims, blocks), ())
+    return tuple((FormatTag.parse(name).order, number) for name, number in named)
+
+
+@cache
+def _names_by_blocks() -> dict[tuple[int, str], list[tuple[str, int]]]:
+    """Names and values of the library's blocked tags by rank and inner blocks; parsing them all takes 50 ms."""
+    found: dict[tuple[int, str], list[tuple[str, int]]] = {}
     for number, name in enumerate(library.fmt_tag_names()):
         if number < _FIRST_TAG or name.islower():
             continue
-        tag = FormatTag.parse(name)
-        found.setdefault((tag.ndims, tag.inner_blks, tag.inner_idxs), []).append((tag.order, number))
-    return {blocks: tuple(tags) for blocks, tags in found.items()}
+        ndims = next(place for place, character in enumerate(name) if character.isdigit())
+        found.setdefault((ndims, name[ndims:]), []).append((name, number))
+    return found

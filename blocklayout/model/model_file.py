@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import stat
 import weakref
 from pathlib import Path
 
@@ -56,10 +58,15 @@ class ModelFile:
     def _read(self) -> OnnxModel:
         return open_contents(self._contents(), self.path)
 
-    def _contents(self) -> bytes:
-        with refuse_missing(self.path), os.fdopen(os.dup(self._descriptor), "rb") as file:
-            file.seek(0)
-            return file.read()
+    def _contents(self) -> bytes | memoryview:
+        """All of the file: mapped, so that nothing is copied before it is parsed; read where that cannot be."""
+        with refuse_missing(self.path):
+            status = os.fstat(self._descriptor)
+            if stat.S_ISREG(status.st_mode) and status.st_size:
+                return memoryview(mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ))
+            with os.fdopen(os.dup(self._descriptor), "rb") as file:
+                file.seek(0)
+                return file.read()
 
     def _stamp_now(self) -> tuple[int, int]:
         status = os.fstat(self._descriptor)

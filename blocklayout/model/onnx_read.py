@@ -89,7 +89,7 @@ def open_onnx(source: Any) -> OnnxModel:
     return open_contents(_file_contents(Path(source)), Path(source))
 
 
-def open_contents(contents: bytes, path: Path | None = None) -> OnnxModel:
+def open_contents(contents: bytes | memoryview, path: Path | None = None) -> OnnxModel:
     """Read and check what a file holds.
 
     Args:
@@ -135,7 +135,7 @@ def _converted(proto: ModelProto, model_path: Path | None, origin: str) -> OnnxM
         raise ModelError(f"not an ONNX model: {origin} has a name that is not UTF-8; the file is damaged") from error
 
 
-def _from_bytes(contents: bytes, origin: str) -> ModelProto:
+def _from_bytes(contents: bytes | memoryview, origin: str) -> ModelProto:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import ModelProto
 

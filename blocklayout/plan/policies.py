@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import LayoutError, PlanError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 SIMPLE_POLICIES = ("any", "blocked", "nhwc", "plain", "per-op")
 POLICIES = ("auto", *SIMPLE_POLICIES)
+
+_MAX_CACHED = 8192
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,13 @@ class Policy:
             return True
         if self.tags and FormatTag.parse(self.layout).ndims != desc.ndims:
             return True
-        wished = wished_desc(self.layout, TensorInfo(desc.dims, desc.dtype))
-        return isinstance(wished, MemoryDesc) and desc.physically_equal(wished)
+        return _is_in(desc, self.layout)
+
+
+@lru_cache(maxsize=_MAX_CACHED)  # candidates share their descriptors, and every policy looks at all of them
+def _is_in(desc: MemoryDesc, layout: str) -> bool:
+    wished = wished_desc(layout, TensorInfo(desc.dims, desc.dtype))
+    return isinstance(wished, MemoryDesc) and desc.physically_equal(wished)
 
 
 def choose_by(policy: Policy, network: Network) -> Choice:

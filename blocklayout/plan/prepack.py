@@ -1,20 +1,26 @@
-"""Pack constants: each is reordered once, and held as long as a plan uses it."""
+"""Pack constants: each is reordered once, several at a time, and held as long as a plan uses it."""
 
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from dataclasses import dataclass, field
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from blocklayout import dnnl
 from blocklayout.dtypes import from_numpy
+from blocklayout.errors import BlockLayoutError
 from blocklayout.tensor import as_memory
 from blocklayout.tensor.reordering import bytes_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.plan import Plan
+    from blocklayout.plan.plan import PackedConstant, Plan
 
 _Key = tuple[str, "MemoryDesc"]
 
@@ -46,12 +52,22 @@ class PackedWeights:
             constants: By name; each is taken out when it is packed, so that an original need not outlive that.
         """
         self._forget_the_dead()
-        last = {item.constant: number for number, item in enumerate(plan.constants)}
-        packed = {}
-        for number, item in enumerate(plan.constants):
-            key = (item.constant, item.desc)
-            source = constants.pop(item.constant) if last[item.constant] == number else constants[item.constant]
-            packed[item.buffer] = self._one(key, source, plan.n_threads)
+        items: dict[str, list[PackedConstant]] = {}
+        for item in plan.constants:
+            items.setdefault(item.constant, []).append(item)
+        packed: dict[int, np.ndarray] = {}
+
+        def pack_constant(name: str) -> None:
+            source = constants.pop(name)
+            try:
+                for item in items[name]:
+                    packed[item.buffer] = self._one((name, item.desc), source)
+            except BlockLayoutError as error:
+                error.add_note(f"while packing the constant {name!r}")
+                raise
+
+        largest_first = sorted(items, key=lambda name: -constants[name].nbytes)
+        _side_by_side(pack_constant, largest_first, plan.n_threads)
         return packed
 
     @property
@@ -60,13 +76,13 @@ class PackedWeights:
         held = (pack.packed() for packs in self._packs.values() for pack in packs)
         return sum(array.nbytes for array in held if array is not None)
 
-    def _one(self, key: _Key, source: np.ndarray, n_threads: int) -> np.ndarray:
+    def _one(self, key: _Key, source: np.ndarray) -> np.ndarray:
         alike = self._packs.setdefault(key, [])
         for pack in alike:
             packed = pack.packed()
             if packed is not None and pack.source() is source:
                 return packed
-        made = _packed(source, key[1], n_threads)
+        made = _packed(source, key[1])
         for pack in alike:
             packed = pack.packed()
             if packed is not None and np.array_equal(packed, made):
@@ -79,9 +95,40 @@ class PackedWeights:
         self._packs = {key: packs for key, packs in living.items() if packs}
 
 
-def _packed(array: np.ndarray, desc: MemoryDesc, n_threads: int) -> np.ndarray:
+def _side_by_side(do: Callable[[str], None], names: Sequence[str], n_threads: int) -> None:
+    """Do something for each name in so many threads, the calling one included; raise the first error, which ends it."""
+    waiting, errors = deque(names), list[BaseException]()
+
+    def work() -> None:
+        while not errors:
+            try:
+                name = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                do(name)
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller
+                errors.append(error)
+
+    threads = [Thread(target=work, name="blocklayout-packing") for _ in range(min(n_threads, len(names)) - 1)]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _packed(array: np.ndarray, desc: MemoryDesc) -> np.ndarray:
     given = from_numpy(array.dtype)
     # The library has no reorder from f64, and f16's needs a CPU that has it.
     source = array.astype(np.float32) if given in ("f64", "f16") and desc.dtype != given else array
     src, buffer = as_memory(source.reshape(desc.dims))
-    return bytes_in(src, buffer, desc, n_threads, is_kept=False)
+    is_row_major = src.is_dense and buffer.flags.c_contiguous
+    if is_row_major and src.placement == desc.placement and src.dtype == desc.dtype:
+        made = dnnl.aligned_empty(desc.nbytes)  # a primitive takes longer to make than a small copy
+        made.view(buffer.dtype)[:] = buffer.reshape(-1)
+        return made
+    # One thread: there are as many tensors on their way as there are threads.
+    return bytes_in(src, buffer, desc, 1, is_kept=False)

@@ -15,6 +15,7 @@ from blocklayout import dnnl
 from blocklayout.dnnl import Spec
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import PlanError
+from blocklayout.plan.candidates.pins import check_expectations
 from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
 from blocklayout.plan.costs.known import KnownCosts
 from blocklayout.plan.costs.model import CostModel
@@ -22,11 +23,16 @@ from blocklayout.plan.costs.one_at_a_time import one_at_a_time
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.costs.tuning import Measurement, tune
 from blocklayout.plan.request import TUNE_MODES, TuneMode
+from blocklayout.plan.saving.store import PlanStore, plan_key, plan_store_path
 from blocklayout.plan.solving.copies import Layouts
+from blocklayout.plan.telling.runs import check_losses
 
 if TYPE_CHECKING:
+    from blocklayout.kernels import Program
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.network import Network
+    from blocklayout.plan.plan import Plan
+    from blocklayout.plan.request import Request
 
 REORDER_WEIGHT = 0.5
 """What knowing the time of a reorder is worth, next to a step that takes as long."""
@@ -88,6 +94,29 @@ class Pricing:
             self.tell(str(tuned))
         times = self.store.times(each.spec for each in wanted)
         return network.priced(KnownCosts(CostModel(network.costs.machine), times)) if times else network
+
+    def recall(self, program: Program, request: Request) -> Plan | None:
+        """The plan that was made for this before, at the same prices; ``None`` where one has to be made.
+
+        Raises:
+            PlanError: It does not meet what is expected of it.
+        """
+        key = self._key(program, request) if self.mode == "cached" else None
+        plan = None if key is None else PlanStore(plan_store_path()).recall(key)
+        if plan is not None:
+            check_expectations(plan, request.expected)
+            check_losses(plan, request.on_layout_loss)
+        return plan
+
+    def remember(self, program: Program, request: Request, plan: Plan) -> None:
+        """Keep a plan for whoever loads the same at the same prices, which include those that were just measured."""
+        key = self._key(program, request) if self.mode != "model" else None
+        if key is not None:
+            PlanStore(plan_store_path()).keep(key, plan)
+
+    def _key(self, program: Program, request: Request) -> str | None:
+        state = self.store.state()
+        return None if state is None else plan_key(program, request, self.n_threads, state)
 
 
 def measurements(network: Network) -> list[Measurement]:

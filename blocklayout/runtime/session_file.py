@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,6 +14,7 @@ from blocklayout.errors import ModelError
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import FormatTag
 from blocklayout.plan.plan import Plan
+from blocklayout.plan.saving.codec import MisfitError, from_json, to_json
 from blocklayout.runtime.bounds import check_bounds
 from blocklayout.runtime.feeding import InputInfo, OutputInfo
 from blocklayout.runtime.ready import ReadyPlan
@@ -22,8 +22,6 @@ from blocklayout.tensor.files import is_tensor_text
 from blocklayout.tensor.tensor_file import TensorFile, open_tensors, write_tensors
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
     from blocklayout.kernels import Compute
 
     ComputeOf = Callable[[HostSpec], Compute]
@@ -169,35 +167,25 @@ def write_session(
         records.append(PlanRecord(ready.plan, shapes, packed, constants, contents))
     inputs, outputs, defaults = (tuple(map(InfoRecord.of, infos)) for infos in signature)
     record = SessionRecord(VERSION, inputs, outputs, defaults, tuple(records))
-    write_tensors(path, _adapter().dump_json(record).decode(), tensors.found)
+    write_tensors(path, to_json(record), tensors.found)
 
 
-def read_session(path: Path, *, verify: bool) -> tuple[SessionRecord, TensorFile]:
-    """What a file says, every field of its type, and its tensors.
-
-    Args:
-        path: Where.
-        verify: Whether to compare the tensors' bytes with their checksums, too.
+def read_session(path: Path) -> tuple[SessionRecord, TensorFile]:
+    """What a file says, every field of its type, and its tensors, not yet compared with their checksums.
 
     Raises:
         ModelError: It is damaged, or of another version; the message names the field.
         OSError: It cannot be read.
     """
-    from pydantic import ValidationError
-
     tensors = open_tensors(path)
     if is_tensor_text(tensors.text):
         raise ModelError("the file holds a Tensor, not a session: bl.Tensor.load reads it")
     try:
-        record = _adapter().validate_json(tensors.text, strict=True)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "the header"
-        raise ModelError(f"not a session of this version: {where}: {first['msg']}") from None
+        record = from_json(SessionRecord, tensors.text)
+    except MisfitError as error:
+        raise ModelError(f"not a session of this version: {error}") from None
     if record.version != VERSION:
         raise ModelError(f"a session of version {record.version}; this package reads {VERSION}")
-    if verify:
-        tensors.verify()
     return record, tensors
 
 
@@ -205,10 +193,3 @@ def _tensor(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     if name not in tensors:
         raise ModelError(f"there is no tensor {name}")
     return tensors[name]
-
-
-@cache
-def _adapter() -> TypeAdapter[SessionRecord]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(SessionRecord)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,19 @@ class TensorFile:
         Raises:
             ModelError: A tensor is not as it was written.
         """
+        with self.verifying():
+            pass
+
+    @contextmanager
+    def verifying(self) -> Iterator[None]:
+        """While something else is done, compare every byte with the checksums.
+
+        Raises:
+            ModelError: A tensor is not as it was written; at the end.
+        """
         with ThreadPoolExecutor(_N_READERS) as readers:
             found = readers.map(_checksum, self.tensors.values())
+            yield
             for (name, expected), checksum in zip(self.checksums.items(), found, strict=True):
                 if checksum != expected:
                     raise ModelError(f"tensor {name} is damaged: its checksum is not {expected}")

@@ -126,3 +126,13 @@ def test_neighbours(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert {"team", "libgomp 1000"} <= {*result["ms"]["alone"]}
     assert all({"team", "libgomp 1000"} <= {*of} for row, of in result["ms"].items() if row != "after onnxruntime")
     assert "of half the machine" in done.stdout
+
+
+def test_first_result(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "first.json"
+    short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--threads", "1", "--json", str(path))
+    done = run_bench("first_result.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(path.read_text())["results"]
+    assert [*result["seconds"]][-3:] == ["first load", "second load", "saved session"]
+    assert result["ratios"]["second load"]["median"] > 0

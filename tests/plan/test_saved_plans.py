@@ -15,9 +15,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import blocklayout as bl
-from blocklayout import loading, zoo
+from blocklayout import zoo
 from blocklayout.model import lower, simplify
-from blocklayout.plan import POLICIES, CostModel, Machine, Request, make_plan
+from blocklayout.plan import POLICIES, CostModel, Machine, Request, make, make_plan
 from blocklayout.plan.saving.digest import program_digest
 from blocklayout.plan.saving.fitting import check_program
 from tests import nets
@@ -28,7 +28,7 @@ def no_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a saved plan needs no planning")
 
-    monkeypatch.setattr(loading, "make_plan", refuse)
+    monkeypatch.setattr(make, "make_plan", refuse)
 
 
 def free_model(weights: np.ndarray | None = None, alpha: float = 0.5) -> onnx.ModelProto:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("cffi", "ml_dtypes", "onnx", "onnxruntime", "pydantic", "rich", "torch")
+HEAVY = ("cffi", "ml_dtypes", "onnx", "onnxruntime", "rich", "torch")
 
 REPORT = f"""
 import sys

@@ -49,7 +49,7 @@ HOMES = {
 }
 
 # Modules whose distribution is called otherwise, or comes with another that is declared.
-PROVIDED = {"google": "onnx", "_cffi_backend": "cffi", "pydantic_core": "pydantic"}
+PROVIDED = {"google": "onnx", "_cffi_backend": "cffi"}
 
 
 def unit_of(path: Path) -> str:

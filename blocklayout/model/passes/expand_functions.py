@@ -41,7 +41,7 @@ class ExpandFunctions:
 
     def _body(self, graph: Graph, node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
         """The nodes that do the same, their values added to ``values``; none where the node had better stay."""
-        if self.is_native(graph, node) or not _has_body(graph, node):
+        if not _has_body(graph, node) or self.is_native(graph, node):  # most have none, and that is quickly known
             return ()
         if self._all_are_native(_alone(graph, node, (node,), values)):
             return ()

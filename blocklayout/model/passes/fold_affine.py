@@ -61,10 +61,12 @@ def _folded(draft: Draft, node: Node, chain: list[tuple[Node, Affine]]) -> Node:
     weights = _weights(draft, node)
     bias = _weights(draft, node, 2) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(())
     with np.errstate(all="ignore"):  # weights that are not finite to begin with are their owner's affair
-        scaled = _stored(draft, node, 1, weights * _aligned(node, weights, scale))
+        # in float64 piece by piece: as a whole it would be twice as large as the weights
+        scaled = np.empty(weights.shape, weights.dtype)
+        np.multiply(weights, _aligned(node, weights, scale), out=scaled, dtype=np.float64, casting="unsafe")
         shifted = _stored(draft, node, 2, bias.astype(np.float64) * node.attr("beta", 1.0) * scale + shift)
     return node.replace(
-        inputs=(node.inputs[0], scaled, shifted, *node.inputs[3:]),
+        inputs=(node.inputs[0], _stored(draft, node, 1, scaled), shifted, *node.inputs[3:]),
         outputs=chain[-1][0].outputs[:1],
         attrs={name: value for name, value in node.attrs.items() if name != "beta"},
         absorbed=(*node.absorbed, *(name for each, _ in chain for name in (each.name, *each.absorbed))),
@@ -92,4 +94,4 @@ def _stored(draft: Draft, node: Node, index: int, array: np.ndarray) -> str:
     """The name of a new constant that takes the place of the node's input ``index``."""
     old = node.inputs[index] if index < len(node.inputs) else ""
     dtype = _weights(draft, node, index if old else 1).dtype
-    return draft.constant(f"{old}.folded" if old else f"{node.name}.bias", array.astype(dtype))
+    return draft.constant(f"{old}.folded" if old else f"{node.name}.bias", array.astype(dtype, copy=False))

@@ -147,7 +147,9 @@ class Proposer:
         yield from (Wish(name, name) for name in names)
         first = next(iter(group.main.sources), None)
         arriving = incoming.get(first[0], ()) if first else ()
-        yield from (Wish(desc, desc) for desc in arriving if desc.is_dense and desc.dtype in (dtype, "f32"))
+        named = {wished_desc(name, TensorInfo(desc.dims, desc.dtype)) for name in names for desc in arriving[:1]}
+        others = (desc for desc in arriving if desc not in named)
+        yield from (Wish(desc, desc) for desc in others if desc.is_dense and desc.dtype in (dtype, "f32"))
 
     def _candidate(self, group: Group, wish: Wish, recipe: GroupRecipe) -> Candidate:
         demanded = recipe.demanded

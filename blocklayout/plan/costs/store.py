@@ -130,6 +130,16 @@ class CostStore:
         self._ceilings[n_threads] = dict(ceilings)
         self._writing(lambda: self._file.write_ceilings(self.environment, n_threads, ceilings))
 
+    def state(self) -> str | None:
+        """A text that changes with every time or ceiling that is kept; ``None`` where the file does not take them."""
+        if not self._is_writable:
+            return None
+        try:
+            status = self.path.stat()
+        except OSError:
+            return "none"
+        return f"{status.st_mtime_ns} {status.st_size}"
+
     def close(self) -> None:
         """Let go of the file; what is asked of the store afterwards opens it again."""
         self._writing(self._file.close)

@@ -1,0 +1,186 @@
+"""The store of plans: what was chosen on this machine before, so that another process need not choose again."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import warnings
+from dataclasses import is_dataclass
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.errors import PlanStoreWarning
+from blocklayout.plan.costs.environment import cost_environment
+from blocklayout.plan.costs.faults import VARIABLE
+from blocklayout.plan.costs.store import cost_store_path
+from blocklayout.plan.plan import Plan
+from blocklayout.plan.saving.digest import program_digest
+from blocklayout.replacing import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from blocklayout.kernels import Program
+    from blocklayout.plan.request import Request
+
+FOLDER_NAME = "plans"
+MAX_PLANS = 256
+MAX_NBYTES = 64 << 20
+"""Of all files together; whichever was not used for the longest time goes."""
+
+_SUFFIX = ".plan"
+_DIGEST_NBYTES = 16
+_PACKAGE = Path(__file__).parents[2]
+
+_reported: set[Path] = set()
+
+
+def plan_store_path() -> Path:
+    """Where plans are remembered: the folder ``plans`` beside the measured costs."""
+    return cost_store_path().with_name(FOLDER_NAME)
+
+
+def plan_key(program: Program, request: Request, n_threads: int, costs: str) -> str | None:
+    """Digest of all that the choice of a plan depends on, in hexadecimal; ``None`` where that cannot be known.
+
+    Args:
+        program: Lowered, every extent known.
+        request: What was asked. Expectations decide nothing and have no say: they are for the plan that is found.
+        n_threads: Threads of a run.
+        costs: State of the measured costs.
+    """
+    package = _package_state()
+    if package is None:
+        return None
+    asked = (request.policy, request.dtype, request.is_frugal, request.winograd)
+    names = [sorted(formats.items()) for formats in (request.io_layout, request.pins)]
+    variables = sorted(item for item in os.environ.items() if item[0].startswith(("ONEDNN_", "DNNL_")))
+    parts = (package, cost_environment(), variables, costs, n_threads, asked, names, program.name)
+    return blake2b(f"{parts!r} {program_digest(program)}".encode(), digest_size=_DIGEST_NBYTES).hexdigest()
+
+
+class PlanStore:
+    """Plans by key, each in a file, kept from process to process.
+
+    Files are written whole or not at all, so processes and threads may share a store. No method raises for what files
+    are or do: one that is damaged, or that cannot be read or written, is reported once in a process, by a
+    :class:`~blocklayout.errors.PlanStoreWarning`, and the plan is made anew.
+
+    Args:
+        folder: Of the files; made when the first is written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def recall(self, key: str) -> Plan | None:
+        """The plan that was kept under a key; ``None`` where there is none."""
+        path = self._path(key)
+        try:
+            content = path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._report(error)
+            return None
+        try:
+            plan = _plan_of(content, key)
+        except Exception as error:  # noqa: BLE001 - whatever damage does to a reader
+            self._report(error)
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)  # it was used just now
+        return plan
+
+    def keep(self, key: str, plan: Plan) -> None:
+        """Keep a plan under a key; those that were not used for the longest time make room."""
+        try:
+            if "~" in self.folder.parts:
+                raise FileNotFoundError("the user's home folder is unknown")
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with replacing(self._path(key)) as beside:
+                beside.write_bytes(_content_of(plan, key))
+            for path in self._superfluous():
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            self._report(error)
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}{_SUFFIX}"
+
+    def _superfluous(self) -> Iterator[Path]:
+        """The files beyond what is kept, by when they were used."""
+        found = []
+        for path in self.folder.glob(f"*{_SUFFIX}"):
+            with contextlib.suppress(OSError):  # another process has just removed it
+                status = path.stat()
+                found.append((status.st_mtime_ns, status.st_size, path))
+        nbytes = 0
+        for number, (_, size, path) in enumerate(sorted(found, reverse=True)):
+            nbytes += size
+            if number >= MAX_PLANS or nbytes > MAX_NBYTES:
+                yield path
+
+    def _report(self, error: Exception) -> None:
+        if self.folder in _reported:
+            return
+        _reported.add(self.folder)
+        remedy = f"see to its disk and permissions, delete it, or set {VARIABLE} to another folder"
+        message = f"plans cannot be remembered in {self.folder}: {error}; {remedy}. They are made anew."
+        warnings.warn(message, PlanStoreWarning, stacklevel=4)
+
+
+def _content_of(plan: Plan, key: str) -> bytes:
+    body = pickle.dumps(plan, pickle.HIGHEST_PROTOCOL)
+    return _checksum(key, body) + body
+
+
+def _plan_of(content: bytes, key: str) -> Plan:
+    body = content[_DIGEST_NBYTES:]
+    if content[:_DIGEST_NBYTES] != _checksum(key, body):
+        raise ValueError(f"{key}{_SUFFIX} is damaged")
+    plan = _Reader(io.BytesIO(body)).load()
+    if not isinstance(plan, Plan):
+        raise TypeError(f"{key}{_SUFFIX} holds no plan")
+    return plan
+
+
+def _checksum(key: str, body: bytes) -> bytes:
+    return blake2b(body, digest_size=_DIGEST_NBYTES, key=key.encode()).digest()
+
+
+class _Reader(pickle.Unpickler):
+    """Makes the values that a plan consists of and calls nothing else, whatever a file says."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A dataclass of this package, or the function that makes descriptors."""
+        if module.startswith("blocklayout."):
+            found = super().find_class(module, name)
+            if is_dataclass(found) or (module, name) == ("blocklayout.layout.desc", "build"):
+                return found
+        raise pickle.UnpicklingError(f"{module}.{name} is no part of a plan")
+
+
+@cache
+def _package_state() -> str | None:
+    """Digest of names, sizes and times of the package's files: another version, or an edited one, plans otherwise."""
+    try:
+        files = sorted(_states(str(_PACKAGE)))
+    except OSError:
+        return None
+    return blake2b(repr(files).encode(), digest_size=_DIGEST_NBYTES).hexdigest()
+
+
+def _states(folder: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name != "__pycache__":
+                    yield from _states(entry.path)
+            elif entry.name.endswith((".py", ".so")):
+                status = entry.stat()
+                yield entry.path, status.st_size, status.st_mtime_ns

@@ -1,0 +1,54 @@
+"""Constants are packed several at a time, and come out as they do one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import blocklayout as bl
+from blocklayout.loading import constants_of
+from blocklayout.model import lower, simplify
+from blocklayout.plan import prepack
+from blocklayout.plan.prepack import PackedWeights
+from tests import nets
+
+
+def test_threads_pack_the_same_bytes_as_one_by_one() -> None:
+    net = nets.chain(convs=9)
+    plan = bl.load(net, layout="blocked", tune="model").plan
+    program = lower(simplify(net.to_graph()))
+    one_by_one = PackedWeights().pack(replace(plan, n_threads=1), constants_of(program))
+    together = PackedWeights().pack(replace(plan, n_threads=4), constants_of(program))
+    assert one_by_one.keys() == together.keys() == {item.buffer for item in plan.constants}
+    for buffer, array in one_by_one.items():
+        np.testing.assert_array_equal(together[buffer], array)
+        assert array.ctypes.data % 64 == 0
+
+
+def test_an_original_is_let_go() -> None:
+    net = nets.chain(convs=3)
+    constants = constants_of(lower(simplify(net.to_graph())))
+    PackedWeights().pack(bl.load(net, tune="model").plan, constants)
+    assert constants == {}
+
+
+@pytest.mark.parametrize("n_threads", [1, 4])
+def test_an_error_names_the_constant(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nets.chain(convs=3)
+    plan = bl.load(net, tune="model").plan
+    constants = constants_of(lower(simplify(net.to_graph())))
+    name = plan.constants[0].constant
+    packed = prepack._packed
+
+    def failing(array: np.ndarray, desc: bl.MemoryDesc) -> np.ndarray:
+        if array is broken:
+            raise bl.DnnlError("no memory left")
+        return packed(array, desc)
+
+    broken = constants[name]
+    monkeypatch.setattr(prepack, "_packed", failing)
+    with pytest.raises(bl.DnnlError, match="no memory") as caught:
+        PackedWeights().pack(replace(plan, n_threads=n_threads), constants)
+    assert any(name in note for note in caught.value.__notes__)
