@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.policies import SIMPLE_POLICIES, Policy, choose_by
+from blocklayout.plan.solving.wary import wary_choice
 
 if TYPE_CHECKING:
     from blocklayout.plan.network import Choice, Network
     from blocklayout.plan.plan import Plan
-    from blocklayout.plan.solving.solve import Solution
 
 N_RACED = 3
 """How many of the cheapest plans are run whole where measuring is asked for."""
@@ -46,8 +46,7 @@ class Contender:
     @property
     def assembly(self) -> Assembly:
         """The steps it implies."""
-        returns_to_plain = self.policy is not None and self.policy.returns_to_plain
-        return self.assembled(self.choice, returns_to_plain=returns_to_plain)
+        return self.assembled(self.choice, returns_to_plain=returns_to_plain(self))
 
     @property
     def cost_ns(self) -> float:
@@ -55,14 +54,23 @@ class Contender:
         return self.assembly.cost_ns
 
 
-def contenders_of(network: Network, wanted: Policy | None, solution: Solution) -> list[Contender]:
-    """The choice of each simple policy and of the one that is wanted, and the solve's, which is the last."""
+def returns_to_plain(contender: Contender) -> bool:
+    """Whether it brings every result back to plain."""
+    return contender.policy is not None and contender.policy.returns_to_plain
+
+
+def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
+    """The choice of each simple policy and of the one that is wanted, and the solve's, which is the last.
+
+    The solve's is the wary one: it departs from the cheapest simple policy where prices are sure enough of a gain.
+    """
     policies = [Policy.parse(name, network.costs.machine) for name in SIMPLE_POLICIES]
     if wanted and wanted not in policies:
         policies.append(wanted)
     assembled = cache(partial(assemble, network))  # in small networks most policies choose the same
     found = [Contender(policy.name, policy, choose_by(policy, network), network, assembled) for policy in policies]
-    return [*found, Contender("solve", None, solution.choice, network, assembled)]
+    simple = min((each.choice for each in found if not returns_to_plain(each)), key=network.total_ns)
+    return [*found, Contender("solve", None, wary_choice(network, simple), network, assembled)]
 
 
 def cheapest(contenders: Sequence[Contender], n: int) -> list[Contender]:

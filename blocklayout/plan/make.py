@@ -62,7 +62,7 @@ def make_plan(
     network = propose_all(program, groups, proposer, request.io_layout)
     network = price(network) if price else network
     solution = solve_layouts(network)
-    contenders = contenders_of(network, wanted, solution)
+    contenders = contenders_of(network, wanted)
     finish = partial(_finish, program, request, contenders, solution)
     if wanted:
         plan = finish(next(contender for contender in contenders if contender.name == request.policy))
@@ -70,7 +70,7 @@ def make_plan(
         plan = _best(contenders, finish, time_plans)
     if request.pins:
         free = propose_all(program, groups, replace(proposer, pins={}), request.io_layout)
-        plan = replace(plan, unpinned_ns=solve_layouts(free.priced(network.costs)).cost_ns)
+        plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders_of(free.priced(network.costs), None)))
     check_expectations(plan, request.expected)
     check_losses(plan, request.on_layout_loss)
     return plan

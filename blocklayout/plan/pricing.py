@@ -16,9 +16,11 @@ from blocklayout.dnnl import Spec
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import PlanError
 from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
+from blocklayout.plan.costs.atlas import shipped
 from blocklayout.plan.costs.known import KnownCosts
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.costs.one_at_a_time import one_at_a_time
+from blocklayout.plan.costs.recorded import RecordedCosts
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.costs.tuning import Measurement, tune
 from blocklayout.plan.request import TUNE_MODES, TuneMode
@@ -39,8 +41,8 @@ class Pricing:
     Attributes:
         isa: Instruction set that implementations are chosen for.
         n_threads: Threads a plan runs on.
-        mode: ``cached``, measured times where the store has them and else the model; ``model``, the model alone;
-            ``measure``, what matters most is measured first.
+        mode: ``cached``, measured times where the store has them, else recorded ones of a machine of its kind, else
+            the model; ``model``, without measured ones; ``measure``, what matters most is measured first.
         seconds: How long to measure at most.
         store: Keeps measured times.
         tell: Is told what is being measured.
@@ -80,14 +82,15 @@ class Pricing:
 
     def priced(self, network: Network) -> Network:
         """A network that was proposed by the model, with the best prices to be had."""
+        recorded = network.priced(RecordedCosts(CostModel(network.costs.machine), shipped()))
         if self.mode == "model" or (self.mode == "cached" and not self.store.has_times()):
-            return network
-        wanted = measurements(network)
+            return recorded
+        wanted = measurements(recorded)
         if self.mode == "measure":
             tuned = tune(wanted, self.store, self.seconds, self.tell)
             self.tell(str(tuned))
         times = self.store.times(each.spec for each in wanted)
-        return network.priced(KnownCosts(CostModel(network.costs.machine), times)) if times else network
+        return network.priced(KnownCosts(recorded.costs, times)) if times else recorded
 
 
 def measurements(network: Network) -> list[Measurement]:

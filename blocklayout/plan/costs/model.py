@@ -61,6 +61,9 @@ _WINOGRAD_SHARE = 0.85
 _TRANSFORMED_PER_NS, _TRANSFORMED_WEIGHTS_PER_NS = 1.5, 6.5
 """Elements that a thread transforms in a nanosecond: of sources and results, and of weights."""
 
+_DOUBT = 0.4
+"""The spread of measured over modelled times, within most classes and between them, on machines of two kinds."""
+
 _BLOCKED_LRN_SHARE = 0.11
 _CHANNELS_LAST_NORMALIZATION_SHARE = 0.9
 
@@ -84,6 +87,14 @@ class Costs(Protocol):
 
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         """Nanoseconds of bringing bytes from one layout to another."""
+        ...
+
+    def doubt(self, spec: Spec | HostSpec) -> float:
+        """How far off the price of a step may be: the standard deviation of its logarithm."""
+        ...
+
+    def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """How far off the price of a reorder may be."""
         ...
 
 
@@ -119,6 +130,14 @@ class CostModel:
             moved = src.nbytes + dst.nbytes
             self._reorders[key] = self.machine.step_ns + moved / self.machine.reorder_bandwidth
         return self._reorders[key]
+
+    def doubt(self, spec: Spec | HostSpec) -> float:  # noqa: ARG002 - as others are asked
+        """How far off the price of a step may be."""
+        return _DOUBT
+
+    def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:  # noqa: ARG002
+        """How far off the price of a reorder may be."""
+        return _DOUBT
 
     def _compute_ns(self, spec: Spec) -> float:
         flops = 2 * spec.multiply_adds(padded=True)
