@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from blocklayout.plan.network import Choice, Network
     from blocklayout.plan.plan import Plan
 
+UNIFORM_POLICIES = ("any", "blocked", "nhwc", "plain")
+"""The simple policies that leave layouts as they are from kernel to kernel."""
+
 N_RACED = 3
 """How many of the cheapest plans are run whole where measuring is asked for."""
 
@@ -46,17 +49,13 @@ class Contender:
     @property
     def assembly(self) -> Assembly:
         """The steps it implies."""
-        return self.assembled(self.choice, returns_to_plain=returns_to_plain(self))
+        returns_to_plain = self.policy is not None and self.policy.returns_to_plain
+        return self.assembled(self.choice, returns_to_plain=returns_to_plain)
 
     @property
     def cost_ns(self) -> float:
         """What its steps and reorders cost."""
         return self.assembly.cost_ns
-
-
-def returns_to_plain(contender: Contender) -> bool:
-    """Whether it brings every result back to plain."""
-    return contender.policy is not None and contender.policy.returns_to_plain
 
 
 def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
@@ -69,7 +68,7 @@ def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
         policies.append(wanted)
     assembled = cache(partial(assemble, network))  # in small networks most policies choose the same
     found = [Contender(policy.name, policy, choose_by(policy, network), network, assembled) for policy in policies]
-    simple = min((each.choice for each in found if not returns_to_plain(each)), key=network.total_ns)
+    simple = min((each.choice for each in found if each.name in UNIFORM_POLICIES), key=network.total_ns)
     return [*found, Contender("solve", None, wary_choice(network, simple), network, assembled)]
 
 

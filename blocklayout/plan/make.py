@@ -21,7 +21,7 @@ from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import Policy, exceptions_of
 from blocklayout.plan.request import DTYPES, Request
 from blocklayout.plan.saving.digest import program_digest
-from blocklayout.plan.solving.solve import Solution, solve_layouts
+from blocklayout.plan.solving.solve import ROUNDING, Solution, solve_layouts
 from blocklayout.plan.telling.runs import check_losses
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def _finish(
         choices=kernel_choices(network, winner.choice, solution.costs_of_candidates, assembly.cost_ns),
         policy_costs=tuple(costs.items()),
         bound_ns=solution.bound_ns,
-        is_optimal=solution.is_optimal,
+        is_optimal=solution.is_optimal and contenders[-1].cost_ns <= solution.bound_ns * (1 + ROUNDING),
         is_exact=solution.is_exact,
         pins=tuple(sorted(request.pins.items())),
         unpinned_ns=None,

@@ -15,8 +15,8 @@ from blocklayout import dnnl
 from blocklayout.dnnl import Spec
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import PlanError
-from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
 from blocklayout.plan.costs.atlas import shipped
+from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
 from blocklayout.plan.costs.known import KnownCosts
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.costs.one_at_a_time import one_at_a_time

@@ -39,7 +39,16 @@ _DOUBT_PER_DISTANCE, _DOUBT_PER_WIDENING, _MAX_DOUBT = 0.1, 0.25, 0.8
 _UNKNOWN_SPREAD = 0.15
 
 _START_NS, _FLOPS_PER_NS, _NBYTES_PER_NS = 2500.0, 320.0, 20.0
-_ARRAYS = {"format": "i", "origin": "U", "n_threads": "i", "classes": "U", "of_class": "u", "numbers": "i", "ns": "f", "spread": "f"}
+_ARRAYS = {
+    "format": "i",
+    "origin": "U",
+    "n_threads": "i",
+    "classes": "U",
+    "of_class": "u",
+    "numbers": "i",
+    "ns": "f",
+    "spread": "f",
+}
 _WEIGHTS = np.array([weight for _, weight in NUMBERS]) / STEPS
 
 
@@ -89,6 +98,7 @@ class Atlas:
         numbers: What each depends on, in steps.
         ns: The times.
         spread: For each class, how far prices were off for networks that had been left out.
+        in_place: For each class, the time that its implementation takes inside of whole runs over that alone.
     """
 
     origin: str
@@ -98,6 +108,7 @@ class Atlas:
     numbers: np.ndarray
     ns: np.ndarray
     spread: np.ndarray
+    in_place: np.ndarray
     _members: dict[SpecClass, _Members] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -123,6 +134,7 @@ class Atlas:
             np.array([numbers for _, numbers in keys], np.int16).reshape(len(keys), len(NUMBERS)),
             np.array([np.median(alike[key]) for key in keys], np.float32),
             np.full(len(classes), _UNKNOWN_SPREAD, np.float32),
+            np.ones(len(classes), np.float32),
         )
 
     @classmethod
@@ -139,12 +151,16 @@ class Atlas:
             raise PlanError(f"{path} is no atlas of times ({error}): make one with bench/atlas.py") from error
         _check(path, arrays)
         classes = tuple(SpecClass(*map(str, row)) for row in arrays["classes"])
-        rest = (arrays[name] for name in ("of_class", "numbers", "ns", "spread"))
+        rest = (arrays[name] for name in ("of_class", "numbers", "ns", "spread", "in_place"))
         return cls(str(arrays["origin"]), int(arrays["n_threads"]), classes, *rest)
 
     def with_spread(self, spread: np.ndarray) -> Atlas:
         """The same times, with how far each class's prices are off."""
         return replace(self, spread=spread, _members={})
+
+    def with_in_place(self, factors: np.ndarray) -> Atlas:
+        """The same times, with how much longer each class's implementation takes in place."""
+        return replace(self, in_place=factors)
 
     def save(self, path: Path) -> None:
         """Write it to a file."""
@@ -158,6 +174,7 @@ class Atlas:
             numbers=self.numbers,
             ns=self.ns,
             spread=self.spread,
+            in_place=self.in_place,
         )
 
     def price(self, spec_class: SpecClass, numbers: tuple[float, ...]) -> Price | None:
@@ -168,7 +185,11 @@ class Atlas:
             if members is None:
                 continue
             ratio, distance = members.nearest(steps)
-            ns = exp(ratio) * float(_bound_ns(steps, is_f32=spec_class.is_f32))
+            ns = (
+                self._factors.get((spec_class.kind, spec_class.impl), 1.0)
+                * exp(ratio)
+                * float(_bound_ns(steps, is_f32=spec_class.is_f32))
+            )
             if n_widenings <= 1 and not distance:
                 return Price(ns, EXACT_DOUBT)
             spread = self._spreads.get(wanted, _UNKNOWN_SPREAD)
@@ -179,6 +200,10 @@ class Atlas:
     @cached_property
     def _spreads(self) -> dict[SpecClass, float]:
         return dict(zip(self.classes, map(float, self.spread), strict=True))
+
+    @cached_property
+    def _factors(self) -> dict[tuple[str, str], float]:
+        return {(each.kind, each.impl): float(f) for each, f in zip(self.classes, self.in_place, strict=True)}
 
     @cached_property
     def _positions(self) -> dict[SpecClass, list[int]]:
@@ -232,6 +257,7 @@ def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
         (arrays["numbers"].shape == (n_times, len(NUMBERS)), "other numbers"),
         (arrays["of_class"].shape == (n_times,) and arrays["ns"].shape == (n_times,), "lists of different lengths"),
         (arrays["spread"].shape == (n_classes,), "spreads of other classes"),
+        (arrays["in_place"].shape == (n_classes,) and bool((arrays["in_place"] > 0).all()), "factors of other classes"),
         (n_times > 0 and bool((arrays["of_class"] < n_classes).all()), "times of no class"),
         (bool(np.isfinite(arrays["ns"]).all() and (arrays["ns"] > 0).all()), "times that are not positive"),
         (bool(np.isfinite(arrays["spread"]).all() and (arrays["spread"] >= 0).all()), "spreads below zero"),

@@ -46,7 +46,7 @@ class RecordedCosts:
     @property
     def source(self) -> str:
         """In words."""
-        return f"times recorded on {self.atlas.origin}, and the model"
+        return f"times recorded on {self.atlas.origin.partition(':')[0]}, and the model"
 
     def step_ns(self, spec: Spec | HostSpec) -> float:
         """Nanoseconds of one execution of a resolved Spec."""

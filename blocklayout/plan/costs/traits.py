@@ -42,7 +42,7 @@ class SpecClass(NamedTuple):
         return self.dtypes.startswith("f32")
 
     def wider(self) -> tuple[SpecClass, ...]:
-        """Classes that hold this one, the narrowest first: of any layouts, of any instruction set, of the whole kind."""
+        """Classes that hold this one, the narrowest first: of any layouts, any instruction set, the whole kind."""
         family = self.impl.partition("@")[0]
         family = family.rpartition(":")[0] or family
         return (
