@@ -48,7 +48,10 @@ _ARRAYS = {
     "numbers": "i",
     "ns": "f",
     "spread": "f",
+    "in_place": "f",
 }
+"""The arrays of a file, and the kind of each one's elements."""
+
 _WEIGHTS = np.array([weight for _, weight in NUMBERS]) / STEPS
 
 
@@ -145,7 +148,7 @@ class Atlas:
             PlanError: It is no atlas, or one of another format.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in _ARRAYS}
         except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
             raise PlanError(f"{path} is no atlas of times ({error}): make one with bench/atlas.py") from error
@@ -248,20 +251,37 @@ def _bound_ns(numbers: np.ndarray, *, is_f32: bool | np.ndarray) -> np.ndarray:
 
 def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Refuse what no recording gives."""
-    n_times, n_classes = len(np.atleast_1d(arrays["ns"])), len(np.atleast_1d(arrays["classes"]))
-    rules = (
-        (all(arrays[name].dtype.kind == kind for name, kind in _ARRAYS.items()), "arrays of other types"),
-        (arrays["format"].shape == () and int(arrays["format"]) == FORMAT, f"not of format {FORMAT}"),
-        (arrays["n_threads"].shape == () and int(arrays["n_threads"]) > 0, "not of so many threads"),
-        (arrays["classes"].shape == (n_classes, len(SpecClass._fields)), "classes of other fields"),
-        (arrays["numbers"].shape == (n_times, len(NUMBERS)), "other numbers"),
-        (arrays["of_class"].shape == (n_times,) and arrays["ns"].shape == (n_times,), "lists of different lengths"),
-        (arrays["spread"].shape == (n_classes,), "spreads of other classes"),
-        (arrays["in_place"].shape == (n_classes,) and bool((arrays["in_place"] > 0).all()), "factors of other classes"),
-        (n_times > 0 and bool((arrays["of_class"] < n_classes).all()), "times of no class"),
-        (bool(np.isfinite(arrays["ns"]).all() and (arrays["ns"] > 0).all()), "times that are not positive"),
-        (bool(np.isfinite(arrays["spread"]).all() and (arrays["spread"] >= 0).all()), "spreads below zero"),
-    )
-    for holds, fault in rules:
-        if not holds:
-            raise PlanError(f"{path} is no atlas of times ({fault}): make one with bench/atlas.py")
+    fault = _fault_of_form(arrays) or _fault_of_content(arrays)
+    if fault:
+        raise PlanError(f"{path} is no atlas of times ({fault}): make one with bench/atlas.py")
+
+
+def _fault_of_form(arrays: dict[str, np.ndarray]) -> str | None:
+    n_times, n_classes = (arrays[name].shape[:1] for name in ("ns", "classes"))
+    shapes = {
+        "format": (),
+        "origin": (),
+        "n_threads": (),
+        "classes": (*n_classes, len(SpecClass._fields)),
+        "of_class": n_times,
+        "numbers": (*n_times, len(NUMBERS)),
+        "ns": n_times,
+        "spread": n_classes,
+        "in_place": n_classes,
+    }
+    wrong = [name for name, kind in _ARRAYS.items() if arrays[name].dtype.kind != kind]
+    wrong += [name for name, shape in shapes.items() if arrays[name].shape != shape]
+    return f"{', '.join(dict.fromkeys(wrong))} of another type or shape" if wrong else None
+
+
+def _fault_of_content(arrays: dict[str, np.ndarray]) -> str | None:
+    if int(arrays["format"]) != FORMAT:
+        return f"not of format {FORMAT}"
+    if not len(arrays["ns"]) or int(arrays["of_class"].max()) >= len(arrays["classes"]):
+        return "times of no class"
+    positive = [name for name in ("n_threads", "ns", "spread", "in_place") if not _is_positive(arrays[name])]
+    return f"{', '.join(positive)} not positive" if positive else None
+
+
+def _is_positive(values: np.ndarray) -> bool:
+    return bool((np.isfinite(values) & (values > 0)).all())
