@@ -25,8 +25,8 @@ N_RACED = 3
 CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
 
-TimePlans = Callable[["Sequence[Plan]"], list[list[float]]]
-"""Runs plans in turn: for each plan a time for each round."""
+TimePlans = Callable[["Sequence[Plan]"], "list[list[float]] | None"]
+"""Runs plans in turn: for each plan a time for each round; ``None`` where there is no time for it."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,13 @@ class Contender:
         """What its steps and reorders cost."""
         return self.assembly.cost_ns
 
+    @property
+    def doubt(self) -> float:
+        """How far off the prices of its steps may be, on average over its time."""
+        steps = [step for step in self.assembly.steps if not step.is_reorder]
+        doubted_ns = sum(step.cost_ns * self.network.costs.doubt(step.spec) for step in steps)
+        return doubted_ns / max(sum(step.cost_ns for step in steps), 1.0)
+
 
 def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
     """The choice of each simple policy and of the one that is wanted, and the solve's, which is the last.
@@ -84,9 +91,11 @@ def cheapest(contenders: Sequence[Contender], n: int) -> list[Contender]:
 def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple[str, float], ...]]:
     """Which of some plans to take, and how long each takes next to the first: medians of the rounds' ratios.
 
-    The fastest; or the first, which is the cheapest, where no other is clearly faster.
+    The fastest; or the first, which is the cheapest, where no other is clearly faster, or no time to see.
     """
     times = time_plans(plans)
+    if times is None:
+        return 0, ()
     ratios = [statistics.median(own / first for own, first in zip(rounds, times[0], strict=True)) for rounds in times]
     fastest = min(range(len(plans)), key=ratios.__getitem__)
     fastest = fastest if ratios[fastest] < CLEARLY else 0
