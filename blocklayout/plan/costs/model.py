@@ -45,12 +45,16 @@ _GEMM_HALF_SPEED_CHANNELS = 16
 
 _TRAFFIC_SHARES = (
     ("", "ref", 0.005),
+    ("layer_normalization", "simple", 0.03),
     ("pooling", "simple_nhwc", 0.15),
     ("pooling", "simple", 0.02),
     ("batch_normalization", "ncsp", 0.08),
     ("batch_normalization", "nspc", 0.015),
 )
 """Share of the bandwidth, by kind of primitive and prefix of the implementation; the rest streams."""
+
+_SIMPLE_BF16_SHARE = 0.4
+"""Of these shares, where each element is widened before it is computed with."""
 
 _HOST_COSTS = {"plain": (50_000.0, 0.5), "copy": (5_000.0, 2.0), "zero_padding": (5_000.0, 2.0)}
 """Nanoseconds to begin, and bytes per nanosecond after that, of what numpy computes in place of a primitive."""
@@ -186,7 +190,7 @@ def _host_ns(spec: HostSpec) -> float:
 def _traffic_share(spec: Spec) -> float:
     for kind, prefix, share in _TRAFFIC_SHARES:
         if spec.impl.startswith(prefix) and kind in ("", spec.kind):
-            return share
+            return share * (_SIMPLE_BF16_SHARE if spec.memory_desc("dst").dtype == "bf16" else 1.0)
     dst = spec.memory_desc("dst")
     if spec.kind == "lrn" and dst.inner_blks:
         return _BLOCKED_LRN_SHARE

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.costs.machine import Machine
     from blocklayout.plan.costs.model import CostModel
 
-FOREIGN_DOUBT = 0.15
+FOREIGN_DOUBT = 0.25
 """How much more prices are doubted on CPUs of another maker than the atlas's."""
 
 
