@@ -264,10 +264,18 @@ def with_spreads(atlas: Atlas, times: Sequence[tuple[str, RecordedTime]]) -> Atl
         for spec_kind, numbers, ns in (time for each, time in times if each == network):
             price = others.price(spec_kind, numbers)
             if price is not None:
-                errors[spec_kind].append(abs(math.log(ns / price.ns)))
-    # The standard deviation that a normal distribution with this median has.
-    spreads = [1.48 * float(np.median(errors[each])) if errors[each] else MAX_SPREAD for each in atlas.classes]
-    return atlas.with_spread(np.array([min(max(each, EXACT_DOUBT), MAX_SPREAD) for each in spreads], np.float32))
+                for each in (spec_kind, *spec_kind.wider()):
+                    errors[each].append(abs(math.log(ns / price.ns)))
+    spreads = [_spread(errors, each) for each in atlas.classes]
+    return atlas.with_spread(np.array(spreads, np.float32))
+
+
+def _spread(errors: dict[SpecClass, list[float]], spec_kind: SpecClass) -> float:
+    """The standard deviation that a normal distribution with the median error has; of a wider class where few tell."""
+    for each in (spec_kind, *spec_kind.wider()):
+        if len(errors[each]) >= HALF_TOLD:
+            return min(max(1.48 * float(np.median(errors[each])), EXACT_DOUBT), MAX_SPREAD)
+    return MAX_SPREAD
 
 
 def with_in_place(atlas: Atlas, times: Sequence[tuple[str, RecordedTime]]) -> Atlas:

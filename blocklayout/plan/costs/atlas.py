@@ -39,6 +39,11 @@ _DOUBT_PER_DISTANCE, _DOUBT_PER_WIDENING, _MAX_DOUBT = 0.1, 0.25, 0.8
 _UNKNOWN_SPREAD = 0.15
 
 _START_NS, _FLOPS_PER_NS, _NBYTES_PER_NS = 2500.0, 320.0, 20.0
+_COSTLY_NS = 0.3
+"""Of an exponential, say, of each result."""
+
+_COLUMNS = {name: column for column, (name, _) in enumerate(NUMBERS)}
+_RESULT_SIZES = ("channels_out", "groups", "pixels_out", "batch")
 _ARRAYS = {
     "format": "i",
     "origin": "U",
@@ -243,9 +248,11 @@ def in_steps(numbers: Sequence[float]) -> tuple[int, ...]:
 
 def _bound_ns(numbers: np.ndarray, *, is_f32: bool | np.ndarray) -> np.ndarray:
     """Roughly what arithmetic or traffic takes, whichever is more: it brings sizes to one scale, not machines."""
-    multiply_adds, nbytes = (2.0 ** (numbers[..., column] / STEPS) for column in range(2))
+    multiply_adds, nbytes = (2.0 ** (numbers[..., _COLUMNS[name]] / STEPS) for name in ("multiply_adds", "nbytes"))
     rate = np.where(is_f32, _FLOPS_PER_NS, 2 * _FLOPS_PER_NS)
-    bound: np.ndarray = _START_NS + np.maximum(2 * multiply_adds / rate, nbytes / _NBYTES_PER_NS)
+    n_results = 2.0 ** (sum(numbers[..., _COLUMNS[name]] for name in _RESULT_SIZES) / STEPS)
+    costly_ns = numbers[..., _COLUMNS["costly_post_ops"]] / STEPS * n_results * _COSTLY_NS
+    bound: np.ndarray = _START_NS + np.maximum(2 * multiply_adds / rate, nbytes / _NBYTES_PER_NS) + costly_ns
     return bound
 
 

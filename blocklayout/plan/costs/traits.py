@@ -64,7 +64,7 @@ NUMBERS = (
     ("window", 1.0),
     ("stride", 1.0),
     ("eltwise_post_ops", 0.5),
-    ("costly_post_ops", 1.5),
+    ("costly_post_ops", 0.5),
     ("other_post_ops", 0.5),
     ("aligned_in", 0.7),
     ("aligned_out", 0.7),
