@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,9 +32,16 @@ from blocklayout.saved_plans import SavedPlan, served_extents, warn_of_misfit
 if TYPE_CHECKING:
     from blocklayout.kernels import Compute, Program
     from blocklayout.model import Graph, ModelFile, OnnxModel
+    from blocklayout.plan.contenders import TimePlans
     from blocklayout.runtime.made_for import Contents, Shapes
 
     Opened = OnnxModel | Graph | ModelFile
+
+MAX_RACE_SECONDS = 0.5
+"""How long plans are run whole at most where nobody asked for it."""
+
+MIN_RUNS = 4
+"""Of each plan, without which a race tells nothing."""
 
 Progress = Callable[[str], None]
 """Told what is being done, in a few words, before each stage that may take a while."""
@@ -181,8 +189,10 @@ class _PlanMaker:
     n_made: int = 0
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
+    began_s: float = 0.0
 
     def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
+        self.began_s = monotonic()
         self.tell("simplifying the graph")
         program, deciding = self._lowered(shapes, contents)
         plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(program)
@@ -220,10 +230,29 @@ class _PlanMaker:
             request,
             self.pricing.model(),
             price=self.pricing.priced,
-            time_plans=partial(self._time, program) if self.pricing.mode == "measure" else None,
+            time_plans=self._racing(program),
+            sure_below=self.pricing.sure_below,
         )
         self.pricing.remember(program, request, plan)
         return plan
+
+    def _racing(self, program: Program) -> TimePlans | None:
+        """How plans are run whole: as long as it takes, briefly, or not at all."""
+        ways = {"measure": self._time, "cached": self._time_briefly}
+        way = ways.get(self.pricing.mode)
+        return partial(way, program) if way else None
+
+    def _time_briefly(self, program: Program, plans: Sequence[Plan]) -> list[list[float]] | None:
+        """Run plans whole for a third of the time that loading takes; not at all where that is too little."""
+        now_s = monotonic()
+        seconds = min(MAX_RACE_SECONDS, (now_s - self.began_s) / 2)
+        if MIN_RUNS * sum(plan.cost_ns for plan in plans) > 1e9 * seconds:
+            return None
+        from blocklayout.runtime.racing import time_briefly
+
+        self.tell(f"running the {len(plans)} best plans in turn, since prices are not sure")
+        ready = [self._ready(plan, {}, constants_of(program), {}) for plan in plans]
+        return time_briefly(ready, now_s + seconds)
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
         """Run plans whole, in turn."""

@@ -59,6 +59,12 @@ def update_golden(pytestconfig: pytest.Config) -> bool:
     return bool(pytestconfig.getoption("--update-golden"))
 
 
+@pytest.fixture(autouse=True)
+def plans_follow_from_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run no plan to see how fast it is, where nobody asked for it: tests need the same plan each time."""
+    monkeypatch.setattr("blocklayout.plan.pricing.SURE_BELOW", 1e9)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def compiled_once() -> Iterator[None]:
     """Let child processes keep the bytecode of what they import, whatever the environment says: there are many."""

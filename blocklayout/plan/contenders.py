@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 
 from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.policies import SIMPLE_POLICIES, Policy, choose_by
+from blocklayout.plan.solving.wary import wary_choice
 
 if TYPE_CHECKING:
     from blocklayout.plan.network import Choice, Network
     from blocklayout.plan.plan import Plan
-    from blocklayout.plan.solving.solve import Solution
+
+UNIFORM_POLICIES = ("any", "blocked", "nhwc", "plain")
+"""The simple policies that leave layouts as they are from kernel to kernel."""
 
 N_RACED = 3
 """How many of the cheapest plans are run whole where measuring is asked for."""
@@ -22,8 +25,8 @@ N_RACED = 3
 CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
 
-TimePlans = Callable[["Sequence[Plan]"], list[list[float]]]
-"""Runs plans in turn: for each plan a time for each round."""
+TimePlans = Callable[["Sequence[Plan]"], "list[list[float]] | None"]
+"""Runs plans in turn: for each plan a time for each round; ``None`` where there is no time for it."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +57,26 @@ class Contender:
         """What its steps and reorders cost."""
         return self.assembly.cost_ns
 
+    @property
+    def doubt(self) -> float:
+        """How far off the prices of its steps may be, on average over its time."""
+        steps = [step for step in self.assembly.steps if not step.is_reorder]
+        doubted_ns = sum(step.cost_ns * self.network.costs.doubt(step.spec) for step in steps)
+        return doubted_ns / max(sum(step.cost_ns for step in steps), 1.0)
 
-def contenders_of(network: Network, wanted: Policy | None, solution: Solution) -> list[Contender]:
-    """The choice of each simple policy and of the one that is wanted, and the solve's, which is the last."""
+
+def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
+    """The choice of each simple policy and of the one that is wanted, and the solve's, which is the last.
+
+    The solve's is the wary one: it departs from the cheapest simple policy where prices are sure enough of a gain.
+    """
     policies = [Policy.parse(name, network.costs.machine) for name in SIMPLE_POLICIES]
     if wanted and wanted not in policies:
         policies.append(wanted)
     assembled = cache(partial(assemble, network))  # in small networks most policies choose the same
     found = [Contender(policy.name, policy, choose_by(policy, network), network, assembled) for policy in policies]
-    return [*found, Contender("solve", None, solution.choice, network, assembled)]
+    simple = min((each.choice for each in found if each.name in UNIFORM_POLICIES), key=network.total_ns)
+    return [*found, Contender("solve", None, wary_choice(network, simple), network, assembled)]
 
 
 def cheapest(contenders: Sequence[Contender], n: int) -> list[Contender]:
@@ -77,9 +91,11 @@ def cheapest(contenders: Sequence[Contender], n: int) -> list[Contender]:
 def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple[str, float], ...]]:
     """Which of some plans to take, and how long each takes next to the first: medians of the rounds' ratios.
 
-    The fastest; or the first, which is the cheapest, where no other is clearly faster.
+    The fastest; or the first, which is the cheapest, where no other is clearly faster, or no time to see.
     """
     times = time_plans(plans)
+    if times is None:
+        return 0, ()
     ratios = [statistics.median(own / first for own, first in zip(rounds, times[0], strict=True)) for rounds in times]
     fastest = min(range(len(plans)), key=ratios.__getitem__)
     fastest = fastest if ratios[fastest] < CLEARLY else 0

@@ -21,7 +21,7 @@ from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import Policy, exceptions_of
 from blocklayout.plan.request import DTYPES, Request
 from blocklayout.plan.saving.digest import program_digest
-from blocklayout.plan.solving.solve import Solution, solve_layouts
+from blocklayout.plan.solving.solve import ROUNDING, Solution, solve_layouts
 from blocklayout.plan.telling.runs import check_losses
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def make_plan(
     *,
     price: Callable[[Network], Network] | None = None,
     time_plans: TimePlans | None = None,
+    sure_below: float = 0.0,
 ) -> Plan:
     """Choose a layout for every value of a program and lay out the steps that compute it.
 
@@ -47,6 +48,7 @@ def make_plan(
         costs: Prices of steps and reorders on the machine it will run on.
         price: Puts better prices on what was proposed, perhaps measured ones.
         time_plans: Runs plans whole; of the cheapest for ``auto`` the fastest is then taken.
+        sure_below: No plan is run whole where prices are doubted less than that.
 
     Raises:
         PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that
@@ -62,15 +64,16 @@ def make_plan(
     network = propose_all(program, groups, proposer, request.io_layout)
     network = price(network) if price else network
     solution = solve_layouts(network)
-    contenders = contenders_of(network, wanted, solution)
+    contenders = contenders_of(network, wanted)
     finish = partial(_finish, program, request, contenders, solution)
     if wanted:
         plan = finish(next(contender for contender in contenders if contender.name == request.policy))
     else:
-        plan = _best(contenders, finish, time_plans)
+        is_sure = cheapest(contenders, 1)[0].doubt < sure_below
+        plan = _best(contenders, finish, None if is_sure else time_plans)
     if request.pins:
         free = propose_all(program, groups, replace(proposer, pins={}), request.io_layout)
-        plan = replace(plan, unpinned_ns=solve_layouts(free.priced(network.costs)).cost_ns)
+        plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders_of(free.priced(network.costs), None)))
     check_expectations(plan, request.expected)
     check_losses(plan, request.on_layout_loss)
     return plan
@@ -121,7 +124,7 @@ def _finish(
         choices=kernel_choices(network, winner.choice, solution.costs_of_candidates, assembly.cost_ns),
         policy_costs=tuple(costs.items()),
         bound_ns=solution.bound_ns,
-        is_optimal=solution.is_optimal,
+        is_optimal=solution.is_optimal and contenders[-1].cost_ns <= solution.bound_ns * (1 + ROUNDING),
         is_exact=solution.is_exact,
         pins=tuple(sorted(request.pins.items())),
         unpinned_ns=None,

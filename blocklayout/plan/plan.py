@@ -196,7 +196,8 @@ class Plan:
         choices: What each kernel was given, and what else it was offered.
         policy_costs: Estimated nanoseconds of each policy.
         bound_ns: No choice of layouts costs less, by the same costs.
-        is_optimal: Whether it is proven that the solve's choice is the cheapest.
+        is_optimal: Whether it is proven that the solve's choice is the cheapest; it is not where it keeps to a simple
+            policy because the gain is less than prices may be wrong by.
         is_exact: Whether elimination alone proves that; else what runners-up cost is an upper bound.
         pins: Kernels that were forced into a layout, and the layout.
         priced_by: Where costs come from, in words.

@@ -16,10 +16,12 @@ from blocklayout.dnnl import Spec
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import PlanError
 from blocklayout.plan.candidates.pins import check_expectations
+from blocklayout.plan.costs.atlas import shipped
 from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
 from blocklayout.plan.costs.known import KnownCosts
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.costs.one_at_a_time import one_at_a_time
+from blocklayout.plan.costs.recorded import RecordedCosts
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.costs.tuning import Measurement, tune
 from blocklayout.plan.request import TUNE_MODES, TuneMode
@@ -34,6 +36,9 @@ if TYPE_CHECKING:
     from blocklayout.plan.plan import Plan
     from blocklayout.plan.request import Request
 
+SURE_BELOW = 0.3
+"""Prices that are doubted more, on average over a plan, do not tell which of some plans is the fastest."""
+
 REORDER_WEIGHT = 0.5
 """What knowing the time of a reorder is worth, next to a step that takes as long."""
 
@@ -45,8 +50,8 @@ class Pricing:
     Attributes:
         isa: Instruction set that implementations are chosen for.
         n_threads: Threads a plan runs on.
-        mode: ``cached``, measured times where the store has them and else the model; ``model``, the model alone;
-            ``measure``, what matters most is measured first.
+        mode: ``cached``, measured times where the store has them, else recorded ones of a machine of its kind, else
+            the model; ``model``, without measured ones; ``measure``, what matters most is measured first.
         seconds: How long to measure at most.
         store: Keeps measured times.
         tell: Is told what is being measured.
@@ -79,6 +84,11 @@ class Pricing:
             return CostModel(measured_machine(self.isa, self.n_threads, self.store))
         return CostModel(machine_with_ceilings(self.isa, self.n_threads, self.store))
 
+    @property
+    def sure_below(self) -> float:
+        """Where prices are doubted less, plans need not be run whole to see which is the fastest."""
+        return 0.0 if self.mode == "measure" else SURE_BELOW
+
     def alone(self) -> AbstractContextManager[None]:
         """While no other process measures; none is waited for longer than it may measure."""
         until = monotonic() + self.seconds
@@ -86,14 +96,15 @@ class Pricing:
 
     def priced(self, network: Network) -> Network:
         """A network that was proposed by the model, with the best prices to be had."""
+        recorded = network.priced(RecordedCosts(CostModel(network.costs.machine), shipped()))
         if self.mode == "model" or (self.mode == "cached" and not self.store.has_times()):
-            return network
-        wanted = measurements(network)
+            return recorded
+        wanted = measurements(recorded)
         if self.mode == "measure":
             tuned = tune(wanted, self.store, self.seconds, self.tell)
             self.tell(str(tuned))
         times = self.store.times(each.spec for each in wanted)
-        return network.priced(KnownCosts(CostModel(network.costs.machine), times)) if times else network
+        return network.priced(KnownCosts(recorded.costs, times)) if times else recorded
 
     def recall(self, program: Program, request: Request) -> Plan | None:
         """The plan that was made for this before, at the same prices; ``None`` where one has to be made.

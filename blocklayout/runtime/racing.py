@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,8 @@ N_PLACES, N_ROUNDS = 3, 7
 """How often plans are given other memory, and how often each has its turn there: where buffers lie matters, too."""
 
 _TURN_NS = 15e6
+
+N_BRIEF_ROUNDS, _BRIEF_TURN_NS = 3, 2e6
 
 _SEED = 0
 
@@ -42,6 +45,33 @@ def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
 
     places = [dnnl.run_parallel(run, plans[0].plan.n_threads) for _ in range(N_PLACES)]
     return [[ns for place in places for ns in place[index]] for index in range(len(plans))]
+
+
+def time_briefly(plans: Sequence[ReadyPlan], until_s: float) -> list[list[float]] | None:
+    """The same in one place, for as many rounds as there is time for.
+
+    Args:
+        plans: Of one model, with their packed weights.
+        until_s: When to end, by ``time.monotonic``.
+
+    Returns:
+        ``None`` where that was not enough for ``N_BRIEF_ROUNDS``.
+
+    Raises:
+        DnnlError: A primitive cannot be created or run.
+    """
+    feeds = [_feeds(ready) for ready in plans]
+
+    def run() -> list[list[float]]:
+        contexts = [Context(ready) for ready in plans]
+        calls = [partial(context.execute, fed) for context, fed in zip(contexts, feeds, strict=True)]
+        rounds: list[list[list[float]]] = []
+        while len(rounds) < N_PLACES * N_ROUNDS and monotonic() < until_s:
+            rounds.append(time_in_turn(calls, 1, _BRIEF_TURN_NS))
+        return [[ns for each in rounds for ns in each[index]] for index in range(len(plans))]
+
+    times = dnnl.run_parallel(run, plans[0].plan.n_threads)
+    return times if len(times[0]) >= N_BRIEF_ROUNDS else None
 
 
 def _feeds(ready: ReadyPlan) -> dict[str, Feed]:

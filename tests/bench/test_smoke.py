@@ -6,6 +6,7 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
+from blocklayout.plan.costs.atlas import Atlas
 from tests.bench.running import run_bench
 
 PICTURE = ("--picture", "picture.svg") if find_spec("matplotlib") else ()
@@ -136,3 +137,28 @@ def test_first_result(tree_environ: dict[str, str], tmp_path: Path) -> None:
     [result] = json.loads(path.read_text())["results"]
     assert [*result["seconds"]][-3:] == ["first load", "second load", "saved session"]
     assert result["ratios"]["second load"]["median"] > 0
+
+
+def test_atlas_and_regret(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    environ = tree_environ | {"ONEDNN_MAX_CPU_ISA": "SSE41"}
+    short = ("--models", "digits", "--into", "recorded")
+    for what in (("record", "--seconds", "5"), ("place",)):
+        done = run_bench("atlas.py", *what, *short, environ=environ, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    packing = ("pack", "recorded", "--about", "a try", "--into", "mine.npz")
+    done = run_bench("atlas.py", *packing, environ=environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "a try; sse41; " in Atlas.open(tmp_path / "mine.npz").origin
+    done = run_bench("regret.py", "recorded", "--json", "out.json", environ=environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert set(result["regret"]) == {"everything", "model"}  # nothing else was recorded
+    assert all(regret >= -1e-9 for regret in result["regret"].values())
+    assert "median regret" in done.stdout
+
+
+def test_an_atlas_of_nothing_is_refused(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    packing = ("pack", str(tmp_path), "--about", "nothing", "--into", "mine.npz")
+    done = run_bench("atlas.py", *packing, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 1
+    assert "nothing was recorded" in done.stderr

@@ -9,6 +9,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.plan import find_runs
+from blocklayout.plan.solving import wary
 from blocklayout.plan.telling.runs import family
 from tests import nets
 
@@ -22,6 +23,13 @@ def _flattened() -> bl.Builder:
     return b
 
 
+@pytest.fixture
+def at_their_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prices are taken as they are, whatever they may be wrong by."""
+    monkeypatch.setattr(wary, "CHARGED_DOUBT", 0.0)
+
+
+@pytest.mark.usefixtures("at_their_word")
 def test_pinning_a_kernel_to_its_other_layout_costs_what_was_said() -> None:
     free = bl.load(nets.residual()).plan
     for choice in free.choices:
@@ -32,6 +40,7 @@ def test_pinning_a_kernel_to_its_other_layout_costs_what_was_said() -> None:
         assert forced.cost_ns == pytest.approx(free.cost_ns + other.extra_ns)
 
 
+@pytest.mark.usefixtures("at_their_word")
 def test_no_alternative_is_cheaper_than_an_optimal_plan() -> None:
     plan = bl.load(nets.residual()).plan
     assert plan.is_optimal

@@ -30,7 +30,7 @@ def test_nothing_is_measured_or_written_unasked(own_store: Path, monkeypatch: py
     monkeypatch.setattr(pricing, "tune", refuse)
     monkeypatch.setattr(pricing, "measured_machine", refuse)
     for mode in ("cached", "model"):
-        assert bl.load(nets.residual(), tune=mode).plan.priced_by == "the model"
+        assert bl.load(nets.residual(), tune=mode).plan.priced_by.startswith("times recorded on ")
     assert not own_store.exists()
 
 
@@ -42,7 +42,7 @@ def test_what_was_measured_is_used_afterwards(own_store: Path) -> None:
     cached = bl.load(nets.residual())
     assert _measured(cached.plan) > 0 or _measured(tuned.plan) == 0  # on a machine that is never quiet, none is
     assert cached.plan.policy_costs[0] == tuned.plan.policy_costs[0]
-    assert bl.load(nets.residual(), tune="model").plan.priced_by == "the model"
+    assert not _measured(bl.load(nets.residual(), tune="model").plan)
 
 
 def test_the_best_plans_are_run_whole(own_store: Path) -> None:
@@ -61,6 +61,24 @@ def test_a_plan_that_is_faster_by_chance_is_not_taken(own_store: Path) -> None:
     again = bl.load(nets.residual(), layout="nhwc").plan
     assert contenders.race([plan, again], lambda _: [[10.0, 10.0], [9.9, 9.9]])[0] == 0
     assert contenders.race([plan, again], lambda _: [[10.0, 10.0], [9.0, 9.0]])[0] == 1
+
+
+def test_where_prices_are_not_sure_plans_are_run_briefly_unless_the_model_is_asked_for(
+    own_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pricing, "SURE_BELOW", 1e9)
+    assert bl.load(nets.residual()).plan.raced == ()
+    monkeypatch.setattr(pricing, "SURE_BELOW", 0.0)
+    plan = bl.load(nets.residual()).plan
+    assert plan.raced == () or plan.chosen in dict(plan.raced)  # a machine that is slow just now leaves no time
+    assert bl.load(nets.residual(), tune="model").plan.raced == ()
+    assert not own_store.exists()
+
+
+def test_a_race_that_there_was_no_time_for_leaves_the_cheapest(own_store: Path) -> None:
+    del own_store
+    plan = bl.load(nets.residual(), tune="model").plan
+    assert contenders.race([plan, plan], lambda _: None) == (0, ())
 
 
 def test_modes_and_times_that_do_not_exist_are_refused() -> None:

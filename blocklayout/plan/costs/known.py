@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.costs.machine import Machine
-    from blocklayout.plan.costs.model import CostModel
+    from blocklayout.plan.costs.model import Costs
 
 _NO_ATTR = Attr()
+
+_MEASURED_DOUBT = 0.07
+"""Of a measured time: as much as two measurements of one primitive differ on a machine shared with others."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class KnownCosts:
         (True, False)
     """
 
-    model: CostModel
+    model: Costs
     times: Mapping[Spec, float]
     _reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = field(default_factory=dict, init=False, repr=False)
     _found: dict[tuple[MemoryDesc, MemoryDesc], float | None] = field(default_factory=dict, init=False, repr=False)
@@ -63,7 +66,7 @@ class KnownCosts:
     @property
     def source(self) -> str:
         """In words."""
-        return f"{len(self.times)} times measured on this machine, and the model"
+        return f"{len(self.times)} times measured on this machine, and {self.model.source}"
 
     def is_measured(self, spec: Spec | HostSpec) -> bool:
         """Whether the cost of a step is a measured one."""
@@ -87,6 +90,14 @@ class KnownCosts:
         if known is not None:
             return known
         return self.model.reorder_ns(src, dst) * self._ratio("reorder", "")
+
+    def doubt(self, spec: Spec | HostSpec) -> float:
+        """How far off the price of a step may be."""
+        return _MEASURED_DOUBT if self.is_measured(spec) else self.model.doubt(spec)
+
+    def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """How far off the price of a reorder may be."""
+        return _MEASURED_DOUBT if self.is_reorder_measured(src, dst) else self.model.reorder_doubt(src, dst)
 
     def _measured_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float | None:
         """The time of a reorder between these bytes, whatever their layouts are called."""

@@ -45,12 +45,16 @@ _GEMM_HALF_SPEED_CHANNELS = 16
 
 _TRAFFIC_SHARES = (
     ("", "ref", 0.005),
+    ("layer_normalization", "simple", 0.03),
     ("pooling", "simple_nhwc", 0.15),
     ("pooling", "simple", 0.02),
     ("batch_normalization", "ncsp", 0.08),
     ("batch_normalization", "nspc", 0.015),
 )
 """Share of the bandwidth, by kind of primitive and prefix of the implementation; the rest streams."""
+
+_SIMPLE_BF16_SHARE = 0.4
+"""Of these shares, where each element is widened before it is computed with."""
 
 _HOST_COSTS = {"plain": (50_000.0, 0.5), "copy": (5_000.0, 2.0), "zero_padding": (5_000.0, 2.0)}
 """Nanoseconds to begin, and bytes per nanosecond after that, of what numpy computes in place of a primitive."""
@@ -60,6 +64,9 @@ _WINOGRAD_SHARE = 0.85
 
 _TRANSFORMED_PER_NS, _TRANSFORMED_WEIGHTS_PER_NS = 1.5, 6.5
 """Elements that a thread transforms in a nanosecond: of sources and results, and of weights."""
+
+_DOUBT = 0.4
+"""The spread of measured over modelled times, within most classes and between them, on machines of two kinds."""
 
 _BLOCKED_LRN_SHARE = 0.11
 _CHANNELS_LAST_NORMALIZATION_SHARE = 0.9
@@ -84,6 +91,14 @@ class Costs(Protocol):
 
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
         """Nanoseconds of bringing bytes from one layout to another."""
+        ...
+
+    def doubt(self, spec: Spec | HostSpec) -> float:
+        """How far off the price of a step may be: the standard deviation of its logarithm."""
+        ...
+
+    def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        """How far off the price of a reorder may be."""
         ...
 
 
@@ -119,6 +134,14 @@ class CostModel:
             moved = src.nbytes + dst.nbytes
             self._reorders[key] = self.machine.step_ns + moved / self.machine.reorder_bandwidth
         return self._reorders[key]
+
+    def doubt(self, spec: Spec | HostSpec) -> float:  # noqa: ARG002 - as others are asked
+        """How far off the price of a step may be."""
+        return _DOUBT
+
+    def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:  # noqa: ARG002
+        """How far off the price of a reorder may be."""
+        return _DOUBT
 
     def _compute_ns(self, spec: Spec) -> float:
         flops = 2 * spec.multiply_adds(padded=True)
@@ -167,7 +190,7 @@ def _host_ns(spec: HostSpec) -> float:
 def _traffic_share(spec: Spec) -> float:
     for kind, prefix, share in _TRAFFIC_SHARES:
         if spec.impl.startswith(prefix) and kind in ("", spec.kind):
-            return share
+            return share * (_SIMPLE_BF16_SHARE if spec.memory_desc("dst").dtype == "bf16" else 1.0)
     dst = spec.memory_desc("dst")
     if spec.kind == "lrn" and dst.inner_blks:
         return _BLOCKED_LRN_SHARE

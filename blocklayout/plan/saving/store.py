@@ -181,6 +181,6 @@ def _states(folder: str) -> Iterator[tuple[str, int, int]]:
             if entry.is_dir():
                 if entry.name != "__pycache__":
                     yield from _states(entry.path)
-            elif entry.name.endswith((".py", ".so")):
+            elif entry.name.endswith((".py", ".so", ".npz")):
                 status = entry.stat()
                 yield entry.path, status.st_size, status.st_mtime_ns

@@ -111,6 +111,10 @@ def _totals(plan: Plan) -> Iterator[str]:
     for name, cost in plan.policy_costs:
         share = f" ({cost / plan.cost_ns - 1:+.1%})" if plan.cost_ns else ""
         yield f"  {name:8} {us(cost):>12} us{share}"
+    declined_ns = min(cost for _, cost in plan.policy_costs) - plan.bound_ns
+    if plan.is_exact and not plan.is_optimal and declined_ns > 0:
+        told = "by the same prices, for gains smaller than what these may be wrong by"
+        yield f"  declined {us(declined_ns)} us less {told}"
     if plan.unpinned_ns is not None:
         pins = ", ".join(f"{name}={layout}" for name, layout in plan.pins)
         yield f"  without {pins}: {us(plan.unpinned_ns)} us ({_extra(plan, plan.unpinned_ns - plan.cost_ns)})"
@@ -123,9 +127,7 @@ def _extra(plan: Plan, extra_ns: float) -> str:
 
 def _without(plan: Plan, without_ns: float | None) -> str:
     if without_ns is None:
-        return (
-            "nothing on offer does without" if plan.is_optimal else "what the network would cost without is not known"
-        )
+        return "nothing on offer does without" if plan.is_exact else "what the network would cost without is not known"
     return f"without it the network would cost {_extra(plan, without_ns)}"
 
 

@@ -1,0 +1,305 @@
+"""An atlas of times: what planning asks for is recorded on a machine, and packed into the file that prices come from.
+
+Recording plans each network for each instruction set and data type in a process of its own, and measures every
+implementation in every combination of layouts, and every reorder, as tuning does. Times are lines of JSON in files
+called ``ISA-DTYPE.jsonl.gz``: the network that first asked, the value of ``ONEDNN_MAX_CPU_ISA``, nanoseconds, and the
+Spec. Times of steps in place, inside of whole runs, are recorded in the same form, as ``ISA-DTYPE.place.gz``: some
+implementations are faster there than alone, and others slower, by tens of percent. Packing takes such files together,
+however many machines of one kind they are of, and learns how far prices are off where a network's own times are left
+out, and how far implementations are off in place.
+
+    python bench/atlas.py record --models resnet50,digits --isa native,avx2 --dtypes f32,bf16 --into recorded
+    python bench/atlas.py place --models resnet50 --dtypes f32,bf16 --into recorded
+    python bench/atlas.py pack recorded --into blocklayout/plan/costs/atlases/mine.npz --about "2 threads, a quiet host"
+
+It takes a quiet machine: half an hour for all networks of the zoo on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import blocklayout as bl
+from blocklayout import dnnl, zoo
+from blocklayout.commands.feeds import SEED
+from blocklayout.commands.options import positive, words
+from blocklayout.dnnl import Spec, processor
+from blocklayout.model import lower, open_model, read, simplify
+from blocklayout.plan import CostModel, Machine
+from blocklayout.plan.candidates.fuse import fuse
+from blocklayout.plan.candidates.propose import Proposer
+from blocklayout.plan.costs.atlas import EXACT_DOUBT, Atlas
+from blocklayout.plan.costs.store import CostStore
+from blocklayout.plan.costs.traits import spec_class, spec_numbers
+from blocklayout.plan.costs.tuning import tune
+from blocklayout.plan.network import propose_all
+from blocklayout.plan.pricing import measurements
+from blocklayout.runtime.racing import random_array
+from blocklayout.zoo import digits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from blocklayout.model import Graph
+    from blocklayout.plan.costs.atlas import RecordedTime
+    from blocklayout.plan.costs.traits import SpecClass
+    from blocklayout.plan.network import Network
+
+EMBEDDED = "digits"
+NATIVE = "native"
+MAX_ISA = "ONEDNN_MAX_CPU_ISA"
+MODELS = (
+    *("alexnet", "convnext_tiny", "densenet121", "digits", "efficientnet_b0", "googlenet", "mnasnet1_0"),
+    *("mobilenet_v2", "resnet18", "resnet50", "resnext50_32x4d", "shufflenet_v2_x1_0", "squeezenet1_1", "vgg11"),
+)
+SUFFIX, PLACE_SUFFIX = ".jsonl.gz", ".place.gz"
+
+PLACE_POLICIES = ("auto", "nhwc", "blocked")
+N_RUNS = 16
+HALF_TOLD = 5
+MAX_SPREAD = 0.5
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One time.
+
+    Attributes:
+        network: That first asked for it.
+        isa: Value of ``ONEDNN_MAX_CPU_ISA`` that it was taken under.
+        spec: What was timed.
+        ns: Nanoseconds.
+    """
+
+    network: str
+    isa: str
+    spec: Spec
+    ns: float
+
+    @property
+    def as_time(self) -> RecordedTime:
+        """As an atlas takes it."""
+        return spec_class(self.spec, self.isa.lower()), spec_numbers(self.spec), self.ns
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Record, or pack what was recorded."""
+    args = parse(argv)
+    if args.what == "pack":
+        pack(args)
+    elif args.worker:
+        (record_here if args.what == "record" else place_here)(args)
+    else:
+        record(args)
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="what", required=True)
+    told = {
+        "record": "measure what planning networks asks for",
+        "place": "time the steps of plans inside of whole runs",
+    }
+    for name, what in told.items():
+        recording = commands.add_parser(name, help=what)
+        recording.add_argument("--models", type=words, default=MODELS, help=f"of the zoo, or {EMBEDDED}")
+        recording.add_argument("--isa", type=words, default=(NATIVE,), help=f"values of {MAX_ISA}, or {NATIVE}")
+        recording.add_argument("--dtypes", type=words, default=("f32",), help="f32, bf16; the latter where the CPU can")
+        recording.add_argument("--threads", type=positive, help="by default all that this process may use")
+        recording.add_argument("--seconds", type=float, default=math.inf, help="for each network (default: no limit)")
+        recording.add_argument("--into", type=Path, required=True, help="folder of the files")
+        recording.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    packing = commands.add_parser("pack", help="make an atlas of recorded times")
+    packing.add_argument("folder", type=Path, nargs="+", help="what was recorded")
+    packing.add_argument("--about", required=True, help="what the machine and the recording were, in words")
+    packing.add_argument("--cpu", default=processor.cpu_name(), help="name of the CPU (default: this one's)")
+    packing.add_argument("--into", type=Path, required=True, help="the file to write")
+    args = parser.parse_args(argv)
+    unknown = {*getattr(args, "models", ())} - {EMBEDDED, *zoo.names()}
+    if unknown:
+        parser.error(f"no such network: {', '.join(sorted(unknown))}; there are {EMBEDDED}, {', '.join(zoo.names())}")
+    return args
+
+
+def record(args: argparse.Namespace) -> None:
+    """Each instruction set and data type in a process of its own."""
+    args.into.mkdir(parents=True, exist_ok=True)
+    for isa in args.isa:
+        for dtype in args.dtypes:
+            environ = dict(os.environ) if isa == NATIVE else os.environ | {MAX_ISA: isa.upper()}
+            command = [sys.executable, __file__, args.what, "--worker", "--into", str(args.into), "--dtypes", dtype]
+            command += ["--models", ",".join(args.models), "--seconds", str(args.seconds)]
+            command += ["--threads", str(args.threads)] if args.threads else []
+            subprocess.run(command, check=True, env=environ)
+
+
+def record_here(args: argparse.Namespace) -> None:
+    """Measure what each network asks for that none before did, and write it down."""
+    [dtype] = args.dtypes
+    if dtype == "bf16" and not dnnl.has_bf16():
+        print(f"bf16: not on this CPU ({dnnl.isa()})")
+        return
+    seen: set[Spec] = set()
+    lines: list[dict[str, Any]] = []
+    n_threads = args.threads or dnnl.default_threads()
+    for name in args.models:
+        specs = [each.spec for each in measurements(proposed(name, dtype, n_threads))]
+        times = _measured([spec for spec in specs if spec not in seen], args.seconds)
+        seen.update(specs)
+        for spec, ns in times.items():
+            told = {"net": name, "isa": dnnl.isa().upper(), "ns": round(ns), "spec": spec.to_dict()}
+            lines.append(told)
+        print(f"{name} {dtype} {dnnl.isa()}: {len(times)} times", flush=True)
+        _write(args.into / f"{dnnl.isa().upper()}-{dtype}{SUFFIX}", lines)
+
+
+def place_here(args: argparse.Namespace) -> None:
+    """Time the steps of each network's plans inside of whole runs."""
+    [dtype] = args.dtypes
+    if dtype == "bf16" and not dnnl.has_bf16():
+        print(f"bf16: not on this CPU ({dnnl.isa()})")
+        return
+    lines: list[dict[str, Any]] = []
+    for name in args.models:
+        graph = open_graph(name, seed=0)
+        generator = np.random.default_rng(SEED)
+        feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+        for policy in PLACE_POLICIES:
+            session = bl.load(graph, layout=policy, dtype=dtype, threads=args.threads, tune="model")
+            runs = [session.profile(feeds, n_runs=1) for _ in range(N_RUNS)]
+            taken = [[step.ns for step in run.steps if step.kind not in ("outside", "input")] for run in runs]
+            for step, *times in zip(session.plan.steps, *taken, strict=True):
+                if isinstance(step.spec, Spec):
+                    ns = sorted(times)[N_RUNS // 4]
+                    lines.append({"net": name, "isa": dnnl.isa().upper(), "ns": round(ns), "spec": _asked(step.spec)})
+        print(f"{name} {dtype} {dnnl.isa()}: {len(lines)} steps in place", flush=True)
+        _write(args.into / f"{dnnl.isa().upper()}-{dtype}{PLACE_SUFFIX}", lines)
+
+
+def _asked(spec: Spec) -> dict[str, Any]:
+    """A reorder as the planner asks for it: of any implementation."""
+    return (spec.replace(impl="") if spec.kind == "reorder" else spec).to_dict()
+
+
+def _write(path: Path, lines: Sequence[dict[str, Any]]) -> None:
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+
+
+def _measured(specs: list[Spec], seconds: float) -> dict[Spec, float]:
+    """Times taken now, whatever is known already."""
+    from blocklayout.plan.costs.tuning import Measurement
+
+    with tempfile.TemporaryDirectory() as folder, CostStore.open(Path(folder, "costs.sqlite3")) as store:
+        tune([Measurement(spec, 1.0) for spec in specs], store, seconds)
+        return store.times(specs)
+
+
+def proposed(name: str, dtype: str, n_threads: int) -> Network:
+    """A network with everything that could be chosen in it, batch 1 at its usual extents."""
+    program = lower(simplify(open_graph(name, seed=None)))
+    costs = CostModel(Machine(dnnl.isa(), n_threads))
+    return propose_all(program, fuse(program, dtype, n_threads), Proposer(costs, dtype), {})
+
+
+def open_graph(name: str, seed: int | None) -> Graph:
+    """A network, batch 1; without weights where there is no seed."""
+    if name == EMBEDDED:
+        return read(open_model(digits.model_bytes()), {"image": (1, 1, 8, 8)})
+    return zoo.build(name, seed=seed).to_graph()
+
+
+def read_recorded(folder: Path, suffix: str = SUFFIX) -> Iterator[Recorded]:
+    """All times in a folder's files."""
+    for path in sorted(folder.glob(f"*{suffix}")):
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            for line in file:
+                told = json.loads(line)
+                yield Recorded(told["net"], told["isa"], Spec.from_dict(told["spec"]), told["ns"])
+
+
+def pack(args: argparse.Namespace) -> None:
+    """Write an atlas, and tell how far its prices are off."""
+    recorded = [each for folder in args.folder for each in read_recorded(folder)]
+    if not recorded:
+        sys.exit(f"nothing was recorded in {', '.join(map(str, args.folder))}")
+    [n_threads] = {each.spec.n_threads for each in recorded}
+    isas = ", ".join(sorted({each.isa.lower() for each in recorded}))
+    networks = sorted({each.network for each in recorded})
+    origin = (
+        f"{args.cpu}: {args.about}; {isas}; {n_threads} threads; oneDNN {'.'.join(map(str, dnnl.version()))}; "
+        f"{len(recorded)} times that {', '.join(networks)} asked for"
+    )
+    times = [(each.network, each.as_time) for each in recorded]
+    atlas = with_spreads(Atlas.of(origin, n_threads, [time for _, time in times]), times)
+    in_place = [each for folder in args.folder for each in read_recorded(folder, PLACE_SUFFIX)]
+    atlas = with_in_place(atlas, [(each.network, each.as_time) for each in in_place])
+    args.into.parent.mkdir(parents=True, exist_ok=True)
+    atlas.save(args.into)
+    print(f"{origin}\n{len(atlas.ns)} different times in {len(atlas.classes)} classes, ", end="")
+    print(f"{args.into.stat().st_size / 1024:.0f} KiB; median spread {np.median(atlas.spread):.2f}")
+    print(f"{len(in_place)} steps in place; factors {atlas.in_place.min():.2f} to {atlas.in_place.max():.2f}")
+
+
+def with_spreads(atlas: Atlas, times: Sequence[tuple[str, RecordedTime]]) -> Atlas:
+    """With how far each class's prices are off for networks that are left out in turn."""
+    errors: dict[SpecClass, list[float]] = defaultdict(list)
+    for network in sorted({each for each, _ in times}):
+        others = Atlas.of(atlas.origin, atlas.n_threads, [time for each, time in times if each != network])
+        for spec_kind, numbers, ns in (time for each, time in times if each == network):
+            price = others.price(spec_kind, numbers)
+            if price is not None:
+                for each in (spec_kind, *spec_kind.wider()):
+                    errors[each].append(abs(math.log(ns / price.ns)))
+    spreads = [_spread(errors, each) for each in atlas.classes]
+    return atlas.with_spread(np.array(spreads, np.float32))
+
+
+def _spread(errors: dict[SpecClass, list[float]], spec_kind: SpecClass) -> float:
+    """The standard deviation that a normal distribution with the median error has; of a wider class where few tell."""
+    for each in (spec_kind, *spec_kind.wider()):
+        if len(errors[each]) >= HALF_TOLD:
+            return min(max(1.48 * float(np.median(errors[each])), EXACT_DOUBT), MAX_SPREAD)
+    return MAX_SPREAD
+
+
+def with_in_place(atlas: Atlas, times: Sequence[tuple[str, RecordedTime]]) -> Atlas:
+    """With how much longer implementations take in place than alone, next to what all have in common.
+
+    A machine's speed changes by the hour, so what the steps of one network have in common tells nothing. Few steps
+    tell little: half of what ``HALF_TOLD`` of them say is believed.
+    """
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for network in sorted({each for each, _ in times}):
+        for is_f32 in (True, False):
+            some = [time for each, time in times if each == network and time[0].is_f32 is is_f32]
+            priced = [(kind, ns, atlas.price(kind, numbers)) for kind, numbers, ns in some]
+            logs = [(kind, ns, math.log(ns / price.ns)) for kind, ns, price in priced if price is not None]
+            if not logs:
+                continue
+            common = float(np.average([log for *_, log in logs], weights=[ns for _, ns, _ in logs]))
+            for kind, _, log in logs:
+                found[kind.kind, kind.impl].append(log - common)
+    factors = {
+        key: math.exp(float(np.median(logs)) * len(logs) / (len(logs) + HALF_TOLD)) for key, logs in found.items()
+    }
+    return atlas.with_in_place(np.array([factors.get((c.kind, c.impl), 1.0) for c in atlas.classes], np.float32))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,161 @@
+"""How much slower than the best plan is the one that prices choose, on machines that are not here?
+
+Times that were recorded on a machine (``bench/atlas.py record``) are taken as the truth: each network is planned by
+other prices, and its plan, the best plan, and those of the uniform policies are priced by the recorded times. The
+regret is what the chosen plan costs over the best, less one; a best plan profits from every time that came out low by
+chance, so that some per cent of regret are noise. Planning goes by an atlas of all times (``everything``), of those
+that other networks asked for (``network left out``), of those taken under other instruction sets (``isa left out``),
+or by the model alone (``model``). ``recorded`` is the share of the prices that the truth knows itself.
+
+    python bench/regret.py recorded --models squeezenet1_1,mobilenet_v2
+    python bench/regret.py recorded --json out.json
+
+Each file of times, an instruction set and a data type, has a process of its own; those that the CPU lacks are left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from atlas import MAX_ISA, SUFFIX, Recorded, proposed, read_recorded
+
+from blocklayout import dnnl
+from blocklayout.commands.options import words
+from blocklayout.commands.output import json_text
+from blocklayout.inspector.tables import print_table
+from blocklayout.plan import CostModel
+from blocklayout.plan.contenders import UNIFORM_POLICIES, contenders_of
+from blocklayout.plan.costs.atlas import Atlas
+from blocklayout.plan.costs.known import KnownCosts
+from blocklayout.plan.costs.recorded import RecordedCosts
+from blocklayout.plan.pricing import measurements
+from blocklayout.plan.solving.solve import solve_layouts
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from blocklayout.plan.costs.model import Costs
+    from blocklayout.plan.network import Choice, Network
+
+WAYS = ("everything", "network left out", "isa left out", "model")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Plan, print a table, and write JSON if asked to."""
+    args = parse(argv)
+    if args.worker:
+        sys.stdout.write(json_text(regrets(args)))
+        return 0
+    results = []
+    for path in sorted(args.folder.glob(f"*{SUFFIX}")):
+        results += regrets_apart(path.name.removesuffix(SUFFIX), args)
+    show(results)
+    if args.json:
+        Path(args.json).write_text(json_text({"results": results}) + "\n", encoding="utf-8")
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help=f"with files called ISA-DTYPE{SUFFIX}")
+    parser.add_argument("--models", type=words, help="by default all that were recorded")
+    parser.add_argument("--json", help="file to write")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def regrets_apart(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """One file, in a process of its own; nothing where the CPU cannot."""
+    isa = name.partition("-")[0]
+    if not dnnl.has_isa(isa.lower()):
+        print(f"{name}: not on this CPU ({dnnl.isa()})")
+        return []
+    command = [sys.executable, __file__, str(args.folder), "--worker", name]
+    command += ["--models", ",".join(args.models)] if args.models else []
+    told = subprocess.run(command, check=True, env=os.environ | {MAX_ISA: isa}, stdout=subprocess.PIPE, text=True)
+    found: list[dict[str, Any]] = json.loads(told.stdout)["results"]
+    return found
+
+
+def regrets(args: argparse.Namespace) -> dict[str, Any]:
+    """What a worker does: every network of one file, planned in every way."""
+    isa, _, dtype = args.worker.partition("-")
+    all_times = list(read_recorded(args.folder))
+    own = list(read_recorded(args.folder, f"{args.worker}{SUFFIX}"))
+    truth = {each.spec: each.ns for each in own}
+    networks = args.models or sorted({each.network for each in own})
+    elsewhere = _atlas([each for each in all_times if each.isa != isa])
+    everything = _atlas(all_times)
+    results = []
+    for name in networks:
+        [n_threads] = {each.spec.n_threads for each in own}
+        network = proposed(name, dtype, n_threads)
+        model = CostModel(network.costs.machine)
+        others = _atlas([each for each in all_times if each.network != name])
+        atlases = dict(zip(WAYS, (everything, others, elsewhere), strict=False))
+        prices: dict[str, Costs] = {
+            way: RecordedCosts(model, atlas, atlas.origin) for way, atlas in atlases.items() if atlas is not None
+        }
+        true = network.priced(KnownCosts(prices["everything"], truth))
+        results.append(
+            {"isa": isa, "dtype": dtype, "model": name} | _of_network(true, prices | {"model": model}, truth)
+        )
+    return {"results": results}
+
+
+def _atlas(times: Sequence[Recorded]) -> Atlas | None:
+    if not times:
+        return None
+    return Atlas.of("a machine", times[0].spec.n_threads, [each.as_time for each in times])
+
+
+def _of_network(true: Network, prices: dict[str, Costs], truth: dict[dnnl.Spec, float]) -> dict[str, Any]:
+    """The regret of each way to price, next to the best plan and to the best uniform policy."""
+    best_ns = solve_layouts(true).cost_ns
+    uniform = {each.name: each.cost_ns for each in contenders_of(true, None) if each.name in UNIFORM_POLICIES}
+    asked = [each.spec for each in measurements(true)]
+    return {
+        "best_ms": best_ns / 1e6,
+        "recorded": sum(spec in truth for spec in asked) / len(asked),
+        "uniform": {name: ns / best_ns for name, ns in uniform.items()},
+        "regret": {way: true.total_ns(chosen(true.priced(costs))) / best_ns - 1 for way, costs in prices.items()},
+        "best_uniform": min(uniform.values()) / best_ns,
+    }
+
+
+def chosen(network: Network) -> Choice:
+    """What ``auto`` chooses by a network's prices."""
+    return min(contenders_of(network, None), key=lambda each: each.cost_ns).choice
+
+
+def show(results: Sequence[dict[str, Any]]) -> None:
+    """Print the tables: each network, and what is true of all."""
+    header = ("model", "isa", "dtype", "best ms", "recorded", *UNIFORM_POLICIES, *WAYS)
+    rows = []
+    for each in results:
+        uniform = [f"{each['uniform'][name]:.2f}" for name in UNIFORM_POLICIES]
+        regret = [f"{each['regret'][way]:.1%}" if way in each["regret"] else "-" for way in WAYS]
+        where = (each["model"], each["isa"].lower(), each["dtype"])
+        rows.append((*where, f"{each['best_ms']:.2f}", f"{each['recorded']:.0%}", *uniform, *regret))
+    title = "uniform policies over the best plan, and the regret of each way to price"
+    print_table(header, rows, title=title, text_columns=(0, 1, 2))
+    for isa, dtype in dict.fromkeys((each["isa"], each["dtype"]) for each in results):
+        some = [each for each in results if (each["isa"], each["dtype"]) == (isa, dtype)]
+        for way in WAYS:
+            found = [(each["regret"][way], each["best_uniform"]) for each in some if way in each["regret"]]
+            if found:
+                above = max((1 + regret) / best - 1 for regret, best in found)
+                told = f"median regret {statistics.median(r for r, _ in found):.1%}, worst {max(found)[0]:.1%}"
+                print(f"{isa.lower()} {dtype}, {way}: {told}; next to the best uniform policy at worst {above:+.1%}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""An atlas: times that were recorded on one machine, shipped with the package, and prices that follow from them.
+
+A primitive that was recorded costs its time. Another costs what the nearest of its class do, by the numbers that times
+depend on, relative to a bound by arithmetic and traffic that brings different sizes to one scale. A class that nobody
+recorded is priced by wider ones. How wrong such a price may be is known from the recording itself: classes keep how far
+they were off where each network's own times were left out.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from math import exp, sqrt
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from blocklayout.errors import PlanError
+from blocklayout.plan.costs.traits import NUMBERS, SpecClass
+
+FOLDER = Path(__file__).with_name("atlases")
+FORMAT = 1
+
+STEPS = 256
+"""Numbers are kept, and compared, as multiples of one over this."""
+
+_N_NEAREST = 6
+_MIN_MEMBERS = 3
+_SOFTENING = 0.05
+"""Added to squared distances: neighbours nearer than this count alike, since each time has an error of its own."""
+
+EXACT_DOUBT = 0.1
+"""Of a recorded time: another run of the recording differs by as much."""
+
+_DOUBT_PER_DISTANCE, _DOUBT_PER_WIDENING, _MAX_DOUBT = 0.1, 0.25, 0.8
+_UNKNOWN_SPREAD = 0.15
+
+_START_NS, _FLOPS_PER_NS, _NBYTES_PER_NS = 2500.0, 320.0, 20.0
+_COSTLY_NS = 0.3
+"""Of an exponential, say, of each result."""
+
+_COLUMNS = {name: column for column, (name, _) in enumerate(NUMBERS)}
+_RESULT_SIZES = ("channels_out", "groups", "pixels_out", "batch")
+_ARRAYS = {
+    "format": "i",
+    "origin": "U",
+    "n_threads": "i",
+    "classes": "U",
+    "of_class": "u",
+    "numbers": "i",
+    "ns": "f",
+    "spread": "f",
+    "in_place": "f",
+}
+"""The arrays of a file, and the kind of each one's elements."""
+
+_WEIGHTS = np.array([weight for _, weight in NUMBERS]) / STEPS
+
+
+RecordedTime = tuple[SpecClass, tuple[float, ...], float]
+"""A class, numbers, and nanoseconds."""
+
+
+class Price(NamedTuple):
+    """What something costs.
+
+    Attributes:
+        ns: Nanoseconds.
+        doubt: How far off it may be: the standard deviation of its logarithm; 0.1 is some 10 %.
+    """
+
+    ns: float
+    doubt: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Members:
+    """What was recorded of one class."""
+
+    numbers: np.ndarray
+    ratios: np.ndarray
+
+    def nearest(self, numbers: np.ndarray) -> tuple[float, float]:
+        """The ratio of time to bound that the nearest have, and the distance of the first of them."""
+        squared = (((self.numbers - numbers) * _WEIGHTS) ** 2).sum(axis=1)
+        nearest = np.argsort(squared, kind="stable")[:_N_NEAREST]
+        distances = squared[nearest]
+        if distances[0] == 0:
+            return float(self.ratios[nearest[distances == 0]].mean()), 0.0
+        weights = 1 / (distances + _SOFTENING)
+        return float((weights * self.ratios[nearest]).sum() / weights.sum()), sqrt(float(distances[0]))
+
+
+@dataclass(frozen=True, eq=False)
+class Atlas:
+    """Recorded times, by what they depend on.
+
+    Attributes:
+        origin: The CPU's name, the machine and the recording, in words.
+        n_threads: Threads it was recorded with.
+        classes: Each class once.
+        of_class: The class of each recorded time.
+        numbers: What each depends on, in steps.
+        ns: The times.
+        spread: For each class, how far prices were off for networks that had been left out.
+        in_place: For each class, the time that its implementation takes inside of whole runs over that alone.
+    """
+
+    origin: str
+    n_threads: int
+    classes: tuple[SpecClass, ...]
+    of_class: np.ndarray
+    numbers: np.ndarray
+    ns: np.ndarray
+    spread: np.ndarray
+    in_place: np.ndarray
+    _members: dict[SpecClass, _Members] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, origin: str, n_threads: int, times: Iterable[RecordedTime]) -> Atlas:
+        """An atlas of recorded times; those of equal primitives are taken together. Its spreads are not known yet.
+
+        Args:
+            origin: The CPU's name, the machine and the recording, in words.
+            n_threads: Threads it was recorded with.
+            times: Classes, numbers and nanoseconds.
+        """
+        alike: dict[tuple[SpecClass, tuple[int, ...]], list[float]] = {}
+        for spec_class, numbers, ns in times:
+            alike.setdefault((spec_class, in_steps(numbers)), []).append(ns)
+        classes = tuple(sorted({spec_class for spec_class, _ in alike}))
+        positions = {spec_class: position for position, spec_class in enumerate(classes)}
+        keys = sorted(alike)
+        return cls(
+            origin,
+            n_threads,
+            classes,
+            np.array([positions[spec_class] for spec_class, _ in keys], np.uint16),
+            np.array([numbers for _, numbers in keys], np.int16).reshape(len(keys), len(NUMBERS)),
+            np.array([np.median(alike[key]) for key in keys], np.float32),
+            np.full(len(classes), _UNKNOWN_SPREAD, np.float32),
+            np.ones(len(classes), np.float32),
+        )
+
+    @classmethod
+    def open(cls, path: Path) -> Atlas:
+        """The atlas in a file.
+
+        Raises:
+            PlanError: It is no atlas, or one of another format.
+        """
+        try:
+            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in _ARRAYS}
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+            raise PlanError(f"{path} is no atlas of times ({error}): make one with bench/atlas.py") from error
+        _check(path, arrays)
+        classes = tuple(SpecClass(*map(str, row)) for row in arrays["classes"])
+        rest = (arrays[name] for name in ("of_class", "numbers", "ns", "spread", "in_place"))
+        return cls(str(arrays["origin"]), int(arrays["n_threads"]), classes, *rest)
+
+    def with_spread(self, spread: np.ndarray) -> Atlas:
+        """The same times, with how far each class's prices are off."""
+        return replace(self, spread=spread, _members={})
+
+    def with_in_place(self, factors: np.ndarray) -> Atlas:
+        """The same times, with how much longer each class's implementation takes in place."""
+        return replace(self, in_place=factors)
+
+    def save(self, path: Path) -> None:
+        """Write it to a file."""
+        np.savez_compressed(
+            path,
+            format=np.int32(FORMAT),
+            origin=np.str_(self.origin),
+            n_threads=np.int32(self.n_threads),
+            classes=np.array(self.classes, np.str_).reshape(len(self.classes), len(SpecClass._fields)),
+            of_class=self.of_class,
+            numbers=self.numbers,
+            ns=self.ns,
+            spread=self.spread,
+            in_place=self.in_place,
+        )
+
+    def price(self, spec_class: SpecClass, numbers: tuple[float, ...]) -> Price | None:
+        """What a primitive costs; ``None`` where nothing of its kind was recorded."""
+        steps = np.array(in_steps(numbers))
+        for n_widenings, wanted in enumerate((spec_class, *spec_class.wider())):
+            members = self._recorded(wanted)
+            if members is None:
+                continue
+            ratio, distance = members.nearest(steps)
+            ns = (
+                self._factors.get((spec_class.kind, spec_class.impl), 1.0)
+                * exp(ratio)
+                * float(_bound_ns(steps, is_f32=spec_class.is_f32))
+            )
+            if n_widenings <= 1 and not distance:
+                return Price(ns, EXACT_DOUBT)
+            spread = self._spreads.get(wanted, _UNKNOWN_SPREAD)
+            doubt = max(spread, EXACT_DOUBT) + _DOUBT_PER_DISTANCE * distance + _DOUBT_PER_WIDENING * n_widenings
+            return Price(ns, min(doubt, _MAX_DOUBT))
+        return None
+
+    @cached_property
+    def _spreads(self) -> dict[SpecClass, float]:
+        return dict(zip(self.classes, map(float, self.spread), strict=True))
+
+    @cached_property
+    def _factors(self) -> dict[tuple[str, str], float]:
+        return {(each.kind, each.impl): float(f) for each, f in zip(self.classes, self.in_place, strict=True)}
+
+    @cached_property
+    def _positions(self) -> dict[SpecClass, list[int]]:
+        """The classes that each one, and each wider one, is made of."""
+        found: dict[SpecClass, list[int]] = {}
+        for position, spec_class in enumerate(self.classes):
+            for each in dict.fromkeys((spec_class, *spec_class.wider())):
+                found.setdefault(each, []).append(position)
+        return found
+
+    def _recorded(self, wanted: SpecClass) -> _Members | None:
+        if wanted not in self._members and wanted in self._positions:
+            rows = np.flatnonzero(np.isin(self.of_class, self._positions[wanted]))
+            numbers = self.numbers[rows].astype(np.int64)
+            is_f32 = np.array([each.is_f32 for each in self.classes])[self.of_class[rows]]
+            ratios = np.log(self.ns[rows].astype(np.float64) / _bound_ns(numbers, is_f32=is_f32))
+            self._members[wanted] = _Members(numbers, ratios)
+        members = self._members.get(wanted)
+        is_class = bool(wanted.layouts)
+        return None if members is None or (is_class and len(members.ratios) < _MIN_MEMBERS) else members
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Atlas:
+    """The atlas that comes with the package."""
+    [path] = sorted(FOLDER.glob("*.npz"))
+    return Atlas.open(path)
+
+
+def in_steps(numbers: Sequence[float]) -> tuple[int, ...]:
+    """Numbers as multiples of one over ``STEPS``."""
+    return tuple(round(number * STEPS) for number in numbers)
+
+
+def _bound_ns(numbers: np.ndarray, *, is_f32: bool | np.ndarray) -> np.ndarray:
+    """Roughly what arithmetic or traffic takes, whichever is more: it brings sizes to one scale, not machines."""
+    multiply_adds, nbytes = (2.0 ** (numbers[..., _COLUMNS[name]] / STEPS) for name in ("multiply_adds", "nbytes"))
+    rate = np.where(is_f32, _FLOPS_PER_NS, 2 * _FLOPS_PER_NS)
+    n_results = 2.0 ** (sum(numbers[..., _COLUMNS[name]] for name in _RESULT_SIZES) / STEPS)
+    costly_ns = numbers[..., _COLUMNS["costly_post_ops"]] / STEPS * n_results * _COSTLY_NS
+    bound: np.ndarray = _START_NS + np.maximum(2 * multiply_adds / rate, nbytes / _NBYTES_PER_NS) + costly_ns
+    return bound
+
+
+def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Refuse what no recording gives."""
+    fault = _fault_of_form(arrays) or _fault_of_content(arrays)
+    if fault:
+        raise PlanError(f"{path} is no atlas of times ({fault}): make one with bench/atlas.py")
+
+
+def _fault_of_form(arrays: dict[str, np.ndarray]) -> str | None:
+    n_times, n_classes = (arrays[name].shape[:1] for name in ("ns", "classes"))
+    shapes = {
+        "format": (),
+        "origin": (),
+        "n_threads": (),
+        "classes": (*n_classes, len(SpecClass._fields)),
+        "of_class": n_times,
+        "numbers": (*n_times, len(NUMBERS)),
+        "ns": n_times,
+        "spread": n_classes,
+        "in_place": n_classes,
+    }
+    wrong = [name for name, kind in _ARRAYS.items() if arrays[name].dtype.kind != kind]
+    wrong += [name for name, shape in shapes.items() if arrays[name].shape != shape]
+    return f"{', '.join(dict.fromkeys(wrong))} of another type or shape" if wrong else None
+
+
+def _fault_of_content(arrays: dict[str, np.ndarray]) -> str | None:
+    if int(arrays["format"]) != FORMAT:
+        return f"not of format {FORMAT}"
+    if not len(arrays["ns"]) or int(arrays["of_class"].max()) >= len(arrays["classes"]):
+        return "times of no class"
+    positive = [name for name in ("n_threads", "ns", "spread", "in_place") if not _is_positive(arrays[name])]
+    return f"{', '.join(positive)} not positive" if positive else None
+
+
+def _is_positive(values: np.ndarray) -> bool:
+    return bool((np.isfinite(values) & (values > 0)).all())

@@ -1,0 +1,151 @@
+"""Recorded times: what is in an atlas, what it says of primitives that are not, and files that are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import blocklayout as bl
+from blocklayout import dnnl
+from blocklayout.dnnl import MemoryDesc, Spec
+from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, shipped
+from blocklayout.plan.costs.machine import Machine
+from blocklayout.plan.costs.model import CostModel
+from blocklayout.plan.costs.recorded import FOREIGN_DOUBT, RecordedCosts
+from blocklayout.plan.costs.traits import NUMBERS, spec_class, spec_numbers
+
+MACHINE = Machine("avx2", 2)
+MODEL = CostModel(MACHINE)
+CPU = "Maker Model 1"
+
+
+def relu(extent: int, impl: str = "jit:avx2", tag: str = "nhwc") -> Spec:
+    desc = MemoryDesc((1, 16, extent, extent), "f32", tag)
+    return dnnl.eltwise(desc, desc, algorithm="relu", n_threads=2).replace(impl=impl)
+
+
+def atlas(times: dict[Spec, float]) -> Atlas:
+    return Atlas.of(f"{CPU}: made up", 2, [(spec_class(s, "avx2"), spec_numbers(s), ns) for s, ns in times.items()])
+
+
+def costs(times: dict[Spec, float], cpu: str = CPU, n_threads: int = 2) -> RecordedCosts:
+    return RecordedCosts(CostModel(Machine("avx2", n_threads)), atlas(times), cpu)
+
+
+GROWING = {relu(extent): 100.0 * extent**2 for extent in (8, 16, 32, 64)}
+
+
+def test_what_was_recorded_costs_that() -> None:
+    recorded = costs(GROWING)
+    for spec, ns in GROWING.items():
+        assert recorded.step_ns(spec) == pytest.approx(ns, rel=1e-5)
+        assert recorded.doubt(spec) == EXACT_DOUBT
+
+
+def test_what_lies_between_costs_something_between_and_is_doubted_more() -> None:
+    recorded = costs(GROWING)
+    assert GROWING[relu(16)] < recorded.step_ns(relu(24)) < GROWING[relu(32)]
+    assert recorded.doubt(relu(24)) > EXACT_DOUBT
+
+
+def test_other_layouts_and_implementations_are_priced_by_wider_classes_and_doubted_more() -> None:
+    recorded = costs(GROWING)
+    near, other_layout, other_isa = relu(24), relu(24, tag="nChw8c"), relu(24, "jit:sse41")
+    doubts = [recorded.doubt(spec) for spec in (near, other_layout, other_isa)]
+    assert doubts == sorted(doubts)
+    assert doubts[0] < doubts[1] < doubts[2]
+
+
+def test_references_and_what_is_like_nothing_recorded_are_the_models() -> None:
+    recorded = costs(GROWING)
+    softmax = dnnl.softmax(MemoryDesc((2, 10)), MemoryDesc((2, 10)), n_threads=2).replace(impl="jit:avx2")
+    for spec in (softmax, relu(8, "ref:any")):
+        assert recorded.step_ns(spec) == MODEL.step_ns(spec)
+        assert recorded.doubt(spec) == MODEL.doubt(spec)
+
+
+def test_reorders_are_recorded_as_the_planner_asks_for_them() -> None:
+    plain, last = (MemoryDesc((1, 16, 8, 8), "f32", tag) for tag in ("nchw", "nhwc"))
+    recorded = costs({dnnl.reorder(plain, last, n_threads=2): 7000.0} | GROWING)
+    assert recorded.reorder_ns(plain, last) == pytest.approx(7000.0, rel=1e-5)
+
+
+def test_on_more_threads_all_but_the_start_is_shared_out() -> None:
+    twice = costs(GROWING, n_threads=4)
+    ns, start_ns = GROWING[relu(64)], MACHINE.step_ns
+    assert twice.step_ns(relu(64)) == pytest.approx(start_ns + (ns - start_ns) / 2, rel=1e-4)
+
+
+def test_on_cpus_of_another_maker_all_is_doubted_more() -> None:
+    own, foreign = costs(GROWING), costs(GROWING, "Other Model 1")
+    assert foreign.step_ns(relu(8)) == own.step_ns(relu(8))
+    assert foreign.doubt(relu(8)) == pytest.approx(own.doubt(relu(8)) + FOREIGN_DOUBT)
+
+
+def test_factors_of_times_in_place_are_part_of_prices() -> None:
+    alone = atlas(GROWING)
+    placed = RecordedCosts(MODEL, alone.with_in_place(np.full(len(alone.classes), 1.5, np.float32)), CPU)
+    assert placed.step_ns(relu(64)) == pytest.approx(1.5 * GROWING[relu(64)], rel=1e-5)
+
+
+@given(st.permutations(list(GROWING.items())))
+def test_the_order_in_which_times_were_recorded_does_not_matter(times: list[tuple[Spec, float]]) -> None:
+    ordered, shuffled = atlas(GROWING), atlas(dict(times))
+    for spec in (relu(24), relu(100), relu(8, tag="nchw")):
+        told = (spec_class(spec, "avx2"), spec_numbers(spec))
+        assert ordered.price(*told) == shuffled.price(*told)
+
+
+def test_an_atlas_outlives_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    made = atlas(GROWING)
+    made.save(path)
+    opened = Atlas.open(path)
+    told = (spec_class(relu(24), "avx2"), spec_numbers(relu(24)))
+    assert opened.price(*told) == made.price(*told)
+    assert (opened.origin, opened.n_threads, opened.classes) == (made.origin, made.n_threads, made.classes)
+
+
+def test_the_shipped_atlas_is_small_and_names_its_origin() -> None:
+    [path] = FOLDER.glob("*.npz")
+    assert path.stat().st_size < 300_000
+    for word in ("threads", "oneDNN 3.2", "times that", "resnet50"):
+        assert word in shipped().origin
+
+
+def test_a_file_that_is_no_atlas_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    for content in (b"", b"noise", b"PK\x03\x04 and more"):
+        path.write_bytes(content)
+        with pytest.raises(bl.PlanError, match=r"mine\.npz is no atlas.*bench/atlas\.py"):
+            Atlas.open(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("format", np.int32(0), "format 1"),
+        ("n_threads", np.int32(0), "n_threads not positive"),
+        ("ns", np.full(4, -1.0, np.float32), "ns not positive"),
+        ("ns", np.full(3, 1.0, np.float32), "of_class, numbers of another type or shape"),
+        ("ns", np.array(["a"] * 4), "ns of another type"),
+        ("of_class", np.full(4, 9, np.uint16), "no class"),
+        ("numbers", np.zeros((4, len(NUMBERS) + 1), np.int16), "numbers of another"),
+        ("spread", np.full(1, np.nan, np.float32), "spread not positive"),
+        ("in_place", np.zeros(1, np.float32), "in_place not positive"),
+    ],
+)
+def test_an_atlas_with_what_no_recording_gives_is_refused(
+    tmp_path: Path, name: str, value: np.ndarray, fault: str
+) -> None:
+    path = tmp_path / "mine.npz"
+    atlas(GROWING).save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    np.savez(path, **(arrays | {name: value}))
+    with pytest.raises(bl.PlanError, match=fault):
+        Atlas.open(path)
