@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 MODELS = ("squeezenet1_1", "mobilenet_v2", "resnet50")
-SPIN_COUNTS = (0, 1000, 10000, 300000)
+SPIN_COUNTS = (1, 1000, 10000, 300000)
 """Of libgomp; the last is about what it takes by itself."""
 
 WARM_S = 0.1
@@ -125,7 +125,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--models", type=networks, default=MODELS, help="of the zoo")
     parser.add_argument("--layout", default="nhwc", help="of ours, with costs by the model alone (default: nhwc)")
     parser.add_argument("--peers", type=words, default=("onnxruntime", "openvino"), help="those that are installed")
-    parser.add_argument("--spin-counts", type=numbers, default=SPIN_COUNTS, help="of libgomp, such as 0,1000")
+    parser.add_argument("--spin-counts", type=numbers, default=SPIN_COUNTS, help="of libgomp, such as 1,1000")
     parser.add_argument("--size", type=positive, help="height and width of images; by default each network's own")
     parser.add_argument("--rounds", type=positive, default=3, help="turns of each runtime (default: 3)")
     parser.add_argument("--seconds", type=float, default=0.5, help="of a turn (default: 0.5)")
