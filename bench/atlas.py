@@ -71,6 +71,8 @@ PLACE_POLICIES = ("auto", "nhwc", "blocked")
 N_RUNS = 16
 HALF_TOLD = 5
 MAX_SPREAD = 0.5
+FACTORS = (0.7, 1.4)
+"""Beyond these, steps in place and primitives alone are not the same work."""
 
 
 @dataclass(frozen=True)
@@ -298,7 +300,8 @@ def with_in_place(atlas: Atlas, times: Sequence[tuple[str, RecordedTime]]) -> At
     factors = {
         key: math.exp(float(np.median(logs)) * len(logs) / (len(logs) + HALF_TOLD)) for key, logs in found.items()
     }
-    return atlas.with_in_place(np.array([factors.get((c.kind, c.impl), 1.0) for c in atlas.classes], np.float32))
+    told = np.array([factors.get((each.kind, each.impl), 1.0) for each in atlas.classes], np.float32)
+    return atlas.with_in_place(np.clip(told, *FACTORS))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def add_model_options(parser: Parser) -> None:
         "--tune",
         choices=("cached", "model", "measure"),
         default="cached",
-        help="costs: times measured here before, else recorded ones (default); the latter alone; or measure now",
+        help="where costs come from: times measured here, else recorded ones (default); these alone; or measure now",
     )
     parser.add_argument(
         "--tune-seconds",

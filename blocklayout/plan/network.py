@@ -123,8 +123,9 @@ class Network:
         demands = list(self.demands(value, choice))
         offers = dict.fromkeys(self.offers(value))
 
-        def cost_ns(desc: MemoryDesc) -> float:
-            return sum(self.reorder_ns(desc, copy) for copy in copies_wanted(desc, demands))
+        def cost_ns(desc: MemoryDesc) -> tuple[float, bool]:
+            """Of layouts that serve alike, one that is asked for: the same whatever else was on offer."""
+            return sum(self.reorder_ns(desc, copy) for copy in copies_wanted(desc, demands)), desc not in demands
 
         return min(offers, key=cost_ns)
 

@@ -66,6 +66,7 @@ def test_formats_name_every_value_of_the_model_those_included_that_only_a_primit
         plan.format_of("block1/aa")
 
 
+@pytest.mark.usefixtures("at_their_word")
 def test_the_explanation_names_kernels_reorders_policies_and_runs() -> None:
     plan = bl.load(nets.residual(), layout="any").plan
     text = plan.explain()

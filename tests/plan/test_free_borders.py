@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
+from blocklayout.plan.solving import wary
 from tests import nets
 
 FREE = {"x": "any", "y": "any"}
@@ -33,7 +34,8 @@ def test_a_free_border_costs_no_reorder_and_answers_the_same(layout: str) -> Non
     assert free.plan.cost_ns <= fixed.plan.cost_ns
 
 
-def test_the_solve_knows_that_a_free_input_costs_nothing() -> None:
+def test_the_solve_knows_that_a_free_input_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wary, "CHARGED_DOUBT", 0.0)
     plan = bl.load(nets.residual(), io_layout={"image": "any"}).plan
     assert plan.is_optimal
     assert not [entry for entry in plan.entries if entry.is_reorder]
@@ -47,6 +49,12 @@ def test_an_output_that_is_a_constant_comes_as_a_tensor_too() -> None:
     _, constant = bl.load(b, io_layout={"c": "any"}).run(None, {"x": nets.random_input((1, 8, 4, 4))})
     assert isinstance(constant, bl.Tensor)
     np.testing.assert_array_equal(constant.numpy(), 1)
+
+
+def test_of_layouts_with_the_same_bytes_a_free_input_has_the_one_that_is_read() -> None:
+    plan = bl.load(nets.chain(channels=16), layout="nChw16c", io_layout=FREE).plan
+    [entry] = plan.entries
+    assert entry.source == entry.desc
 
 
 def test_a_plan_with_free_borders_can_be_saved(tmp_path: Path) -> None:
