@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import importlib
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.dnnl import arguments, c_desc, enums, library, status
 from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.any_desc import AnyDesc
 from blocklayout.dnnl.attr import Binary
 from blocklayout.dnnl.create._call import Call
 from blocklayout.dnnl.faults import is_faulty
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.attr import Attr
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.spec import Spec
-
-_MAX_CACHED = 2048
 
 
 @dataclass(frozen=True)
@@ -136,27 +133,13 @@ def _query_desc(pd: Handle, spec: Spec, name: str) -> MemoryDesc | None:
     given = spec.desc(name) if spec.has(name) else None
     if isinstance(given, MemoryDesc) and c_library.dnnl_memory_desc_equal(c_found, c_desc.to_c(given).c):
         return given  # it names the layout as its owner does, and may have an offset
-    role = "weights" if "weights" in name else "src"
-    alike = _answers(given, role) if isinstance(given, AnyDesc) else []
-    for known in alike:
-        if c_library.dnnl_memory_desc_equal(c_found, c_desc.to_c(known).c):
-            return known  # which takes a tenth of reading it
     found = c_desc.from_c(c_found)  # borrowed from pd, and read at once
     if not isinstance(found, MemoryDesc):
         return None
     if isinstance(given, MemoryDesc):
         return _as_given(spec, name, given, found)
     c_desc.to_c(found)  # whoever makes a Memory of it will need that
-    answer = found.in_role(role)
-    alike.append(answer)
-    return answer
-
-
-@lru_cache(maxsize=_MAX_CACHED)
-def _answers(given: AnyDesc, role: str) -> list[MemoryDesc]:
-    """The descriptors that the library has chosen so far where it was free to."""
-    del given, role
-    return []
+    return found.in_role("weights" if "weights" in name else "src")
 
 
 def _as_given(spec: Spec, name: str, given: MemoryDesc, found: MemoryDesc) -> MemoryDesc:

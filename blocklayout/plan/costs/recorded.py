@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
 from blocklayout.dnnl import is_reference, processor
+from blocklayout.dtypes import has_reorder
 from blocklayout.kernels import HostSpec
 from blocklayout.plan.costs.atlas import Price
 from blocklayout.plan.costs.traits import spec_class, spec_numbers
@@ -71,11 +72,11 @@ class RecordedCosts:
 
     def _reorder(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
         if (src, dst) not in self._reorders:
-            spec = dnnl.reorder(src, dst, n_threads=self.machine.n_threads)
-            found = self._found(spec)
-            self._reorders[src, dst] = found or Price(
-                self.model.reorder_ns(src, dst), self.model.reorder_doubt(src, dst)
-            )
+            found = None
+            if has_reorder(src.dtype):
+                found = self._found(dnnl.reorder(src, dst, n_threads=self.machine.n_threads))
+            modelled = Price(self.model.reorder_ns(src, dst), self.model.reorder_doubt(src, dst))
+            self._reorders[src, dst] = found or modelled
         return self._reorders[src, dst]
 
     def _price(self, spec: Spec) -> Price:
