@@ -34,9 +34,6 @@ def find_library() -> Path:
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return _chosen_library(chosen)
-    listed = _listed_library()
-    if listed is not None:
-        return listed
     from importlib import metadata  # 20 ms
 
     try:
@@ -51,20 +48,6 @@ def _chosen_library(chosen: str) -> Path:
     if not path.is_file():
         raise UnsupportedError(f"{VARIABLE}={chosen}: there is no such file; name the libdnnl.so.3 itself")
     return path.resolve()
-
-
-def _listed_library() -> Path | None:
-    """The library that the first distribution on the path lists, if it is as it should be; else others say why not."""
-    for folder in map(Path, sys.path):
-        for record in sorted(folder.glob(f"{DISTRIBUTION.replace('-', '_')}-*.dist-info/RECORD")):
-            try:
-                lines = record.read_text(encoding="utf-8", errors="replace").splitlines()
-            except OSError:
-                return None
-            names = [line.partition(",")[0] for line in lines]
-            paths = [folder / name for name in names if name.rpartition("/")[2] == FILE_NAME]
-            return next((path.resolve() for path in paths if path.is_file()), None)
-    return None
 
 
 def _not_installed() -> UnsupportedError:

@@ -185,19 +185,20 @@ def _plan_with(program: Program, request: Request, n_threads: int) -> Plan:
     """The first plan that computes in the formats asked for; else the first that does without references.
 
     The cheapest that writes the format of the result comes first, then the one that changes layouts least, then the
-    cheapest of all.
+    cheapest of all. Where each of them reorders, it is the one that does so least often.
     """
     pins = {value.name: request.io_layout[value.name] for value in program.outputs if _is_computed(program, value)}
-    pinned = replace(request, pins=pins)
     given = next(iter(request.io_layout.values()))
+    policies = (request.policy, given) if given != FREE else (request.policy,)
     plans = []
-    for each in (pinned, replace(pinned, policy=given)) if given != FREE else (pinned,):
+    for policy in policies:
         with suppress(PlanError):  # nothing writes the format
-            plans.append(_made(program, each, n_threads))
+            plans.append(_made(program, replace(request, policy=policy, pins=pins), n_threads))
             if not (_has_reference(plans[-1]) or _has_detour(plans[-1])):
                 return plans[-1]
-    plans.append(_made(program, request, n_threads))
-    return next((plan for plan in plans if not _has_reference(plan)), plans[0])
+    plans += [_made(program, replace(request, policy=policy), n_threads) for policy in policies]
+    fast = [plan for plan in plans if not _has_reference(plan)]
+    return min(fast or plans[:1], key=lambda plan: len(plan.reorders))
 
 
 def _made(program: Program, request: Request, n_threads: int) -> Plan:

@@ -27,7 +27,6 @@ int dnnl_set_primitive_cache_capacity(int capacity) {{ return capacity; }}
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """As if nothing had been loaded yet, and nothing were chosen."""
     monkeypatch.setattr(library, "_loaded", None)
-    monkeypatch.setattr(find_library, "_listed_library", lambda: None)
     monkeypatch.delenv(find_library.VARIABLE, raising=False)
     return monkeypatch
 
@@ -55,22 +54,6 @@ def raise_not_found(name: str) -> Any:
 @pytest.mark.usefixtures("unloaded")
 def test_the_installed_library_is_found() -> None:
     assert find_library.find_library().is_file()
-
-
-def test_it_is_found_without_asking_for_all_about_its_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(find_library.VARIABLE, raising=False)
-    quickly = find_library.find_library()
-    monkeypatch.setattr(find_library, "_listed_library", lambda: None)
-    assert find_library.find_library() == quickly
-
-
-@pytest.mark.parametrize("record", ["../../lib/libdnnl.so.3,,\n", "else.py,,\n"])
-def test_a_list_without_the_file_is_left_to_the_messages(
-    record: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed_at(tmp_path, record)
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    assert find_library._listed_library() is None
 
 
 def test_a_chosen_library_comes_first(unloaded: pytest.MonkeyPatch) -> None:
