@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -39,9 +39,7 @@ def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
     feeds = [_feeds(ready) for ready in plans]
 
     def run() -> list[list[float]]:
-        contexts = [Context(ready) for ready in plans]
-        calls = [partial(context.execute, fed) for context, fed in zip(contexts, feeds, strict=True)]
-        return time_in_turn(calls, N_ROUNDS, _TURN_NS)
+        return time_in_turn(_runs(plans, feeds), N_ROUNDS, _TURN_NS)
 
     places = [dnnl.run_parallel(run, plans[0].plan.n_threads) for _ in range(N_PLACES)]
     return [[ns for place in places for ns in place[index]] for index in range(len(plans))]
@@ -63,8 +61,7 @@ def time_briefly(plans: Sequence[ReadyPlan], until_s: float) -> list[list[float]
     feeds = [_feeds(ready) for ready in plans]
 
     def run() -> list[list[float]]:
-        contexts = [Context(ready) for ready in plans]
-        calls = [partial(context.execute, fed) for context, fed in zip(contexts, feeds, strict=True)]
+        calls = _runs(plans, feeds)
         rounds: list[list[list[float]]] = []
         while len(rounds) < N_PLACES * N_ROUNDS and monotonic() < until_s:
             rounds.append(time_in_turn(calls, 1, _BRIEF_TURN_NS))
@@ -72,6 +69,11 @@ def time_briefly(plans: Sequence[ReadyPlan], until_s: float) -> list[list[float]
 
     times = dnnl.run_parallel(run, plans[0].plan.n_threads)
     return times if len(times[0]) >= N_BRIEF_ROUNDS else None
+
+
+def _runs(plans: Sequence[ReadyPlan], feeds: Sequence[dict[str, Feed]]) -> list[Callable[[], object]]:
+    """For each plan a call that runs it whole, in memory of its own."""
+    return [partial(Context(ready).execute, fed) for ready, fed in zip(plans, feeds, strict=True)]
 
 
 def _feeds(ready: ReadyPlan) -> dict[str, Feed]:
