@@ -18,10 +18,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import to_builtins
 
 # Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -286,9 +288,9 @@ def show(rows: Sequence[dict[str, Any]], reorders: Sequence[dict[str, Any]], lay
 
 def told_of(row: dict[str, Any]) -> dict[str, Any]:
     """An operator or a reorder for JSON."""
-    told = row | {key: asdict(value) for key, value in row.items() if isinstance(value, Spread)}
+    told = row | {key: to_builtins(value) for key, value in row.items() if isinstance(value, Spread)}
     if "layouts" in row:
-        told["layouts"] = {shown(layout): asdict(timed) for layout, timed in row["layouts"].items()}
+        told["layouts"] = {shown(layout): to_builtins(timed) for layout, timed in row["layouts"].items()}
     return told
 
 

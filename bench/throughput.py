@@ -18,11 +18,11 @@ import argparse
 import statistics
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import to_builtins
 
 import blocklayout as bl
 from blocklayout import dnnl, zoo
@@ -103,7 +103,7 @@ def contest(name: str, batch: int, args: argparse.Namespace) -> dict[str, Any]:
 
 def row(result: Result, batch: int) -> dict[str, Any]:
     """What is told of a runtime."""
-    told = asdict(result)
+    told = to_builtins(result)
     per_second = {key: 1e3 * N_RUNS * batch / told["time_ms"][key] for key in ("median", "high", "low")}
     kept = {key: told[key] for key in ("name", "version", "ratio", "difference")}
     return kept | {"images_per_s": {"median": per_second["median"], "low": per_second["high"]}}

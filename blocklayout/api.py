@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError, ModelError, PlanError

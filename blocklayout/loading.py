@@ -7,13 +7,14 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from blocklayout import dnnl, model
 from blocklayout.errors import InputError, LayoutError, PlainKernelWarning, PlanError
@@ -88,8 +89,7 @@ def _collecting_later() -> Iterator[None]:
             gc.enable()
 
 
-@dataclass(frozen=True)
-class Loading:
+class Loading(Struct, frozen=True):
     """A model that is being loaded, with what its caller asked for."""
 
     opened: Opened
@@ -174,8 +174,7 @@ class Loading:
         return session, inputs
 
 
-@dataclass
-class _PlanMaker:
+class _PlanMaker(Struct):
     """Makes the plan for one set of input shapes; keeps packed weights for the next."""
 
     opened: Opened

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout.errors import BlockLayoutError, PlanError, PlanMisfitWarning
 from blocklayout.plan.saving.fitting import check_program
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     Shapes = Mapping[str, Sequence[int]]
 
 
-@dataclass
-class SavedPlan:
+class SavedPlan(Struct):
     """A plan from elsewhere, until it turns out not to fit.
 
     Attributes:

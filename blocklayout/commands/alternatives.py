@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.commands.feeds import SEED
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 N_ROUNDS = 5
 
 
-@dataclass(frozen=True)
-class Alternative:
+class Alternative(Struct, frozen=True):
     """One way to compute a problem.
 
     Attributes:

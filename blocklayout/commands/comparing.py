@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field, to_builtins
 
 from blocklayout.api import load
 from blocklayout.commands.plan_facts import PlanFacts
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     Feeds = Mapping[str, np.ndarray]
 
 
-@dataclass(frozen=True)
-class Contender:
+class Contender(Struct, frozen=True):
     """A policy with the data type to compute in, or a plan made before.
 
     Attributes:
@@ -43,8 +42,7 @@ class Contender:
         return "saved plan" if self.plan is not None else f"{self.policy or 'auto'} {self.dtype or 'f32'}"
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """What a contender did.
 
     Attributes:
@@ -63,12 +61,11 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; without the outputs."""
-        measured = {"time_ms": asdict(self.time_ms), "ratio": asdict(self.ratio), "difference": self.difference}
+        measured = to_builtins({"time_ms": self.time_ms, "ratio": self.ratio, "difference": self.difference})
         return self.facts.to_dict() | measured
 
 
-@dataclass(frozen=True)
-class Race:
+class Race(Struct, frozen=True):
     """One model, what it is fed, and how it is timed.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from blocklayout.commands.options import add_command, extents, indices, natural
 from blocklayout.commands.output import say, say_json

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, to_builtins
 
 from blocklayout.plan.telling.text import primitive_name, reference_reason
 
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
     from blocklayout.plan import Plan
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanFacts:
+class PlanFacts(Struct, frozen=True, kw_only=True):
     """A plan in numbers.
 
     Attributes:
@@ -84,4 +84,4 @@ class PlanFacts:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self) | {"layouts": dict(self.layouts)}
+        return to_builtins(self) | {"layouts": dict(self.layouts)}

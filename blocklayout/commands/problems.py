@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError
@@ -19,8 +20,7 @@ Ask = tuple[str, "Spec"]
 """What was asked for, in words, and as a Spec."""
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """How a window moves, in ONNX's words: a dilation of 1 is dense; one number serves all dimensions."""
 
     strides: tuple[int, ...] = (1,)
@@ -44,8 +44,7 @@ def one_or_all(numbers: tuple[int, ...]) -> int | tuple[int, ...]:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-@dataclass(frozen=True)
-class Asker:
+class Asker(Struct, frozen=True):
     """Puts layouts to extents.
 
     Attributes:

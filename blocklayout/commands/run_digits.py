@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.commands.comparing import Contender, Measurement, Race
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 HEADER = ("layout", "dtype", "right", "images/s", "ratio", "reorders", "KiB moved", "pad KiB", "pad work")
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(Struct, frozen=True):
     """How a contender did on the images."""
 
     measurement: Measurement

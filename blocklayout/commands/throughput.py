@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import wait
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, to_builtins
 
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
@@ -32,8 +33,7 @@ TURN_S = 0.5
 _HEADER = ("layout", "runs/s", "least-most", "images/s", "threads of a run")
 
 
-@dataclass(frozen=True)
-class Throughput:
+class Throughput(Struct, frozen=True):
     """What a policy did.
 
     Attributes:
@@ -66,7 +66,7 @@ def run_streams(args: argparse.Namespace, policies: Sequence[str]) -> None:
     environment = describe_environment(rows[0].n_threads * args.streams)
     if args.json:
         told: dict[str, Any] = {"environment": environment, "n_streams": args.streams, "n_rounds": args.rounds}
-        say_json(told | {"policies": [asdict(row) for row in rows]})
+        say_json(told | {"policies": [to_builtins(row) for row in rows]})
         return
     title = f"{opened.name}, {args.dtype}, {args.streams} streams, {args.rounds} rounds, {environment['cpu']}"
     print_table(_HEADER, map(_cells, rows), title=title)

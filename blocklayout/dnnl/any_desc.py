@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from blocklayout.layout import MemoryDesc
 
 
-@dataclass(frozen=True)
-class AnyDesc:
+class AnyDesc(Struct, frozen=True):
     """Extents and data type without a layout; a primitive descriptor made with it proposes one.
 
     Attributes:
@@ -24,7 +24,7 @@ class AnyDesc:
     dtype: str = "f32"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dims", tuple(int(extent) for extent in self.dims))
+        force_setattr(self, "dims", tuple(int(extent) for extent in self.dims))
 
     def __str__(self) -> str:
         return f"{self.dtype} {'x'.join(map(str, self.dims))} any"

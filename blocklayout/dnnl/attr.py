@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from blocklayout.dnnl.algorithms import INVALID_ARGUMENTS, full_algorithm
 from blocklayout.dtypes import itemsize
@@ -22,8 +24,7 @@ FPMATH_MODES = ("strict", "bf16", "f16", "any", "tf32")
 """Implicit down-conversions that may be allowed for f32 computations."""
 
 
-@dataclass(frozen=True)
-class Sum:
+class Sum(Struct, frozen=True):
     """``dst = op(...) + scale * (dst - zero_point)``: accumulates onto what the destination held.
 
     Attributes:
@@ -35,15 +36,14 @@ class Sum:
     dtype: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", _finite("Sum", "scale", self.scale))
+        force_setattr(self, "scale", _finite("Sum", "scale", self.scale))
         if not -(2**31) <= self.zero_point < 2**31:
             raise _invalid(f"Sum: zero_point is {self.zero_point}; 32 bits must hold it")
         if self.dtype:
             itemsize(self.dtype)
 
 
-@dataclass(frozen=True)
-class Eltwise:
+class Eltwise(Struct, frozen=True):
     """An element-wise function of the result; ``relu`` and ``eltwise_relu`` name the same algorithm.
 
     Example:
@@ -56,14 +56,13 @@ class Eltwise:
     beta: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "algorithm", full_algorithm("eltwise", self.algorithm))
-        object.__setattr__(self, "alpha", float(self.alpha))
-        object.__setattr__(self, "beta", float(self.beta))
+        force_setattr(self, "algorithm", full_algorithm("eltwise", self.algorithm))
+        force_setattr(self, "alpha", float(self.alpha))
+        force_setattr(self, "beta", float(self.beta))
         check_eltwise(self.algorithm, self.alpha, self.beta)
 
 
-@dataclass(frozen=True)
-class Binary:
+class Binary(Struct, frozen=True):
     """A binary operation of the result and a second tensor.
 
     Fast with ``src1`` of exactly the destination's layout, or of extents (1, C, 1, ...) or
@@ -78,11 +77,10 @@ class Binary:
     src1: Desc | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "algorithm", full_algorithm("binary", self.algorithm))
+        force_setattr(self, "algorithm", full_algorithm("binary", self.algorithm))
 
 
-@dataclass(frozen=True)
-class Prelu:
+class Prelu(Struct, frozen=True):
     """A leaky ReLU whose slopes are an f32 tensor.
 
     Attributes:
@@ -96,8 +94,7 @@ class Prelu:
             raise _invalid(f"Prelu: mask {self.mask} is negative or huge; set bit i for slopes along dimension i")
 
 
-@dataclass(frozen=True)
-class DepthwiseConv:
+class DepthwiseConv(Struct, frozen=True):
     """A square depthwise convolution over the result of a 1x1 convolution.
 
     Attributes:
@@ -135,8 +132,7 @@ class DepthwiseConv:
 PostOp = Sum | Eltwise | Binary | Prelu | DepthwiseConv
 
 
-@dataclass(frozen=True)
-class Attr:
+class Attr(Struct, frozen=True):
     """Attributes of a primitive. The scratchpad always belongs to the caller.
 
     Attributes:
@@ -158,9 +154,9 @@ class Attr:
     fpmath: str = "strict"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "post_ops", tuple(self.post_ops))
-        object.__setattr__(self, "scales", _masks("scales", self.scales))
-        object.__setattr__(self, "zero_points", _masks("zero_points", self.zero_points))
+        force_setattr(self, "post_ops", tuple(self.post_ops))
+        force_setattr(self, "scales", _masks("scales", self.scales))
+        force_setattr(self, "zero_points", _masks("zero_points", self.zero_points))
         self._check()
 
     def _check(self) -> None:

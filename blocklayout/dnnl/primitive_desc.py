@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.dnnl import arguments, c_desc, enums, library, status
 from blocklayout.dnnl._abi import ffi
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.spec import Spec
 
 
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(Struct, frozen=True):
     """A Spec whose implementation and layouts are settled.
 
     Attributes:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-@dataclass(frozen=True, order=True)
-class Cache:
+class Cache(Struct, frozen=True, order=True):
     """One cache of a core that holds data.
 
     Attributes:

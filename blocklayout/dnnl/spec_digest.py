@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from blocklayout.dnnl.any_desc import AnyDesc
 from blocklayout.layout import MemoryDesc
@@ -62,9 +64,8 @@ def _canonical(value: Any) -> Any:
     """The value as nested tuples that print alike where values are equal."""
     if isinstance(value, MemoryDesc | AnyDesc):
         return _desc_text(value)
-    if dataclasses.is_dataclass(value):
-        names = (field.name for field in dataclasses.fields(value))
-        return (type(value).__name__, *(_canonical(getattr(value, name)) for name in names))
+    if isinstance(value, Struct):
+        return (type(value).__name__, *map(_canonical, astuple(value)))
     if isinstance(value, tuple):
         return tuple(map(_canonical, value))
     if isinstance(value, bool):

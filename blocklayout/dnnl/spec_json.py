@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +57,7 @@ def spec_from_dict(data: Mapping[str, Any]) -> Spec:
 
 
 def _read_spec(data: Mapping[str, Any]) -> Spec:
-    unknown = set(data) - {field.name for field in dataclasses.fields(Spec)}
+    unknown = set(data) - {*Spec.__struct_fields__}
     if unknown:
         raise KeyError(*sorted(unknown))
     return Spec(
@@ -112,7 +111,7 @@ def attr_from_dict(data: Mapping[str, Any]) -> Attr:
 
 
 def _post_op_to_dict(post_op: PostOp) -> dict[str, Any]:
-    fields = {field.name: _value_to_json(getattr(post_op, field.name)) for field in dataclasses.fields(post_op)}
+    fields = {name: _value_to_json(getattr(post_op, name)) for name in post_op.__struct_fields__}
     if isinstance(post_op, Binary) and post_op.src1 is not None:
         fields["src1"] = desc_to_dict(post_op.src1)
     return {"kind": _POST_OP_NAMES[type(post_op)]} | fields

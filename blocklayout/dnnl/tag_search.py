@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout.dnnl import library
 from blocklayout.errors import UnsupportedError
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 _FIRST_TAG = 2  # after undef and any
 
 
-@dataclass(frozen=True)
-class Corner:
+class Corner(Struct, frozen=True):
     """The tensor at whose corner a layout lies.
 
     Attributes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from blocklayout.dnnl import library
 from blocklayout.dnnl._abi import ffi
@@ -126,8 +127,7 @@ class Kernel:
         """There is nothing to give back."""
 
 
-@dataclass(frozen=True)
-class _Tail:
+class _Tail(Struct, frozen=True):
     """What becomes of a result: times ``slope`` where it is negative, then between ``low`` and ``high``."""
 
     slope: float = 1.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
@@ -75,8 +76,7 @@ class Op:
         return f"{self.arguments[-1]}_{place - len(self.arguments) + 1}"
 
 
-@dataclass(frozen=True, eq=False)
-class _Call:
+class _Call(Struct, frozen=True, eq=False):
     """An operator that is ready to run on Tensors of given descriptors.
 
     Attributes:

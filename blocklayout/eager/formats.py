@@ -7,14 +7,14 @@ those cannot tell.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from blocklayout.layout import FormatTag, MemoryDesc
 
 
-@dataclass(frozen=True)
-class Followed:
+class Followed(Struct, frozen=True):
     """What an operator's result is to be like.
 
     Attributes:

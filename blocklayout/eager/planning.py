@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from blocklayout import dnnl, model
 from blocklayout.eager.formats import Followed, Rule
@@ -43,8 +45,7 @@ Build = Callable[..., "BuildValue | tuple[BuildValue, ...]"]
 """Applies an operator to a builder's values and constants."""
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """An operator and the tensors it is called with.
 
     Attributes:
@@ -75,8 +76,7 @@ class Problem:
         return {name: each for name, each in self.operands.items() if isinstance(each, MemoryDesc)}
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(Struct, frozen=True):
     """A plan that is ready to run.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout.eager.formats import is_plain
 from blocklayout.watching import carry, report
@@ -17,8 +18,7 @@ if TYPE_CHECKING:
     from blocklayout.watching import EventKind
 
 
-@dataclass(frozen=True)
-class _Told:
+class _Told(Struct, frozen=True):
     """One thing to tell of each run; ``place`` is that of its time, if bytes move for it."""
 
     kind: EventKind
@@ -28,8 +28,7 @@ class _Told:
     place: int | None = None
 
 
-@dataclass(frozen=True)
-class Telling:
+class Telling(Struct, frozen=True):
     """What is told of a call.
 
     Attributes:
@@ -87,8 +86,7 @@ def telling_of(problem: Problem, planned: Planned, direct: Direct | None) -> Tel
     return Telling(problem.name, descs, (*(move.told for move in moves), *losses))
 
 
-@dataclass(frozen=True)
-class _Move:
+class _Move(Struct, frozen=True):
     """Bytes that are brought from one layout to another."""
 
     src: MemoryDesc

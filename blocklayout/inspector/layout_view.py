@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from blocklayout.errors import BlockLayoutError, LayoutError, UnsupportedError
 from blocklayout.inspector import layout_map
@@ -18,8 +19,7 @@ PADDING = "padding"
 HOLE = "nothing of this tensor"
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayoutReport:
+class LayoutReport(Struct, frozen=True, kw_only=True):
     """What there is to know of a descriptor; counts are in elements where no unit is named.
 
     Attributes:
@@ -70,7 +70,7 @@ class LayoutReport:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it but the drawing, as values that JSON can hold."""
-        data = dataclasses.asdict(self)
+        data = asdict(self)
         del data["drawing"]
         return {name: _plain(value) for name, value in data.items()}
 
@@ -187,8 +187,8 @@ def _as_the_library_sees(desc: MemoryDesc) -> MemoryDesc:
 def _with_map(report: LayoutReport, desc: MemoryDesc) -> LayoutReport:
     drawing = tuple(layout_map.draw(desc))
     if desc.nbytes // desc.itemsize > layout_map.MAX_STORED:
-        return dataclasses.replace(report, drawing=drawing)
-    return dataclasses.replace(
+        return replace(report, drawing=drawing)
+    return replace(
         report,
         offsets=_plain(desc.offsets().tolist()),
         padding_offsets=tuple(layout_map.padding_offsets(desc)),

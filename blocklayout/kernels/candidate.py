@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout.dnnl import is_reference
 
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Struct, frozen=True, dict=True):
     """One way to compute a group; data only.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from msgspec import Struct
 
 from blocklayout.dnnl import Attr
 from blocklayout.errors import InvalidArgumentsError
@@ -22,8 +23,7 @@ HostKind = Literal["plain", "copy", "zero_padding"]
 _IMPLEMENTATIONS = {"plain": "onnx.reference", "copy": "numpy", "zero_padding": "numpy"}
 
 
-@dataclass(frozen=True)
-class HostSpec:
+class HostSpec(Struct, frozen=True):
     """What a step does that no primitive does.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from blocklayout.kernels.value import Value
 
 
-@dataclass(frozen=True, eq=False)
-class Constant:
+class Constant(Struct, frozen=True, eq=False):
     """An array that is known before the network runs.
 
     Attributes:
@@ -28,8 +28,7 @@ class Constant:
     array: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class Kernel:
+class Kernel(Struct, frozen=True, eq=False):
     """One unit of work: an operator, its sources and its destination.
 
     Attributes:
@@ -55,8 +54,7 @@ class Kernel:
     reason: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
+class Program(Struct, frozen=True, eq=False):
     """A network lowered to kernels, in topological order.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from msgspec import Struct, field
 
 from blocklayout.dnnl import AnyDesc
 from blocklayout.layout import MemoryDesc
@@ -31,8 +32,7 @@ class Role(StrEnum):
     """Computed by ``onnx.reference`` on row-major arrays: no primitive does the same."""
 
 
-@dataclass(frozen=True)
-class NodeInfo:
+class NodeInfo(Struct, frozen=True):
     """A node of the model as an operator reads it.
 
     Attributes:
@@ -50,8 +50,7 @@ class NodeInfo:
     opset: int
 
 
-@dataclass(frozen=True)
-class Lowered:
+class Lowered(Struct, frozen=True):
     """An operator bound to its arguments.
 
     Attributes:
@@ -65,16 +64,14 @@ class Lowered:
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class TensorInfo:
+class TensorInfo(Struct, frozen=True):
     """Extents and data type of one argument, before it has a layout."""
 
     dims: tuple[int, ...]
     dtype: str
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One kernel's arguments as the planner computes them: internal data types, no layouts.
 
     Attributes:
@@ -94,8 +91,7 @@ class Problem:
 LAYOUT_NAMES = ("any", "plain", "channels_last", "blocked8", "blocked16")
 
 
-@dataclass(frozen=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """Layouts somebody would like a kernel to have.
 
     Attributes:
@@ -147,8 +143,7 @@ def _tag_of_name(layout: str, ndims: int) -> str:
     return "aB" + letters[2:] + layout.removeprefix("blocked") + "b"
 
 
-@dataclass(frozen=True)
-class PostOpUse:
+class PostOpUse(Struct, frozen=True):
     """How an operator joins the primitive that computes one of its sources.
 
     Attributes:
@@ -164,7 +159,7 @@ class PostOpUse:
 
 
 class Operator(Protocol):
-    """One ONNX operator with its attributes: a frozen dataclass in ``ops/``.
+    """One ONNX operator with its attributes: a frozen Struct in ``ops/``.
 
     Implement it by deriving from :class:`BaseOperator`, which answers "no" to what is optional.
     """
@@ -210,8 +205,7 @@ class Operator(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class BaseOperator:
+class BaseOperator(Struct, frozen=True):
     """Derive from this: an operator that is no post-op, no view, and has no primitive."""
 
     op_types: ClassVar[tuple[str, ...]] = ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from blocklayout.kernels.operator import BaseOperator, Problem, Role, Wish
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
     from blocklayout.kernels.host_spec import HostSpec
 
 
-@dataclass(frozen=True)
-class Plain(BaseOperator):
+class Plain(BaseOperator, frozen=True):
     """A node as a whole, on row-major arrays in the data types the model declares.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
 
 
-@dataclass(frozen=True)
-class RecipeStep:
+class RecipeStep(Struct, frozen=True):
     """One primitive of a recipe, or what numpy does in its place.
 
     Attributes:
@@ -29,8 +29,7 @@ class RecipeStep:
     scratchpad_nbytes: int = 0
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(Struct, frozen=True):
     """One or more primitives in a row that compute a kernel.
 
     Attributes:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True, eq=False)
-class Value:
+class Value(Struct, frozen=True, eq=False):
     """A named tensor of the network; two values are equal only if they are the same object.
 
     Attributes:
@@ -24,7 +24,7 @@ class Value:
     name: str
     shape: tuple[int, ...]
     dtype: str
-    data: np.ndarray | None = field(default=None, repr=False)
+    data: np.ndarray | None = None
 
     @property
     def dims(self) -> tuple[int, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """A window that slides over the spatial dimensions.
 
     Attributes:

@@ -5,9 +5,10 @@ Source: ``memory_desc_wrapper``, ``memory_desc_strides_check`` and ``fill_blocke
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+
+from msgspec import Struct
 
 from blocklayout.errors import LayoutError
 from blocklayout.layout.names import MAX_NDIMS
@@ -17,8 +18,7 @@ MAX_COUNT = 2**63 - 1
 """Sizes and offsets are signed 64-bit numbers in oneDNN."""
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Where elements lie: steps between outermost blocks, and the blocks inside.
 
     Attributes:
@@ -40,8 +40,7 @@ class Layout:
 _block_sizes = lru_cache(maxsize=4096)(block_sizes)
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """A layout put to extents: all of a descriptor but its data type and its name.
 
     Attributes:

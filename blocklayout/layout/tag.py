@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
+
+from msgspec import Struct
 
 from blocklayout.errors import LayoutError
 from blocklayout.layout.names import (
@@ -20,8 +21,7 @@ _TAG = re.compile(r"([A-Za-z]+)((?:[1-9][0-9]*[a-z])*)")
 _BLOCK = re.compile(r"([0-9]+)([a-z])")
 
 
-@dataclass(frozen=True)
-class FormatTag:
+class FormatTag(Struct, frozen=True):
     """An order of dimensions with the blocks cut out of them.
 
     Dimensions are logical: for activations 0 is the batch and 1 the channels, wherever they lie.
@@ -43,7 +43,7 @@ class FormatTag:
     order: tuple[int, ...]
     inner_blks: tuple[int, ...] = ()
     inner_idxs: tuple[int, ...] = ()
-    given: str = field(default="", compare=False)
+    given: str = ""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.order) <= MAX_NDIMS or sorted(self.order) != list(range(len(self.order))):
@@ -51,6 +51,15 @@ class FormatTag:
                 f"order {self.order} must name each dimension once, as a permutation of 0..n-1; n is 1 to {MAX_NDIMS}"
             )
         check_blocks(self.inner_blks, self.inner_idxs, len(self.order))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FormatTag) and self._means() == other._means()
+
+    def __hash__(self) -> int:
+        return hash(self._means())
+
+    def _means(self) -> tuple[tuple[int, ...], ...]:
+        return self.order, self.inner_blks, self.inner_idxs
 
     @classmethod
     def parse(cls, text: str) -> FormatTag:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout.errors import ModelError
 from blocklayout.model.graph import Node, constant_value, fresh_name, live_nodes
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from blocklayout.kernels.value import Value
 
 
-@dataclass(frozen=True, eq=False)
-class Branch:
+class Branch(Struct, frozen=True, eq=False):
     """One of the two subgraphs of an ``If``, which also reads values of the graph around it.
 
     Attributes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from blocklayout.errors import ModelError
 from blocklayout.kernels.value import Value
@@ -14,8 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True, eq=False)
-class Node:
+class Node(Struct, frozen=True, eq=False):
     """One operator of the network.
 
     Attributes:
@@ -56,8 +57,7 @@ class Node:
         return f"{outputs} = {self.op_type}({inputs}{'; ' if attrs else ''}{attrs})  # {self.name}"
 
 
-@dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Struct, frozen=True, eq=False):
     """A network: nodes in topological order over values whose extents are all known.
 
     Attributes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.model.branches import Branch
@@ -26,8 +26,7 @@ _FIRST_IR_WITH_DEFAULTS = 4
 _MAX_PROTO_NBYTES = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class InputInfo:
+class InputInfo(Struct, frozen=True):
     """What a model declares about one input.
 
     Attributes:
@@ -41,8 +40,7 @@ class InputInfo:
     extents: tuple[int | str | None, ...] | None
 
 
-@dataclass(frozen=True, eq=False)
-class OnnxModel:
+class OnnxModel(Struct, frozen=True, eq=False):
     """A checked model whose inputs may have free extents; holds no protobuf.
 
     Attributes:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._digits import Digit
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(Struct, frozen=True):
     """One digit of a tensor that is put inside a larger one, or cut.
 
     Attributes:
@@ -38,8 +38,7 @@ class Line:
         return self.n_kept == self.src == self.dst
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(Struct, frozen=True):
     """Along one line, elements to be filled and where they come from.
 
     Attributes:

@@ -8,7 +8,9 @@ dimensions lie together, a first source is spread out before, and padding is zer
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.kernels import Problem, RecipeStep, TensorInfo, Wish, zero_padding_step
@@ -23,8 +25,7 @@ _NEGATED = dnnl.Eltwise("linear", -1.0)
 _SPREAD = "spread"
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """One of two sources, or the result.
 
     Attributes:
@@ -36,8 +37,7 @@ class Operand:
     dims: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Combination:
+class Combination(Struct, frozen=True):
     """One function of two operands, computed into ``dst``.
 
     Attributes:

@@ -6,9 +6,9 @@ Source: operator Resize-19, ONNX 1.17; ``cpu/resampling_utils.hpp``, oneDNN v3.2
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Coordinates = NDArray[np.floating]
@@ -19,8 +19,7 @@ _EPSILON = 5e-7
 _LEAST_TOLERANCE = 1e-5
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(Struct, frozen=True):
     """One dimension to resize.
 
     Attributes:
@@ -106,8 +105,7 @@ def is_nearest_like_dnnl(axis: Axis, transformation: str, rounding: str) -> bool
     return np.array_equal(wanted, given)
 
 
-@dataclass(frozen=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """How much neighbours count.
 
     Attributes:

@@ -7,17 +7,17 @@ these extents: ``nChw8c`` of 17 channels is a plain tensor (N, 3, H, W, 8), ``nh
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from math import prod
+
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
 from blocklayout.layout import MemoryDesc
 
 
-@dataclass(frozen=True)
-class Digit:
+class Digit(Struct, frozen=True):
     """Neighbouring steps along one dimension.
 
     Attributes:
@@ -31,8 +31,7 @@ class Digit:
     stride: int
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """Adjacent digits that are treated alike.
 
     Attributes:

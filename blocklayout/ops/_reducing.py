@@ -7,8 +7,9 @@ window of a channels-last pooling; where there is no such pooling, a reorder mak
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import prod
+
+from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.kernels import RecipeStep
@@ -22,8 +23,7 @@ _POOLINGS: Mapping[str, str] = {
 }
 
 
-@dataclass
-class Steps:
+class Steps(Struct):
     """Primitives in a row, each reading what the one before wrote; the last one writes ``dst``.
 
     Attributes:

@@ -8,7 +8,8 @@ a channel for whatever is normalised on its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.kernels import RecipeStep
@@ -20,8 +21,7 @@ _MOST_IMAGES = 16
 """Each is a step of its own where channels are the innermost."""
 
 
-@dataclass(frozen=True)
-class Standardization:
+class Standardization(Struct, frozen=True):
     """What to normalise.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
@@ -24,8 +23,7 @@ _FLAGS = ("use_global_stats", "use_scale", "use_shift")
 _VECTORS = {"scale": "scale", "shift": "B", "mean": "input_mean", "variance": "input_var"}
 
 
-@dataclass(frozen=True)
-class BatchNormalization(BaseOperator):
+class BatchNormalization(BaseOperator, frozen=True):
     """Scales and shifts every channel by its statistics.
 
     Attributes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
@@ -35,8 +34,7 @@ _SUMMABLE_DTYPES = frozenset({"f32", "bf16"})
 _OTHER = {"src_0": "src_1", "src_1": "src_0"}
 
 
-@dataclass(frozen=True)
-class Binary(BaseOperator):
+class Binary(BaseOperator, frozen=True):
     """One function of each pair of elements.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
@@ -16,8 +15,7 @@ _CONVERTED = ("u8", "s8", "s32", "bool")
 """What reorders take; a bool is a byte that is 0 or 1."""
 
 
-@dataclass(frozen=True)
-class Cast(BaseOperator):
+class Cast(BaseOperator, frozen=True):
     """The same numbers as floats: a reorder that keeps the layout.
 
     Between floats it is nothing at all, for a plan computes them in one type. What gives integers is left to the

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -23,8 +22,7 @@ _FIRST_OPSET_OF_INPUTS = 11
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-@dataclass(frozen=True)
-class Clip(Eltwise):
+class Clip(Eltwise, frozen=True):
     """Limits every element to an interval; a ReLU where that is from 0 upwards."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Clip",)

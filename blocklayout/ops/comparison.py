@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
@@ -16,8 +16,7 @@ from blocklayout.ops._digits import digits, n_elements
 from blocklayout.ops._reading import bound, float_attr, require_float, require_ndims, required
 
 
-@dataclass(frozen=True)
-class Formula:
+class Formula(Struct, frozen=True):
     """A first step from the source, a comparison whose result is 1 or 0, and what is done with both.
 
     All of them keep zero.
@@ -44,8 +43,7 @@ _FORMULAS: Mapping[str, Formula] = {
 }
 
 
-@dataclass(frozen=True)
-class Comparison(BaseOperator):
+class Comparison(BaseOperator, frozen=True):
     """Ceil, Floor, Sign and ThresholdedRelu, over all lanes of any dense layout.
 
     Attributes:

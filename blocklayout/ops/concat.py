@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
@@ -13,8 +12,7 @@ from blocklayout.ops._descs import argument, like
 from blocklayout.ops._reading import axis_attr, bound, require_float, required, result, wrong
 
 
-@dataclass(frozen=True)
-class Concat(BaseOperator):
+class Concat(BaseOperator, frozen=True):
     """Tensors side by side along one dimension.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
@@ -22,8 +21,7 @@ from blocklayout.ops._reading import (
 from blocklayout.ops._window import check_extents, read_window
 
 
-@dataclass(frozen=True)
-class Conv(BaseOperator):
+class Conv(BaseOperator, frozen=True):
     """Convolution of one to three spatial dimensions, in groups.
 
     Attributes:

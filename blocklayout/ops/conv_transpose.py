@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from blocklayout import dnnl
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True)
-class ConvTranspose(BaseOperator):
+class ConvTranspose(BaseOperator, frozen=True):
     """Transposed convolution of one to three spatial dimensions, in groups.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -82,8 +81,7 @@ _F32_ONLY = frozenset({"eltwise_round"})
 """Algorithms whose primitive knows no other data type."""
 
 
-@dataclass(frozen=True)
-class Eltwise(BaseOperator):
+class Eltwise(BaseOperator, frozen=True):
     """One function of every element.
 
     Attributes:

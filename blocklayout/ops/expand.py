@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
@@ -26,8 +25,7 @@ from blocklayout.ops._reading import bound, require_float, require_ndims, requir
 from blocklayout.ops.views import Reshape
 
 
-@dataclass(frozen=True)
-class Expand(BaseOperator):
+class Expand(BaseOperator, frozen=True):
     """A copy out of a source whose strides along some dimensions are 0."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Expand",)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Value, Wish
@@ -24,8 +25,7 @@ from blocklayout.ops._reading import (
 from blocklayout.ops.matmul import MatMul
 
 
-@dataclass(frozen=True)
-class InnerProduct(BaseOperator):
+class InnerProduct(BaseOperator, frozen=True):
     """Every row of the source times the weights, whose outputs are in front, plus a bias for each output."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Gemm",)
@@ -74,8 +74,7 @@ class InnerProduct(BaseOperator):
         return Recipe.single(spec, whole=whole.items())
 
 
-@dataclass(frozen=True)
-class SummedProduct(BaseOperator):
+class SummedProduct(BaseOperator, frozen=True):
     """A product, and a matrix ``addend`` added to it, times the constant ``scale_addend`` where there is one.
 
     A primitive's own bias is fast only where it is one row.
@@ -106,8 +105,7 @@ class SummedProduct(BaseOperator):
         return Recipe(steps, (("product", dst),), (*product.whole, ("addend", addend)))
 
 
-@dataclass(frozen=True, eq=False)
-class _Gemm:
+class _Gemm(Struct, frozen=True, eq=False):
     """``alpha * A * B + beta * C`` as the node says it."""
 
     node: NodeInfo

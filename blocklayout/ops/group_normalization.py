@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -33,8 +32,7 @@ _WITHIN = -1
 """Stands for the channels of a group as a dimension."""
 
 
-@dataclass(frozen=True)
-class GroupNormalization(BaseOperator):
+class GroupNormalization(BaseOperator, frozen=True):
     """Brings each group of channels of each image to mean 0 and variance 1, and scales and shifts channels.
 
     Runs in layouts in which the elements of a group lie together: plain ones, and blocks that hold one group only.

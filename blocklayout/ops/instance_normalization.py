@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
@@ -17,8 +17,7 @@ from blocklayout.ops._reading import float_attr, require_float, require_ndims, r
 from blocklayout.ops._standardizing import Standardization
 
 
-@dataclass(frozen=True)
-class InstanceNormalization(BaseOperator):
+class InstanceNormalization(BaseOperator, frozen=True):
     """Brings the pixels of each channel of each image to mean 0 and variance 1, and scales and shifts them.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -18,8 +17,7 @@ from blocklayout.ops._reading import bound
 from blocklayout.ops._reducing import Steps
 
 
-@dataclass(frozen=True)
-class Interpolate(BaseOperator):
+class Interpolate(BaseOperator, frozen=True):
     """Along some dimensions a product with a matrix each, ``matrix_2`` and so on: (new extent, old extent).
 
     Runs in every dense layout: the digits before a dimension are a batch, those behind it are columns.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -29,8 +28,7 @@ from blocklayout.ops._reading import (
 )
 
 
-@dataclass(frozen=True)
-class LayerNormalization(BaseOperator):
+class LayerNormalization(BaseOperator, frozen=True):
     """Brings the elements along the last dimensions to mean 0 and variance 1, and scales and shifts each.
 
     Runs in any layout in which these dimensions are the inner ones.

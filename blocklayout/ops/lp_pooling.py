@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
@@ -14,8 +13,7 @@ from blocklayout.ops._reading import bound, float_attr, require_float, require_n
 from blocklayout.ops.pooling import global_window, pooling_windows
 
 
-@dataclass(frozen=True)
-class LpPooling(BaseOperator):
+class LpPooling(BaseOperator, frozen=True):
     """The norm of every window: the root of the sum of its elements' powers.
 
     Attributes:

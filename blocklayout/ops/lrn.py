@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -25,8 +24,7 @@ from blocklayout.ops._reading import (
 _USUAL_SIZE, _USUAL_BETA = 5, 0.75
 
 
-@dataclass(frozen=True)
-class LRN(BaseOperator):
+class LRN(BaseOperator, frozen=True):
     """Divides every element by the energy of its neighbours in the channels.
 
     Attributes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.kernels import LAYOUT_NAMES, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
@@ -14,8 +14,7 @@ from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, unsupported, wrong
 
 
-@dataclass(frozen=True)
-class MatMul(BaseOperator):
+class MatMul(BaseOperator, frozen=True):
     """A product of matrices, in batches that broadcast.
 
     The product is multiplied by the constant ``scale_src`` where there is one, and ``bias`` is added to that.

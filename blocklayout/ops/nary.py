@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
@@ -28,8 +27,7 @@ from blocklayout.ops.views import Identity
 _ALGORITHMS: Mapping[str, str] = {"Sum": "binary_add", "Min": "binary_min", "Max": "binary_max"}
 
 
-@dataclass(frozen=True)
-class Nary(BaseOperator):
+class Nary(BaseOperator, frozen=True):
     """One function folded over three or more sources.
 
     Attributes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -48,8 +47,7 @@ _MOST_REFLECTED = 32
 Pads = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class Pad(BaseOperator):
+class Pad(BaseOperator, frozen=True):
     """Copies of the source's elements, or one number, around the source.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -29,8 +28,7 @@ from blocklayout.ops._window import check_extents, read_kernel_shape, read_windo
 _GLOBAL = {"GlobalAveragePool": "pooling_avg_exclude_padding", "GlobalMaxPool": "pooling_max"}
 
 
-@dataclass(frozen=True)
-class Pooling(BaseOperator):
+class Pooling(BaseOperator, frozen=True):
     """The maximum or the mean of every window.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -34,8 +33,7 @@ _LARGEST_NDIMS = 5
 _PER_CHANNEL = 1 << 1
 
 
-@dataclass(frozen=True)
-class PRelu(BaseOperator):
+class PRelu(BaseOperator, frozen=True):
     """The source where it is positive, elsewhere the source times a slope that is broadcast to it.
 
     Attributes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish, zero_padding_step
@@ -35,8 +35,7 @@ _FIRST_OPSET_OF_INPUTS = 18
 """Before it, the axes were an attribute."""
 
 
-@dataclass(frozen=True)
-class Formula:
+class Formula(Struct, frozen=True):
     """What a reduction computes.
 
     Attributes:
@@ -73,8 +72,7 @@ _FORMULAS: Mapping[str, Formula] = {
 }
 
 
-@dataclass(frozen=True)
-class Reduce(BaseOperator):
+class Reduce(BaseOperator, frozen=True):
     """Sums, means, extremes, products and norms along some dimensions, in any dense layout.
 
     Attributes:

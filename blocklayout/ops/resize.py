@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -50,8 +49,7 @@ _POLICIES = ("stretch", "not_larger", "not_smaller")
 _MOST_RESIZED = 3
 
 
-@dataclass(frozen=True)
-class Resize(BaseOperator):
+class Resize(BaseOperator, frozen=True):
     """Images of other extents, along up to three dimensions.
 
     Attributes:

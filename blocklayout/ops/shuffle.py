@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout import dnnl
@@ -13,8 +12,7 @@ from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import bound, int_attr, require_float, require_ndims, required, wrong
 
 
-@dataclass(frozen=True)
-class ChannelShuffle(BaseOperator):
+class ChannelShuffle(BaseOperator, frozen=True):
     """Takes the channels as rows, one for each group, and writes them column by column.
 
     No ONNX operator: what ShuffleNet writes as Reshape, Transpose and Reshape.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import ClassVar
+
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
@@ -21,8 +22,7 @@ _MOST_BACKWARDS = 128
 _INPUTS = {"starts": 1, "ends": 2, "axes": 3, "steps": 4}
 
 
-@dataclass(frozen=True)
-class Slice(BaseOperator):
+class Slice(BaseOperator, frozen=True):
     """Neighbouring elements along some dimensions, all along the others.
 
     Attributes:
@@ -62,8 +62,7 @@ class Slice(BaseOperator):
             return None
 
 
-@dataclass(frozen=True)
-class SteppedSlice(BaseOperator):
+class SteppedSlice(BaseOperator, frozen=True):
     """Elements at equal distances: copies out of a source with longer strides, in any layout.
 
     Dimensions that are cut must have no blocks.
@@ -104,8 +103,7 @@ class SteppedSlice(BaseOperator):
         return [_part(lines, chosen, src.dtype) for chosen in product(*(line.stretches for line in lines))]
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(Struct, frozen=True):
     """What is taken of one digit of a dense source.
 
     Attributes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -28,8 +27,7 @@ _ALGORITHMS = {"Softmax": "softmax_accurate", "LogSoftmax": "softmax_log"}
 _FIRST_OPSET_OF_ONE_AXIS = 13
 
 
-@dataclass(frozen=True)
-class Softmax(BaseOperator):
+class Softmax(BaseOperator, frozen=True):
     """Normalised exponentials along some dimensions together, one in newer models, in any layout.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 from blocklayout.errors import LayoutError
@@ -21,8 +20,7 @@ from blocklayout.ops._reading import (
 )
 
 
-@dataclass(frozen=True)
-class Reshape(BaseOperator):
+class Reshape(BaseOperator, frozen=True):
     """The same elements in the same logical order, with other extents.
 
     Attributes:
@@ -63,8 +61,7 @@ def _reshaped(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
         return None
 
 
-@dataclass(frozen=True)
-class Transpose(BaseOperator):
+class Transpose(BaseOperator, frozen=True):
     """The dimensions in another logical order.
 
     Attributes:
@@ -97,8 +94,7 @@ class Transpose(BaseOperator):
         return desc.permuted(self.perm.index(axis) for axis in range(len(self.perm)))
 
 
-@dataclass(frozen=True)
-class Identity(BaseOperator):
+class Identity(BaseOperator, frozen=True):
     """The same tensor; Dropout is one once training is over."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Identity", "Dropout")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.network import Choice, Network
 
 
-@dataclass
-class Assembly:
+class Assembly(Struct):
     """Steps and buffers under construction.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Struct
 
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.saving.codec import Finite, OwnDict
@@ -18,8 +19,7 @@ DescField = Annotated[MemoryDesc, OwnDict()]
 Nanoseconds = Annotated[float, Finite()]
 
 
-@dataclass(frozen=True)
-class Way:
+class Way(Struct, frozen=True):
     """One way to compute a kernel.
 
     Attributes:
@@ -56,8 +56,7 @@ class Way:
         )
 
 
-@dataclass(frozen=True)
-class Alternative:
+class Alternative(Struct, frozen=True):
     """A way that was not chosen.
 
     Attributes:
@@ -70,8 +69,7 @@ class Alternative:
     extra_ns: Nanoseconds
 
 
-@dataclass(frozen=True)
-class KernelChoice:
+class KernelChoice(Struct, frozen=True):
     """What a kernel and its followers were given, out of what they were offered.
 
     Attributes:

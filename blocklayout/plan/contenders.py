@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.policies import SIMPLE_POLICIES, Policy, choose_by
@@ -29,8 +30,7 @@ TimePlans = Callable[["Sequence[Plan]"], "list[list[float]] | None"]
 """Runs plans in turn: for each plan a time for each round; ``None`` where there is no time for it."""
 
 
-@dataclass(frozen=True)
-class Contender:
+class Contender(Struct, frozen=True):
     """A choice, and whose it is.
 
     Attributes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.errors import PlanError, UnsupportedError

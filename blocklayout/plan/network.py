@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.layout import MemoryDesc
@@ -27,8 +29,7 @@ Choice = tuple[int, ...]
 """Which candidate each group takes, by the groups' order."""
 
 
-@dataclass(frozen=True, eq=False)
-class Network:
+class Network(Struct, frozen=True, eq=False, dict=True):
     """Groups in order, what each could be, and what reorders between them cost.
 
     Attributes:

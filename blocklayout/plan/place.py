@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 ALIGNMENT = 64
 """Bytes; a cache line, and what oneDNN's kernels like best."""
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """Where buffers lie.
 
     Attributes:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
+
+from msgspec import Struct
 
 from blocklayout.dnnl import Spec, is_reference
 from blocklayout.errors import PlanError, closest
@@ -26,8 +27,7 @@ MOVERS = ("reorder", "copy")
 SpecField = Annotated[Spec | HostSpec, EitherSpec()]
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(Struct, frozen=True):
     """A stretch of memory that steps read and write.
 
     Attributes:
@@ -46,16 +46,14 @@ class Buffer:
     within: int | None = None
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """A buffer as one step sees it."""
 
     buffer: int
     desc: DescField
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True, dict=True):
     """One primitive execution, or what numpy does in its place.
 
     Attributes:
@@ -107,8 +105,7 @@ class Step:
         return sum(operand.desc.nbytes for _, operand in self.operands)
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """How an input of the model reaches the steps that read it.
 
     The caller's array is bound as it is where its strides fit ``desc``; else one reorder
@@ -145,8 +142,7 @@ class Entry:
         return self.source.nbytes + self.desc.nbytes
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Struct, frozen=True):
     """An output of the model.
 
     Attributes:
@@ -163,8 +159,7 @@ class Result:
     shape: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class PackedConstant:
+class PackedConstant(Struct, frozen=True):
     """A constant in the layout its reader wants, made once.
 
     Attributes:
@@ -180,8 +175,7 @@ class PackedConstant:
     kernel: str
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True, dict=True):
     """Everything a session needs to run one set of input shapes.
 
     Attributes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout.errors import LayoutError, PlanError
 from blocklayout.kernels import LAYOUT_NAMES, Role, TensorInfo, wished_desc
@@ -22,8 +23,7 @@ POLICIES = ("auto", *SIMPLE_POLICIES)
 _MAX_CACHED = 8192
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """A preference for layouts.
 
     Attributes:

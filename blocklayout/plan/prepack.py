@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from dataclasses import dataclass, field
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.dtypes import from_numpy
@@ -25,16 +25,14 @@ if TYPE_CHECKING:
 _Key = tuple[str, "MemoryDesc"]
 
 
-@dataclass(frozen=True)
-class _Pack:
+class _Pack(Struct, frozen=True):
     """A packed constant that some plan may still use; it holds neither its bytes nor what they were made of."""
 
     source: weakref.ref[np.ndarray]
     packed: weakref.ref[np.ndarray]
 
 
-@dataclass
-class PackedWeights:
+class PackedWeights(Struct):
     """Packed constants by name and layout, shared among the plans of one model.
 
     A plan's constants may be computed for it, as weights are that a normalisation was folded into: the same

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import product
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.dnnl import Spec
@@ -43,8 +44,7 @@ REORDER_WEIGHT = 0.5
 """What knowing the time of a reorder is worth, next to a step that takes as long."""
 
 
-@dataclass(frozen=True)
-class Pricing:
+class Pricing(Struct, frozen=True):
     """Prices networks on one machine.
 
     Attributes:

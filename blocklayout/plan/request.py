@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from blocklayout.plan.telling.runs import LossMode
@@ -18,8 +19,7 @@ TUNE_SECONDS = 60.0
 """How long to measure at most, unless told."""
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """What is asked of a plan.
 
     Attributes:

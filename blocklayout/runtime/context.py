@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder, to_numpy
@@ -30,8 +30,7 @@ MAX_ENTRY_REORDERS = 32
 """Layouts of callers' arrays for which a reorder is kept ready."""
 
 
-@dataclass(frozen=True)
-class Feed:
+class Feed(Struct, frozen=True):
     """One input as the caller holds it."""
 
     desc: MemoryDesc
@@ -231,8 +230,7 @@ class Context:
         return self._entry_reorders[key]
 
 
-@dataclass(frozen=True)
-class _BoundEntry:
+class _BoundEntry(Struct, frozen=True):
     """An entry with the memories that read it, and the place in the arena for a reordered copy."""
 
     entry: Entry
@@ -240,8 +238,7 @@ class _BoundEntry:
     copy: np.ndarray
 
 
-@dataclass(frozen=True)
-class _BoundResult:
+class _BoundResult(Struct, frozen=True, dict=True):
     """An output with the memories that write it."""
 
     name: str

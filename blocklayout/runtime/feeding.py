@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import InputError
@@ -19,8 +19,7 @@ from blocklayout.tensor import Tensor, as_array, as_memory
 from blocklayout.watching import is_watched
 
 
-@dataclass(frozen=True)
-class InputInfo:
+class InputInfo(Struct, frozen=True, dict=True):
     """What the model declares of an input.
 
     Attributes:
@@ -82,13 +81,11 @@ class InputInfo:
         return tuple(shape[axis] for axis in self.inverse_order)
 
 
-@dataclass(frozen=True)
-class OutputInfo(InputInfo):
+class OutputInfo(InputInfo, frozen=True):
     """What the model declares of an output."""
 
 
-@dataclass(frozen=True)
-class CheckedFeed(Feed):
+class CheckedFeed(Feed, frozen=True):
     """One input, found to be what the model takes.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -17,8 +18,7 @@ TURN_NS = 40e6
 """How long a turn lasts at least; a call is repeated for so long, and once in any case."""
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """The middle of some measurements, and how far they lie apart."""
 
     median: float

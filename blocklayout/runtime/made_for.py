@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 Shapes = tuple[tuple[str, tuple[int, ...]], ...]
 """Logical extents of every input, in the model's order; those of defaults follow where they are fed."""
@@ -14,8 +14,7 @@ Contents = Callable[[str], np.ndarray]
 """Gives what an input is fed, in logical order."""
 
 
-@dataclass(frozen=True, eq=False)
-class MadeFor:
+class MadeFor(Struct, frozen=True, eq=False):
     """The extents and contents that a plan is right for; contents compare by their bits, so it is found by looking."""
 
     shapes: Shapes

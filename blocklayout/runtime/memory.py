@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,8 +16,7 @@ _STATUS = Path("/proc/self/status")
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True):
     """The bytes a session holds, each counted once, and those of the process it runs in.
 
     Attributes:

@@ -6,10 +6,11 @@ import json
 import os
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, to_builtins
 
 from blocklayout.columns import table
 from blocklayout.kernels import HostSpec
@@ -22,8 +23,7 @@ Kind = Literal["work", "reorder", "input", "output", "fallback", "outside"]
 KINDS: tuple[Kind, ...] = ("work", "reorder", "input", "output", "fallback", "outside")
 
 
-@dataclass(frozen=True)
-class StepProfile:
+class StepProfile(Struct, frozen=True):
     """One step of a run.
 
     Attributes:
@@ -60,8 +60,7 @@ class StepProfile:
         return self.flops / self.ns if self.ns else 0.0
 
 
-@dataclass(frozen=True)
-class Profile:
+class Profile(Struct, frozen=True, dict=True):
     """A typical run: medians over some runs.
 
     Attributes:
@@ -89,7 +88,7 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self) | {"ns": self.ns, "by_kind": self.by_kind}
+        return to_builtins(self) | {"ns": self.ns, "by_kind": self.by_kind}
 
     def to_chrome_trace(self) -> dict[str, Any]:
         """The typical run as a trace that ``chrome://tracing`` and Perfetto show; times are in microseconds."""
@@ -206,7 +205,7 @@ def _lines(profile: Profile) -> Iterator[str]:
 def _events(profile: Profile) -> Iterator[dict[str, Any]]:
     begin_ns = 0.0
     for step in profile.steps:
-        told = {name: value for name, value in asdict(step).items() if name not in ("name", "kind", "ns")}
+        told = {name: value for name, value in to_builtins(step).items() if name not in ("name", "kind", "ns")}
         yield {
             "name": step.name if step.kind != "outside" else step.primitive,
             "cat": step.kind,

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Compute
     from blocklayout.plan import Plan
 
 
-@dataclass(frozen=True, eq=False)
-class ReadyPlan:
+class ReadyPlan(Struct, frozen=True, eq=False):
     """A plan with everything it needs to run.
 
     Attributes:

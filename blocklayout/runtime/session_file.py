@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import ModelError
@@ -32,8 +32,7 @@ VERSION = 1
 _Info = TypeVar("_Info", bound=InputInfo)
 
 
-@dataclass(frozen=True)
-class InfoRecord:
+class InfoRecord(Struct, frozen=True):
     """An input or output, as a file tells of it; the format is a oneDNN tag."""
 
     name: str
@@ -59,8 +58,7 @@ class InfoRecord:
         return kind(self.name, self.shape, self.dtype, layout, self.is_free)
 
 
-@dataclass(frozen=True)
-class ArrayRecord:
+class ArrayRecord(Struct, frozen=True):
     """An array, and the tensor of the file that begins with its bytes."""
 
     tensor: str
@@ -81,8 +79,7 @@ class ArrayRecord:
         return tensors[self.tensor][:nbytes].view(dtype).reshape(self.shape)
 
 
-@dataclass(frozen=True)
-class PlanRecord:
+class PlanRecord(Struct, frozen=True):
     """A plan with what it needs; see :class:`~blocklayout.runtime.ready.ReadyPlan`."""
 
     plan: Plan
@@ -110,8 +107,7 @@ class PlanRecord:
         )
 
 
-@dataclass(frozen=True)
-class SessionRecord:
+class SessionRecord(Struct, frozen=True):
     """All that a file says beside the tensors."""
 
     version: int
@@ -121,8 +117,7 @@ class SessionRecord:
     plans: tuple[PlanRecord, ...]
 
 
-@dataclass
-class _Tensors:
+class _Tensors(Struct):
     """Arrays on their way into a file, each once."""
 
     found: dict[str, np.ndarray] = field(default_factory=dict)

@@ -7,11 +7,11 @@ import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.dnnl.memory import ALIGNMENT
 from blocklayout.errors import ModelError
@@ -23,8 +23,7 @@ _N_READERS = 2  # checksums are taken without Python's lock
 _METADATA, _TEXT, _TEXT_SUM, _SUMS, _PAD = "__metadata__", "blocklayout", "blocklayout.crc32", "crc32", "pad"
 
 
-@dataclass(frozen=True)
-class TensorFile:
+class TensorFile(Struct, frozen=True):
     """What a file holds.
 
     Attributes:

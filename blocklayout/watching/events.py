@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
 EventKind = Literal["reorder", "copy", "loss"]
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(Struct, frozen=True):
     """Something that moved bytes for a layout's sake, or dropped a layout.
 
     Attributes:

@@ -8,11 +8,12 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import partial
 from os import sep
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
+
+from msgspec import Struct, field
 
 from blocklayout.errors import InputError, LayoutLossWarning, WatchError, WatchWarning
 from blocklayout.watching.events import Event, EventKind
@@ -76,8 +77,7 @@ class Watch:
         return f"<pre>{html.escape(self.table())}</pre>"
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(Struct, frozen=True):
     """A call that reports as one: from where its caller made it, and all together when it is over."""
 
     file: str

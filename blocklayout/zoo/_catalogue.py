@@ -7,9 +7,10 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from blocklayout.errors import ModelError
 
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from blocklayout.zoo._network import Network
 
 
-@dataclass(frozen=True)
-class NetworkInfo:
+class NetworkInfo(Struct, frozen=True):
     """What a network is like at its usual size, one sample at a time.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue
@@ -13,8 +14,7 @@ IMAGE = (3, 224, 224)
 """What networks for ImageNet take."""
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(Struct, frozen=True):
     """A network by name: a member of a family.
 
     Attributes:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.errors import ModelError, UnsupportedError
 
@@ -58,8 +58,7 @@ class SmokeCase(NamedTuple):
     outputs: dict[str, NDArray[np.float32]]
 
 
-@dataclass(frozen=True)
-class Use:
+class Use(Struct, frozen=True):
     """The node that computes with a constant, as which of its inputs, and what stands around that node."""
 
     node: onnx.NodeProto

@@ -6,11 +6,11 @@ import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.commands.against.competitor import Competitor
 from blocklayout.commands.against.results import Failure, Outcome, Result
@@ -28,8 +28,7 @@ MAX_DIFFERENCE = {"f32": 1e-3, "bf16": 5e-2}
 _SMALLEST = float(np.finfo(np.float32).tiny)
 
 
-@dataclass(frozen=True)
-class Contest:
+class Contest(Struct, frozen=True):
     """One model, what it is fed, and how it is timed.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, to_builtins
 
 from blocklayout.commands.against.runtimes import OURS
 from blocklayout.runtime.in_turn import Spread
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from blocklayout.commands.against.competitor import Competitor
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a contest gave.
 
     Attributes:
@@ -27,11 +27,10 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self)
+        return to_builtins(self)
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """A runtime that cannot run the model.
 
     Attributes:
@@ -45,8 +44,7 @@ class Failure:
     reason: str
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Struct, frozen=True):
     """What a runtime did.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module, metadata, util
 from typing import Any
+
+from msgspec import Struct
 
 from blocklayout.commands.against import pytorch
 from blocklayout.errors import InputError
@@ -21,8 +22,7 @@ SAVED = "blocklayout (saved)"
 OUR_NAMES = (OURS, SAVED)
 
 
-@dataclass(frozen=True)
-class Runtime:
+class Runtime(Struct, frozen=True):
     """A runtime.
 
     Attributes:

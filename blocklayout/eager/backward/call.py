@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 DTYPES = ("f32", "bf16")
 
 
-@dataclass(frozen=True)
-class Operand:
+class Operand(Struct, frozen=True):
     """A tensor that a function was given.
 
     Attributes:

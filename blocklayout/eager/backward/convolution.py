@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.eager.backward.call import Call, Operand
@@ -148,8 +149,7 @@ def conv_backward_weights(
     return of_weights, of_bias
 
 
-@dataclass(frozen=True)
-class _Problem:
+class _Problem(Struct, frozen=True):
     """A convolution's descriptors, in the forward's formats."""
 
     src: MemoryDesc

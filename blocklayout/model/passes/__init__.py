@@ -1,6 +1,6 @@
 """Graph to graph: each pass keeps what the network computes and makes it smaller.
 
-A pass is a frozen dataclass in a file of its own; its fields are its options.
+A pass is a frozen Struct in a file of its own; its fields are its options.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
@@ -14,8 +15,7 @@ _SELU_ALPHA = 1.67326319217681884765625
 _SELU_GAMMA = 1.05070102214813232421875
 
 
-@dataclass(frozen=True)
-class ActivationsToParts:
+class ActivationsToParts(Struct, frozen=True):
     """Makes Elu and Mul of Selu, Abs, Add and Div of Softsign, Max and Min of Clip, Clip and Sub of Shrink.
 
     Only where no primitive computes them whole: a Clip whose limits are computed at run time. ONNX's own

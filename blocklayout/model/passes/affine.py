@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
 
 
-@dataclass(frozen=True, eq=False)
-class Affine:
+class Affine(Struct, frozen=True, eq=False):
     """What a node does to the channels (dimension 1) of its source: ``source * scale + shift``.
 
     Attributes:

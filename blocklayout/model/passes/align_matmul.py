@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merging import Merging
 from blocklayout.model.passes.steps import Steps
 
 
-@dataclass(frozen=True)
-class AlignMatMul:
+class AlignMatMul(Struct, frozen=True):
     """Gives both operands of a MatMul the rank of the product: vectors become matrices of one row or column.
 
     A constant is reshaped; a computed value gets a Reshape, which moves no byte. So does the product of a vector.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.kernels.value import Value
 from blocklayout.model.graph import Graph, Node, fresh_name
@@ -39,8 +38,7 @@ BROADCASTING = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class AlignRanks:
+class AlignRanks(Struct, frozen=True):
     """Gives every operand of a broadcasting operator the rank of the result, with extents of 1 in front.
 
     A constant is reshaped; a computed value gets a Reshape, which moves no byte.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node, live_nodes
 from blocklayout.model.passes.permuting import keeps_order, perm_of
 from blocklayout.model.passes.rewrite import bypass
 
 
-@dataclass(frozen=True)
-class CancelTransposes:
+class CancelTransposes(Struct, frozen=True):
     """Makes one Transpose of several in a row, and none of those that undo each other."""
 
     def __call__(self, graph: Graph) -> Graph:

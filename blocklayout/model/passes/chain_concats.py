@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
 
 
-@dataclass(frozen=True)
-class ChainConcats:
+class ChainConcats(Struct, frozen=True):
     """Reads what an earlier concatenation wrote in place of the inputs that both begin with.
 
     Networks that concatenate all features so far before each layer become chains: each concatenation reads

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.align_ranks import BROADCASTING
 from blocklayout.model.passes.rewrite import bypass, resolve
 
 
-@dataclass(frozen=True)
-class DropExpands:
+class DropExpands(Struct, frozen=True):
     """Takes out an Expand whose readers all broadcast, to the same extents without it."""
 
     def __call__(self, graph: Graph) -> Graph:

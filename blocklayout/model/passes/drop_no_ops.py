@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.permuting import keeps_order
@@ -14,8 +13,7 @@ _SAME_IF_SAME_SHAPE = frozenset(("Cast", "CastLike", "Expand", "Flatten", "Resha
 _OF_ONE_INPUT = frozenset(("Concat", "Max", "Mean", "Min", "Sum"))
 
 
-@dataclass(frozen=True)
-class DropNoOps:
+class DropNoOps(Struct, frozen=True):
     """Takes out Identity, Dropout, and what changes neither extents nor order nor type: Reshape to the same shape.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from blocklayout.errors import BlockLayoutError
 from blocklayout.kernels.value import Value
@@ -16,8 +17,7 @@ from blocklayout.model.schemas import schema_or_none
 from blocklayout.model.shapes import walk
 
 
-@dataclass(frozen=True)
-class ExpandFunctions:
+class ExpandFunctions(Struct, frozen=True):
     """Replaces nodes that no primitive computes by their function bodies, where ONNX gives one.
 
     Celu becomes Elu between two scalings. A body is taken only if primitives compute everything in it:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import product
+
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
 
@@ -20,8 +21,7 @@ _TOLERANCES = {"f16": 2e-3, "bf16": 1e-2}
 """Constants of an exported model are rounded to its data type."""
 
 
-@dataclass(frozen=True)
-class Expression:
+class Expression(Struct, frozen=True):
     """A polynomial in values of a graph.
 
     Attributes:

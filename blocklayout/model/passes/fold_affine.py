@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.affine import Affine, read_affine
 from blocklayout.model.passes.rewrite import Draft
 
 
-@dataclass(frozen=True)
-class FoldAffine:
+class FoldAffine(Struct, frozen=True):
     """Folds BatchNormalization, and Mul, Div, Add and Sub by constants per channel, into the node before.
 
     That node must have constant weights and no other reader. Whatever follows one node is composed in

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.model.graph import Graph, Node
 
 
-@dataclass(frozen=True)
-class FoldCastLike:
+class FoldCastLike(Struct, frozen=True):
     """Takes out a CastLike of a constant, whatever the value is computed from whose type it takes.
 
     Function bodies are full of them: their constants have the type of their input.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph
 from blocklayout.model.shapes import walk
 
 
-@dataclass(frozen=True)
-class FoldConstants:
+class FoldConstants(Struct, frozen=True):
     """Computes, with the reference evaluator, every node that reads nothing but constants and extents."""
 
     def __call__(self, graph: Graph) -> Graph:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.model.graph import Graph, Node
 
 _FIRST_OPSET_OF_TRAINING_INPUT = 12
 
 
-@dataclass(frozen=True)
-class FoldMasks:
+class FoldMasks(Struct, frozen=True):
     """Makes a constant of the mask of a Dropout that drops nothing: all of it is true."""
 
     def __call__(self, graph: Graph) -> Graph:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
@@ -18,8 +18,7 @@ _OF_ITS_SOURCES = frozenset(("AveragePool", "Concat", "Dropout", "GlobalAverageP
 _MAX_DEPTH = 8
 
 
-@dataclass(frozen=True)
-class FoldPads:
+class FoldPads(Struct, frozen=True):
     """Folds a Pad of spatial dimensions into every Conv, AveragePool and MaxPool that reads it, if all can take it.
 
     A convolution takes zeros. So does an average that counts its padding, or has none of its own. A maximum

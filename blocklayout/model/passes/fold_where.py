@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.rewrite import bypass
 
 
-@dataclass(frozen=True)
-class FoldWhere:
+class FoldWhere(Struct, frozen=True):
     """Takes out a Where whose condition is the same constant everywhere, and whose choice needs no broadcasting."""
 
     def __call__(self, graph: Graph) -> Graph:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Node
 from blocklayout.model.passes.merging import Merging
 
 
-@dataclass(frozen=True, eq=False)
-class Gated:
+class Gated(Struct, frozen=True, eq=False):
     """``root`` computed from ``x`` and ``g``, which a node computes from an expression of ``x`` alone.
 
     Attributes:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merging import Merging
@@ -12,8 +11,7 @@ from blocklayout.model.passes.split_to_slices import slice_bounds
 from blocklayout.model.passes.steps import Steps
 
 
-@dataclass(frozen=True)
-class GatherToSlices:
+class GatherToSlices(Struct, frozen=True):
     """Makes a Slice of a Gather whose constant indices are neighbours in order, and a Reshape behind it of one number.
 
     Exporters write ``x[:, 0]`` that way.

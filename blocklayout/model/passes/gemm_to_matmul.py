@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
@@ -11,8 +12,7 @@ from blocklayout.model.passes.merging import Merging
 from blocklayout.model.passes.steps import Steps
 
 
-@dataclass(frozen=True)
-class GemmToMatMul:
+class GemmToMatMul(Struct, frozen=True):
     """Makes Transpose, MatMul, Mul and Add of a Gemm that no primitive computes as it is.
 
     Attributes:

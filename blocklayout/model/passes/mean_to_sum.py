@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph
@@ -10,8 +10,7 @@ from blocklayout.model.passes.merging import Merging
 from blocklayout.model.passes.steps import Steps
 
 
-@dataclass(frozen=True)
-class MeanToSum:
+class MeanToSum(Struct, frozen=True):
     """Makes a Sum, and a Mul by one over their number, of a Mean; an Identity where that number is one."""
 
     def __call__(self, graph: Graph) -> Graph:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.model.graph import Graph, Node
@@ -15,8 +15,7 @@ _Bounds = tuple[float, float]
 _CLIPS = frozenset(("Clip", "Max", "Min", "Relu"))
 
 
-@dataclass(frozen=True)
-class MergeClips:
+class MergeClips(Struct, frozen=True):
     """Makes one Clip, or Relu, of a run of Relu, Clip, and Min and Max with a constant scalar.
 
     Such runs are how exporters spell Relu6. Nodes that stand alone are rewritten too where that makes

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph
 from blocklayout.model.passes.expressions import is_close
@@ -17,8 +18,7 @@ _ARGUMENTS = {
 }
 
 
-@dataclass(frozen=True)
-class MergeGelu:
+class MergeGelu(Struct, frozen=True):
     """Makes one Gelu of ``0.5 * x * (1 + Erf(x / sqrt(2)))`` in any order, or of its approximation by Tanh.
 
     ONNX has Gelu from operator set 20; this is for kernels, whatever the operator set.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.model.graph import Graph, Node
@@ -14,8 +13,7 @@ from blocklayout.model.passes.normalizing import scale_and_shift
 _FIRST_OPSET_OF_CHANNELS = 21
 
 
-@dataclass(frozen=True)
-class MergeGroupNorm:
+class MergeGroupNorm(Struct, frozen=True):
     """Makes one GroupNormalization of Reshape, InstanceNormalization and Reshape, and scale and shift behind.
 
     The node is what GroupNormalization means in the graph's operator set: from 21 on there is a scale and a shift

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph
 from blocklayout.model.passes.gates import Gated, gated
@@ -11,8 +12,7 @@ from blocklayout.model.passes.merge_clips import clip_bounds
 from blocklayout.model.passes.merging import Merging
 
 
-@dataclass(frozen=True)
-class MergeHardSigmoid:
+class MergeHardSigmoid(Struct, frozen=True):
     """Makes one HardSigmoid of ``clip(x + 3, 0, 6) / 6``, in any spelling and with any slope and offset."""
 
     def __call__(self, graph: Graph) -> Graph:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.model.graph import Graph, Node
@@ -17,8 +17,7 @@ from blocklayout.model.passes.reductions import reduced_axes
 _SQUARE = {"xx": 1.0, "mx": -2.0, "mm": 1.0}
 
 
-@dataclass(frozen=True)
-class MergeLayerNorm:
+class MergeLayerNorm(Struct, frozen=True):
     """Makes one LayerNormalization of ``(x - mean) / sqrt(variance + epsilon) * scale + shift``.
 
     Mean and variance are ReduceMeans over trailing dimensions, of which each number has a scale and a shift
@@ -35,8 +34,7 @@ class MergeLayerNorm:
         return merging.result()
 
 
-@dataclass(frozen=True, eq=False)
-class _Deviation:
+class _Deviation(Struct, frozen=True, eq=False):
     """The square root of a variance, or its inverse.
 
     Attributes:

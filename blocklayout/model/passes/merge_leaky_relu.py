@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merging import Merging
 
 
-@dataclass(frozen=True)
-class MergeLeakyRelu:
+class MergeLeakyRelu(Struct, frozen=True):
     """Makes one LeakyRelu of ``Max(x, alpha * x)``, or of ``Where(x < 0, alpha * x, x)``."""
 
     def __call__(self, graph: Graph) -> Graph:

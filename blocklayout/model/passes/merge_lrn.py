@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
@@ -15,8 +16,7 @@ from blocklayout.model.passes.paddings import Padding, read_padding
 _VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
 
-@dataclass(frozen=True)
-class MergeLrn:
+class MergeLrn(Struct, frozen=True):
     """Makes one LRN of ``x / (k + alpha * average(x * x)) ** beta``.
 
     The average is an AveragePool over an odd number of channels, which a Reshape or Unsqueeze made a spatial
@@ -63,8 +63,7 @@ def _products(merging: Merging, factors: tuple[str, str], power: str) -> Iterato
             yield root, product
 
 
-@dataclass(frozen=True)
-class _Average:
+class _Average(Struct, frozen=True):
     """A mean over channels.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
@@ -10,8 +10,7 @@ from blocklayout.model.passes.expressions import is_close
 from blocklayout.model.passes.merging import Merging
 
 
-@dataclass(frozen=True)
-class MergeMish:
+class MergeMish(Struct, frozen=True):
     """Makes one Mish of ``x * Tanh(Softplus(x))``; Softplus may be spelled ``Log(1 + Exp(x))``.
 
     ONNX has Mish from operator set 18; this is for kernels, whatever the operator set.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merging import Merging
 
 
-@dataclass(frozen=True)
-class MergeShuffle:
+class MergeShuffle(Struct, frozen=True):
     """Makes one ChannelShuffle of Reshape, Transpose and Reshape that interleave the channels of ``groups`` groups.
 
     ONNX has no such operator: this is for kernels, and works in any layout where the three nodes do not.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
@@ -13,8 +13,7 @@ _LARGE = 16.0
 """From here on Softplus(x) and x are the same number in f32."""
 
 
-@dataclass(frozen=True)
-class MergeSoftplus:
+class MergeSoftplus(Struct, frozen=True):
     """Makes one Softplus of ``Where(x > 20, x, Softplus(x))``, or of the opposite question."""
 
     def __call__(self, graph: Graph) -> Graph:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph
 from blocklayout.model.passes.expressions import is_close
@@ -14,8 +15,7 @@ from blocklayout.model.passes.merging import Merging
 _HARD_SWISH = {"": 0.5, "x": 1 / 6}
 
 
-@dataclass(frozen=True)
-class MergeSwish:
+class MergeSwish(Struct, frozen=True):
     """Makes one Swish of ``x * Sigmoid(alpha * x)``, and one HardSwish of ``x * clip(x + 3, 0, 6) / 6``.
 
     Exporters spell both that way, or write HardSigmoid. ONNX has Swish from operator set 24 and HardSwish

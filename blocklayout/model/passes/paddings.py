@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
 
 _FIRST_OPSET_OF_INPUTS = 11
 
 
-@dataclass(frozen=True)
-class Padding:
+class Padding(Struct, frozen=True):
     """Elements of one value around a tensor.
 
     Attributes:

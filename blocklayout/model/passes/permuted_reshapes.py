@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.model.graph import Node
 from blocklayout.model.passes.permuting import Perm, Permuted, Walk, identity, inverse
@@ -15,8 +14,7 @@ def reshape(walk: Walk, node: Node) -> bool:
     return _flatten(walk, node) or _regroup(walk, node)
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """Dimensions before and after a Reshape that hold the same elements."""
 
     before: tuple[int, ...]
@@ -99,8 +97,7 @@ def _flatten(walk: Walk, node: Node) -> bool:
     return True
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
+class _Rows(Struct, frozen=True, eq=False):
     """Weights of a product with a row for every element of a flat image."""
 
     weights: np.ndarray

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout import dtypes
 from blocklayout.kernels.value import Value
@@ -16,8 +16,7 @@ from blocklayout.model.passes.rewrite import Draft
 Perm = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Permuted:
+class Permuted(Struct, frozen=True):
     """A value that is another with its dimensions in another order, and that no node computes yet.
 
     Attributes:

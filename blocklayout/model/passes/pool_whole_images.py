@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.model.graph import Graph, Node
@@ -14,8 +14,7 @@ _OF_REDUCTION = {"ReduceMean": "GlobalAveragePool", "ReduceMax": "GlobalMaxPool"
 _OF_POOL = {"AveragePool": "GlobalAveragePool", "MaxPool": "GlobalMaxPool"}
 
 
-@dataclass(frozen=True)
-class PoolWholeImages:
+class PoolWholeImages(Struct, frozen=True):
     """Makes a global pool of ReduceMean and ReduceMax over all spatial dimensions, and of pools with one window.
 
     Pooling keeps the layout that its source has; the reduction primitive does not. Where the reduction drops

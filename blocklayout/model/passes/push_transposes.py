@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node, live_nodes
 from blocklayout.model.passes.permute_places import better_kept
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True)
-class PushTransposes:
+class PushTransposes(Struct, frozen=True):
     """Lets Transposes sink through the operators that can work in any order of dimensions.
 
     Networks exported from channels-last frameworks wrap each convolution in two of them. Behind a convolution

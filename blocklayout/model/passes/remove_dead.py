@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, live_nodes
 
 
-@dataclass(frozen=True)
-class RemoveDead:
+class RemoveDead(Struct, frozen=True):
     """Removes nodes that no output depends on; unread outputs of the others become ``""``."""
 
     def __call__(self, graph: Graph) -> Graph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merging import Merging
@@ -12,8 +12,7 @@ _Views = tuple[tuple[int, ...], tuple[int, ...]]
 """The extents of the first Reshape, and the permutation behind it."""
 
 
-@dataclass(frozen=True)
-class SpaceToViews:
+class SpaceToViews(Struct, frozen=True):
     """Makes Reshape, Transpose and Reshape of DepthToSpace and SpaceToDepth: one reorder at most."""
 
     def __call__(self, graph: Graph) -> Graph:

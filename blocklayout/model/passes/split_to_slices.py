@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.passes.rewrite import Draft
 
 
-@dataclass(frozen=True)
-class SplitToSlices:
+class SplitToSlices(Struct, frozen=True):
     """Makes a Slice for each part of a Split that somebody reads: a kernel computes one value."""
 
     def __call__(self, graph: Graph) -> Graph:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout.kernels import Problem, Role, TensorInfo
 
@@ -16,8 +17,7 @@ MAX_POST_OPS = 5
 _ALWAYS_F32 = frozenset({"bias", "mean", "variance", "scale", "shift"})
 
 
-@dataclass(frozen=True, eq=False)
-class Follower:
+class Follower(Struct, frozen=True, eq=False):
     """A kernel that could be a post-op of the one whose result it reads.
 
     Attributes:
@@ -37,8 +37,7 @@ class Follower:
         return f"{self.prefix}.{arg}"
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
+class Group(Struct, frozen=True, eq=False, dict=True):
     """A kernel and those that could join its primitive, scheduled where the last of them stood."""
 
     main: Kernel

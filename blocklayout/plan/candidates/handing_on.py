@@ -7,8 +7,9 @@ nothing but the second's reads: no byte of it is ever stored, and no reorder lea
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.kernels import Candidate, Recipe, RecipeStep, Role, Wish, wished_desc
@@ -27,8 +28,7 @@ HELD = "held"
 """The name of the layout in which the primitive holds the value between."""
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(Struct, frozen=True):
     """Two groups that may be one primitive.
 
     Attributes:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.dnnl.winograd import is_winograd
@@ -29,8 +31,7 @@ MAX_FRUGAL_RATIO = 2.0
 """How much slower than the best a group may become for the sake of memory."""
 
 
-@dataclass(frozen=True)
-class Proposer:
+class Proposer(Struct, frozen=True):
     """Proposes candidates for groups on one machine.
 
     Attributes:
@@ -52,7 +53,7 @@ class Proposer:
     pins: Mapping[str, str] = field(default_factory=dict)
     winograd: bool = True
     in_slices: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    _known: dict[object, tuple[Candidate, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _known: dict[object, tuple[Candidate, ...]] = field(default_factory=dict)
 
     def propose(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
@@ -197,8 +198,7 @@ class Proposer:
         return tuple(found.values())
 
 
-@dataclass
-class _Kinds:
+class _Kinds(Struct):
     """Stands for each layout the first that was met with the same bytes."""
 
     first: dict[MemoryDesc, MemoryDesc] = field(default_factory=dict)

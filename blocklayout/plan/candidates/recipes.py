@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
@@ -16,8 +18,7 @@ NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
 """What asking for something that does not exist raises."""
 
 
-@dataclass(frozen=True)
-class GroupRecipe:
+class GroupRecipe(Struct, frozen=True):
     """Steps that compute a whole group, resolved.
 
     Attributes:
@@ -46,8 +47,7 @@ class GroupRecipe:
         return seen | dict(self.whole)
 
 
-@dataclass(frozen=True)
-class GroupRecipes:
+class GroupRecipes(Struct, frozen=True):
     """Finds the recipes of one group in one data type.
 
     Attributes:
@@ -143,8 +143,7 @@ class GroupRecipes:
         return under_way.finished(rank)
 
 
-@dataclass
-class _UnderWay:
+class _UnderWay(Struct):
     """A recipe to which followers are appended."""
 
     steps: list[RecipeStep]

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import exp, sqrt
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from blocklayout.errors import PlanError
 from blocklayout.plan.costs.traits import NUMBERS, SpecClass
@@ -76,8 +77,7 @@ class Price(NamedTuple):
     doubt: float
 
 
-@dataclass(frozen=True, eq=False)
-class _Members:
+class _Members(Struct, frozen=True, eq=False):
     """What was recorded of one class."""
 
     numbers: np.ndarray
@@ -94,8 +94,7 @@ class _Members:
         return float((weights * self.ratios[nearest]).sum() / weights.sum()), sqrt(float(distances[0]))
 
 
-@dataclass(frozen=True, eq=False)
-class Atlas:
+class Atlas(Struct, frozen=True, eq=False, dict=True):
     """Recorded times, by what they depend on.
 
     Attributes:
@@ -117,7 +116,7 @@ class Atlas:
     ns: np.ndarray
     spread: np.ndarray
     in_place: np.ndarray
-    _members: dict[SpecClass, _Members] = field(default_factory=dict, repr=False)
+    _members: dict[SpecClass, _Members] = field(default_factory=dict)
 
     @classmethod
     def of(cls, origin: str, n_threads: int, times: Iterable[RecordedTime]) -> Atlas:

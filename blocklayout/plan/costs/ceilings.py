@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.errors import DisturbedError, UnimplementedError

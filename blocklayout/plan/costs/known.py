@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from blocklayout.dnnl import Attr
 from blocklayout.kernels import HostSpec
@@ -24,8 +25,7 @@ _MEASURED_DOUBT = 0.07
 """Of a measured time: as much as two measurements of one primitive differ on a machine shared with others."""
 
 
-@dataclass(frozen=True)
-class KnownCosts:
+class KnownCosts(Struct, frozen=True, dict=True):
     """A cost model that knows measured times; to be asked as :class:`~blocklayout.plan.costs.model.CostModel` is.
 
     What is not measured costs what the model says, times the median of measured to modelled times of that kind of
@@ -50,8 +50,8 @@ class KnownCosts:
 
     model: Costs
     times: Mapping[Spec, float]
-    _reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = field(default_factory=dict, init=False, repr=False)
-    _found: dict[tuple[MemoryDesc, MemoryDesc], float | None] = field(default_factory=dict, init=False, repr=False)
+    _reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = field(default_factory=dict)
+    _found: dict[tuple[MemoryDesc, MemoryDesc], float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for spec, ns in self.times.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 _PEAK_FLOPS = {
     "avx512_core_amx": (160.0, 600.0),
@@ -25,8 +25,7 @@ _GEMM_BF16_ISA = "avx512_core_bf16"
 """What convolutions by gemm reach in bf16, with AMX too: bringing images into rows takes them most of their time."""
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """Ceilings of a machine, as far as the cost model asks.
 
     Attributes:

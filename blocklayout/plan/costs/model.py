@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
 
 from blocklayout.dnnl import is_reference
 from blocklayout.dnnl.winograd import is_winograd, transformed
@@ -107,12 +108,11 @@ def steps_ns(costs: Costs, steps: Iterable[RecipeStep]) -> float:
     return sum(costs.step_ns(step.spec) for step in steps)
 
 
-@dataclass(frozen=True)
-class CostModel:
+class CostModel(Struct, frozen=True):
     """Estimates of what steps and reorders cost on a machine; instant, and the same every time."""
 
     machine: Machine
-    _reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = field(default_factory=dict, repr=False)
+    _reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = field(default_factory=dict)
 
     @property
     def source(self) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.dnnl import is_reference, processor
@@ -23,8 +24,7 @@ FOREIGN_DOUBT = 0.25
 """How much more prices are doubted on CPUs of another maker than the atlas's."""
 
 
-@dataclass(frozen=True)
-class RecordedCosts:
+class RecordedCosts(Struct, frozen=True):
     """Costs by an atlas of recorded times; to be asked as :class:`~blocklayout.plan.costs.model.CostModel` is.
 
     Attributes:
@@ -36,8 +36,8 @@ class RecordedCosts:
     model: CostModel
     atlas: Atlas
     cpu: str = field(default_factory=processor.cpu_name)
-    _prices: dict[Spec, Price] = field(default_factory=dict, init=False, repr=False)
-    _reorders: dict[tuple[MemoryDesc, MemoryDesc], Price] = field(default_factory=dict, init=False, repr=False)
+    _prices: dict[Spec, Price] = field(default_factory=dict)
+    _reorders: dict[tuple[MemoryDesc, MemoryDesc], Price] = field(default_factory=dict)
 
     @property
     def machine(self) -> Machine:

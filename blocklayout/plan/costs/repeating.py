@@ -5,7 +5,8 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 MAX_RUNS = 20
 """Of those that count."""
@@ -19,8 +20,7 @@ _MIN_QUIET_RUNS = 2
 _NS_PER_SWITCH = 10e6
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """One timed run.
 
     Attributes:
@@ -79,8 +79,7 @@ def typical_times(calls: Sequence[Callable[[], Run]], go_on: Callable[[], bool] 
     return [series.typical_ns for series in all_series]
 
 
-@dataclass
-class _Series:
+class _Series(Struct):
     """The runs of one call."""
 
     call: Callable[[], Run]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout.errors import DisturbedError
 from blocklayout.plan.costs.measuring import SpecTimer
@@ -26,8 +27,7 @@ _TELL_EVERY_S = 0.1
 _MAX_ATTEMPTS = 3
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """A wish to know a time.
 
     Attributes:
@@ -39,8 +39,7 @@ class Measurement:
     value_ns: float
 
 
-@dataclass(frozen=True)
-class Tuned:
+class Tuned(Struct, frozen=True):
     """What came of tuning; each Spec counts once, however often it was requested.
 
     Attributes:
@@ -88,8 +87,7 @@ def _by_value(requests: Iterable[Measurement]) -> list[Spec]:
     return sorted(values, key=lambda spec: -values[spec])
 
 
-@dataclass
-class _Tuning:
+class _Tuning(Struct):
     """One call of :func:`tune`."""
 
     store: CostStore

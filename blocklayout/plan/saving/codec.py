@@ -1,11 +1,10 @@
-"""Dataclasses to JSON and back, every field checked against its annotation."""
+"""Structs to JSON and back, every field checked against its annotation."""
 
 from __future__ import annotations
 
 import json
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from math import isfinite
 from typing import (
@@ -18,8 +17,10 @@ from typing import (
     Union,
     get_args,
     get_origin,
-    get_type_hints,
 )
+
+from msgspec import Struct
+from msgspec.structs import fields
 
 from blocklayout.dnnl import Spec
 from blocklayout.errors import BlockLayoutError, PlanError
@@ -115,7 +116,7 @@ def _by_own(from_dict: Callable[[Any], Any], data: Any) -> Any:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """A dataclass as JSON text."""
+    """A Struct as JSON text."""
     separators = (",", ":") if indent is None else None
     return json.dumps(_data(value), indent=indent, separators=separators, ensure_ascii=False)
 
@@ -130,11 +131,11 @@ def _data(value: Any) -> Any:
         return {str(key): _data(item) for key, item in value.items()}
     if hasattr(value, "to_dict"):
         return value.to_dict()
-    return {name: _data(getattr(value, name)) for name in value.__dataclass_fields__}
+    return {name: _data(getattr(value, name)) for name in value.__struct_fields__}
 
 
 def from_json(kind: type[_Record], text: str | bytes) -> _Record:
-    """The dataclass that :func:`to_json` was given.
+    """The Struct that :func:`to_json` was given.
 
     Raises:
         MisfitError: It is no JSON, or a field is missing or not of its type; fields that nobody knows say nothing.
@@ -169,7 +170,7 @@ def _reader_of(kind: Any) -> _Read:
     """Reads and checks values of a type."""
     if kind in _SCALARS:
         return _scalar_reader(kind)
-    if is_dataclass(kind):
+    if isinstance(kind, type) and issubclass(kind, Struct):
         return _record_reader(kind)
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
@@ -191,9 +192,8 @@ def _scalar_reader(kind: Any) -> _Read:
 
 
 def _record_reader(kind: Any) -> _Read:
-    hints = get_type_hints(kind, include_extras=True)
-    readers = {field.name: _reader_of(hints[field.name]) for field in fields(kind)}
-    needed = {field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING}
+    readers = {field.name: _reader_of(field.type) for field in fields(kind)}
+    needed = {field.name for field in fields(kind) if field.required}
 
     def read(data: Any) -> Any:
         if not isinstance(data, dict):

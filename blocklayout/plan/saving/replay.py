@@ -8,9 +8,11 @@ the last buffer. So a file can neither compute something else nor reach what is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+
+from msgspec import field
+from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError, PlanError, UnsupportedError
 from blocklayout.kernels import Candidate, Role, Wish
@@ -85,7 +87,7 @@ def _difference(field: str, told: Any, made: Any) -> tuple[str, object, object] 
     if isinstance(made, tuple) and isinstance(told, tuple):
         pairs = enumerate(zip_longest(told, made))
         return next(filter(None, (_difference(*_named(field, index, *pair)) for index, pair in pairs)), None)
-    names = getattr(made, "__dataclass_fields__", None) if type(made) is type(told) else None
+    names = getattr(made, "__struct_fields__", None) if type(made) is type(told) else None
     if names and not hasattr(made, "to_dict"):
         inner = (
             _difference(f"{field}.{name}", getattr(told, name), getattr(made, name))
@@ -111,8 +113,7 @@ def _is(candidate: Candidate, choice: KernelChoice) -> bool:
     return told == found
 
 
-@dataclass(frozen=True)
-class Replayer(Proposer):
+class Replayer(Proposer, frozen=True):
     """Proposes for each group what a plan chose, and nothing else.
 
     Attributes:

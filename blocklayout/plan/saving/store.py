@@ -7,11 +7,12 @@ import io
 import os
 import pickle
 import warnings
-from dataclasses import is_dataclass
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from blocklayout.errors import PlanStoreWarning
 from blocklayout.plan.costs.environment import cost_environment
@@ -33,6 +34,7 @@ MAX_NBYTES = 64 << 20
 """Of all files together; whichever was not used for the longest time goes."""
 
 _SUFFIX = ".plan"
+_MAKERS = {("blocklayout.layout.desc", "build"), ("msgspec._utils", "rebuild")}
 _DIGEST_NBYTES = 16
 _PACKAGE = Path(__file__).parents[2]
 
@@ -157,10 +159,12 @@ class _Reader(pickle.Unpickler):
     """Makes the values that a plan consists of and calls nothing else, whatever a file says."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """A dataclass of this package, or the function that makes descriptors."""
+        """A Struct of this package, or one of the functions that make these and descriptors."""
+        if (module, name) in _MAKERS:
+            return super().find_class(module, name)
         if module.startswith("blocklayout."):
             found = super().find_class(module, name)
-            if is_dataclass(found) or (module, name) == ("blocklayout.layout.desc", "build"):
+            if isinstance(found, type) and issubclass(found, Struct):
                 return found
         raise pickle.UnpicklingError(f"{module}.{name} is no part of a plan")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout.errors import LayoutError, PlanError
 from blocklayout.layout import FormatTag
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.plan import Plan
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """What whoever loads a model says of its plan; ``None`` where nothing.
 
     Attributes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,8 +32,7 @@ def _serves_before(other: MemoryDesc, desc: MemoryDesc, wanted: Sequence[MemoryD
     return not desc.readable_as(other) or wanted.index(other) < wanted.index(desc)
 
 
-@dataclass(frozen=True, eq=False)
-class Layouts:
+class Layouts(Struct, frozen=True, eq=False, dict=True):
     """The layouts that one value may be produced or wanted in, those that are the same bytes taken as one.
 
     Attributes:
@@ -103,8 +102,7 @@ class Layouts:
         return [self._known[desc] for desc in copies]
 
 
-@dataclass(frozen=True, eq=False)
-class CopyStates:
+class CopyStates(Struct, frozen=True, eq=False, dict=True):
     """What a value with several readers can be: its producer's layout, with a set of copies.
 
     Attributes:

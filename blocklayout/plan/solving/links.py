@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout.plan.network import produced_desc
 from blocklayout.plan.solving.copies import CopyStates, Layouts
@@ -21,8 +21,7 @@ Costs = tuple[tuple[int, ...], np.ndarray]
 """Variables, and what each combination of their values costs."""
 
 
-@dataclass(frozen=True, eq=False)
-class Faces:
+class Faces(Struct, frozen=True, eq=False, dict=True):
     """The combinations of layouts a group can show its neighbours.
 
     Attributes:
@@ -62,8 +61,7 @@ class Faces:
         return [float(others[face]) + each.cost_ns for face, each in zip(self.of_candidate, self.offered, strict=True)]
 
 
-@dataclass(frozen=True, eq=False)
-class Link:
+class Link(Struct, frozen=True, eq=False, dict=True):
     """A value between the groups: who produces it in which layouts, who wants it in which.
 
     Attributes:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 MAX_ENTRIES = 2**18
 """Of one table: two megabytes, a few milliseconds."""
@@ -25,8 +25,7 @@ Scope = tuple[int, ...]
 """Variables in ascending order; the axes of a table."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Table:
+class _Table(Struct, frozen=True, eq=False):
     """Costs of every assignment of some variables."""
 
     scope: Scope
@@ -44,8 +43,7 @@ class _Table:
         return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Bunch:
+class _Bunch(Struct, frozen=True, eq=False):
     """Tables that were eliminated together, and what is left of them: the best for each assignment of the rest."""
 
     variable: int
@@ -58,8 +56,7 @@ class _Bunch:
         return _sum(self.scope, self.tables)
 
 
-@dataclass(frozen=True, eq=False)
-class MinSumSolution:
+class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
     """An assignment, what it costs, and what no assignment can cost less than.
 
     Attributes:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from blocklayout.plan.solving.layout_problem import LayoutProblem
 from blocklayout.plan.solving.min_sum import MAX_ENTRIES
@@ -23,8 +24,7 @@ ROUNDING = 1e-9
 """Costs that differ by less, as a share, are the same: they are sums in another order."""
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
+class Solution(Struct, frozen=True, eq=False, dict=True):
     """A choice, and how far from the best it can be.
 
     Attributes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.plan.solving.solve import solve_layouts
 
@@ -53,8 +55,7 @@ def _charged(costs: Costs, candidate: Candidate) -> Candidate:
     return replace(candidate, cost_ns=candidate.cost_ns + CHARGED_DOUBT * doubt_ns)
 
 
-@dataclass(frozen=True)
-class _ChargedReorders:
+class _ChargedReorders(Struct, frozen=True):
     """Costs whose reorders are charged for doubt, but for some."""
 
     costs: Costs

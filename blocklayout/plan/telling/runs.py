@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from blocklayout.errors import LayoutLossWarning, PlanError
 
@@ -46,8 +47,7 @@ def _row_major(desc: MemoryDesc) -> MemoryDesc:
     return type(desc)(desc.dims, desc.dtype)
 
 
-@dataclass(frozen=True)
-class RunEnd:
+class RunEnd(Struct, frozen=True):
     """A reader that does not go on in the layout of a run.
 
     Attributes:
@@ -72,8 +72,7 @@ class RunEnd:
         return self.writes is not None and PLAIN in (family(self.reads), family(self.writes))
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True):
     """Kernels that hand each other values in one family of layouts.
 
     Attributes:
