@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from blocklayout.kernels import Value
 from blocklayout.model import Graph, Node

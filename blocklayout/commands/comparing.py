@@ -61,7 +61,9 @@ class Measurement(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; without the outputs."""
-        measured = to_builtins({"time_ms": self.time_ms, "ratio": self.ratio, "difference": self.difference})
+        measured: dict[str, Any] = to_builtins(
+            {"time_ms": self.time_ms, "ratio": self.ratio, "difference": self.difference}
+        )
         return self.facts.to_dict() | measured
 
 

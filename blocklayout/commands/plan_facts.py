@@ -84,4 +84,5 @@ class PlanFacts(Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return to_builtins(self) | {"layouts": dict(self.layouts)}
+        told: dict[str, Any] = to_builtins(self)
+        return told | {"layouts": dict(self.layouts)}

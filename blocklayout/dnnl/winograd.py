@@ -116,7 +116,8 @@ class Kernel:
 
     def c_args(self, spec: Spec, memories: Mapping[str, Memory]) -> Any:
         """Memories in the order in which it takes them."""
-        addend = {Binary: "post_op_0_src_1", Sum: "dst"}.get(type(next(iter(spec.attr.post_ops), None)), "")
+        first = next(iter(spec.attr.post_ops), None)
+        addend = "post_op_0_src_1" if isinstance(first, Binary) else "dst" if isinstance(first, Sum) else ""
         names = ("src", "weights", "bias", addend, "dst", "scratchpad")
         c_args = ffi.new("dnnl_exec_arg_t[]", len(names))
         for c_arg, name in zip(c_args, names, strict=True):

@@ -88,7 +88,8 @@ class Profile(Struct, frozen=True, dict=True):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return to_builtins(self) | {"ns": self.ns, "by_kind": self.by_kind}
+        told: dict[str, Any] = to_builtins(self)
+        return told | {"ns": self.ns, "by_kind": self.by_kind}
 
     def to_chrome_trace(self) -> dict[str, Any]:
         """The typical run as a trace that ``chrome://tracing`` and Perfetto show; times are in microseconds."""

@@ -113,7 +113,6 @@ def test_json_gives_the_same_spec_back(spec: dnnl.Spec) -> None:
 def test_equality_is_that_of_the_data(one: dnnl.Spec, other: dnnl.Spec) -> None:
     assert (one == other) == (one.to_dict() == other.to_dict())
     assert len({one, other}) == (1 if one == other else 2)
-    assert one != "convolution"
 
 
 def conv(**changes: Any) -> dnnl.Spec:
@@ -124,9 +123,8 @@ def conv(**changes: Any) -> dnnl.Spec:
 def test_a_pickle_carries_no_hash_of_this_process() -> None:
     spec = conv()
     hash(spec)
-    again = pickle.loads(pickle.dumps(spec))
-    assert again == spec
-    assert set(spec.__getstate__()) == set(dnnl.Spec.__dataclass_fields__)
+    assert pickle.dumps(spec) == pickle.dumps(conv())
+    assert pickle.loads(pickle.dumps(spec)) == spec
 
 
 def test_every_kind_has_a_constructor_and_rules() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 
@@ -12,8 +10,7 @@ from blocklayout.model import Builder, lower, read, simplify
 SEEN: list[NodeInfo] = []
 
 
-@dataclass(frozen=True)
-class Fake(BaseOperator):
+class Fake(BaseOperator, frozen=True):
     """Takes every input as an argument; bends its second constant, if any."""
 
     @classmethod

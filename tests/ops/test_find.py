@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import onnx.defs
 import pytest
 
@@ -30,6 +28,5 @@ def test_operators_are_frozen_values_of_operators_that_onnx_knows(op_type: str) 
     operator = ops.find(op_type)
     assert operator is not None
     assert issubclass(operator, BaseOperator)
-    assert dataclasses.is_dataclass(operator)
-    assert "__setattr__" in vars(operator), "frozen dataclasses define it"
+    assert operator.__struct_config__.frozen
     assert onnx.defs.has(op_type) or op_type in RECOGNISED

@@ -96,7 +96,7 @@ def test_rows_may_be_pixels_of_an_image(n_rows: int, tail: tuple[dnnl.PostOp, ..
         assert dict(recipe.whole)["dst"] == MemoryDesc((2, 7))
 
 
-class _CheapConvolutions(CostModel):
+class _CheapConvolutions(CostModel, frozen=True):
     """Prices at which products are best had as convolutions over pixels."""
 
     def step_ns(self, spec: dnnl.Spec | HostSpec) -> float:

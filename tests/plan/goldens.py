@@ -31,7 +31,7 @@ NEVER_NS = 1e12
 COMMAND = "pytest tests/plan/test_golden_plans.py --update-golden"
 
 
-class _Unfused(CostModel):
+class _Unfused(CostModel, frozen=True):
     """Prices at which no two convolutions are one primitive."""
 
     def step_ns(self, spec: dnnl.Spec | HostSpec) -> float:

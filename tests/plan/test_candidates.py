@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
@@ -51,7 +51,7 @@ def _check_all(name: str, dtype: str, tolerance: float, monkeypatch: pytest.Monk
         """All groups' candidates, each group's in turn, and no two groups in step."""
         number = next(rounds)
         choice = tuple((number + 3 * group) % len(offered) for group, offered in enumerate(network.candidates))
-        return dataclasses.replace(solve_once(network), choice=choice)
+        return replace(solve_once(network), choice=choice)
 
     monkeypatch.setattr(make, "propose_all", propose_once)
     monkeypatch.setattr(make, "solve_layouts", in_turn)

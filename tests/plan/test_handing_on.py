@@ -31,7 +31,7 @@ def _bottleneck(stride: int, size: int = 113, channels: int = 384, *, shows: boo
     return b
 
 
-class _Keen(CostModel):
+class _Keen(CostModel, frozen=True):
     """Prices that make one primitive of two whatever it takes."""
 
     def step_ns(self, spec: Any) -> float:

@@ -27,7 +27,8 @@ class Outcome(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return to_builtins(self)
+        told: dict[str, Any] = to_builtins(self)
+        return told
 
 
 class Failure(Struct, frozen=True):
