@@ -45,8 +45,8 @@ from blocklayout.plan.costs.atlas import EXACT_DOUBT, Atlas
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.costs.traits import spec_class, spec_numbers
 from blocklayout.plan.costs.tuning import tune
+from blocklayout.plan.measurements import measurements
 from blocklayout.plan.network import propose_all
-from blocklayout.plan.pricing import measurements
 from blocklayout.runtime.racing import random_array
 from blocklayout.zoo import digits
 

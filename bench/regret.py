@@ -35,7 +35,7 @@ from blocklayout.plan.contenders import UNIFORM_POLICIES, contenders_of
 from blocklayout.plan.costs.atlas import Atlas
 from blocklayout.plan.costs.known import KnownCosts
 from blocklayout.plan.costs.recorded import RecordedCosts
-from blocklayout.plan.pricing import measurements
+from blocklayout.plan.measurements import measurements
 from blocklayout.plan.solving.solve import solve_layouts
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ def replacing(target: Path) -> Iterator[Path]:
     """
     if target.is_dir():
         raise IsADirectoryError(0, "it is a folder")
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    beside = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
     try:
         beside.touch(exist_ok=False)
         mode = beside.stat().st_mode

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,6 +16,7 @@ from blocklayout.dnnl import library
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
 
 _Result = TypeVar("_Result")
 
@@ -56,6 +56,8 @@ def _with_count(fn: Callable[[], _Result], n_threads: int) -> _Result:
 
 
 def _for_others() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
     global _others  # noqa: PLW0603 - a process has one
     with _lock:
         if _others is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.errors import LayoutError
@@ -100,6 +99,8 @@ def as_source(desc: MemoryDesc) -> str:
 
 def as_html(desc: MemoryDesc) -> str:
     """A small table for notebooks."""
+    from html import escape
+
     rows = {
         "dims": desc.dims,
         "data type": desc.dtype,

@@ -42,13 +42,14 @@ def open_model(source: Any) -> OnnxModel | Graph:
         ModelError: No such file, damaged, not ONNX, or against ONNX's specification.
         UnsupportedError: Valid ONNX that cannot run here.
     """
-    from blocklayout.model.builder import Builder
     from blocklayout.model.graph import Graph
 
     if isinstance(source, (OnnxModel, Graph)):
         return source
     if isinstance(source, ModelFile):
         return source.model
+    from blocklayout.model.builder import Builder
+
     return source.to_graph() if isinstance(source, Builder) else open_onnx(source)
 
 
@@ -104,7 +105,9 @@ def expected(source: Any) -> dict[str, str]:
     Args:
         source: Whatever :func:`open_model` takes.
     """
-    from blocklayout.model.builder import Builder
+    if isinstance(source, str | os.PathLike | bytes):
+        return {}
+    from blocklayout.model.builder import Builder  # not for files: it takes a while to import
 
     return source.expected if isinstance(source, Builder) else {}
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections import deque
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,12 +11,11 @@ from msgspec import Struct, field
 from blocklayout import dnnl
 from blocklayout.dtypes import from_numpy
 from blocklayout.errors import BlockLayoutError
+from blocklayout.side_by_side import side_by_side
 from blocklayout.tensor import as_memory
 from blocklayout.tensor.reordering import bytes_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.plan import PackedConstant, Plan
 
@@ -65,7 +62,8 @@ class PackedWeights(Struct):
                 raise
 
         largest_first = sorted(items, key=lambda name: -constants[name].nbytes)
-        _side_by_side(pack_constant, largest_first, plan.n_threads)
+        with side_by_side(pack_constant, largest_first, plan.n_threads):
+            pass
         return packed
 
     @property
@@ -91,31 +89,6 @@ class PackedWeights(Struct):
     def _forget_the_dead(self) -> None:
         living = {key: [pack for pack in packs if pack.packed() is not None] for key, packs in self._packs.items()}
         self._packs = {key: packs for key, packs in living.items() if packs}
-
-
-def _side_by_side(do: Callable[[str], None], names: Sequence[str], n_threads: int) -> None:
-    """Do something for each name in so many threads, the calling one included; raise the first error, which ends it."""
-    waiting, errors = deque(names), list[BaseException]()
-
-    def work() -> None:
-        while not errors:
-            try:
-                name = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                do(name)
-            except BaseException as error:  # noqa: BLE001 - raised again in the caller
-                errors.append(error)
-
-    threads = [Thread(target=work, name="blocklayout-packing") for _ in range(min(n_threads, len(names)) - 1)]
-    for thread in threads:
-        thread.start()
-    work()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
 
 
 def _packed(array: np.ndarray, desc: MemoryDesc) -> np.ndarray:

@@ -2,37 +2,24 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from itertools import product
-from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.dnnl import Spec
-from blocklayout.dtypes import has_reorder
 from blocklayout.errors import PlanError
 from blocklayout.plan.candidates.pins import check_expectations
-from blocklayout.plan.costs.atlas import shipped
-from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
-from blocklayout.plan.costs.known import KnownCosts
-from blocklayout.plan.costs.model import CostModel
-from blocklayout.plan.costs.one_at_a_time import one_at_a_time
-from blocklayout.plan.costs.recorded import RecordedCosts
 from blocklayout.plan.costs.store import CostStore
-from blocklayout.plan.costs.tuning import Measurement, tune
 from blocklayout.plan.request import TUNE_MODES, TuneMode
 from blocklayout.plan.saving.store import PlanStore, plan_key, plan_store_path
-from blocklayout.plan.solving.copies import Layouts
 from blocklayout.plan.telling.runs import check_losses
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Program
-    from blocklayout.layout import MemoryDesc
+    from blocklayout.plan.costs.model import CostModel
     from blocklayout.plan.network import Network
     from blocklayout.plan.plan import Plan
     from blocklayout.plan.request import Request
@@ -40,12 +27,11 @@ if TYPE_CHECKING:
 SURE_BELOW = 0.3
 """Prices that are doubted more, on average over a plan, do not tell which of some plans is the fastest."""
 
-REORDER_WEIGHT = 0.5
-"""What knowing the time of a reorder is worth, next to a step that takes as long."""
-
 
 class Pricing(Struct, frozen=True):
     """Prices networks on one machine.
+
+    All that prices is imported when it is asked: a plan that was made before takes none of it.
 
     Attributes:
         isa: Instruction set that implementations are chosen for.
@@ -79,6 +65,9 @@ class Pricing(Struct, frozen=True):
 
     def model(self) -> CostModel:
         """The model alone, with this machine's ceilings where they are known or may be measured."""
+        from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
+        from blocklayout.plan.costs.model import CostModel
+
         if self.mode == "measure" and not self.store.ceilings(self.n_threads):
             self.tell("measuring what the machine can do")
             return CostModel(measured_machine(self.isa, self.n_threads, self.store))
@@ -91,11 +80,20 @@ class Pricing(Struct, frozen=True):
 
     def alone(self) -> AbstractContextManager[None]:
         """While no other process measures; none is waited for longer than it may measure."""
+        from blocklayout.plan.costs.one_at_a_time import one_at_a_time
+
         until = monotonic() + self.seconds
         return one_at_a_time(self.store.path, lambda: monotonic() < until)
 
     def priced(self, network: Network) -> Network:
         """A network that was proposed by the model, with the best prices to be had."""
+        from blocklayout.plan.costs.atlas import shipped
+        from blocklayout.plan.costs.known import KnownCosts
+        from blocklayout.plan.costs.model import CostModel
+        from blocklayout.plan.costs.recorded import RecordedCosts
+        from blocklayout.plan.costs.tuning import tune
+        from blocklayout.plan.measurements import measurements
+
         recorded = network.priced(RecordedCosts(CostModel(network.costs.machine), shipped()))
         if self.mode == "model" or (self.mode == "cached" and not self.store.has_times()):
             return recorded
@@ -128,33 +126,3 @@ class Pricing(Struct, frozen=True):
     def _key(self, program: Program, request: Request) -> str | None:
         state = self.store.state()
         return None if state is None else plan_key(program, request, self.n_threads, state)
-
-
-def measurements(network: Network) -> list[Measurement]:
-    """What there is to measure in a network, and what each time is worth.
-
-    A step matters as much as its group takes at best, less where its own candidate is not likely to be that; a
-    reorder as much as it takes.
-    """
-    worth: dict[Spec, float] = defaultdict(float)
-    for offered in network.candidates:
-        best_ns = min(candidate.cost_ns for candidate in offered)
-        for candidate in offered if len(offered) > 1 else ():
-            for step in candidate.steps:
-                if isinstance(step.spec, Spec):
-                    worth[step.spec] += best_ns * best_ns / max(candidate.cost_ns, 1.0)
-    for src, dst in _reorders(network):
-        spec = dnnl.reorder(src, dst, n_threads=network.costs.machine.n_threads)
-        worth[spec] += REORDER_WEIGHT * network.costs.reorder_ns(src, dst)
-    return [Measurement(spec, value_ns) for spec, value_ns in worth.items()]
-
-
-def _reorders(network: Network) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
-    """Every change of layout that any choice could make."""
-    for value in network.readers:
-        layouts = Layouts.of([*network.offers(value), *network.wishes(value)], network.reorder_ns)
-        produced = {layouts.index(desc) for desc in network.offers(value)}
-        wanted = {layouts.index(desc) for desc in network.wishes(value)}
-        for src, dst in product(sorted(produced), sorted(wanted)):
-            if 0 < layouts.prices[src, dst] < inf and has_reorder(layouts.members[src].dtype):
-                yield layouts.members[src], layouts.members[dst]

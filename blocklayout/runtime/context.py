@@ -18,10 +18,11 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.host import HostExecution, HostMemory, copy_elements, host_function
+from blocklayout.side_by_side import side_by_side
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
-    from blocklayout.plan import Entry, Operand, Step
+    from blocklayout.plan import Entry, Operand, Plan, Step
     from blocklayout.runtime.ready import ReadyPlan
 
     _Enter = Callable[[int, "_BoundEntry", "Feed"], list[dnnl.Memory]]
@@ -62,7 +63,8 @@ class Context:
         self._memories: dict[tuple[int, MemoryDesc], dnnl.Memory] = {}
         self._host_memories: dict[tuple[int, MemoryDesc], HostMemory] = {}
         self._entry_reorders: dict[tuple[MemoryDesc, int], dnnl.Execution] = {}
-        self._executions = [self._bind(number, step) for number, step in enumerate(plan.steps)]
+        primitives = _primitives(plan)
+        self._executions = [self._bind(number, step, primitives) for number, step in enumerate(plan.steps)]
         self._first, self._others = self._parts(keeps_denormals=ready.keeps_denormals)
         self._entries = [_BoundEntry(entry, self._on(entry.buffer), self._copy_of(entry)) for entry in plan.entries]
         free = {name for name, border in plan.io_layout if border == FREE}
@@ -153,7 +155,7 @@ class Context:
         first, *others = (dnnl.ExecutionList(row, n_threads, keeps_denormals=keeps_denormals) for row in rows)
         return first, list(chain.from_iterable(zip(between, others, strict=True)))
 
-    def _bind(self, number: int, step: Step) -> dnnl.Execution | HostExecution:
+    def _bind(self, number: int, step: Step, made: dict[int, dnnl.Primitive]) -> dnnl.Execution | HostExecution:
         if isinstance(step.spec, HostSpec):
             arguments = {arg: self._host_memory(operand) for arg, operand in step.operands}
             return HostExecution(host_function(step.spec, self._computes.get(number)), arguments)
@@ -161,7 +163,7 @@ class Context:
         if step.scratchpad_nbytes:
             desc = MemoryDesc((step.scratchpad_nbytes,), "u8")
             memories["scratchpad"] = dnnl.Memory(desc, self._scratchpad[: step.scratchpad_nbytes])
-        return dnnl.Primitive(step.spec).bind(memories)
+        return made[number].bind(memories)
 
     def _memory(self, operand: Operand) -> dnnl.Memory:
         key = (operand.buffer, operand.desc)
@@ -276,6 +278,19 @@ class _BoundResult(Struct, frozen=True, dict=True):
     @cached_property
     def _dtype(self) -> np.dtype:
         return to_numpy(self.desc.dtype)
+
+
+def _primitives(plan: Plan) -> dict[int, dnnl.Primitive]:
+    """Those of the steps, by number; the library writes their code in several threads at once."""
+    specs = {number: step.spec for number, step in enumerate(plan.steps) if not isinstance(step.spec, HostSpec)}
+    primitives: dict[int, dnnl.Primitive] = {}
+
+    def make(number: int) -> None:
+        primitives[number] = dnnl.Primitive(specs[number])
+
+    with side_by_side(make, specs, plan.n_threads):
+        pass
+    return primitives
 
 
 def _let_go(memories: Iterable[dnnl.Memory | HostMemory]) -> None:

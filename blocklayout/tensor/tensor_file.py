@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from msgspec import Struct
 from blocklayout.dnnl.memory import ALIGNMENT
 from blocklayout.errors import ModelError
 from blocklayout.replacing import replacing
+from blocklayout.side_by_side import side_by_side
 
 _LENGTH_NBYTES = 8
 _MAX_HEADER_NBYTES = 1 << 28
@@ -52,12 +52,12 @@ class TensorFile(Struct, frozen=True):
         Raises:
             ModelError: A tensor is not as it was written; at the end.
         """
-        with ThreadPoolExecutor(_N_READERS) as readers:
-            found = readers.map(_checksum, self.tensors.values())
+        with side_by_side(self._verify, self.checksums, 1 + _N_READERS):
             yield
-            for (name, expected), checksum in zip(self.checksums.items(), found, strict=True):
-                if checksum != expected:
-                    raise ModelError(f"tensor {name} is damaged: its checksum is not {expected}")
+
+    def _verify(self, name: str) -> None:
+        if _checksum(self.tensors[name]) != self.checksums[name]:
+            raise ModelError(f"tensor {name} is damaged: its checksum is not {self.checksums[name]}")
 
 
 def write_tensors(path: Path, text: str, tensors: Mapping[str, np.ndarray]) -> None:

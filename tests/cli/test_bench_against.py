@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 import blocklayout as bl
 from blocklayout.commands.against import competitor as competitor_module
@@ -132,7 +131,7 @@ def test_what_is_not_installed_is_left_out_or_refused(monkeypatch: pytest.Monkey
     assert absent not in chosen_runtimes(["all"], "f32")
     with pytest.raises(bl.InputError, match="pip install openvino"):
         chosen_runtimes(["openvino"], "f32")
-    torch = replace(RUNTIMES["torch"], needs=("no_such_module",))
+    torch = RUNTIMES["torch"]._replace(needs=("no_such_module",))
     monkeypatch.setitem(RUNTIMES, "torch", torch)
     with pytest.raises(bl.InputError, match="torch is not installed: pip install torch no_such_module"):
         chosen_runtimes(["torch"], "f32")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Lowest first; what shares a level is in the order in which one may use the other.
 LEVELS = (
-    ("errors", "dtypes", "replacing", "columns"),
+    ("errors", "dtypes", "replacing", "side_by_side", "columns"),
     ("layout",),
     ("dnnl",),
     ("kernels", "watching", "tensor"),

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module, metadata, util
-from typing import Any
-
-from msgspec import Struct
+from importlib import import_module, util
+from typing import Any, NamedTuple
 
 from blocklayout.commands.against import pytorch
 from blocklayout.errors import InputError
@@ -22,8 +20,8 @@ SAVED = "blocklayout (saved)"
 OUR_NAMES = (OURS, SAVED)
 
 
-class Runtime(Struct, frozen=True):
-    """A runtime.
+class Runtime(NamedTuple):
+    """A runtime; a tuple, so that a process which measures a peer imports nothing that takes time.
 
     Attributes:
         name: How it is asked for.
@@ -60,6 +58,8 @@ class Runtime(Struct, frozen=True):
     @property
     def version(self) -> str:
         """Of what is installed."""
+        from importlib import metadata
+
         return metadata.version(self.distribution)
 
 

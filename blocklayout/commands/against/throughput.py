@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from blocklayout.commands.against.runtimes import OURS, RUNTIMES, Runtime
 
 if TYPE_CHECKING:
@@ -20,12 +18,12 @@ _STREAMS = " x"
 
 def ours_in_streams(n_streams: int) -> Runtime:
     """Ours, with so many runs at a time; ``run`` is :data:`N_RUNS` of them."""
-    return replace(RUNTIMES[OURS], name=f"{OURS}{_STREAMS}{n_streams}", open=partial(_open_ours, n_streams))
+    return RUNTIMES[OURS]._replace(name=f"{OURS}{_STREAMS}{n_streams}", open=partial(_open_ours, n_streams))
 
 
 def openvino_by_hint() -> Runtime:
     """OpenVINO with its hint for throughput, which chooses the number of streams; ``run`` is likewise many."""
-    return replace(RUNTIMES["openvino"], name=f"openvino{_STREAMS}?", open=_open_openvino)
+    return RUNTIMES["openvino"]._replace(name=f"openvino{_STREAMS}?", open=_open_openvino)
 
 
 def runtime_named(name: str) -> Runtime:
