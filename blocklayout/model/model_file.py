@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 import weakref
 from pathlib import Path
+
+import numpy as np
 
 from blocklayout.errors import ModelError
 from blocklayout.model.onnx_read import OnnxModel, open_contents, refuse_missing
@@ -59,14 +59,12 @@ class ModelFile:
         return open_contents(self._contents(), self.path)
 
     def _contents(self) -> bytes | memoryview:
-        """All of the file: mapped, so that nothing is copied before it is parsed; read where that cannot be."""
-        with refuse_missing(self.path):
-            status = os.fstat(self._descriptor)
-            if stat.S_ISREG(status.st_mode) and status.st_size:
-                return memoryview(mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ))
-            with os.fdopen(os.dup(self._descriptor), "rb") as file:
-                file.seek(0)
-                return file.read()
+        """All of the file. Not mapped: whoever cuts it short meanwhile would end this process."""
+        with refuse_missing(self.path), os.fdopen(os.dup(self._descriptor), "rb") as file:
+            file.seek(0)
+            contents = np.empty(os.fstat(self._descriptor).st_size, np.uint8)  # zeros take time, too
+            n_read = file.readinto(contents)
+            return memoryview(contents)[:n_read] if n_read else file.read()
 
     def _stamp_now(self) -> tuple[int, int]:
         status = os.fstat(self._descriptor)

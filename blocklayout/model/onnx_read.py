@@ -14,9 +14,10 @@ from msgspec import Struct, field
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.model.branches import Branch
 from blocklayout.model.graph import Node
+from blocklayout.model.raw_data import split_raw_data
 from blocklayout.model.tensors import to_array
 from blocklayout.model.types import from_elem_type
-from blocklayout.model.upgrading import OLDEST_OPSET, OWN_DOMAINS, upgraded
+from blocklayout.model.upgrading import OLDEST_OPSET, OWN_DOMAINS, is_outdated, upgraded
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
@@ -79,7 +80,7 @@ def open_onnx(source: Any) -> OnnxModel:
     from onnx import ModelProto
 
     if isinstance(source, ModelProto):
-        return _converted(source, None, "the ModelProto")
+        return _converted(source, {}, None, "the ModelProto")
     if isinstance(source, (bytes, bytearray, memoryview)):
         return open_contents(bytes(source))
     if not isinstance(source, (str, os.PathLike)):
@@ -99,9 +100,11 @@ def open_contents(contents: bytes | memoryview, path: Path | None = None) -> Onn
         UnsupportedError: As :func:`open_onnx`.
     """
     origin = "the given bytes" if path is None else f"{path}"
-    proto = _from_bytes(contents, origin)
-    del contents  # as much memory as the weights take
-    return _converted(proto, path, origin)
+    rest, raw_data = split_raw_data(memoryview(contents))
+    proto = _from_bytes(rest, origin)
+    if raw_data and is_outdated(proto):
+        proto, raw_data = _from_bytes(contents, origin), {}
+    return _converted(proto, raw_data, path, origin)
 
 
 @contextmanager
@@ -126,9 +129,12 @@ def _file_contents(path: Path) -> bytes:
         return path.read_bytes()
 
 
-def _converted(proto: ModelProto, model_path: Path | None, origin: str) -> OnnxModel:
+def _converted(
+    proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: Path | None, origin: str
+) -> OnnxModel:
+    """Out of protobuf; contents of initializers may lie beside it, by their number."""
     try:
-        return _convert(proto, model_path, origin)
+        return _convert(proto, raw_data, model_path, origin)
     except UnicodeDecodeError as error:
         raise ModelError(f"not an ONNX model: {origin} has a name that is not UTF-8; the file is damaged") from error
 
@@ -148,14 +154,17 @@ def _from_bytes(contents: bytes | memoryview, origin: str) -> ModelProto:
     return model
 
 
-def _convert(proto: ModelProto, model_path: Path | None, origin: str) -> OnnxModel:
+def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: Path | None, origin: str) -> OnnxModel:
     from onnx import TensorProto
 
     _check_header(proto, origin)
     proto = upgraded(proto)
     if proto.graph.sparse_initializer:
         raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
-    constants = {tensor.name: to_array(tensor, model_path) for tensor in proto.graph.initializer}
+    constants = {
+        tensor.name: to_array(tensor, model_path, raw_data=raw_data.get(index))
+        for index, tensor in enumerate(proto.graph.initializer)
+    }
     skeleton = _inlined(_without_weights(proto, constants), origin)
     _check_domains(skeleton)
     opset = _opset(skeleton, origin)

@@ -19,13 +19,16 @@ MIN_MAPPED_NBYTES = 1 << 20
 """Smaller tensors are copied: a mapping is a page at least, and a process may have few."""
 
 
-def to_array(tensor: TensorProto, model_path: Path | None, default_name: str = "") -> np.ndarray:
+def to_array(
+    tensor: TensorProto, model_path: Path | None, default_name: str = "", raw_data: memoryview | None = None
+) -> np.ndarray:
     """The contents of a stored tensor.
 
     Args:
         tensor: Its data may lie in another file.
         model_path: The model's file; ``None`` if the model came from memory.
         default_name: What error messages call a nameless tensor.
+        raw_data: Its contents, where these are not in it; the array is a view of them.
 
     Raises:
         ModelError: The data are missing, too short, or somewhere they must not be.
@@ -40,6 +43,8 @@ def to_array(tensor: TensorProto, model_path: Path | None, default_name: str = "
     if tensor.data_location == TensorProto.EXTERNAL:
         return _read_external(tensor, name, to_numpy(dtype), model_path)
     try:
+        if raw_data is not None:
+            return np.frombuffer(raw_data, to_numpy(dtype)).reshape(tuple(tensor.dims))
         return np.asarray(numpy_helper.to_array(tensor)).astype(to_numpy(dtype), copy=False)
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
         raise ModelError(f"the constant {name!r} has not the data its extents ask for: {error}") from error

@@ -18,14 +18,23 @@ def upgraded(proto: ModelProto) -> ModelProto:
     """The model in an operator set that can be read; the model itself if it is, or cannot be converted."""
     from onnx import version_converter
 
-    versions = [opset.version for opset in proto.opset_import if opset.domain in OWN_DOMAINS]
-    wanted = max([OLDEST_OPSET, *(_RENAMED_IN.get(node.op_type, 0) for node in proto.graph.node)])
-    if not versions or not 1 <= versions[0] < wanted:
+    if not is_outdated(proto):
         return proto
     try:
-        return version_converter.convert_version(_with_aligned_slopes(proto), wanted)
+        return version_converter.convert_version(_with_aligned_slopes(proto), _wanted(proto))
     except Exception:  # noqa: BLE001  # the C++ converter raises several types; the model then stays too old
         return proto
+
+
+def is_outdated(proto: ModelProto) -> bool:
+    """Whether the model is to be converted, which takes its weights."""
+    versions = [opset.version for opset in proto.opset_import if opset.domain in OWN_DOMAINS]
+    return bool(versions) and 1 <= versions[0] < _wanted(proto)
+
+
+def _wanted(proto: ModelProto) -> int:
+    """The oldest operator set that can be read, or that has what the model names by a later name."""
+    return max([OLDEST_OPSET, *(_RENAMED_IN.get(node.op_type, 0) for node in proto.graph.node)])
 
 
 def _with_aligned_slopes(proto: ModelProto) -> ModelProto:

@@ -94,6 +94,7 @@ class PackedWeights(Struct):
 def _packed(array: np.ndarray, desc: MemoryDesc) -> np.ndarray:
     given = from_numpy(array.dtype)
     # The library has no reorder from f64, and f16's needs a CPU that has it.
+    array = np.require(array, requirements="A")  # views of a file begin anywhere
     source = array.astype(np.float32) if given in ("f64", "f16") and desc.dtype != given else array
     src, buffer = as_memory(source.reshape(desc.dims))
     is_row_major = src.is_dense and buffer.flags.c_contiguous
