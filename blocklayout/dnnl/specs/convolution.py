@@ -74,6 +74,8 @@ def convolution(  # noqa: PLR0913 - the primitive's own parameters
         attr=attr,
         n_threads=n_threads,
     )
+    if dst is not None:
+        return finish(spec, dst, ())
     n_spatial = check_operands(spec, "weights", "src")
     dims = (src.dims[0], channels(weights, n_spatial)[1], *inner_extents(spec))
     return finish(spec, dst, dims, dtype=attr.depthwise.dst_dtype if attr.depthwise else "")

@@ -54,6 +54,7 @@ class Proposer(Struct, frozen=True):
     winograd: bool = True
     in_slices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _known: dict[object, tuple[Candidate, ...]] = field(default_factory=dict)
+    _answers: dict[object, bool] = field(default_factory=dict)
 
     def propose(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
@@ -114,7 +115,7 @@ class Proposer(Struct, frozen=True):
         kinds = _Kinds()
         found: dict[object, Candidate] = {}
         for dtype in dict.fromkeys((self.dtype, "f32")):
-            recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place)
+            recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place, self._answers)
             for wish in self._wishes(group, incoming, dtype):
                 for candidate in self._wished(recipes, wish):
                     descs = (*(desc for _, desc in candidate.sources), candidate.dst)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import islice
+from math import gcd
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl
@@ -16,6 +18,9 @@ from blocklayout.plan.candidates.fuse import Follower, Group, constant_info, ker
 
 NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
 """What asking for something that does not exist raises."""
+
+_BLOCK = 16
+"""Channels of the largest block."""
 
 
 class GroupRecipe(Struct, frozen=True):
@@ -47,7 +52,7 @@ class GroupRecipe(Struct, frozen=True):
         return seen | dict(self.whole)
 
 
-class GroupRecipes(Struct, frozen=True):
+class GroupRecipes(Struct, frozen=True, dict=True):
     """Finds the recipes of one group in one data type.
 
     Attributes:
@@ -55,12 +60,18 @@ class GroupRecipes(Struct, frozen=True):
         dtype: Data type of activations.
         n_threads: Threads that will run it.
         in_place: The operand that may be overwritten by the result, if any may.
+        answers: Whether the library goes from one layout to another, by what that depends on; shared among groups.
     """
 
     group: Group
     dtype: str
     n_threads: int
     in_place: str | None = None
+    answers: dict[object, bool] = field(default_factory=dict)
+
+    @cached_property
+    def _problem(self) -> Problem:
+        return kernel_problem(self.group.main, self.dtype, self.n_threads)
 
     def wished(self, wish: Wish) -> Iterator[GroupRecipe]:
         """Recipes in wished layouts: with as many post-ops fused as run optimised, and with a sum left apart."""
@@ -77,10 +88,18 @@ class GroupRecipes(Struct, frozen=True):
             yield from islice(self._fused(wish, n_before), 1)
 
     def _is_worth_asking(self, wish: Wish) -> bool:
-        """Whether there is more than a reference from one layout to another, without post-ops; mostly there is not."""
+        """Whether there is more than a reference from one layout to another, without post-ops; mostly there is not.
+
+        That depends on the operator, the data types and how channels fill blocks. The library is asked once a kind.
+        """
+        question = (self.group.main.operator, wish, *_likenesses(self._problem))
+        if question not in self.answers:
+            self.answers[question] = self._has_optimised(wish)
+        return self.answers[question]
+
+    def _has_optimised(self, wish: Wish) -> bool:
         try:
-            problem = kernel_problem(self.group.main, self.dtype, self.n_threads)
-            recipe = self.group.main.operator.lower(problem, wish, dnnl.Attr())
+            recipe = self.group.main.operator.lower(self._problem, wish, dnnl.Attr())
             specs = [step.spec for step in recipe.steps] if recipe else []
             return any(isinstance(spec, dnnl.Spec) and dnnl.has_optimised(spec) for spec in specs)
         except NOT_OFFERED:
@@ -97,10 +116,9 @@ class GroupRecipes(Struct, frozen=True):
 
     def _main_recipes(self, wish: Wish, fused: Sequence[Follower], alias: str | None) -> list[Recipe]:
         """The group's primitives, the last with its post-ops, in every implementation of that."""
-        main = kernel_problem(self.group.main, self.dtype, self.n_threads)
         try:
-            attr = dnnl.Attr(post_ops=tuple(self._post_ops(wish, main.dst, fused, alias)))
-            recipe = self.group.main.operator.lower(main, wish, attr)
+            attr = dnnl.Attr(post_ops=tuple(self._post_ops(wish, self._problem.dst, fused, alias)))
+            recipe = self.group.main.operator.lower(self._problem, wish, attr)
             return _implementations(recipe, fused) if recipe else []
         except NOT_OFFERED:
             return []
@@ -197,6 +215,13 @@ def resolved(steps: Iterable[RecipeStep]) -> list[RecipeStep]:
         settled = dnnl.resolve(step.spec)
         found.append(replace(step, spec=settled.spec, scratchpad_nbytes=settled.scratchpad_nbytes))
     return found
+
+
+def _likenesses(problem: Problem) -> Iterator[tuple[object, ...]]:
+    """What implementations look at beside layouts: of each extent whether it fills blocks, or is less than one."""
+    arguments = {**problem.sources, **problem.constants, "dst": problem.dst}
+    for arg, info in arguments.items():
+        yield arg, info.dtype, tuple(extent if extent < _BLOCK else -gcd(extent, _BLOCK) for extent in info.dims)
 
 
 def _standalone(follower: Follower, problem: Problem, desc: MemoryDesc, source: str, result: str) -> Recipe | None:
