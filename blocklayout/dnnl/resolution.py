@@ -6,10 +6,11 @@ from functools import lru_cache, partial
 from operator import eq
 from typing import TYPE_CHECKING
 
+from blocklayout.dnnl import faults
 from blocklayout.dnnl.primitive_desc import Resolved, create_pd, impl_name, impl_names, is_reference, walk
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.dnnl.winograd import is_winograd, offered
-from blocklayout.errors import DnnlError, UnimplementedError
+from blocklayout.errors import DnnlError, OutOfMemoryError, RefusedError, UnimplementedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,7 +129,28 @@ def open_pd(spec: Spec) -> tuple[Handle, Resolved]:
     raise _refusal(spec)
 
 
+def refused(spec: Spec, doing: str, error: DnnlError) -> DnnlError:
+    """The error of a call that should have created or run what the library offered; from now on that is passed over.
+
+    Want of memory is no refusal, and passes.
+
+    Args:
+        spec: Resolved.
+        doing: What was refused, a verb.
+        error: What the call ended in.
+    """
+    if isinstance(error, OutOfMemoryError):
+        return error
+    faults.remember(spec, doing)
+    for known in (has_optimised, _ask, _ask_optimised):
+        known.cache_clear()
+    advice = f"{spec.impl} is passed over in this process from now on: load the model, or call the operator, again"
+    return RefusedError(f"oneDNN offers {spec.impl}, and refuses to {doing} it: {error}; {advice}", error.status, spec)
+
+
 def _refusal(spec: Spec) -> DnnlError:
+    if spec.is_resolved and (fault := faults.fault_of(spec)):
+        return UnimplementedError(f"{spec}: {fault}", _UNIMPLEMENTED)
     names = impl_names(spec)
     if spec.impl in names:
         return DnnlError(f"{spec}: this library's {spec.impl} has other descriptors, or changes those given")

@@ -19,6 +19,7 @@ from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import Policy, exceptions_of
+from blocklayout.plan.refused import refused_in
 from blocklayout.plan.request import DTYPES, Request
 from blocklayout.plan.saving.digest import program_digest
 from blocklayout.plan.solving.solve import ROUNDING, Solution, solve_layouts
@@ -130,7 +131,10 @@ def _finish(
         unpinned_ns=None,
         priced_by=network.costs.source,
         raced=(),
-        exceptions=exceptions_of(winner.policy, network, winner.choice) if winner.policy else (),
+        exceptions=(
+            *(exceptions_of(winner.policy, network, winner.choice) if winner.policy else ()),
+            *refused_in(network),
+        ),
         arena_nbytes=placement.nbytes,
         arena_lower_bound=placement.lower_bound,
         scratchpad_nbytes=assembly.scratchpad_nbytes,

@@ -24,6 +24,7 @@ from blocklayout.plan.costs.one_at_a_time import one_at_a_time
 from blocklayout.plan.costs.recorded import RecordedCosts
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.costs.tuning import Measurement, tune
+from blocklayout.plan.refused import is_refused
 from blocklayout.plan.request import TUNE_MODES, TuneMode
 from blocklayout.plan.saving.store import PlanStore, plan_key, plan_store_path
 from blocklayout.plan.solving.copies import Layouts
@@ -114,9 +115,10 @@ class Pricing:
         """
         key = self._key(program, request) if self.mode == "cached" else None
         plan = None if key is None else PlanStore(plan_store_path()).recall(key)
-        if plan is not None:
-            check_expectations(plan, request.expected)
-            check_losses(plan, request.on_layout_loss)
+        if plan is None or is_refused(plan):
+            return None
+        check_expectations(plan, request.expected)
+        check_losses(plan, request.on_layout_loss)
         return plan
 
     def remember(self, program: Program, request: Request, plan: Plan) -> None:

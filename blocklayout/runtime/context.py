@@ -13,6 +13,7 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder, to_numpy
+from blocklayout.errors import RefusedError
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
@@ -51,7 +52,7 @@ class Context:
             ready: What to run.
 
         Raises:
-            DnnlError: A primitive cannot be rebuilt as the plan describes it.
+            RefusedError: A primitive cannot be rebuilt as the plan describes it.
         """
         plan = ready.plan
         self._lock = Lock()
@@ -63,7 +64,7 @@ class Context:
         self._memories: dict[tuple[int, MemoryDesc], dnnl.Memory] = {}
         self._host_memories: dict[tuple[int, MemoryDesc], HostMemory] = {}
         self._entry_reorders: dict[tuple[MemoryDesc, int], dnnl.Execution] = {}
-        self._executions = [self._bind(number, step) for number, step in enumerate(plan.steps)]
+        self._executions = self._bind_all()
         self._first, self._others = self._parts(keeps_denormals=ready.keeps_denormals)
         self._entries = [_BoundEntry(entry, self._on(entry.buffer), self._copy_of(entry)) for entry in plan.entries]
         free = {name for name, border in plan.io_layout if border == FREE}
@@ -91,6 +92,9 @@ class Context:
 
         Returns:
             These, else fresh arrays or Tensors, by output; outputs that no step computes are left out.
+
+        Raises:
+            RefusedError: The library does not run a primitive.
         """
         with self._lock:
             return self._execute(feeds, out or {}, self._enter, self._run)
@@ -133,6 +137,9 @@ class Context:
                 borrowers += enter(place, bound, feeds[bound.entry.input])
             outputs = {result.name: result.bind(out.get(result.name)) for result in self._results}
             run()
+        except RefusedError as error:
+            kernels = [step.kernel for step in self._plan.steps if step.spec == error.spec]
+            raise error.at(", ".join(kernels) or "the reorder of an input") from None
         finally:
             _let_go(borrowers)
         return outputs
@@ -153,6 +160,19 @@ class Context:
         n_threads = self._plan.n_threads
         first, *others = (dnnl.ExecutionList(row, n_threads, keeps_denormals=keeps_denormals) for row in rows)
         return first, list(chain.from_iterable(zip(between, others, strict=True)))
+
+    def _bind_all(self) -> list[dnnl.Execution | HostExecution]:
+        """Every step; where the library refuses some, each is found, since each found later takes another plan."""
+        bound: list[dnnl.Execution | HostExecution] = []
+        refusals: list[RefusedError] = []
+        for number, step in enumerate(self._plan.steps):
+            try:
+                bound.append(self._bind(number, step))
+            except RefusedError as error:
+                refusals.append(error.at(step.kernel))
+        if refusals:
+            raise refusals[0]
+        return bound
 
     def _bind(self, number: int, step: Step) -> dnnl.Execution | HostExecution:
         if isinstance(step.spec, HostSpec):
