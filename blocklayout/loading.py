@@ -21,6 +21,7 @@ from blocklayout.kernels import HostSpec
 from blocklayout.model.shapes import concrete_extents
 from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.prepack import PackedWeights
+from blocklayout.plan.refused import is_refused
 from blocklayout.plan.saving.files import open_plan
 from blocklayout.plan.saving.fitting import check_here, check_wishes
 from blocklayout.plan.saving.terms import Terms
@@ -187,6 +188,7 @@ class _PlanMaker:
     keeps_denormals: bool
     saved: SavedPlan
     n_made: int = 0
+    last: Plan | None = None
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
@@ -216,16 +218,18 @@ class _PlanMaker:
 
     def _choose(self, program: Program) -> Plan:
         """The plan that was made for this before, else a new one, which is remembered."""
+        if self.last is not None and not is_refused(self.last):
+            self.n_made += 1
+        self.last = None
         request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
-        self.n_made += 1
-        plan = self.pricing.recall(program, request)
-        if plan is not None:
+        self.last = self.pricing.recall(program, request)
+        if self.last is not None:
             self.tell("layouts were chosen before")
-            return plan
+            return self.last
         from blocklayout.plan.make import make_plan  # 30 ms with all that chooses
 
         self.tell("choosing layouts")
-        plan = make_plan(
+        self.last = make_plan(
             program,
             request,
             self.pricing.model(),
@@ -233,8 +237,8 @@ class _PlanMaker:
             time_plans=self._racing(program),
             sure_below=self.pricing.sure_below,
         )
-        self.pricing.remember(program, request, plan)
-        return plan
+        self.pricing.remember(program, request, self.last)
+        return self.last
 
     def _racing(self, program: Program) -> TimePlans | None:
         """How plans are run whole: as long as it takes, briefly, or not at all."""
