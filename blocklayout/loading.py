@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout import dnnl, model
-from blocklayout.errors import InputError, LayoutError, PlainKernelWarning, PlanError
+from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError
 from blocklayout.kernels import HostSpec
 from blocklayout.model.shapes import concrete_extents
 from blocklayout.plan import Plan, Pricing, Request
@@ -189,6 +189,7 @@ class _PlanMaker:
     saved: SavedPlan
     n_made: int = 0
     last: Plan | None = None
+    is_disturbed: bool = False
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
@@ -220,7 +221,7 @@ class _PlanMaker:
         """The plan that was made for this before, else a new one, which is remembered."""
         if self.last is not None and not is_refused(self.last):
             self.n_made += 1
-        self.last = None
+        self.last, self.is_disturbed = None, False
         request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
         self.last = self.pricing.recall(program, request)
         if self.last is not None:
@@ -237,7 +238,8 @@ class _PlanMaker:
             time_plans=self._racing(program),
             sure_below=self.pricing.sure_below,
         )
-        self.pricing.remember(program, request, self.last)
+        if not self.is_disturbed:  # else a quieter moment may tell which is the fastest
+            self.pricing.remember(program, request, self.last)
         return self.last
 
     def _racing(self, program: Program) -> TimePlans | None:
@@ -256,7 +258,12 @@ class _PlanMaker:
 
         self.tell(f"running the {len(plans)} best plans in turn, since prices are not sure")
         ready = [self._ready(plan, {}, constants_of(program), {}) for plan in plans]
-        return time_briefly(ready, now_s + seconds)
+        try:
+            return time_briefly(ready, now_s + seconds)
+        except DisturbedError as error:
+            self.tell(f"no plan was run: {error}")
+            self.is_disturbed = True
+            raise
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
         """Run plans whole, in turn."""

@@ -9,7 +9,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
-from blocklayout.errors import PlanError, UnsupportedError
+from blocklayout.errors import DisturbedError, PlanError, UnsupportedError
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
 from blocklayout.plan.candidates.propose import Proposer
@@ -85,7 +85,10 @@ def _best(contenders: Sequence[Contender], finish: Callable[[Contender], Plan], 
     plans = [finish(contender) for contender in cheapest(contenders, N_RACED if time_plans else 1)]
     if time_plans is None or len(plans) == 1:
         return plans[0]
-    fastest, raced = race(plans, time_plans)
+    try:
+        fastest, raced = race(plans, time_plans)
+    except DisturbedError as error:
+        return replace(plans[0], priced_by=f"{plans[0].priced_by}; plans were not run whole: {error}")
     return replace(plans[fastest], raced=raced)
 
 
