@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from blocklayout.dnnl import Spec, execution, faults, primitive, resolution
+from blocklayout.dnnl import Spec, execution, faults, handles, primitive, resolution
 from blocklayout.dnnl.memory import Memory
 from blocklayout.errors import UnimplementedError
 
@@ -29,7 +29,7 @@ class Refusing:
 
     def create(self, is_refused: Callable[[Spec], bool]) -> None:
         """Have the library create none of these."""
-        really = primitive.create
+        really = handles.create
 
         def create(*arguments: Any, subject: Spec) -> Any:
             if is_refused(subject):
