@@ -86,8 +86,9 @@ def tree_environ() -> dict[str, str]:
 
 @pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Refusing]:
-    """A library that refuses what a test says; nothing is remembered of it afterwards."""
+    """A library that refuses what a test says; nothing is remembered of what was before, nor of it afterwards."""
     from tests.refusing import Refusing
 
+    Refusing.forget()
     yield Refusing(monkeypatch)
     Refusing.forget()

@@ -116,9 +116,6 @@ class Primitive:
 
 
 def _compile(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
-    if is_winograd(spec.impl):
-        resolved = resolve(spec)
-        return Kernel(resolved.spec), resolved
     while True:
         try:
             return _created(spec)
@@ -127,9 +124,12 @@ def _compile(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
                 raise
 
 
-def _created(spec: Spec) -> tuple[Handle, Resolved]:
+def _created(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
     asked = spec
     try:
+        if is_winograd(spec.impl):
+            resolved = resolve(spec)
+            return Kernel(resolved.spec), resolved
         pd, resolved = open_pd(spec)
         asked = resolved.spec
         handle = create("primitive", "dnnl_primitive_create", pd.c, subject=asked)

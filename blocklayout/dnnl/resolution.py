@@ -64,7 +64,7 @@ def implementations(spec: Spec) -> Iterator[Resolved]:
     if not found:
         raise _refusal(spec.replace(impl=""))
     yield from found
-    if ours := offered(spec.replace(impl="")):
+    if ours := _ours(spec.replace(impl="")):
         yield ours
 
 
@@ -163,7 +163,7 @@ def _refusal(spec: Spec) -> DnnlError:
 def _ask(spec: Spec) -> Resolved | str:
     spec.validate()
     if is_winograd(spec.impl):
-        return _ours(spec)
+        return _our_own(spec)
     try:
         return run_parallel(lambda: open_pd(spec)[1], spec.n_threads)
     except UnimplementedError as error:
@@ -173,7 +173,7 @@ def _ask(spec: Spec) -> Resolved | str:
 @lru_cache(maxsize=_MAX_CACHED)
 def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
     spec.validate()
-    ours = offered(spec)
+    ours = _ours(spec)
     try:
         theirs = run_parallel(lambda: tuple(_without_needless_references(spec)), spec.n_threads)
         return (*theirs, ours) if ours else theirs or str(_refusal(spec))
@@ -181,8 +181,14 @@ def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
         return (ours,) if ours else str(error)
 
 
-def _ours(spec: Spec) -> Resolved | str:
+def _ours(spec: Spec) -> Resolved | None:
+    """What we offer beside the library."""
     ours = offered(spec)
+    return None if ours is None or faults.fault_of(ours.spec) else ours
+
+
+def _our_own(spec: Spec) -> Resolved | str:
+    ours = _ours(spec)
     if ours is None or (spec.is_resolved and ours.spec != spec):
         return f"{spec}: {spec.impl} is not here, or does not compute this: it takes a compiler at installation"
     return ours
