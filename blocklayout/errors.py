@@ -116,10 +116,6 @@ class RefusedError(UnimplementedError):
         super().__init__(message, status)
         self.spec = spec
 
-    def at(self, kernel: str) -> RefusedError:
-        """The same, naming the kernel."""
-        return RefusedError(f"{kernel}: {self}", self.status, self.spec)
-
 
 class InvalidArgumentsError(DnnlError):
     """oneDNN refused the arguments."""

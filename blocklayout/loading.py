@@ -189,7 +189,6 @@ class _PlanMaker:
     saved: SavedPlan
     n_made: int = 0
     last: Plan | None = None
-    is_disturbed: bool = False
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
@@ -221,7 +220,7 @@ class _PlanMaker:
         """The plan that was made for this before, else a new one, which is remembered."""
         if self.last is not None and not is_refused(self.last):
             self.n_made += 1
-        self.last, self.is_disturbed = None, False
+        self.last = None
         request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
         self.last = self.pricing.recall(program, request)
         if self.last is not None:
@@ -238,8 +237,7 @@ class _PlanMaker:
             time_plans=self._racing(program),
             sure_below=self.pricing.sure_below,
         )
-        if not self.is_disturbed:  # else a quieter moment may tell which is the fastest
-            self.pricing.remember(program, request, self.last)
+        self.pricing.remember(program, request, self.last)
         return self.last
 
     def _racing(self, program: Program) -> TimePlans | None:
@@ -262,7 +260,6 @@ class _PlanMaker:
             return time_briefly(ready, now_s + seconds)
         except DisturbedError as error:
             self.tell(f"no plan was run: {error}")
-            self.is_disturbed = True
             raise
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:

@@ -40,7 +40,7 @@ def fault_of(spec: Spec) -> str | None:
     """Why a resolved Spec's implementation is passed over; ``None`` where it is not."""
     if spec in _refused:
         return f"oneDNN offers {spec.impl}, and refused to {_refused[spec]} it"
-    if spec.kind == "deconvolution" and _may_be_wrong(spec):
+    if (spec.kind == "deconvolution" and _may_be_wrong(spec)) or (spec.kind == "softmax" and _overruns(spec)):
         return f"{spec.impl} may give wrong results here"
     if spec.kind == "convolution" and _is_misread(spec):
         return f"{spec.impl} is offered only where it may choose the layouts"
@@ -64,6 +64,21 @@ def _may_be_wrong(spec: Spec) -> bool:
     n_spatial = spec.memory_desc("src").ndims - 2
     steps_over = all(k <= s for k, s in zip(weights[-n_spatial:], spec.param("strides"), strict=True))
     return not steps_over and prod(weights[-n_spatial - 1 :]) > MAX_SOUND_SUM
+
+
+def _overruns(spec: Spec) -> bool:
+    """Whether a softmax writes beyond its destination.
+
+    The reference steps from row to row by the stride of the dimension before the axis, which is right where that is
+    the length of a row.
+
+    Source: ``src/cpu/ref_softmax.hpp``, oneDNN v3.2, and comparison with numpy over all orders of four dimensions.
+    """
+    src, dst, axis = spec.memory_desc("src"), spec.memory_desc("dst"), spec.param("axis")
+    if spec.impl != "ref:any" or src.inner_blks or axis == 0 or prod(src.dims[:axis]) == 1:
+        return False
+    is_by_rows = prod(src.dims[axis + 1 :]) == 1 and src.strides == dst.strides and src.strides[axis] == 1
+    return is_by_rows and src.strides[axis - 1] != src.dims[axis]
 
 
 def _is_misread(spec: Spec) -> bool:

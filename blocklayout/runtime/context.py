@@ -139,7 +139,8 @@ class Context:
             run()
         except RefusedError as error:
             kernels = [step.kernel for step in self._plan.steps if step.spec == error.spec]
-            raise error.at(", ".join(kernels) or "the reorder of an input") from None
+            where = ", ".join(kernels) or "the reorder of an input"
+            raise RefusedError(f"{where}: {error}", error.status, error.spec) from None
         finally:
             _let_go(borrowers)
         return outputs
@@ -164,14 +165,14 @@ class Context:
     def _bind_all(self) -> list[dnnl.Execution | HostExecution]:
         """Every step; where the library refuses some, each is found, since each found later takes another plan."""
         bound: list[dnnl.Execution | HostExecution] = []
-        refusals: list[RefusedError] = []
+        refusals: list[tuple[str, int, object]] = []
         for number, step in enumerate(self._plan.steps):
             try:
                 bound.append(self._bind(number, step))
             except RefusedError as error:
-                refusals.append(error.at(step.kernel))
+                refusals.append((f"{step.kernel}: {error}", error.status, error.spec))
         if refusals:
-            raise refusals[0]
+            raise RefusedError(*refusals[0])
         return bound
 
     def _bind(self, number: int, step: Step) -> dnnl.Execution | HostExecution:

@@ -19,15 +19,15 @@ def without_refusals(attempt: Callable[[], _Result]) -> _Result:
     Raises:
         RefusedError: The same is refused again.
     """
-    met: list[RefusedError] = []
+    met: dict[object, str] = {}  # not the errors themselves, which would hold what was made until garbage is collected
     while True:
         try:
             return attempt()
         except RefusedError as error:
-            if any(error.spec == other.spec for other in met):
+            if error.spec in met:
                 raise
-            met.append(error)
+            met[error.spec] = str(error)
         except BlockLayoutError as error:
-            for refusal in met:
-                error.add_note(str(refusal))
+            for refusal in met.values():
+                error.add_note(refusal)
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -124,26 +125,28 @@ def test_without_time_for_enough_rounds_the_cheapest_is_taken(track: Track) -> N
     assert track.names == []  # not even begun
 
 
-def test_a_contender_that_is_refused_is_replaced_and_the_others_race_on(track: Track, refusing: Refusing) -> None:
-    first = track.load()
-    other = next(name for name in track.names if name != "solve")
-    steps = {step.spec for step in bl.load(nets.residual(), layout=other, tune="model").plan.steps}
-    refused = next(spec for spec in steps if spec.kind == "convolution")
+def test_a_contender_that_is_refused_is_replaced_and_the_others_race_on(
+    track: Track, refusing: Refusing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"winograd": False}
+    track.load(**options)
+    other = bl.load(nets.residual(), layout=track.names[-1].replace("solve", "auto"), tune="model", **options).plan
+    refused = next(step.spec for step in other.steps if step.spec.kind == "convolution")
     refusing.create(refused.__eq__)
-    plan = track.load(winograd=False)
+    monkeypatch.setenv("BLOCKLAYOUT_CACHE_DIR", str(tmp_path))
+    plan = track.load(**options)
     assert refusing.met == [refused]
-    assert plan.chosen in dict(plan.raced)
-    assert len(plan.raced) == len(first.raced)
+    assert len(plan.raced) >= 2
     assert refused not in {step.spec for step in plan.steps}
     assert any(f"oneDNN offers {refused.impl}" in reason for _, reason in plan.exceptions)
 
 
-def test_a_disturbed_race_leaves_the_cheapest_until_a_quiet_one(track: Track) -> None:
+def test_a_disturbed_race_leaves_the_cheapest_and_says_so(track: Track) -> None:
     track.is_busy = True
     plan = track.load()
     assert plan.raced == ()
     assert plan.chosen == track.names[0]
     assert "plans were not run whole: other work keeps the CPUs busy" in plan.explain()
     assert "no plan was run: other work keeps the CPUs busy" in track.told
-    track.is_busy = False
-    assert track.load().raced
+    assert track.load() == plan
+    assert track.names == []
