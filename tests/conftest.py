@@ -92,3 +92,4 @@ def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Refusing]:
     Refusing.forget()
     yield Refusing(monkeypatch)
     Refusing.forget()
+    gc.collect()  # errors hold the frames they passed through, and these sessions: other tests count what is alive
