@@ -259,7 +259,7 @@ class _PlanMaker:
         try:
             return time_briefly(ready, now_s + seconds)
         except DisturbedError as error:
-            self.tell(f"no plan was run: {error}")
+            self.tell(f"the cheapest plan is taken: {error}")
             raise
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:

@@ -88,7 +88,7 @@ def _best(contenders: Sequence[Contender], finish: Callable[[Contender], Plan], 
     try:
         fastest, raced = race(plans, time_plans)
     except DisturbedError as error:
-        return replace(plans[0], priced_by=f"{plans[0].priced_by}; plans were not run whole: {error}")
+        return replace(plans[0], priced_by=f"{plans[0].priced_by}; a race of whole plans told nothing: {error}")
     return replace(plans[fastest], raced=raced)
 
 

@@ -47,19 +47,16 @@ def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
     return [[ns for place in places for ns in place[index]] for index in range(len(plans))]
 
 
-def time_briefly(plans: Sequence[ReadyPlan], until_s: float) -> list[list[float]] | None:
+def time_briefly(plans: Sequence[ReadyPlan], until_s: float) -> list[list[float]]:
     """The same in one place, for as many rounds as there is time for; those that other work disturbs do not count.
 
     Args:
         plans: Of one model, with their packed weights.
         until_s: When to end, by ``time.monotonic``; the round at hand is completed.
 
-    Returns:
-        ``None`` where that was not enough for ``N_BRIEF_ROUNDS``.
-
     Raises:
         RefusedError: A primitive cannot be created or run.
-        DisturbedError: It was enough, but too few of them were left alone.
+        DisturbedError: Fewer than ``N_BRIEF_ROUNDS`` were left alone.
     """
     feeds = [_feeds(ready) for ready in plans]
 
@@ -75,11 +72,10 @@ def time_briefly(plans: Sequence[ReadyPlan], until_s: float) -> list[list[float]
 
     rounds = dnnl.run_parallel(run, plans[0].plan.n_threads)
     quiet = [[ns for ns in times if ns is not None] for times in rounds if None not in times]
-    if len(quiet) >= N_BRIEF_ROUNDS:
-        return [list(times) for times in zip(*quiet, strict=True)]
-    if len(rounds) >= N_BRIEF_ROUNDS:
-        raise DisturbedError("other work keeps the CPUs busy")
-    return None
+    if len(quiet) < N_BRIEF_ROUNDS:
+        had = f"{len(quiet)} of {len(rounds)} rounds were left alone by other work"
+        raise DisturbedError(f"{had} in the time there was, and it takes {N_BRIEF_ROUNDS}")
+    return [list(times) for times in zip(*quiet, strict=True)]
 
 
 def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float | None:
