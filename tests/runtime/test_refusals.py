@@ -64,6 +64,14 @@ def test_another_process_replays_the_plan_that_runs(refusing: Refusing) -> None:
     assert not refusing.met
 
 
+def test_what_cannot_be_measured_is_not_chosen(refusing: Refusing) -> None:
+    impl = chosen(bl.load(convolution()))
+    refusing.create(of_implementation(impl))
+    session = bl.load(convolution(), tune="measure", tune_seconds=0.3)
+    assert chosen(session) != impl
+    assert len(refusing.met) == len({*refusing.met})
+
+
 def test_every_refusal_of_a_plan_is_met_at_once(refusing: Refusing) -> None:
     b = nets.mobile()
     plan = bl.load(b, tune="model", layout="nhwc").plan
