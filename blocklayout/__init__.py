@@ -138,6 +138,7 @@ if TYPE_CHECKING:
     from blocklayout.errors import PlanMisfitWarning as PlanMisfitWarning
     from blocklayout.errors import PlanStoreWarning as PlanStoreWarning
     from blocklayout.errors import PositionError as PositionError
+    from blocklayout.errors import RefusedError as RefusedError
     from blocklayout.errors import UnimplementedError as UnimplementedError
     from blocklayout.errors import UnsupportedError as UnsupportedError
     from blocklayout.errors import WatchError as WatchError
@@ -297,6 +298,7 @@ _NAMES_BY_HOME = {
         "PlanMisfitWarning",
         "PlanStoreWarning",
         "PositionError",
+        "RefusedError",
         "UnimplementedError",
         "UnsupportedError",
         "WatchError",

@@ -105,6 +105,18 @@ class UnimplementedError(DnnlError):
     """oneDNN has no implementation of this problem on this CPU."""
 
 
+class RefusedError(UnimplementedError):
+    """oneDNN offered an implementation, and then refused to create or to run it; it is passed over from then on.
+
+    Attributes:
+        spec: The primitive's Spec.
+    """
+
+    def __init__(self, message: str, status: int, spec: object) -> None:
+        super().__init__(message, status)
+        self.spec = spec
+
+
 class InvalidArgumentsError(DnnlError):
     """oneDNN refused the arguments."""
 

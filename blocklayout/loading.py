@@ -17,11 +17,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl, model
-from blocklayout.errors import InputError, LayoutError, PlainKernelWarning, PlanError
+from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError
 from blocklayout.kernels import HostSpec
 from blocklayout.model.shapes import concrete_extents
 from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.prepack import PackedWeights
+from blocklayout.plan.refused import is_refused
 from blocklayout.plan.saving.files import open_plan
 from blocklayout.plan.saving.fitting import check_here, check_wishes
 from blocklayout.plan.saving.terms import Terms
@@ -186,6 +187,7 @@ class _PlanMaker(Struct):
     keeps_denormals: bool
     saved: SavedPlan
     n_made: int = 0
+    last: Plan | None = None
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
@@ -215,16 +217,18 @@ class _PlanMaker(Struct):
 
     def _choose(self, program: Program) -> Plan:
         """The plan that was made for this before, else a new one, which is remembered."""
+        if self.last is not None and not is_refused(self.last):
+            self.n_made += 1
+        self.last = None
         request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
-        self.n_made += 1
-        plan = self.pricing.recall(program, request)
-        if plan is not None:
+        self.last = self.pricing.recall(program, request)
+        if self.last is not None:
             self.tell("layouts were chosen before")
-            return plan
+            return self.last
         from blocklayout.plan.make import make_plan  # 30 ms with all that chooses
 
         self.tell("choosing layouts")
-        plan = make_plan(
+        self.last = make_plan(
             program,
             request,
             self.pricing.model(),
@@ -232,8 +236,8 @@ class _PlanMaker(Struct):
             time_plans=self._racing(program),
             sure_below=self.pricing.sure_below,
         )
-        self.pricing.remember(program, request, plan)
-        return plan
+        self.pricing.remember(program, request, self.last)
+        return self.last
 
     def _racing(self, program: Program) -> TimePlans | None:
         """How plans are run whole: as long as it takes, briefly, or not at all."""
@@ -251,7 +255,11 @@ class _PlanMaker(Struct):
 
         self.tell(f"running the {len(plans)} best plans in turn, since prices are not sure")
         ready = [self._ready(plan, {}, constants_of(program), {}) for plan in plans]
-        return time_briefly(ready, now_s + seconds)
+        try:
+            return time_briefly(ready, now_s + seconds)
+        except DisturbedError as error:
+            self.tell(f"the cheapest plan is taken: {error}")
+            raise
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
         """Run plans whole, in turn."""

@@ -8,9 +8,13 @@ import tempfile
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.refusing import Refusing
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -78,3 +82,14 @@ def tree_environ() -> dict[str, str]:
     """Environment in which a child process imports the package of this tree, wherever it runs."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Refusing]:
+    """A library that refuses what a test says; nothing is remembered of what was before, nor of it afterwards."""
+    from tests.refusing import Refusing
+
+    Refusing.forget()
+    yield Refusing(monkeypatch)
+    Refusing.forget()
+    gc.collect()  # errors hold the frames they passed through, and these sessions: other tests count what is alive

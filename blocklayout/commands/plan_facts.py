@@ -26,7 +26,8 @@ class PlanFacts(Struct, frozen=True, kw_only=True):
         layouts: How many values are in each layout, most frequent first.
         references: Kernels that run a reference implementation: kernel, implementation, reason.
         plain: Kernels that ``onnx.reference`` computes: kernel, operator, reason.
-        exceptions: Kernels that could not have the policy's layout: kernel, reason.
+        exceptions: Kernels that could not have the policy's layout, or an implementation that the library refused:
+            kernel, reason.
     """
 
     policy: str

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.cpus import cpu_shares as cpu_shares
     from blocklayout.dnnl.execution import Execution as Execution
     from blocklayout.dnnl.executor import ExecutionList as ExecutionList
+    from blocklayout.dnnl.faults import refusals as refusals
     from blocklayout.dnnl.handles import live_handles as live_handles
     from blocklayout.dnnl.lasting_code import leaves_code_behind as leaves_code_behind
     from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names
@@ -85,6 +86,7 @@ _NAMES_BY_HOME = {
     "backward.pooling": ("pooling_backward",),
     "cpus": ("cpu_shares",),
     "execution": ("Execution",),
+    "faults": ("refusals",),
     "executor": ("ExecutionList",),
     "handles": ("live_handles",),
     "lasting_code": ("leaves_code_behind",),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _POST_OP = re.compile(r"post_op_(\d+)_(src_1|weights|bias)")
 _SOURCE = re.compile(r"src_(\d+)")
 _MANY_SOURCES = "MANY_SOURCES"
-_PARAMETERS = {"backward": ("scale", "diff_scale", "diff_shift"), "backward_data": ("scale",)}
+_PARAMETERS = {"backward": ("scale", "diff_scale", "diff_shift")}
 """Those of normalisations, by direction."""
 
 

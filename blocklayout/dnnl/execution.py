@@ -9,6 +9,7 @@ from blocklayout.dnnl import arguments, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.memory import Memory
+from blocklayout.dnnl.resolution import refused
 from blocklayout.dnnl.winograd import Kernel
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.spec import Spec
+    from blocklayout.errors import DnnlError
 
 
 class Execution:
@@ -51,11 +53,15 @@ class Execution:
         Parallel regions are as wide as the caller made them: call it inside of ``run_parallel``.
 
         Raises:
-            DnnlError: The library refused.
+            RefusedError: The library refused.
         """
         c_status = self._call()
         if c_status:
-            raise status.error(c_status, "dnnl_primitive_execute", self.spec)
+            raise self.refusal(c_status)
+
+    def refusal(self, c_status: int) -> DnnlError:
+        """The error for a run that ended with a status other than success."""
+        return refused(self.spec, "run", status.error(c_status, "dnnl_primitive_execute", self.spec))
 
 
 def _c_args(spec: Spec, memories: Mapping[str, Memory]) -> Any:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.dnnl import library, status
+from blocklayout.dnnl import library
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.native import native
@@ -54,7 +54,7 @@ class ExecutionList:
         """Run them; parallel regions are as wide as the caller made them, as for :meth:`Execution.run`.
 
         Raises:
-            DnnlError: The library refused one; those behind it did not run.
+            RefusedError: The library refused one; those behind it did not run.
         """
         self._run(ffi.NULL)
 
@@ -62,7 +62,7 @@ class ExecutionList:
         """Run them, and give the nanoseconds of each; 0 for a free place.
 
         Raises:
-            DnnlError: As :meth:`run`.
+            RefusedError: As :meth:`run`.
         """
         readings = ffi.new("long long[]", len(self) + 1)
         self._run(readings)
@@ -78,8 +78,8 @@ class ExecutionList:
             cpu_stream().c, self._steps, len(self), self._n_flushing, self._failed, readings
         )
         if c_status:
-            failed = self._executions[self._failed[0]]
-            raise status.error(c_status, "dnnl_primitive_execute", failed and failed.spec)
+            [failed] = filter(None, [self._executions[self._failed[0]]])  # an empty place runs nothing
+            raise failed.refusal(c_status)
 
     def _run_here(self, readings: Any) -> None:
         for place, execution in enumerate(self._executions):

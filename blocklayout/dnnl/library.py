@@ -12,7 +12,6 @@ from blocklayout.dnnl import enums
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.find_library import VARIABLE, find_library
 from blocklayout.dnnl.native import wants_team
-from blocklayout.dnnl.spin_count import measured_spin_count
 from blocklayout.errors import UnsupportedError
 
 if TYPE_CHECKING:
@@ -67,6 +66,8 @@ if hasattr(os, "register_at_fork"):
 
 
 def _open(path: Path) -> Any:
+    from blocklayout.dnnl.libgomp import measured_spin_count  # which calls this library
+
     try:
         with nullcontext() if wants_team() else measured_spin_count():
             return ffi.dlopen(str(path))

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from blocklayout.dnnl.execution import Execution, check_memories, scratchpad_desc
 from blocklayout.dnnl.handles import create
 from blocklayout.dnnl.memory import Memory
-from blocklayout.dnnl.resolution import open_pd, resolve
+from blocklayout.dnnl.resolution import open_pd, refused, resolve
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.dnnl.winograd import Kernel, is_winograd
+from blocklayout.errors import DnnlError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +47,8 @@ class Primitive:
 
     Raises:
         UnimplementedError: oneDNN offers nothing for it on this CPU.
-        DnnlError: A resolved Spec does not hold with this library.
+        RefusedError: It does not create the implementation that the Spec names. Where the Spec names none, the next
+            one is taken.
     """
 
     __slots__ = ("_handle", "scratchpad_nbytes", "spec")
@@ -114,10 +116,26 @@ class Primitive:
 
 
 def _compile(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
-    if is_winograd(spec.impl):
-        resolved = resolve(spec)
-        return Kernel(resolved.spec), resolved
-    pd, resolved = open_pd(spec)
-    handle = create("primitive", "dnnl_primitive_create", pd.c, subject=spec)
+    while True:
+        try:
+            return _created(spec)
+        except RefusedError:
+            if spec.impl:
+                raise
+
+
+def _created(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
+    asked = spec
+    try:
+        if is_winograd(spec.impl):
+            resolved = resolve(spec)
+            return Kernel(resolved.spec), resolved
+        pd, resolved = open_pd(spec)
+        asked = resolved.spec
+        handle = create("primitive", "dnnl_primitive_create", pd.c, subject=asked)
+    except DnnlError as error:
+        if asked.is_resolved:
+            raise refused(asked, "create", error) from error
+        raise
     pd.destroy()  # the primitive holds a copy
     return handle, resolved

@@ -14,7 +14,7 @@ from blocklayout.dnnl import arguments, c_desc, enums, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.attr import Binary
 from blocklayout.dnnl.create._call import Call
-from blocklayout.dnnl.faults import is_faulty
+from blocklayout.dnnl.faults import fault_of
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 
@@ -76,7 +76,7 @@ def walk(pd: Handle, spec: Spec, is_wanted: Callable[[str], bool] | None = None)
     """Each implementation from the present one on; ``pd`` is the one that was given last.
 
     Passed over are implementations whose descriptors only the library could read, those that
-    change a layout they were given, and those known to compute something else.
+    change a layout they were given, and those with a known fault.
 
     Args:
         pd: The first; it moves on.
@@ -87,7 +87,7 @@ def walk(pd: Handle, spec: Spec, is_wanted: Callable[[str], bool] | None = None)
         if is_wanted is None or is_wanted(impl_name(pd, spec)):
             with contextlib.suppress(UnsupportedError):
                 resolved = describe(pd, spec)
-                if not is_faulty(resolved.spec):
+                if fault_of(resolved.spec) is None:
                     yield resolved
         if not _next_impl(pd, spec):
             return

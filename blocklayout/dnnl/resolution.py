@@ -6,10 +6,11 @@ from functools import lru_cache, partial
 from operator import eq
 from typing import TYPE_CHECKING
 
+from blocklayout.dnnl import faults
 from blocklayout.dnnl.primitive_desc import Resolved, create_pd, impl_name, impl_names, is_reference, walk
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.dnnl.winograd import is_winograd, offered
-from blocklayout.errors import DnnlError, UnimplementedError
+from blocklayout.errors import DnnlError, OutOfMemoryError, RefusedError, UnimplementedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +64,7 @@ def implementations(spec: Spec) -> Iterator[Resolved]:
     if not found:
         raise _refusal(spec.replace(impl=""))
     yield from found
-    if ours := offered(spec.replace(impl="")):
+    if ours := _ours(spec.replace(impl="")):
         yield ours
 
 
@@ -128,7 +129,28 @@ def open_pd(spec: Spec) -> tuple[Handle, Resolved]:
     raise _refusal(spec)
 
 
+def refused(spec: Spec, doing: str, error: DnnlError) -> DnnlError:
+    """The error of a call that should have created or run what the library offered; from now on that is passed over.
+
+    Want of memory is no refusal, and passes.
+
+    Args:
+        spec: Resolved.
+        doing: What was refused, a verb.
+        error: What the call ended in.
+    """
+    if isinstance(error, OutOfMemoryError):
+        return error
+    faults.remember(spec, doing)
+    for known in (has_optimised, _ask, _ask_optimised):
+        known.cache_clear()
+    advice = f"{spec.impl} is passed over in this process from now on: load the model, or call the operator, again"
+    return RefusedError(f"oneDNN offers {spec.impl}, and refuses to {doing} it: {error}; {advice}", error.status, spec)
+
+
 def _refusal(spec: Spec) -> DnnlError:
+    if spec.is_resolved and (fault := faults.fault_of(spec)):
+        return UnimplementedError(f"{spec}: {fault}", _UNIMPLEMENTED)
     names = impl_names(spec)
     if spec.impl in names:
         return DnnlError(f"{spec}: this library's {spec.impl} has other descriptors, or changes those given")
@@ -141,7 +163,7 @@ def _refusal(spec: Spec) -> DnnlError:
 def _ask(spec: Spec) -> Resolved | str:
     spec.validate()
     if is_winograd(spec.impl):
-        return _ours(spec)
+        return _our_own(spec)
     try:
         return run_parallel(lambda: open_pd(spec)[1], spec.n_threads)
     except UnimplementedError as error:
@@ -151,7 +173,7 @@ def _ask(spec: Spec) -> Resolved | str:
 @lru_cache(maxsize=_MAX_CACHED)
 def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
     spec.validate()
-    ours = offered(spec)
+    ours = _ours(spec)
     try:
         theirs = run_parallel(lambda: tuple(_without_needless_references(spec)), spec.n_threads)
         return (*theirs, ours) if ours else theirs or str(_refusal(spec))
@@ -159,8 +181,14 @@ def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
         return (ours,) if ours else str(error)
 
 
-def _ours(spec: Spec) -> Resolved | str:
+def _ours(spec: Spec) -> Resolved | None:
+    """What we offer beside the library."""
     ours = offered(spec)
+    return None if ours is None or faults.fault_of(ours.spec) else ours
+
+
+def _our_own(spec: Spec) -> Resolved | str:
+    ours = _ours(spec)
     if ours is None or (spec.is_resolved and ours.spec != spec):
         return f"{spec}: {spec.impl} is not here, or does not compute this: it takes a compiler at installation"
     return ours

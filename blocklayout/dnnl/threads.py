@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from blocklayout.dnnl import library
 from blocklayout.dnnl.cpus import default_threads, pin_to
-from blocklayout.dnnl.pools import open_regions_here, run_in_pool
+from blocklayout.dnnl.libgomp import open_regions_here, run_in_pool
 from blocklayout.dnnl.team import team
 from blocklayout.errors import InvalidArgumentsError
 

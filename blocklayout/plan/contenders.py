@@ -27,7 +27,10 @@ CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
 
 TimePlans = Callable[["Sequence[Plan]"], "list[list[float]] | None"]
-"""Runs plans in turn: for each plan a time for each round; ``None`` where there is no time for it."""
+"""Runs plans in turn: for each plan a time for each round; ``None`` where there is no time for it.
+
+Raises ``DisturbedError`` where other work keeps the CPUs busy, and ``RefusedError`` for what cannot run here.
+"""
 
 
 class Contender(Struct, frozen=True):
@@ -92,6 +95,10 @@ def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple
     """Which of some plans to take, and how long each takes next to the first: medians of the rounds' ratios.
 
     The fastest; or the first, which is the cheapest, where no other is clearly faster, or no time to see.
+
+    Raises:
+        DisturbedError: Other work keeps the CPUs busy.
+        RefusedError: One of them cannot run here; planned anew, each policy has another.
     """
     times = time_plans(plans)
     if times is None:

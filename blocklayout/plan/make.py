@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.errors import PlanError, UnsupportedError
+from blocklayout.errors import DisturbedError, PlanError, UnsupportedError
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
 from blocklayout.plan.candidates.propose import Proposer
@@ -20,6 +20,7 @@ from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import Policy, exceptions_of
+from blocklayout.plan.refused import refused_in
 from blocklayout.plan.request import DTYPES, Request
 from blocklayout.plan.saving.digest import program_digest
 from blocklayout.plan.solving.solve import ROUNDING, Solution, solve_layouts
@@ -85,7 +86,10 @@ def _best(contenders: Sequence[Contender], finish: Callable[[Contender], Plan], 
     plans = [finish(contender) for contender in cheapest(contenders, N_RACED if time_plans else 1)]
     if time_plans is None or len(plans) == 1:
         return plans[0]
-    fastest, raced = race(plans, time_plans)
+    try:
+        fastest, raced = race(plans, time_plans)
+    except DisturbedError as error:
+        return replace(plans[0], priced_by=f"{plans[0].priced_by}; a race of whole plans told nothing: {error}")
     return replace(plans[fastest], raced=raced)
 
 
@@ -131,7 +135,10 @@ def _finish(
         unpinned_ns=None,
         priced_by=network.costs.source,
         raced=(),
-        exceptions=exceptions_of(winner.policy, network, winner.choice) if winner.policy else (),
+        exceptions=(
+            *(exceptions_of(winner.policy, network, winner.choice) if winner.policy else ()),
+            *refused_in(network),
+        ),
         arena_nbytes=placement.nbytes,
         arena_lower_bound=placement.lower_bound,
         scratchpad_nbytes=assembly.scratchpad_nbytes,

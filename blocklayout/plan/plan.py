@@ -198,7 +198,8 @@ class Plan(Struct, frozen=True, dict=True):
         raced: Plans that were run whole, by what chose them, and their time over that of the first: medians of
             the ratios of rounds.
         unpinned_ns: What the solve's choice would cost without pins; ``None`` if there are none.
-        exceptions: Kernels that could not have the layout the policy asks for, with the reason.
+        exceptions: Kernels that could not have the layout the policy asks for, or an implementation that the library
+            offered and then refused, with the reason.
         arena_lower_bound: Largest number of bytes alive at once.
         program: Digest of the structure it was made of, see :func:`~blocklayout.plan.saving.digest.program_digest`.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.

@@ -13,6 +13,7 @@ from blocklayout import dnnl
 from blocklayout.errors import PlanError
 from blocklayout.plan.candidates.pins import check_expectations
 from blocklayout.plan.costs.store import CostStore
+from blocklayout.plan.refused import is_refused
 from blocklayout.plan.request import TUNE_MODES, TuneMode
 from blocklayout.plan.saving.store import PlanStore, plan_key, plan_store_path
 from blocklayout.plan.telling.runs import check_losses
@@ -112,9 +113,10 @@ class Pricing(Struct, frozen=True):
         """
         key = self._key(program, request) if self.mode == "cached" else None
         plan = None if key is None else PlanStore(plan_store_path()).recall(key)
-        if plan is not None:
-            check_expectations(plan, request.expected)
-            check_losses(plan, request.on_layout_loss)
+        if plan is None or is_refused(plan):
+            return None
+        check_expectations(plan, request.expected)
+        check_losses(plan, request.on_layout_loss)
         return plan
 
     def remember(self, program: Program, request: Request, plan: Plan) -> None:

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder, to_numpy
+from blocklayout.errors import RefusedError
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
@@ -51,7 +52,7 @@ class Context:
             ready: What to run.
 
         Raises:
-            DnnlError: A primitive cannot be rebuilt as the plan describes it.
+            RefusedError: A primitive cannot be rebuilt as the plan describes it.
         """
         plan = ready.plan
         self._lock = Lock()
@@ -92,6 +93,9 @@ class Context:
 
         Returns:
             These, else fresh arrays or Tensors, by output; outputs that no step computes are left out.
+
+        Raises:
+            RefusedError: The library does not run a primitive.
         """
         with self._lock:
             return self._execute(feeds, out or {}, self._enter, self._run)
@@ -134,6 +138,10 @@ class Context:
                 borrowers += enter(place, bound, feeds[bound.entry.input])
             outputs = {result.name: result.bind(out.get(result.name)) for result in self._results}
             run()
+        except RefusedError as error:
+            kernels = [step.kernel for step in self._plan.steps if step.spec == error.spec]
+            where = ", ".join(kernels) or "the reorder of an input"
+            raise RefusedError(f"{where}: {error}", error.status, error.spec) from None
         finally:
             _let_go(borrowers)
         return outputs
@@ -281,15 +289,26 @@ class _BoundResult(Struct, frozen=True, dict=True):
 
 
 def _primitives(plan: Plan) -> dict[int, dnnl.Primitive]:
-    """Those of the steps, by number; the library writes their code in several threads at once."""
-    specs = {number: step.spec for number, step in enumerate(plan.steps) if not isinstance(step.spec, HostSpec)}
+    """Those of the steps, by number; the library writes their code in several threads at once.
+
+    Raises:
+        RefusedError: The library refuses some; each is found, since each found later takes another plan.
+    """
     primitives: dict[int, dnnl.Primitive] = {}
+    refusals: dict[int, RefusedError] = {}
 
-    def make(number: int) -> None:
-        primitives[number] = dnnl.Primitive(specs[number])
+    def make(number: int, step: Step, spec: dnnl.Spec) -> None:
+        try:
+            primitives[number] = dnnl.Primitive(spec)
+        except RefusedError as error:
+            refusals[number] = RefusedError(f"{step.kernel}: {error}", error.status, error.spec)
 
-    with side_by_side(make, specs, plan.n_threads):
+    numbered = ((number, step, step.spec) for number, step in enumerate(plan.steps))
+    computed = [each for each in numbered if not isinstance(each[2], HostSpec)]
+    with side_by_side(lambda each: make(*each), computed, plan.n_threads):
         pass
+    if refusals:
+        raise refusals[min(refusals)]
     return primitives
 
 

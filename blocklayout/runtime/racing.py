@@ -11,6 +11,8 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.dtypes import FLOATS, to_numpy
+from blocklayout.errors import DisturbedError
+from blocklayout.plan.costs.repeating import Run, Stopwatch
 from blocklayout.runtime.context import Context, Feed
 from blocklayout.runtime.in_turn import time_in_turn
 
@@ -34,7 +36,7 @@ def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
         plans: Of one model, with their packed weights.
 
     Raises:
-        DnnlError: A primitive cannot be created or run.
+        RefusedError: A primitive cannot be created or run.
     """
     feeds = [_feeds(ready) for ready in plans]
 
@@ -45,30 +47,43 @@ def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
     return [[ns for place in places for ns in place[index]] for index in range(len(plans))]
 
 
-def time_briefly(plans: Sequence[ReadyPlan], until_s: float) -> list[list[float]] | None:
-    """The same in one place, for as many rounds as there is time for.
+def time_briefly(plans: Sequence[ReadyPlan], until_s: float) -> list[list[float]]:
+    """The same in one place, for as many rounds as there is time for; those that other work disturbs do not count.
 
     Args:
         plans: Of one model, with their packed weights.
-        until_s: When to end, by ``time.monotonic``.
-
-    Returns:
-        ``None`` where that was not enough for ``N_BRIEF_ROUNDS``.
+        until_s: When to end, by ``time.monotonic``; the round at hand is completed.
 
     Raises:
-        DnnlError: A primitive cannot be created or run.
+        RefusedError: A primitive cannot be created or run.
+        DisturbedError: Fewer than ``N_BRIEF_ROUNDS`` were left alone.
     """
     feeds = [_feeds(ready) for ready in plans]
 
-    def run() -> list[list[float]]:
+    def run() -> list[list[float | None]]:
         calls = _runs(plans, feeds)
-        rounds: list[list[list[float]]] = []
+        for call in calls:
+            call()
+        stopwatch = Stopwatch()
+        rounds: list[list[float | None]] = []
         while len(rounds) < N_PLACES * N_ROUNDS and monotonic() < until_s:
-            rounds.append(time_in_turn(calls, 1, _BRIEF_TURN_NS))
-        return [[ns for each in rounds for ns in each[index]] for index in range(len(plans))]
+            rounds.append([_fastest_quiet_ns(call, stopwatch) for call in calls])
+        return rounds
 
-    times = dnnl.run_parallel(run, plans[0].plan.n_threads)
-    return times if len(times[0]) >= N_BRIEF_ROUNDS else None
+    rounds = dnnl.run_parallel(run, plans[0].plan.n_threads)
+    quiet = [[ns for ns in times if ns is not None] for times in rounds if None not in times]
+    if len(quiet) < N_BRIEF_ROUNDS:
+        had = f"{len(quiet)} of {len(rounds)} rounds were left alone by other work"
+        raise DisturbedError(f"{had} in the time there was, and it takes {N_BRIEF_ROUNDS}")
+    return [list(times) for times in zip(*quiet, strict=True)]
+
+
+def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float | None:
+    """The best of a turn; ``None`` where other work disturbed all of it."""
+    runs: list[Run] = []
+    while sum(run.ns for run in runs) < _BRIEF_TURN_NS:
+        runs.append(stopwatch.time(call))
+    return min((run.ns for run in runs if run.is_quiet), default=None)
 
 
 def _runs(plans: Sequence[ReadyPlan], feeds: Sequence[dict[str, Feed]]) -> list[Callable[[], object]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.errors import InputError, PlanError
+from blocklayout.errors import InputError, PlanError, RefusedError
 from blocklayout.runtime.context import Context
 from blocklayout.runtime.feeding import CheckedFeed, InputInfo, OutputInfo, check_feed, check_feeds
 from blocklayout.runtime.forking import Lock
@@ -21,6 +21,7 @@ from blocklayout.runtime.giving import bindable, check_given, check_wanted, cons
 from blocklayout.runtime.made_for import Contents, MadeFor, Shapes
 from blocklayout.runtime.memory import MemoryUse, packed_nbytes, process_nbytes
 from blocklayout.runtime.ready import ReadyPlan
+from blocklayout.runtime.refusals import without_refusals
 from blocklayout.runtime.streams import Streams
 from blocklayout.runtime.watched import execute_told
 from blocklayout.watching import carry, is_watched
@@ -172,6 +173,11 @@ class Session:
         self, output_names: Names, feed: Mapping[str, Any], out: Given | None, *, is_told: bool = False
     ) -> list[Any]:
         wanted = check_wanted(output_names, self._outputs)
+        return without_refusals(lambda: self._run_once(wanted, feed, out, is_told=is_told))
+
+    def _run_once(
+        self, wanted: Sequence[OutputInfo], feed: Mapping[str, Any], out: Given | None, *, is_told: bool
+    ) -> list[Any]:
         feeds, ready, context = self._fed(feed)
         constants = {info.name: constant(info, ready) for info in wanted if info.name in ready.constants}
         given = dict(out or {})
@@ -179,10 +185,14 @@ class Session:
             known = {name: array.shape for name, array in constants.items()}
             check_given(given, wanted, known | context.result_extents)
         bound = bindable(given, feeds.values())
-        if is_told:
-            results = constants | execute_told(ready.plan, context, feeds, bound)
-        else:
-            results = constants | dnnl.run_parallel(lambda: context.execute(feeds, bound), ready.plan.n_threads)
+        try:
+            if is_told:
+                results = constants | execute_told(ready.plan, context, feeds, bound)
+            else:
+                results = constants | dnnl.run_parallel(lambda: context.execute(feeds, bound), ready.plan.n_threads)
+        except RefusedError:
+            self._drop(ready)
+            raise
         return [deliver(info.name, results[info.name], given.get(info.name)) for info in wanted]
 
     def profile(self, feed: Mapping[str, Any], *, n_runs: int = 20) -> Profile:
@@ -377,7 +387,7 @@ class Session:
     def _added(self, shapes: Shapes, contents: Contents) -> tuple[ReadyPlan, Contexts]:
         with self._planning:
             found = self._found(shapes, contents)  # somebody may have planned meanwhile
-            return found or self._keep(shapes, self._make_plan(shapes, contents))
+            return found or without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
 
     def _keep(self, shapes: Shapes, ready: ReadyPlan) -> tuple[ReadyPlan, Contexts]:
         with self._lock:
@@ -387,6 +397,12 @@ class Session:
         with self._lock:
             self._plans[MadeFor(shapes, ready.contents)] = ready, contexts
         return ready, contexts
+
+    def _drop(self, ready: ReadyPlan) -> None:
+        """Have no such plan any more, so that one is made anew."""
+        with self._lock:
+            for made_for in [each for each, (kept, _) in self._plans.items() if kept is ready]:
+                del self._plans[made_for]
 
 
 def _context(ready: ReadyPlan) -> Context:

@@ -70,7 +70,7 @@ def test_another_may_be_put_in_a_place() -> None:
     assert (b == 7).all()
 
 
-@pytest.mark.usefixtures("language")
+@pytest.mark.usefixtures("language", "refusing")
 def test_a_failure_names_the_spec_and_stops() -> None:
     a, b, c = buffers(3)
     broken = linear(a, b, 2.0)

@@ -79,6 +79,15 @@ def test_softmax(algorithm: str, axis: int, layout: str) -> None:
     check(spec, {"src": x}, expected if algorithm == "accurate" else np.log(expected))
 
 
+@pytest.mark.parametrize("tag", ["acbd", "bcad", "cabd", "cbda", "bacd"])
+def test_every_softmax_stays_within_its_destination(tag: str) -> None:
+    x = random(*DIMS)
+    raised = np.exp(x.astype(np.float64))
+    md = dnnl.MemoryDesc(DIMS, "f32", tag)
+    for each in dnnl.implementations(dnnl.softmax(md, md, -1)):
+        assert_close(execute(each.spec, {"src": x})["dst"], raised / raised.sum(axis=-1, keepdims=True))
+
+
 def normalise(x: Array, axes: tuple[int, ...], epsilon: float) -> tuple[Array, Array, Array]:
     x = x.astype(np.float64)
     mean, variance = x.mean(axis=axes, keepdims=True), x.var(axis=axes, keepdims=True)

@@ -7,8 +7,9 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.dnnl import resolution
-from blocklayout.errors import DnnlError, InvalidArgumentsError, UnimplementedError
+from blocklayout.errors import DnnlError, InvalidArgumentsError, OutOfMemoryError, RefusedError, UnimplementedError
 from tests.dnnl.running import assert_close, convolve, desc, random
+from tests.refusing import Refusing
 
 ANY = dnnl.AnyDesc
 PLAIN = dnnl.MemoryDesc
@@ -125,3 +126,36 @@ def test_weights_of_one_block_of_channels_out_stay_those_a_deconvolution_asked_f
     spec = dnnl.deconvolution(src, dnnl.AnyDesc((8, 16, 2, 2), "f32"), dst, strides=(2, 2), n_threads=1)
     for offered in dnnl.implementations(spec):
         assert dnnl.resolve(offered.spec).spec == offered.spec
+
+
+def test_what_is_not_created_is_passed_over_from_then_on(refusing: Refusing) -> None:
+    first, second = (each.spec for each in list(dnnl.implementations(relu()))[:2])
+    refusing.create(first.__eq__)
+    assert dnnl.Primitive(relu()).spec == second
+    with pytest.raises(UnimplementedError, match=f"oneDNN offers {first.impl}, and refused to create it"):
+        dnnl.resolve(first)
+    with pytest.raises(RefusedError, match=f"oneDNN offers {first.impl}, and refuses to create it: .*passed over"):
+        dnnl.Primitive(first)
+    assert first not in {each.spec for each in dnnl.optimised(relu())}
+    assert refusing.met == [first]
+    assert dict(dnnl.refusals()) == {first: "create"}
+
+
+def test_our_own_is_passed_over_like_the_librarys(refusing: Refusing) -> None:
+    src, weights = PLAIN((1, 16, 28, 28), "f32", "nhwc"), ANY((16, 16, 3, 3), "f32")
+    spec = dnnl.convolution(src, weights, src, pads=1, n_threads=1)
+    ours = [each.spec for each in dnnl.implementations(spec) if each.spec.impl.startswith("winograd")]
+    for each in ours:
+        resolution.refused(each, "run", DnnlError("a fake"))
+        with pytest.raises(RefusedError):
+            dnnl.Primitive(each)
+    assert not any(each.spec.impl.startswith("winograd") for each in dnnl.implementations(spec))
+    refusing.forget()
+    assert ours == [each.spec for each in dnnl.implementations(spec) if each.spec.impl.startswith("winograd")]
+
+
+@pytest.mark.usefixtures("refusing")
+def test_want_of_memory_is_no_refusal() -> None:
+    error = OutOfMemoryError("none is left", 1)
+    assert resolution.refused(dnnl.resolve(relu()).spec, "create", error) is error
+    assert not dnnl.refusals()

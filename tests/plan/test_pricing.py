@@ -63,18 +63,6 @@ def test_a_plan_that_is_faster_by_chance_is_not_taken(own_store: Path) -> None:
     assert contenders.race([plan, again], lambda _: [[10.0, 10.0], [9.0, 9.0]])[0] == 1
 
 
-def test_where_prices_are_not_sure_plans_are_run_briefly_unless_the_model_is_asked_for(
-    own_store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pricing, "SURE_BELOW", 1e9)
-    assert bl.load(nets.residual()).plan.raced == ()
-    monkeypatch.setattr(pricing, "SURE_BELOW", 0.0)
-    plan = bl.load(nets.residual()).plan
-    assert plan.raced == () or plan.chosen in dict(plan.raced)  # a machine that is slow just now leaves no time
-    assert bl.load(nets.residual(), tune="model").plan.raced == ()
-    assert not own_store.exists()
-
-
 def test_a_race_that_there_was_no_time_for_leaves_the_cheapest(own_store: Path) -> None:
     del own_store
     plan = bl.load(nets.residual(), tune="model").plan

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from blocklayout.dnnl.any_desc import AnyDesc
 from blocklayout.dnnl.backward._rules import backward_spec, check_no_attributes
 from blocklayout.dnnl.specs._normalization import check_normalization, flag_names
-from blocklayout.dnnl.specs._rules import check_choice, check_concrete, check_descs, check_dims, check_ndims
+from blocklayout.dnnl.specs._rules import check_choice, check_concrete, check_descs, check_dims, check_ndims, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +40,8 @@ def batch_normalization_backward(
         epsilon: Added to the variance.
         flags: Names among ``use_global_stats`` (mean and variance are constants), ``use_scale``, ``use_shift``,
             ``fuse_norm_relu``.
-        prop_kind: ``backward``, or ``backward_data`` for the source's gradient alone.
+        prop_kind: ``backward``, or ``backward_data`` for the source's gradient alone, where there is neither scale nor
+            shift: with them oneDNN runs only what writes their gradients as well.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
     Raises:
@@ -76,4 +77,6 @@ def validate(spec: Spec) -> None:
     check_no_attributes(spec)
     for name in ("diff_dst", "diff_src"):
         check_dims(spec, name, spec.desc("src").dims, "src")
-    check_normalization(spec)
+    learned = {"use_scale", "use_shift"} & {*check_normalization(spec)}
+    is_sound = not learned or spec.prop_kind == "backward"
+    require(is_sound, spec, "prop_kind", "is backward_data; with use_scale or use_shift give backward")

@@ -1,24 +1,31 @@
-"""Regions on libgomp's pools, where no team of ours is in place.
+"""Regions by libgomp, where no team of ours is in place: on few pools, whose threads spin for a measured while.
 
 libgomp keeps a pool of workers for each thread that opens a region, and a child that is forked inherits it without its
 workers. So few threads open any: the main one, the owners of streams, and for all others one that takes their calls in
-turn. In a child it is another one.
+turn. In a child it is another one. How long its threads spin libgomp reads when it is loaded.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from contextlib import contextmanager
 from contextvars import copy_context
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from blocklayout.dnnl import library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from concurrent.futures import ThreadPoolExecutor
 
 _Result = TypeVar("_Result")
+
+SPIN_COUNT = 1000
+"""Looks of a waiting thread before it sleeps. Measured: see docs/decisions/0008."""
+
+_SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
 class _Here(threading.local):
@@ -63,6 +70,27 @@ def _for_others() -> ThreadPoolExecutor:
         if _others is None:
             _others = ThreadPoolExecutor(1, "blocklayout-regions", open_regions_here)
         return _others
+
+
+@contextmanager
+def measured_spin_count() -> Iterator[None]:
+    """Inside, a libgomp that is loaded takes our spin count, unless its user has said how threads wait."""
+    is_settled = any(name in os.environ for name in _SETTINGS) or _is_mapped("libgomp.so.1")
+    if is_settled:
+        yield
+        return
+    os.environ[_SETTINGS[0]] = str(SPIN_COUNT)
+    try:
+        yield
+    finally:
+        del os.environ[_SETTINGS[0]]
+
+
+def _is_mapped(name: str) -> bool:
+    try:
+        return f"/{name}" in Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
 
 
 def _begin_in_child() -> None:

@@ -1,0 +1,153 @@
+"""Plans that prices cannot tell apart are run whole and briefly, by a clock that only the tests move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import blocklayout as bl
+from blocklayout import loading
+from blocklayout.plan import contenders, pricing
+from blocklayout.plan.costs import repeating
+from blocklayout.runtime import racing
+from blocklayout.runtime.context import Context
+from tests import nets
+from tests.refusing import Refusing
+
+PLANNING_S = 3.0
+
+
+@dataclass
+class Track:
+    """Where plans race.
+
+    Attributes:
+        run_s: How long a run takes, by the place among those that are made ready; the last for all others.
+        now_s: The time.
+        is_busy: Whether other work takes a CPU away in every run.
+        names: What chose the plans that were made ready, in order.
+        told: What loading told.
+    """
+
+    run_s: tuple[float, ...] = (0.010, 0.005, 0.020)
+    now_s: float = 100.0
+    is_busy: bool = False
+    n_switches: int = 0
+    planning_s: float = PLANNING_S
+    names: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    raced_s: float = 0.0
+
+    def load(self, **options: Any) -> bl.Plan:
+        """The plan of a small network; planning takes its time."""
+        self.names.clear()
+        self.told.clear()
+        return bl.load(nets.residual(), progress=self._tell, **options).plan
+
+    def _tell(self, what: str) -> None:
+        self.told.append(what)
+        if what == "choosing layouts":
+            self.now_s += self.planning_s
+
+    def enter(self, name: str) -> float:
+        """How long a run of the next plan takes."""
+        self.names.append(name)
+        return self.run_s[min(len(self.names), len(self.run_s)) - 1]
+
+    def run(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.raced_s += seconds
+        self.n_switches += self.is_busy
+
+
+@pytest.fixture
+def track(monkeypatch: pytest.MonkeyPatch) -> Track:
+    """Prices are sure of nothing, and time passes where plans are made or run only."""
+    track = Track()
+
+    class Racer(Context):
+        def __init__(self, ready: Any) -> None:
+            super().__init__(ready)
+            self._run_s = track.enter(ready.plan.chosen)
+
+        def execute(self, *_: Any) -> Any:
+            track.run(self._run_s)
+
+    monkeypatch.setattr(pricing, "SURE_BELOW", 0.0)
+    monkeypatch.setattr(racing, "Context", Racer)
+    for module in (loading, racing):
+        monkeypatch.setattr(module, "monotonic", lambda: track.now_s)
+    monkeypatch.setattr(repeating, "time", SimpleNamespace(perf_counter_ns=lambda: track.now_s * 1e9))
+    monkeypatch.setattr(repeating, "_n_switches", lambda: track.n_switches)
+    return track
+
+
+def test_the_fastest_is_taken_told_of_and_remembered(track: Track) -> None:
+    plan = track.load()
+    cheapest, fastest, *_ = names = list(track.names)
+    assert 2 <= len(names) <= contenders.N_RACED
+    assert plan.chosen == fastest
+    assert [name for name, _ in plan.raced] == names
+    assert [ratio for _, ratio in plan.raced] == pytest.approx([1.0, 0.5, 2.0][: len(names)])
+    assert f"run whole, in turn: {cheapest} 1.000, {fastest} 0.500" in plan.explain()
+    assert any("best plans in turn" in what for what in track.told)
+    assert track.load() == plan
+    assert track.names == []
+
+
+def test_only_what_is_unsure_races_and_never_by_the_model(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert track.load(tune="model").raced == ()
+    assert track.load(layout="nhwc").raced == ()
+    monkeypatch.setattr(pricing, "SURE_BELOW", 1e9)
+    assert track.load().raced == ()
+    assert track.raced_s == 0
+
+
+@pytest.mark.parametrize("planning_s", [0.3, 0.6, 60.0])
+def test_a_race_takes_a_third_of_loading_and_at_most_half_a_second(planning_s: float, track: Track) -> None:
+    track.planning_s = planning_s
+    assert track.load().raced
+    a_round = sum(track.run_s)
+    assert track.raced_s <= min(planning_s / 2, loading.MAX_RACE_SECONDS) + a_round
+
+
+def test_without_time_for_enough_rounds_the_cheapest_is_taken(track: Track) -> None:
+    track.run_s = (0.3, 0.1, 0.2)
+    plan = track.load()
+    assert plan.raced == ()
+    assert plan.chosen == track.names[0]
+    assert "a race of whole plans told nothing: 0 of 0 rounds" in plan.explain()
+    track.planning_s = 0.0
+    assert track.load(threads=1).raced == ()
+    assert track.names == []  # not even begun
+
+
+def test_a_contender_that_is_refused_is_replaced_and_the_others_race_on(
+    track: Track, refusing: Refusing, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"winograd": False}
+    track.load(**options)
+    other = bl.load(nets.residual(), layout=track.names[-1].replace("solve", "auto"), tune="model", **options).plan
+    refused = next(step.spec for step in other.steps if step.spec.kind == "convolution")
+    refusing.create(refused.__eq__)
+    monkeypatch.setenv("BLOCKLAYOUT_CACHE_DIR", str(tmp_path))
+    plan = track.load(**options)
+    assert refusing.met == [refused]
+    assert len(plan.raced) >= 2
+    assert refused not in {step.spec for step in plan.steps}
+    assert any(f"oneDNN offers {refused.impl}" in reason for _, reason in plan.exceptions)
+
+
+def test_a_disturbed_race_leaves_the_cheapest_and_says_so(track: Track) -> None:
+    track.is_busy = True
+    plan = track.load()
+    assert plan.raced == ()
+    assert plan.chosen == track.names[0]
+    assert "a race of whole plans told nothing: 0 of " in plan.explain()
+    assert any("cheapest plan is taken: 0 of " in what and "left alone by other work" in what for what in track.told)
+    assert track.load() == plan
+    assert track.names == []
