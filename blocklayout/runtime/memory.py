@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,8 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from blocklayout.runtime.ready import ReadyPlan
 
 _STATUS = Path("/proc/self/status")
 _MIB = 1 << 20
@@ -45,6 +47,24 @@ class MemoryUse(Struct, frozen=True):
     scratchpad_nbytes: int
     process_nbytes: int
     process_peak_nbytes: int
+
+    @classmethod
+    def of(cls, held: Sequence[tuple[ReadyPlan, int]], originals_nbytes: int) -> MemoryUse:
+        """What plans take, each with the number of its contexts, beside the model's own weights."""
+        packed, mapped = packed_nbytes(array for ready, _ in held for array in ready.packed.values())
+        now, most = process_nbytes()
+        return cls(
+            n_plans=len(held),
+            n_contexts=sum(n for _, n in held),
+            originals_nbytes=originals_nbytes,
+            packed_nbytes=packed,
+            mapped_nbytes=mapped,
+            arena_nbytes=sum(ready.plan.arena_nbytes * n for ready, n in held),
+            arena_lower_bound=sum(ready.plan.arena_lower_bound * n for ready, n in held),
+            scratchpad_nbytes=sum(ready.plan.scratchpad_nbytes * n for ready, n in held),
+            process_nbytes=now,
+            process_peak_nbytes=most,
+        )
 
     @property
     def nbytes(self) -> int:

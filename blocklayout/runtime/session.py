@@ -19,7 +19,7 @@ from blocklayout.runtime.feeding import CheckedFeed, InputInfo, OutputInfo, chec
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.giving import bindable, check_given, check_wanted, constant, deliver
 from blocklayout.runtime.made_for import Contents, MadeFor, Shapes
-from blocklayout.runtime.memory import MemoryUse, packed_nbytes, process_nbytes
+from blocklayout.runtime.memory import MemoryUse
 from blocklayout.runtime.ready import ReadyPlan
 from blocklayout.runtime.refusals import without_refusals
 from blocklayout.runtime.streams import Streams
@@ -334,20 +334,7 @@ class Session:
         """
         with self._lock:
             held = [(ready, len(contexts)) for ready, contexts in self._plans.values()]
-        packed, mapped = packed_nbytes(array for ready, _ in held for array in ready.packed.values())
-        now, most = process_nbytes()
-        return MemoryUse(
-            n_plans=len(held),
-            n_contexts=sum(n for _, n in held),
-            originals_nbytes=self._originals_nbytes(),
-            packed_nbytes=packed,
-            mapped_nbytes=mapped,
-            arena_nbytes=sum(ready.plan.arena_nbytes * n for ready, n in held),
-            arena_lower_bound=sum(ready.plan.arena_lower_bound * n for ready, n in held),
-            scratchpad_nbytes=sum(ready.plan.scratchpad_nbytes * n for ready, n in held),
-            process_nbytes=now,
-            process_peak_nbytes=most,
-        )
+        return MemoryUse.of(held, self._originals_nbytes())
 
     def _key(self, shapes: Mapping[str, Sequence[int]]) -> Shapes:
         names = {info.name for info in self._inputs}

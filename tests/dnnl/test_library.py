@@ -28,6 +28,7 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """As if nothing had been loaded yet, and nothing were chosen."""
     monkeypatch.setattr(library, "_loaded", None)
     monkeypatch.delenv(find_library.VARIABLE, raising=False)
+    monkeypatch.setattr(find_library, "_recorded_library", lambda: None)
     return monkeypatch
 
 
@@ -51,9 +52,12 @@ def raise_not_found(name: str) -> Any:
     raise metadata.PackageNotFoundError(name)
 
 
-@pytest.mark.usefixtures("unloaded")
-def test_the_installed_library_is_found() -> None:
-    assert find_library.find_library().is_file()
+def test_the_installed_library_is_found(unloaded: pytest.MonkeyPatch) -> None:
+    path = find_library.find_library()
+    assert path.is_file()
+    unloaded.undo()
+    unloaded.delenv(find_library.VARIABLE, raising=False)
+    assert find_library.find_library() == path
 
 
 def test_a_chosen_library_comes_first(unloaded: pytest.MonkeyPatch) -> None:
