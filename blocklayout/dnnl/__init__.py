@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.specs.softmax import softmax as softmax
     from blocklayout.dnnl.specs.sum import sum as sum  # noqa: A004 - oneDNN's name
     from blocklayout.dnnl.team import threads_name as threads_name
+    from blocklayout.dnnl.threads import callers_at_once as callers_at_once
     from blocklayout.dnnl.threads import default_threads as default_threads
     from blocklayout.dnnl.threads import own_stream as own_stream
     from blocklayout.dnnl.threads import run_parallel as run_parallel
@@ -116,7 +117,7 @@ _NAMES_BY_HOME = {
     "specs.softmax": ("softmax",),
     "specs.sum": ("sum",),
     "team": ("threads_name",),
-    "threads": ("default_threads", "own_stream", "run_parallel", "wake_team"),
+    "threads": ("callers_at_once", "default_threads", "own_stream", "run_parallel", "wake_team"),
 }
 _HOMES = {name: f"blocklayout.dnnl.{home}" for home, names in _NAMES_BY_HOME.items() for name in names}
 

@@ -13,7 +13,7 @@ from blocklayout.errors import InvalidArgumentsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["default_threads", "own_stream", "run_parallel", "wake_team"]
+__all__ = ["callers_at_once", "default_threads", "own_stream", "run_parallel", "wake_team"]
 
 _Result = TypeVar("_Result")
 
@@ -41,6 +41,14 @@ def run_parallel(fn: Callable[[], _Result], n_threads: int) -> _Result:
         return fn()
     finally:
         functions.bl_leave(before)
+
+
+def callers_at_once(n_threads: int) -> int:
+    """How many of so many threads may call :func:`run_parallel` while another waits for them, inside of such a call.
+
+    One where libgomp computes the regions: it takes other threads' calls in turn.
+    """
+    return n_threads if team() is not None else 1
 
 
 def wake_team() -> None:

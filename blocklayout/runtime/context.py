@@ -305,7 +305,7 @@ def _primitives(plan: Plan) -> dict[int, dnnl.Primitive]:
 
     numbered = ((number, step, step.spec) for number, step in enumerate(plan.steps))
     computed = [each for each in numbered if not isinstance(each[2], HostSpec)]
-    with side_by_side(lambda each: make(*each), computed, plan.n_threads):
+    with side_by_side(lambda each: make(*each), computed, dnnl.callers_at_once(plan.n_threads)):
         pass
     if refusals:
         raise refusals[min(refusals)]

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import blocklayout as bl
-from blocklayout.plan import contenders, pricing
+from blocklayout.plan import contenders
+from blocklayout.plan.costs import ceilings, tuning
 from blocklayout.plan.costs.store import cost_store_path
 from tests import nets
 
@@ -27,8 +28,8 @@ def test_nothing_is_measured_or_written_unasked(own_store: Path, monkeypatch: py
     def refuse(*_: Any) -> Any:
         raise AssertionError("it measures")
 
-    monkeypatch.setattr(pricing, "tune", refuse)
-    monkeypatch.setattr(pricing, "measured_machine", refuse)
+    monkeypatch.setattr(tuning, "tune", refuse)
+    monkeypatch.setattr(ceilings, "measured_machine", refuse)
     for mode in ("cached", "model"):
         assert bl.load(nets.residual(), tune=mode).plan.priced_by.startswith("times recorded on ")
     assert not own_store.exists()
