@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import blocklayout as bl
+from blocklayout import loading
 from blocklayout.plan import contenders, pricing
 from blocklayout.plan.costs.store import cost_store_path
 from tests import nets
@@ -66,9 +67,9 @@ def test_a_plan_that_is_faster_by_chance_is_not_taken(own_store: Path) -> None:
 def test_where_prices_are_not_sure_plans_are_run_briefly_unless_the_model_is_asked_for(
     own_store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pricing, "SURE_BELOW", 1e9)
+    monkeypatch.setattr(loading, "SURE_BELOW", 1e9)
     assert bl.load(nets.residual()).plan.raced == ()
-    monkeypatch.setattr(pricing, "SURE_BELOW", 0.0)
+    monkeypatch.setattr(loading, "SURE_BELOW", 0.0)
     plan = bl.load(nets.residual()).plan
     assert plan.raced == () or plan.chosen in dict(plan.raced)  # a machine that is slow just now leaves no time
     assert bl.load(nets.residual(), tune="model").plan.raced == ()

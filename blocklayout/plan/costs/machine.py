@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _PEAK_FLOPS = {
-    "avx512_core_amx": (160.0, 600.0),
-    "avx512_core_fp16": (160.0, 140.0),
-    "avx512_core_bf16": (160.0, 140.0),
+    "avx512_core_amx": (160.0, 300.0),
+    "avx512_core_fp16": (160.0, 65.0),
+    "avx512_core_bf16": (160.0, 65.0),
     "avx512_core": (160.0, 80.0),
     "avx512": (160.0, 0.0),
     "avx2": (100.0, 0.0),
@@ -17,12 +17,12 @@ _PEAK_FLOPS = {
 """Floating-point operations per nanosecond and thread in f32 and in bf16, by instruction set.
 
 Round figures of 2-core cloud machines: an AVX2 server core, and an AVX-512 one with AMX, where convolutions in bf16
-reach less of what the instructions could do than those in f32 do.
+reach less of what the instructions could do than those in f32 do; without AMX they are slower than in f32.
 """
 
 
-_GEMM_BF16_ISA = "avx512_core_bf16"
-"""What convolutions by gemm reach in bf16, with AMX too: bringing images into rows takes them most of their time."""
+_GEMM_BF16_FLOPS = 110.0
+"""What convolutions by gemm reach at most in bf16: bringing images into rows takes them most of their time."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,24 @@ class Machine:
             impl: Its name; ``jit:avx2`` is bound by AVX2 even where the machine has more.
             dtype: Data type of its source.
         """
-        own = _GEMM_BF16_ISA if "gemm:jit" in impl and dtype == "bf16" else impl.rsplit(":", 1)[-1]
-        peaks = _PEAK_FLOPS.get(own) or _peaks_of(self.isa)
-        return self.n_threads * _of_dtype(peaks, dtype) * self._measured_share(dtype)
+        return self.n_threads * peak_flops(impl, self.isa, dtype) * self._measured_share(dtype)
 
     def _measured_share(self, dtype: str) -> float:
         """What the machine reaches of its instruction set's figure; 1 where nobody has measured."""
         reached = dict(self.measured_flops).get(dtype)
         return 1.0 if reached is None else reached / _of_dtype(_peaks_of(self.isa), dtype)
+
+
+def peak_flops(impl: str, isa: str, dtype: str) -> float:
+    """Operations per nanosecond of a thread that an implementation cannot exceed, by instruction sets alone.
+
+    Args:
+        impl: Its name; ``jit:avx2`` is bound by AVX2 even where the machine has more.
+        isa: Of the machine.
+        dtype: Data type of its source.
+    """
+    peak = _of_dtype(_PEAK_FLOPS.get(impl.rsplit(":", 1)[-1]) or _peaks_of(isa), dtype)
+    return min(peak, _GEMM_BF16_FLOPS) if "gemm:jit" in impl and dtype == "bf16" else peak
 
 
 def _of_dtype(peaks: tuple[float, float], dtype: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Protocol
 
 from blocklayout.dnnl import is_reference
@@ -70,6 +71,10 @@ _DOUBT = 0.4
 
 _BLOCKED_LRN_SHARE = 0.11
 _CHANNELS_LAST_NORMALIZATION_SHARE = 0.9
+
+
+_BRGEMM_HALF_SPEED_ROWS = 16
+"""Rows of a matrix at which a product by brgemm is half as fast, in a batch: each matrix is a product of its own."""
 
 
 class Costs(Protocol):
@@ -166,6 +171,9 @@ def _compute_share(spec: Spec) -> float:
         return _DIRECT_1X1_SHARE
     if spec.kind == "inner_product" and not is_reference(spec.impl):
         return _INNER_PRODUCT_SHARE
+    if spec.kind == "matmul" and spec.impl.startswith("br"):
+        *batch, rows, _ = spec.memory_desc("dst").dims
+        return share * rows / (rows + _BRGEMM_HALF_SPEED_ROWS) if prod(batch) > 1 else share
     if "gemm" not in spec.impl or spec.impl.startswith("br"):
         return share
     if spec.kind == "matmul":
