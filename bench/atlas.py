@@ -5,8 +5,7 @@ implementation in every combination of layouts, and every reorder, as tuning doe
 called ``ISA-DTYPE.jsonl.gz``: the network that first asked, the value of ``ONEDNN_MAX_CPU_ISA``, nanoseconds, and the
 Spec. Times of steps in place, inside of whole runs, are recorded in the same form, as ``ISA-DTYPE.place.gz``: some
 implementations are faster there than alone, and others slower, by tens of percent. Packing takes such files together,
-however many machines of one kind they are of, and learns how far prices are off where a network's own times are left
-out, and how far implementations are off in place.
+however many machines of one kind they are of, and learns how far implementations are off in place.
 
     python bench/atlas.py record --models resnet50,digits --isa native,avx2 --dtypes f32,bf16 --into recorded
     python bench/atlas.py place --models resnet50 --dtypes f32,bf16 --into recorded
@@ -41,7 +40,7 @@ from blocklayout.model import lower, open_model, read, simplify
 from blocklayout.plan import CostModel, Machine
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.propose import Proposer
-from blocklayout.plan.costs.atlas import EXACT_DOUBT, Atlas
+from blocklayout.plan.costs.atlas import Atlas
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.costs.traits import spec_class, spec_numbers
 from blocklayout.plan.costs.tuning import tune
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
 
     from blocklayout.model import Graph
     from blocklayout.plan.costs.atlas import RecordedTime
-    from blocklayout.plan.costs.traits import SpecClass
     from blocklayout.plan.network import Network
 
 EMBEDDED = "digits"
@@ -70,7 +68,6 @@ SUFFIX, PLACE_SUFFIX = ".jsonl.gz", ".place.gz"
 PLACE_POLICIES = ("auto", "nhwc", "blocked")
 N_RUNS = 16
 HALF_TOLD = 5
-MAX_SPREAD = 0.5
 FACTORS = (0.7, 1.4)
 """Beyond these, steps in place and primitives alone are not the same work."""
 
@@ -247,37 +244,14 @@ def pack(args: argparse.Namespace) -> None:
         f"{args.cpu}: {args.about}; {isas}; {n_threads} threads; oneDNN {'.'.join(map(str, dnnl.version()))}; "
         f"{len(recorded)} times that {', '.join(networks)} asked for"
     )
-    times = [(each.network, each.as_time) for each in recorded]
-    atlas = with_spreads(Atlas.of(origin, n_threads, [time for _, time in times]), times)
+    atlas = Atlas.of(origin, n_threads, [each.as_time for each in recorded])
     in_place = [each for folder in args.folder for each in read_recorded(folder, PLACE_SUFFIX)]
     atlas = with_in_place(atlas, [(each.network, each.as_time) for each in in_place])
     args.into.parent.mkdir(parents=True, exist_ok=True)
     atlas.save(args.into)
     print(f"{origin}\n{len(atlas.ns)} different times in {len(atlas.classes)} classes, ", end="")
-    print(f"{args.into.stat().st_size / 1024:.0f} KiB; median spread {np.median(atlas.spread):.2f}")
+    print(f"{args.into.stat().st_size / 1024:.0f} KiB")
     print(f"{len(in_place)} steps in place; factors {atlas.in_place.min():.2f} to {atlas.in_place.max():.2f}")
-
-
-def with_spreads(atlas: Atlas, times: Sequence[tuple[str, RecordedTime]]) -> Atlas:
-    """With how far each class's prices are off for networks that are left out in turn."""
-    errors: dict[SpecClass, list[float]] = defaultdict(list)
-    for network in sorted({each for each, _ in times}):
-        others = Atlas.of(atlas.origin, atlas.n_threads, [time for each, time in times if each != network])
-        for spec_kind, numbers, ns in (time for each, time in times if each == network):
-            price = others.price(spec_kind, numbers)
-            if price is not None:
-                for each in (spec_kind, *spec_kind.wider()):
-                    errors[each].append(abs(math.log(ns / price.ns)))
-    spreads = [_spread(errors, each) for each in atlas.classes]
-    return atlas.with_spread(np.array(spreads, np.float32))
-
-
-def _spread(errors: dict[SpecClass, list[float]], spec_kind: SpecClass) -> float:
-    """The standard deviation that a normal distribution with the median error has; of a wider class where few tell."""
-    for each in (spec_kind, *spec_kind.wider()):
-        if len(errors[each]) >= HALF_TOLD:
-            return min(max(1.48 * float(np.median(errors[each])), EXACT_DOUBT), MAX_SPREAD)
-    return MAX_SPREAD
 
 
 def with_in_place(atlas: Atlas, times: Sequence[tuple[str, RecordedTime]]) -> Atlas:

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
     Opened = OnnxModel | Graph | ModelFile
 
+SURE_BELOW = 0.15
+"""Prices that are doubted more, on average over a plan, do not tell which of some plans is the fastest."""
+
 MAX_RACE_SECONDS = 0.5
 """How long plans are run whole at most where nobody asked for it."""
 
@@ -233,17 +236,17 @@ class _PlanMaker(Struct):
             request,
             self.pricing.model(),
             price=self.pricing.priced,
-            time_plans=self._racing(program),
-            sure_below=self.pricing.sure_below,
+            racing=partial(self._racing, program),
         )
         self.pricing.remember(program, request, self.last)
         return self.last
 
-    def _racing(self, program: Program) -> TimePlans | None:
+    def _racing(self, program: Program, doubt: float) -> TimePlans | None:
         """How plans are run whole: as long as it takes, briefly, or not at all."""
-        ways = {"measure": self._time, "cached": self._time_briefly}
-        way = ways.get(self.pricing.mode)
-        return partial(way, program) if way else None
+        if self.pricing.mode == "measure":
+            return partial(self._time, program)
+        is_unsure = self.pricing.mode == "cached" and doubt >= SURE_BELOW
+        return partial(self._time_briefly, program) if is_unsure else None
 
     def _time_briefly(self, program: Program, plans: Sequence[Plan]) -> list[list[float]] | None:
         """Run plans whole for a third of the time that loading takes; not at all where that is too little."""

@@ -39,8 +39,7 @@ def make_plan(
     costs: CostModel,
     *,
     price: Callable[[Network], Network] | None = None,
-    time_plans: TimePlans | None = None,
-    sure_below: float = 0.0,
+    racing: Callable[[float], TimePlans | None] = lambda _: None,
 ) -> Plan:
     """Choose a layout for every value of a program and lay out the steps that compute it.
 
@@ -49,8 +48,8 @@ def make_plan(
         request: What the plan should be like.
         costs: Prices of steps and reorders on the machine it will run on.
         price: Puts better prices on what was proposed, perhaps measured ones.
-        time_plans: Runs plans whole; of the cheapest for ``auto`` the fastest is then taken.
-        sure_below: No plan is run whole where prices are doubted less than that.
+        racing: For how much the prices of the cheapest plan are doubted, what runs plans whole, if they are to be:
+            of the cheapest for ``auto`` the fastest is then taken.
 
     Raises:
         PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that
@@ -71,8 +70,7 @@ def make_plan(
     if wanted:
         plan = finish(next(contender for contender in contenders if contender.name == request.policy))
     else:
-        is_sure = cheapest(contenders, 1)[0].doubt < sure_below
-        plan = _best(contenders, finish, None if is_sure else time_plans)
+        plan = _best(contenders, finish, racing(cheapest(contenders, 1)[0].doubt))
     if request.pins:
         free = propose_all(program, groups, replace(proposer, pins={}), request.io_layout)
         plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders_of(free.priced(network.costs), None)))

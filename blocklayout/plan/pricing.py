@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from blocklayout.plan.plan import Plan
     from blocklayout.plan.request import Request
 
-SURE_BELOW = 0.3
-"""Prices that are doubted more, on average over a plan, do not tell which of some plans is the fastest."""
-
 
 class Pricing(Struct, frozen=True):
     """Prices networks on one machine.
@@ -73,11 +70,6 @@ class Pricing(Struct, frozen=True):
             self.tell("measuring what the machine can do")
             return CostModel(measured_machine(self.isa, self.n_threads, self.store))
         return CostModel(machine_with_ceilings(self.isa, self.n_threads, self.store))
-
-    @property
-    def sure_below(self) -> float:
-        """Where prices are doubted less, plans need not be run whole to see which is the fastest."""
-        return 0.0 if self.mode == "measure" else SURE_BELOW
 
     def alone(self) -> AbstractContextManager[None]:
         """While no other process measures; none is waited for longer than it may measure."""

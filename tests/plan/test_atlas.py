@@ -13,7 +13,7 @@ import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.dnnl import MemoryDesc, Spec
 from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, shipped
-from blocklayout.plan.costs.machine import Machine
+from blocklayout.plan.costs.machine import Machine, peak_flops
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.costs.recorded import FOREIGN_DOUBT, RecordedCosts
 from blocklayout.plan.costs.traits import NUMBERS, spec_class, spec_numbers
@@ -54,10 +54,35 @@ def test_what_lies_between_costs_something_between_and_is_doubted_more() -> None
 
 def test_other_layouts_and_implementations_are_priced_by_wider_classes_and_doubted_more() -> None:
     recorded = costs(GROWING)
-    near, other_layout, other_isa = relu(24), relu(24, tag="nChw8c"), relu(24, "jit:sse41")
-    doubts = [recorded.doubt(spec) for spec in (near, other_layout, other_isa)]
-    assert doubts == sorted(doubts)
-    assert doubts[0] < doubts[1] < doubts[2]
+    for other in (relu(24, tag="nChw8c"), relu(24, "jit:sse41")):
+        assert recorded.doubt(other) > recorded.doubt(relu(24))
+
+
+def conv(extent: int, impl: str) -> Spec:
+    src, dst = (MemoryDesc((1, 64, extent, extent), "bf16", "nhwc") for _ in range(2))
+    return dnnl.convolution(src, MemoryDesc((64, 64, 3, 3), "bf16"), dst, pads=1, n_threads=2).replace(impl=impl)
+
+
+def test_an_instruction_set_that_was_not_recorded_is_faster_by_its_peak() -> None:
+    recorded = costs({conv(extent, "brgconv:avx512_core_bf16"): 1e4 * extent**2 for extent in (28, 56, 112)})
+    ratio = recorded.step_ns(conv(56, "brgconv:avx512_core_bf16")) / recorded.step_ns(
+        conv(56, "brgconv:avx512_core_amx")
+    )
+    peaks = [peak_flops("", isa, "bf16") for isa in ("avx512_core_amx", "avx512_core_bf16")]
+    assert ratio == pytest.approx(peaks[0] / peaks[1], rel=0.1)
+
+
+def test_blocks_that_channels_fill_in_part_are_a_class_of_their_own() -> None:
+    plain, blocked = ([MemoryDesc((1, n, 28, 28), "f32", tag) for n in (112, 116)] for tag in ("nchw", "nChw8c"))
+    full, part = (spec_class(dnnl.reorder(*pair, n_threads=2), "avx2") for pair in zip(plain, blocked, strict=True))
+    assert (full.layouts, part.layouts) == ("first first8", "first first8+")
+    assert not set(full.wider()[:2]) & set(part.wider()[:2])
+
+
+def test_few_of_other_layouts_do_not_pass_for_recorded_ones() -> None:
+    recorded = costs({relu(8, tag="nchw"): 5000.0} | GROWING)
+    assert recorded.step_ns(relu(8, tag="nchw")) == pytest.approx(5000.0, rel=1e-5)
+    assert recorded.doubt(relu(8, tag="nChw8c")) > EXACT_DOUBT
 
 
 def test_references_and_what_is_like_nothing_recorded_are_the_models() -> None:
@@ -128,14 +153,13 @@ def test_a_file_that_is_no_atlas_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
-        ("format", np.int32(0), "format 1"),
+        ("format", np.int32(0), "format 2"),
         ("n_threads", np.int32(0), "n_threads not positive"),
         ("ns", np.full(4, -1.0, np.float32), "ns not positive"),
         ("ns", np.full(3, 1.0, np.float32), "of_class, numbers of another type or shape"),
         ("ns", np.array(["a"] * 4), "ns of another type"),
         ("of_class", np.full(4, 9, np.uint16), "no class"),
         ("numbers", np.zeros((4, len(NUMBERS) + 1), np.int16), "numbers of another"),
-        ("spread", np.full(1, np.nan, np.float32), "spread not positive"),
         ("in_place", np.zeros(1, np.float32), "in_place not positive"),
     ],
 )

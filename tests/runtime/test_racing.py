@@ -11,7 +11,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import loading
-from blocklayout.plan import contenders, pricing
+from blocklayout.plan import contenders
 from blocklayout.plan.costs import repeating
 from blocklayout.runtime import racing
 from blocklayout.runtime.context import Context
@@ -77,7 +77,7 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
         def execute(self, *_: Any) -> Any:
             track.run(self._run_s)
 
-    monkeypatch.setattr(pricing, "SURE_BELOW", 0.0)
+    monkeypatch.setattr(loading, "SURE_BELOW", 0.0)
     monkeypatch.setattr(racing, "Context", Racer)
     for module in (loading, racing):
         monkeypatch.setattr(module, "monotonic", lambda: track.now_s)
@@ -102,7 +102,7 @@ def test_the_fastest_is_taken_told_of_and_remembered(track: Track) -> None:
 def test_only_what_is_unsure_races_and_never_by_the_model(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
     assert track.load(tune="model").raced == ()
     assert track.load(layout="nhwc").raced == ()
-    monkeypatch.setattr(pricing, "SURE_BELOW", 1e9)
+    monkeypatch.setattr(loading, "SURE_BELOW", 1e9)
     assert track.load().raced == ()
     assert track.raced_s == 0
 

@@ -2,8 +2,8 @@
 
 A primitive that was recorded costs its time. Another costs what the nearest of its class do, by the numbers that times
 depend on, relative to a bound by arithmetic and traffic that brings different sizes to one scale. A class that nobody
-recorded is priced by wider ones. How wrong such a price may be is known from the recording itself: classes keep how far
-they were off where each network's own times were left out.
+recorded is priced by wider ones. How wrong such a price may be follows from how far that is from what was recorded, as
+networks show whose own times are left out.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout.errors import PlanError
+from blocklayout.plan.costs.machine import peak_flops
 from blocklayout.plan.costs.traits import NUMBERS, SpecClass
 
 FOLDER = Path(__file__).with_name("atlases")
-FORMAT = 1
+FORMAT = 2
 
 STEPS = 256
 """Numbers are kept, and compared, as multiples of one over this."""
@@ -36,10 +37,13 @@ _SOFTENING = 0.05
 EXACT_DOUBT = 0.1
 """Of a recorded time: another run of the recording differs by as much."""
 
-_DOUBT_PER_DISTANCE, _DOUBT_PER_WIDENING, _MAX_DOUBT = 0.1, 0.25, 0.8
-_UNKNOWN_SPREAD = 0.15
+_NEAR_DOUBT, _DOUBT_PER_DISTANCE, _WIDENED_DOUBT, _MAX_DOUBT = 0.15, 0.1, 0.35, 0.8
+"""Of what its neighbours price, how much more with distance, and how much more where they are of a wider class.
 
-_START_NS, _FLOPS_PER_NS, _NBYTES_PER_NS = 2500.0, 320.0, 20.0
+Medians of how far prices were off for networks, and for instruction sets, that had been left out.
+"""
+
+_START_NS, _N_THREADS, _NBYTES_PER_NS = 2500.0, 2, 20.0
 _COSTLY_NS = 0.3
 """Of an exponential, say, of each result."""
 
@@ -53,7 +57,6 @@ _ARRAYS = {
     "of_class": "u",
     "numbers": "i",
     "ns": "f",
-    "spread": "f",
     "in_place": "f",
 }
 """The arrays of a file, and the kind of each one's elements."""
@@ -104,7 +107,6 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         of_class: The class of each recorded time.
         numbers: What each depends on, in steps.
         ns: The times.
-        spread: For each class, how far prices were off for networks that had been left out.
         in_place: For each class, the time that its implementation takes inside of whole runs over that alone.
     """
 
@@ -114,13 +116,12 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
     of_class: np.ndarray
     numbers: np.ndarray
     ns: np.ndarray
-    spread: np.ndarray
     in_place: np.ndarray
     _members: dict[SpecClass, _Members] = field(default_factory=dict)
 
     @classmethod
     def of(cls, origin: str, n_threads: int, times: Iterable[RecordedTime]) -> Atlas:
-        """An atlas of recorded times; those of equal primitives are taken together. Its spreads are not known yet.
+        """An atlas of recorded times; those of equal primitives are taken together.
 
         Args:
             origin: The CPU's name, the machine and the recording, in words.
@@ -140,7 +141,6 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
             np.array([positions[spec_class] for spec_class, _ in keys], np.uint16),
             np.array([numbers for _, numbers in keys], np.int16).reshape(len(keys), len(NUMBERS)),
             np.array([np.median(alike[key]) for key in keys], np.float32),
-            np.full(len(classes), _UNKNOWN_SPREAD, np.float32),
             np.ones(len(classes), np.float32),
         )
 
@@ -158,12 +158,8 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
             raise PlanError(f"{path} is no atlas of times ({error}): make one with bench/atlas.py") from error
         _check(path, arrays)
         classes = tuple(SpecClass(*map(str, row)) for row in arrays["classes"])
-        rest = (arrays[name] for name in ("of_class", "numbers", "ns", "spread", "in_place"))
+        rest = (arrays[name] for name in ("of_class", "numbers", "ns", "in_place"))
         return cls(str(arrays["origin"]), int(arrays["n_threads"]), classes, *rest)
-
-    def with_spread(self, spread: np.ndarray) -> Atlas:
-        """The same times, with how far each class's prices are off."""
-        return replace(self, spread=spread, _members={})
 
     def with_in_place(self, factors: np.ndarray) -> Atlas:
         """The same times, with how much longer each class's implementation takes in place."""
@@ -180,33 +176,28 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
             of_class=self.of_class,
             numbers=self.numbers,
             ns=self.ns,
-            spread=self.spread,
             in_place=self.in_place,
         )
 
     def price(self, spec_class: SpecClass, numbers: tuple[float, ...]) -> Price | None:
         """What a primitive costs; ``None`` where nothing of its kind was recorded."""
         steps = np.array(in_steps(numbers))
-        for n_widenings, wanted in enumerate((spec_class, *spec_class.wider())):
+        for wanted in (spec_class, *spec_class.wider()):
             members = self._recorded(wanted)
             if members is None:
                 continue
             ratio, distance = members.nearest(steps)
-            ns = (
-                self._factors.get((spec_class.kind, spec_class.impl), 1.0)
-                * exp(ratio)
-                * float(_bound_ns(steps, is_f32=spec_class.is_f32))
-            )
-            if n_widenings <= 1 and not distance:
+            is_wider = wanted != spec_class
+            is_recorded = not distance and not is_wider
+            if len(members.ratios) < _MIN_MEMBERS and not is_recorded:
+                continue
+            factor = self._factors.get((spec_class.kind, spec_class.impl), 1.0)
+            ns = factor * exp(ratio) * float(_bound_ns(steps, _peak_flops(spec_class)))
+            if is_recorded:
                 return Price(ns, EXACT_DOUBT)
-            spread = self._spreads.get(wanted, _UNKNOWN_SPREAD)
-            doubt = max(spread, EXACT_DOUBT) + _DOUBT_PER_DISTANCE * distance + _DOUBT_PER_WIDENING * n_widenings
+            doubt = _NEAR_DOUBT + _DOUBT_PER_DISTANCE * distance + _WIDENED_DOUBT * is_wider
             return Price(ns, min(doubt, _MAX_DOUBT))
         return None
-
-    @cached_property
-    def _spreads(self) -> dict[SpecClass, float]:
-        return dict(zip(self.classes, map(float, self.spread), strict=True))
 
     @cached_property
     def _factors(self) -> dict[tuple[str, str], float]:
@@ -225,12 +216,10 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         if wanted not in self._members and wanted in self._positions:
             rows = np.flatnonzero(np.isin(self.of_class, self._positions[wanted]))
             numbers = self.numbers[rows].astype(np.int64)
-            is_f32 = np.array([each.is_f32 for each in self.classes])[self.of_class[rows]]
-            ratios = np.log(self.ns[rows].astype(np.float64) / _bound_ns(numbers, is_f32=is_f32))
+            peaks = np.array([_peak_flops(each) for each in self.classes])[self.of_class[rows]]
+            ratios = np.log(self.ns[rows].astype(np.float64) / _bound_ns(numbers, peaks))
             self._members[wanted] = _Members(numbers, ratios)
-        members = self._members.get(wanted)
-        is_class = bool(wanted.layouts)
-        return None if members is None or (is_class and len(members.ratios) < _MIN_MEMBERS) else members
+        return self._members.get(wanted)
 
 
 @lru_cache(maxsize=1)
@@ -245,13 +234,18 @@ def in_steps(numbers: Sequence[float]) -> tuple[int, ...]:
     return tuple(round(number * STEPS) for number in numbers)
 
 
-def _bound_ns(numbers: np.ndarray, *, is_f32: bool | np.ndarray) -> np.ndarray:
+def _peak_flops(spec_class: SpecClass) -> float:
+    """Of the instruction set: what brings implementations of one family to one scale."""
+    return peak_flops(spec_class.impl.partition("@")[0], spec_class.isa, spec_class.dtypes.partition(" ")[0])
+
+
+def _bound_ns(numbers: np.ndarray, peak_flops: float | np.ndarray) -> np.ndarray:
     """Roughly what arithmetic or traffic takes, whichever is more: it brings sizes to one scale, not machines."""
     multiply_adds, nbytes = (2.0 ** (numbers[..., _COLUMNS[name]] / STEPS) for name in ("multiply_adds", "nbytes"))
-    rate = np.where(is_f32, _FLOPS_PER_NS, 2 * _FLOPS_PER_NS)
     n_results = 2.0 ** (sum(numbers[..., _COLUMNS[name]] for name in _RESULT_SIZES) / STEPS)
     costly_ns = numbers[..., _COLUMNS["costly_post_ops"]] / STEPS * n_results * _COSTLY_NS
-    bound: np.ndarray = _START_NS + np.maximum(2 * multiply_adds / rate, nbytes / _NBYTES_PER_NS) + costly_ns
+    arithmetic_ns = 2 * multiply_adds / (_N_THREADS * peak_flops)
+    bound: np.ndarray = _START_NS + np.maximum(arithmetic_ns, nbytes / _NBYTES_PER_NS) + costly_ns
     return bound
 
 
@@ -272,7 +266,6 @@ def _fault_of_form(arrays: dict[str, np.ndarray]) -> str | None:
         "of_class": n_times,
         "numbers": (*n_times, len(NUMBERS)),
         "ns": n_times,
-        "spread": n_classes,
         "in_place": n_classes,
     }
     wrong = [name for name, kind in _ARRAYS.items() if arrays[name].dtype.kind != kind]
@@ -285,7 +278,7 @@ def _fault_of_content(arrays: dict[str, np.ndarray]) -> str | None:
         return f"not of format {FORMAT}"
     if not len(arrays["ns"]) or int(arrays["of_class"].max()) >= len(arrays["classes"]):
         return "times of no class"
-    positive = [name for name in ("n_threads", "ns", "spread", "in_place") if not _is_positive(arrays[name])]
+    positive = [name for name in ("n_threads", "ns", "in_place") if not _is_positive(arrays[name])]
     return f"{', '.join(positive)} not positive" if positive else None
 
 

@@ -21,8 +21,8 @@ reach less of what the instructions could do than those in f32 do.
 """
 
 
-_GEMM_BF16_ISA = "avx512_core_bf16"
-"""What convolutions by gemm reach in bf16, with AMX too: bringing images into rows takes them most of their time."""
+_GEMM_BF16_FLOPS = 220.0
+"""What convolutions by gemm reach at most in bf16: bringing images into rows takes them most of their time."""
 
 
 class Machine(Struct, frozen=True):
@@ -67,14 +67,24 @@ class Machine(Struct, frozen=True):
             impl: Its name; ``jit:avx2`` is bound by AVX2 even where the machine has more.
             dtype: Data type of its source.
         """
-        own = _GEMM_BF16_ISA if "gemm:jit" in impl and dtype == "bf16" else impl.rsplit(":", 1)[-1]
-        peaks = _PEAK_FLOPS.get(own) or _peaks_of(self.isa)
-        return self.n_threads * _of_dtype(peaks, dtype) * self._measured_share(dtype)
+        return self.n_threads * peak_flops(impl, self.isa, dtype) * self._measured_share(dtype)
 
     def _measured_share(self, dtype: str) -> float:
         """What the machine reaches of its instruction set's figure; 1 where nobody has measured."""
         reached = dict(self.measured_flops).get(dtype)
         return 1.0 if reached is None else reached / _of_dtype(_peaks_of(self.isa), dtype)
+
+
+def peak_flops(impl: str, isa: str, dtype: str) -> float:
+    """Operations per nanosecond of a thread that an implementation cannot exceed, by instruction sets alone.
+
+    Args:
+        impl: Its name; ``jit:avx2`` is bound by AVX2 even where the machine has more.
+        isa: Of the machine.
+        dtype: Data type of its source.
+    """
+    peak = _of_dtype(_PEAK_FLOPS.get(impl.rsplit(":", 1)[-1]) or _peaks_of(isa), dtype)
+    return min(peak, _GEMM_BF16_FLOPS) if "gemm:jit" in impl and dtype == "bf16" else peak
 
 
 def _of_dtype(peaks: tuple[float, float], dtype: str) -> float:

@@ -16,6 +16,9 @@ _MAX_CACHED = 8192
 _ALIGNED = 16
 """Channels that fill a vector register; others are computed in part on padding, or one by one."""
 
+_TAIL = "+"
+"""Marks layouts whose last block is filled in part: such channels are often handled one by one."""
+
 _NAMED_BY_ALGORITHM = frozenset({"eltwise", "binary", "pooling", "reduction"})
 _CHEAP = frozenset({"relu", "clip", "clip_v2", "linear", "hardswish", "hardsigmoid", "abs", "square", "sqrt", "round"})
 """Functions of single elements without exponentials."""
@@ -41,13 +44,19 @@ class SpecClass(NamedTuple):
         """Whether it computes in f32."""
         return self.dtypes.startswith("f32")
 
+    @property
+    def isa(self) -> str:
+        """The instruction set of the implementation, else of the machine."""
+        return self.impl.rpartition("@" if "@" in self.impl else ":")[2]
+
     def wider(self) -> tuple[SpecClass, ...]:
         """Classes that hold this one, the narrowest first: of any layouts, any instruction set, the whole kind."""
         family = self.impl.partition("@")[0]
         family = family.rpartition(":")[0] or family
+        any_layouts = _TAIL if _TAIL in self.layouts else ""
         return (
-            self._replace(layouts=""),
-            self._replace(impl=family, layouts=""),
+            self._replace(layouts=any_layouts),
+            self._replace(impl=family, layouts=any_layouts),
             self._replace(impl="", layouts=""),
             self._replace(impl="", layouts="", dtypes=""),
         )
@@ -143,4 +152,5 @@ def _layout_word(desc: MemoryDesc) -> str:
     if not desc.inner_blks:
         return word
     is_first = 1 not in order or all(axis in (0, 1) for axis in order[: order.index(1)])
-    return f"{'first' if is_first else word}{prod(desc.inner_blks)}"
+    tail = "" if desc.dims == desc.padded_dims else _TAIL
+    return f"{'first' if is_first else word}{prod(desc.inner_blks)}{tail}"

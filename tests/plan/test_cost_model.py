@@ -1,0 +1,32 @@
+"""Modelled times, where classes of implementations differ most."""
+
+from __future__ import annotations
+
+import pytest
+
+from blocklayout import dnnl
+from blocklayout.dnnl import MemoryDesc, Spec
+from blocklayout.plan.costs.machine import Machine
+from blocklayout.plan.costs.model import CostModel
+
+MODEL = CostModel(Machine("avx512_core_amx", 2))
+
+
+def product(batch: int, rows: int, impl: str) -> Spec:
+    src, dst = (MemoryDesc((1, batch, rows, n)) for n in (768, 3072))
+    return dnnl.matmul(src, MemoryDesc((1, 1, 768, 3072)), dst, n_threads=2).replace(impl=impl)
+
+
+def test_small_matrices_in_a_batch_take_brgemm_longer_than_one_large_matrix_does() -> None:
+    brgemm, gemm = "brg:avx512_core", "gemm:jit:f32"
+    assert MODEL.step_ns(product(7, 7, brgemm)) > 2 * MODEL.step_ns(product(1, 49, brgemm))
+    assert MODEL.step_ns(product(7, 7, gemm)) == pytest.approx(MODEL.step_ns(product(1, 49, gemm)))
+    assert MODEL.step_ns(product(7, 7, brgemm)) > MODEL.step_ns(product(7, 7, gemm))
+
+
+def test_bf16_is_faster_with_amx_and_slower_than_f32_without() -> None:
+    def ns(dtype: str, isa: str) -> float:
+        src, weights = MemoryDesc((1, 64, 56, 56), dtype, "nhwc"), MemoryDesc((64, 64, 3, 3), dtype)
+        return MODEL.step_ns(dnnl.convolution(src, weights, src, pads=1, n_threads=2).replace(impl=f"brgconv:{isa}"))
+
+    assert ns("bf16", "avx512_core_amx") < ns("f32", "avx512_core") < ns("bf16", "avx512_core_bf16")
