@@ -62,9 +62,9 @@ class ModelFile:
         """All of the file. Not mapped: whoever cuts it short meanwhile would end this process."""
         with refuse_missing(self.path), os.fdopen(os.dup(self._descriptor), "rb") as file:
             file.seek(0)
-            contents = np.empty(os.fstat(self._descriptor).st_size, np.uint8)  # zeros take time, too
+            contents = np.empty(os.fstat(self._descriptor).st_size, np.uint8).data  # zeros take time, too
             n_read = file.readinto(contents)
-            return memoryview(contents)[:n_read] if n_read else file.read()
+            return contents[:n_read] if n_read else file.read()
 
     def _stamp_now(self) -> tuple[int, int]:
         status = os.fstat(self._descriptor)

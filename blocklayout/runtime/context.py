@@ -297,15 +297,16 @@ def _primitives(plan: Plan) -> dict[int, dnnl.Primitive]:
     primitives: dict[int, dnnl.Primitive] = {}
     refusals: dict[int, RefusedError] = {}
 
-    def make(number: int, step: Step, spec: dnnl.Spec) -> None:
+    def make(number: int) -> None:
+        step = plan.steps[number]
+        if isinstance(step.spec, HostSpec):
+            return
         try:
-            primitives[number] = dnnl.Primitive(spec)
+            primitives[number] = dnnl.Primitive(step.spec)
         except RefusedError as error:
             refusals[number] = RefusedError(f"{step.kernel}: {error}", error.status, error.spec)
 
-    numbered = ((number, step, step.spec) for number, step in enumerate(plan.steps))
-    computed = [each for each in numbered if not isinstance(each[2], HostSpec)]
-    with side_by_side(lambda each: make(*each), computed, dnnl.callers_at_once(plan.n_threads)):
+    with side_by_side(make, range(len(plan.steps)), dnnl.callers_at_once(plan.n_threads)):
         pass
     if refusals:
         raise refusals[min(refusals)]

@@ -31,16 +31,19 @@ def proto_of_weights(sizes: list[int], *, is_raw: bool, opset: int = 17) -> Mode
 def whole(contents: bytes) -> ModelProto | None:
     """What protobuf makes of the bytes; ``None`` where it refuses them."""
     try:
-        return ModelProto.FromString(contents)
+        proto: ModelProto = ModelProto.FromString(contents)
     except DecodeError:
         return None
+    return proto
 
 
 def rejoined(contents: bytes) -> ModelProto | None:
     """The same, the raw data split off and put back."""
     rest, found = split_raw_data(memoryview(contents))
     proto = whole(bytes(rest))
-    for index, data in found.items() if proto is not None else ():
+    if proto is None:
+        return None
+    for index, data in found.items():
         assert len(data) >= MIN_NBYTES
         proto.graph.initializer[index].raw_data = bytes(data)
     return proto
