@@ -83,7 +83,8 @@ def simplify(
         ModelError: A pass left a graph that is not well-formed.
     """
     for each in passes:
-        graph = each(graph).validate()
+        after = each(graph)
+        graph = after if after is graph else after.validate()
         if on_pass is not None:
             on_pass(each, graph)
     return graph

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from itertools import count, cycle
 from math import isfinite
 from typing import (
     TYPE_CHECKING,
@@ -157,10 +158,12 @@ def _refuse(wanted: str, data: Any) -> NoReturn:
     raise MisfitError(f"{wanted}, not {shown}")
 
 
-def _inside(name: object, read: _Read, data: Any) -> Any:
-    """A part, which is named where it is refused."""
+def _each(parts: Iterable[tuple[object, _Read, Any]]) -> Iterator[Any]:
+    """The parts of a whole as they are read; what is refused is named."""
+    name: object = ""
     try:
-        return read(data)
+        for name, read, data in parts:  # noqa: B007 - the error names it
+            yield read(data)
     except MisfitError as error:
         raise MisfitError(error.reason, (str(name), *error.where)) from error
 
@@ -201,8 +204,9 @@ def _record_reader(kind: Any) -> _Read:
         for name in needed:
             if name not in data:
                 raise MisfitError("it is missing", (name,))
-        known = ((name, readers[name], value) for name, value in data.items() if name in readers)
-        return kind(**{name: _inside(name, each, value) for name, each, value in known})
+        known = [name for name in data if name in readers]
+        values = _each((name, readers[name], data[name]) for name in known)
+        return kind(**dict(zip(known, values, strict=True)))
 
     return read
 
@@ -214,8 +218,7 @@ def _tuple_reader(*kinds: Any) -> _Read:
     def read(data: Any) -> tuple[Any, ...]:
         if not isinstance(data, list) or not (is_free or len(data) == len(readers)):
             _refuse("an array is wanted" if is_free else f"an array of {len(readers)} is wanted", data)
-        each = readers * len(data) if is_free else readers
-        return tuple(_inside(*pair) for pair in zip(range(len(data)), each, data, strict=True))
+        return tuple(_each(zip(count(), cycle(readers), data)))
 
     return read
 
@@ -228,7 +231,8 @@ def _dict_reader(key_kind: Any, kind: Any) -> _Read:
             _refuse("an object is wanted", data)
         if key_kind is int and not all(key.isascii() and key.isdecimal() for key in data):
             _refuse("keys that are numbers are wanted", list(data))
-        return {key_kind(key): _inside(key, read_value, value) for key, value in data.items()}
+        values = _each((key, read_value, value) for key, value in data.items())
+        return dict(zip(map(key_kind, data), values, strict=True))
 
     return read
 
