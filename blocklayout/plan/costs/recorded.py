@@ -75,8 +75,9 @@ class RecordedCosts(Struct, frozen=True):
             found = None
             if has_reorder(src.dtype):
                 found = self._found(dnnl.reorder(src, dst, n_threads=self.machine.n_threads))
-            modelled = Price(self.model.reorder_ns(src, dst), self.model.reorder_doubt(src, dst))
-            self._reorders[src, dst] = found or modelled
+            if found is None:
+                found = Price(self.model.reorder_ns(src, dst), self.model.reorder_doubt(src, dst))
+            self._reorders[src, dst] = found
         return self._reorders[src, dst]
 
     def _price(self, spec: Spec) -> Price:
