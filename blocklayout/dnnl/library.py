@@ -37,6 +37,11 @@ def load() -> Any:
     return _load_once()
 
 
+def lock() -> threading.Lock:
+    """Held while the library is loaded, and by others while they do what is done once a process; for a short time."""
+    return _lock
+
+
 def is_loaded() -> bool:
     """Whether the library has been loaded."""
     return _loaded is not None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from blocklayout.dnnl import library
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.cpus import usable_cpus
 from blocklayout.dnnl.native import TEAM_VARIABLE, native, wants_team
+
+_found: tuple[Any | None, str] | None = None
 
 
 def team() -> Any | None:
@@ -22,9 +23,18 @@ def threads_name() -> str:
     return "own team" if functions is not None else reason
 
 
-@cache
 def _served() -> tuple[Any | None, str]:
-    c_library = library.load()
+    global _found  # noqa: PLW0603 - a process has one
+    if _found is None:
+        c_library = library.load()
+        with library.lock():  # filling a table of imports twice at once ends the process
+            if _found is None:
+                _found = _serve(c_library)
+    return _found
+
+
+def _serve(c_library: Any) -> tuple[Any | None, str]:
+    """Put it in place."""
     if library.is_sequential():
         return None, "sequential"
     functions = native()

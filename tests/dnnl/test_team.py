@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +36,25 @@ def compiled(folder: Path, *options: str) -> Path:
         pytest.skip("the compiler comes without ThreadSanitizer")
     assert done.returncode == 0, done.stderr
     return path
+
+
+def test_threads_that_come_first_at_once_put_it_in_place_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    served, results = [], []
+
+    def serve(_: object) -> tuple[None, str]:
+        served.append(1)
+        time.sleep(0.05)
+        return None, "as it happens"
+
+    monkeypatch.setattr(team, "_found", None)
+    monkeypatch.setattr(team, "_serve", serve)
+    callers = [threading.Thread(target=lambda: results.append(team.threads_name())) for _ in range(8)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert served == [1]
+    assert results == ["as it happens"] * 8
 
 
 @needs_linux
