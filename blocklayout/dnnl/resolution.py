@@ -182,7 +182,7 @@ def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
 
 
 def _ours(spec: Spec) -> Resolved | None:
-    """What we offer beside the library."""
+    """Our own implementation of it, where there is one without a known fault."""
     ours = offered(spec)
     return None if ours is None or faults.fault_of(ours.spec) else ours
 

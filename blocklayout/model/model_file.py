@@ -59,7 +59,7 @@ class ModelFile:
         return open_contents(self._contents(), self.path)
 
     def _contents(self) -> bytes | memoryview:
-        """All of the file. Not mapped: whoever cuts it short meanwhile would end this process."""
+        """All of the file, read: of a mapping, reading what was truncated meanwhile would end the process."""
         with refuse_missing(self.path), os.fdopen(os.dup(self._descriptor), "rb") as file:
             file.seek(0)
             contents = np.empty(os.fstat(self._descriptor).st_size, np.uint8).data  # zeros take time, too

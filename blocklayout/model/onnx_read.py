@@ -104,6 +104,7 @@ def open_contents(contents: bytes | memoryview, path: Path | None = None) -> Onn
     proto = _from_bytes(rest, origin)
     if raw_data and is_outdated(proto):
         proto, raw_data = _from_bytes(contents, origin), {}
+    del contents, rest  # what protobuf has copied may take as much memory as the weights
     return _converted(proto, raw_data, path, origin)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 MIN_NBYTES = 4096
 """Smaller contents are left to protobuf."""
@@ -40,7 +40,7 @@ def _model_parts(contents: memoryview, found: dict[int, memoryview]) -> Iterator
             if has_graph:
                 raise _NotWellFormedError  # protobuf merges several; nobody writes that
             has_graph = True
-            yield _message(_GRAPH, list(_graph_parts(value, found)))
+            yield _message(_GRAPH, _graph_parts(value, found))
         else:
             yield field
 
@@ -51,10 +51,7 @@ def _graph_parts(graph: memoryview, found: dict[int, memoryview]) -> Iterator[by
         if number != _INITIALIZER or value is None:
             yield field
             continue
-        if len(value) < MIN_NBYTES:
-            yield field
-        else:
-            yield _message(_INITIALIZER, list(_tensor_parts(value, n_initializers, found)))
+        yield _message(_INITIALIZER, _tensor_parts(value, n_initializers, found))
         n_initializers += 1
 
 
@@ -97,7 +94,7 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
     raise _NotWellFormedError
 
 
-def _message(number: int, parts: list[bytes | memoryview] | list[memoryview]) -> bytes:
+def _message(number: int, parts: Iterable[bytes | memoryview]) -> bytes:
     body = b"".join(parts)
     return _encoded(number << 3 | _BYTES) + _encoded(len(body)) + body
 

@@ -1,4 +1,4 @@
-"""What there is to measure in a network."""
+"""The Specs of a network that are worth measuring."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from blocklayout.plan.network import Network
 
 REORDER_WEIGHT = 0.5
-"""What knowing the time of a reorder is worth, next to a step that takes as long."""
+"""Value of a reorder's time, relative to that of a step which takes as long."""
 
 
 def measurements(network: Network) -> list[Measurement]:
-    """What there is to measure in a network, and what each time is worth.
+    """The Specs that a network may be computed with, each with the value of knowing its time.
 
     A step matters as much as its group takes at best, less where its own candidate is not likely to be that; a
     reorder as much as it takes.

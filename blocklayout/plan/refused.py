@@ -33,7 +33,7 @@ def refused_in(network: Network) -> tuple[tuple[str, str], ...]:
 
 
 def _problem(spec: dnnl.Spec) -> tuple[object, ...]:
-    """What it computes, whatever the layouts and post-ops."""
+    """Equal for Specs that differ in nothing but layouts and post-ops."""
     extents = tuple((desc.dims, desc.dtype) for name, desc in spec.descs if name in _DESCS)
     return spec.kind, spec.algorithm, repr(spec.params), spec.n_threads, extents
 

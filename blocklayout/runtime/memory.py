@@ -50,7 +50,7 @@ class MemoryUse(Struct, frozen=True):
 
     @classmethod
     def of(cls, held: Sequence[tuple[ReadyPlan, int]], originals_nbytes: int) -> MemoryUse:
-        """What plans take, each with the number of its contexts, beside the model's own weights."""
+        """Memory of plans, each given with the number of its contexts, and of the model's own weights."""
         packed, mapped = packed_nbytes(array for ready, _ in held for array in ready.packed.values())
         now, most = process_nbytes()
         return cls(

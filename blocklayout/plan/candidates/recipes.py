@@ -218,7 +218,7 @@ def resolved(steps: Iterable[RecipeStep]) -> list[RecipeStep]:
 
 
 def _likenesses(problem: Problem) -> Iterator[tuple[object, ...]]:
-    """What implementations look at beside layouts: of each extent whether it fills blocks, or is less than one."""
+    """Of each argument its data type, and of its extents how they divide into blocks; those below a block exactly."""
     arguments = {**problem.sources, **problem.constants, "dst": problem.dst}
     for arg, info in arguments.items():
         yield arg, info.dtype, tuple(extent if extent < _BLOCK else -gcd(extent, _BLOCK) for extent in info.dims)

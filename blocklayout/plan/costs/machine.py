@@ -22,7 +22,7 @@ reach less of what the instructions could do than those in f32 do.
 
 
 _GEMM_BF16_FLOPS = 220.0
-"""What convolutions by gemm reach at most in bf16: bringing images into rows takes them most of their time."""
+"""At most of a convolution by gemm in bf16, a thread: most of its time it copies windows of the image into rows."""
 
 
 class Machine(Struct, frozen=True):
