@@ -19,10 +19,12 @@ from msgspec.structs import replace
 from blocklayout import dnnl, model
 from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError
 from blocklayout.kernels import HostSpec
+from blocklayout.known_files import FileMemory
 from blocklayout.model.shapes import concrete_extents
 from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.refused import is_refused
+from blocklayout.plan.saving.digest import program_digest
 from blocklayout.plan.saving.files import open_plan
 from blocklayout.plan.saving.fitting import check_here, check_wishes
 from blocklayout.plan.saving.terms import Terms
@@ -59,9 +61,9 @@ def signature_of(opened: Opened, io_layout: Mapping[str, str]) -> tuple[list[Inp
         InputError: ``io_layout`` names what is neither.
         LayoutError: It gives a format that does not exist, or has another rank.
     """
-    declared_inputs, declared_outputs = model.signature(opened)
-    inputs = [InputInfo(info.name, info.extents, info.dtype) for info in declared_inputs]
-    outputs = [OutputInfo(info.name, info.extents, info.dtype) for info in declared_outputs]
+    declared = model.signature(opened)
+    inputs = [InputInfo(info.name, info.extents, info.dtype) for info in declared.inputs]
+    outputs = [OutputInfo(info.name, info.extents, info.dtype) for info in declared.outputs]
     check_names(io_layout, (*inputs, *outputs))
     return with_layouts(inputs, io_layout), with_layouts(outputs, io_layout)
 
@@ -146,26 +148,27 @@ class Loading(Struct, frozen=True):
         return replace(self.asked, io_layout={info.name: info.border for info in infos if info.border is not None})
 
     def _bind(self, terms: Terms, saved: SavedPlan) -> tuple[Session, Sequence[InputInfo]]:
-        inputs, outputs = signature_of(self.opened, terms.io_layout or {})
-        borders = (*inputs, *outputs)
-        request = replace(
-            self.wishes,
-            policy=terms.layout or "auto",
-            dtype=terms.dtype or "f32",
-            io_layout={info.name: info.border for info in borders if info.border is not None},
-        )
         n_threads = terms.threads or dnnl.default_threads() // self.asked.streams
+        pricing = self.pricing(n_threads)
+        said = dict(terms.io_layout or {})
+        request = replace(self.wishes, policy=terms.layout or "auto", dtype=terms.dtype or "f32", io_layout=said)
+        memory = None
+        if isinstance(self.opened, model.ModelFile) and saved.plan is None and pricing.mode != "model":
+            memory = FileMemory.of(self.opened, pricing, request)
+        inputs, outputs = signature_of(self.opened, said)
+        borders = (*inputs, *outputs)
         maker = _PlanMaker(
             self.opened,
-            request,
-            self.pricing(n_threads),
+            replace(request, io_layout={info.name: info.border for info in borders if info.border is not None}),
+            pricing,
             self.tell,
             borders,
             self.max_plans,
             self.keeps_denormals,
             saved,
+            memory,
         )
-        defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.defaults(self.opened)]
+        defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.signature(self.opened).defaults]
         session = Session(
             inputs,
             outputs,
@@ -189,6 +192,7 @@ class _PlanMaker(Struct):
     max_plans: int
     keeps_denormals: bool
     saved: SavedPlan
+    memory: FileMemory | None
     n_made: int = 0
     last: Plan | None = None
     weights: PackedWeights = field(default_factory=PackedWeights)
@@ -197,12 +201,36 @@ class _PlanMaker(Struct):
 
     def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.began_s = monotonic()
+        if self.last is not None and not is_refused(self.last):
+            self.n_made += 1
+            self.request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
+        return self._as_before(shapes) or self._anew(shapes, contents)
+
+    def _as_before(self, shapes: Shapes) -> ReadyPlan | None:
+        """The plan that this file had before, its constants made of the file's bytes alone."""
+        if self.memory is None or self.request.is_frugal:
+            return None
+        known = self.memory.recall(shapes)
+        plan = self._recalled(known.plan) if known is not None else None
+        if known is None or plan is None:
+            return None
+        file = self.memory.file.contents
+        outputs = {name: np.array(origin.array(file)) for name, origin in known.outputs.items()}
+        self.memory.file.let_go()  # the last constant that is packed holds its bytes
+        return self._ready(plan, outputs, lambda name: known.constants[name].array(file), {})
+
+    def _anew(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.tell("simplifying the graph")
         program, deciding = self._lowered(shapes, contents)
-        plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(program)
-        known, constants = known_outputs(program), constants_of(program)
+        saved = self.saved.plan_for(program, is_decided=bool(deciding))
+        plan, key = (saved, None) if saved is not None else self._choose(program)
+        outputs, constants = known_outputs(program), constants_of(program)
         del program  # so that each of its constants goes as soon as it is packed
-        return self._ready(plan, known, constants, deciding)
+        if self.memory is not None and key is not None and not deciding and not self.request.is_frugal:
+            packed = {item.constant: constants[item.constant] for item in plan.constants}
+            self.memory.remember(shapes, key, packed, outputs)
+            del packed
+        return self._ready(plan, outputs, constants.pop, deciding)
 
     def _lowered(self, shapes: Shapes, contents: Contents) -> tuple[Program, dict[str, np.ndarray]]:
         """What is to be run, and the contents it depends on; the model's own weights are let go on the way."""
@@ -212,33 +240,43 @@ class _PlanMaker(Struct):
         return model.lower(model.simplify(graph)), deciding
 
     def _ready(
-        self, plan: Plan, known: dict[str, np.ndarray], constants: dict[str, Any], deciding: Mapping[str, np.ndarray]
+        self,
+        plan: Plan,
+        outputs: dict[str, np.ndarray],
+        take: Callable[[str], np.ndarray],
+        deciding: Mapping[str, np.ndarray],
     ) -> ReadyPlan:
         self.tell("packing weights")
-        packed = self.weights.pack(plan, constants)
-        return ReadyPlan(plan, packed, known, self._computes(plan), deciding, self.keeps_denormals)
+        packed = self.weights.pack(plan, take)
+        return ReadyPlan(plan, packed, outputs, self._computes(plan), deciding, self.keeps_denormals)
 
-    def _choose(self, program: Program) -> Plan:
-        """The plan that was made for this before, else a new one, which is remembered."""
-        if self.last is not None and not is_refused(self.last):
-            self.n_made += 1
-        self.last = None
-        request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
-        self.last = self.pricing.recall(program, request)
-        if self.last is not None:
-            self.tell("layouts were chosen before")
-            return self.last
+    def _choose(self, program: Program) -> tuple[Plan, str | None]:
+        """The plan that was made for this before, else a new one, and the key it is remembered under."""
+        text = f"{program.name} {program_digest(program)}"
+        key = self.pricing.key(text, self.request)
+        plan = self._recalled(key) if key is not None else None
+        if plan is not None:
+            return plan, key
         from blocklayout.plan.make import make_plan  # 30 ms with all that chooses
 
         self.tell("choosing layouts")
-        self.last = make_plan(
+        self.last = plan = make_plan(
             program,
-            request,
+            self.request,
             self.pricing.model(),
             price=self.pricing.priced,
             racing=partial(self._racing, program),
         )
-        self.pricing.remember(program, request, self.last)
+        key = self.pricing.key(text, self.request)  # another one where something was measured
+        if key is not None:
+            self.pricing.keep(key, plan)
+        return plan, key
+
+    def _recalled(self, key: str) -> Plan | None:
+        """The plan that is remembered under a key."""
+        self.last = self.pricing.recall(key, self.request)
+        if self.last is not None:
+            self.tell("layouts were chosen before")
         return self.last
 
     def _racing(self, program: Program, doubt: float) -> TimePlans | None:
@@ -257,7 +295,7 @@ class _PlanMaker(Struct):
         from blocklayout.runtime.racing import time_briefly
 
         self.tell(f"running the {len(plans)} best plans in turn, since prices are not sure")
-        ready = [self._ready(plan, {}, constants_of(program), {}) for plan in plans]
+        ready = [self._ready(plan, {}, constants_of(program).pop, {}) for plan in plans]
         try:
             return time_briefly(ready, now_s + seconds)
         except DisturbedError as error:
@@ -268,13 +306,13 @@ class _PlanMaker(Struct):
         """Run plans whole, in turn."""
         from blocklayout.runtime.racing import time_ready_plans
 
-        ready = [self._ready(plan, {}, constants_of(program), {}) for plan in plans]
+        ready = [self._ready(plan, {}, constants_of(program).pop, {}) for plan in plans]
         self.tell(f"running the {len(plans)} best plans in turn")
         with self.pricing.alone():
             return time_ready_plans(ready)
 
     def _read(self, shapes: Shapes, contents: Contents) -> tuple[Graph, dict[str, np.ndarray]]:
-        overridable = {info.name for info in model.defaults(self.opened)}
+        overridable = {info.name for info in model.signature(self.opened).defaults}
         given = {name: np.array(contents(name)) for name, _ in shapes if name in overridable}
         extents = {name: shape for name, shape in shapes if name not in given}
         graph, deciding = model.read_fed(self.opened, extents, contents, given)

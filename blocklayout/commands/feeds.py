@@ -49,7 +49,7 @@ def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace) -> dict[str, n
     generator = np.random.default_rng(SEED)
     return {
         info.name: arrays[info.name] if info.name in arrays else random_array(info.dtype, shapes[info.name], generator)
-        for info in model.signature(opened)[0]
+        for info in model.signature(opened).inputs
     }
 
 

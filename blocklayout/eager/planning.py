@@ -107,7 +107,7 @@ def plan_for(problem: Problem) -> Planned:
     request = Request(dtype="bf16" if is_narrow else "f32", io_layout=borders, is_frugal=problem.is_frugal)
     plan = _plan(program, request)
     known, constants = known_outputs(program), constants_of(program)
-    ready = ReadyPlan(plan, PackedWeights().pack(plan, constants), known, computes_of(plan))
+    ready = ReadyPlan(plan, PackedWeights().pack(plan, constants.pop), known, computes_of(plan))
     return Planned(ready, followed, tuple(_fixed(program, value) for value in program.outputs))
 
 

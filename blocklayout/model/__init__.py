@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from blocklayout.model.onnx_write import to_model, write
     from blocklayout.model.passes import simplify
     from blocklayout.model.reading import (
-        defaults,
         expected,
         free_extents,
         keep_model,
@@ -48,7 +47,6 @@ __all__ = [
     "Node",
     "OnnxModel",
     "compute_of",
-    "defaults",
     "expected",
     "free_extents",
     "keep_model",
@@ -72,7 +70,6 @@ _HOMES = {
     "Node": "graph",
     "OnnxModel": "onnx_read",
     "compute_of": "reference",
-    "defaults": "reading",
     "expected": "reading",
     "free_extents": "reading",
     "keep_model": "reading",

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import weakref
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
 from blocklayout.errors import ModelError
-from blocklayout.model.onnx_read import OnnxModel, open_contents, refuse_missing
+from blocklayout.model.onnx_read import OnnxModel, Signature, open_contents, refuse_missing
+from blocklayout.model.origins import FileBytes
+from blocklayout.side_by_side import side_by_side
+
+_CHUNK_NBYTES = 4 << 20
 
 
 class ModelFile:
-    """An ONNX file, read and checked; its weights may be let go, and are then read again where they are needed.
+    """An ONNX file: its bytes are read now, and taken out of protobuf where they are needed.
 
-    The file stays open: under its name there may be another one later, or none. It must not be altered in place.
+    Its weights may be let go, and are then read again. The file stays open: under its name there may be another one
+    later, or none. It must not be altered in place.
 
     Raises:
-        ModelError: No such file, damaged, not ONNX, or against ONNX's specification.
-        UnsupportedError: Valid ONNX that cannot run here.
+        ModelError: There is no such file, or it cannot be read.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -28,43 +33,92 @@ class ModelFile:
             self._descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
         weakref.finalize(self, os.close, self._descriptor)
         self._stamp = self._stamp_now()
-        self._model: OnnxModel | None = self._read()
+        self._contents: memoryview | None = self._read()
+        self._model: OnnxModel | None = None
+        self._signature: Signature | None = None
+        self.is_whole = False
+        """Whether no weights lie in other files; known once its network was looked at."""
 
     @property
-    def model(self) -> OnnxModel:
-        """What the file holds, read again if it was let go.
+    def contents(self) -> memoryview:
+        """All bytes of the file, read again if they were let go.
 
         Raises:
             ModelError: The file was altered meanwhile.
         """
-        if self._model is None:
+        if self._contents is None:
             if self._stamp_now() != self._stamp:
                 raise ModelError(
                     f"{self.path} was altered since it was loaded, and another plan needs its weights: load it anew"
                 )
-            self._model = self._read()
+            self._contents = self._read()
+        return self._contents
+
+    @property
+    def model(self) -> OnnxModel:
+        """What the file holds, checked; it takes the place of the file's bytes.
+
+        Raises:
+            ModelError: It is damaged, not ONNX, against ONNX's specification, or was altered meanwhile.
+            UnsupportedError: Valid ONNX that cannot run here.
+        """
+        if self._model is None:
+            self._model = open_contents(self._taken(), self.path)
+            self._signature = self._model.signature
+            self.is_whole = not self._model.has_external_data
         return self._model
+
+    @property
+    def signature(self) -> Signature:
+        """What it declares.
+
+        Raises:
+            ModelError: As :attr:`model`.
+            UnsupportedError: As :attr:`model`.
+        """
+        return self._signature or self.model.signature
+
+    def know(self, signature: Signature) -> None:
+        """Take the word of somebody who has seen what a file of these bytes declares."""
+        self._signature = signature
+
+    def digest(self, n_threads: int) -> str:
+        """Of all its bytes, in hexadecimal; computed by several threads at once."""
+        contents = self.contents
+        chunks: dict[int, bytes] = {}
+
+        def digest_chunk(start: int) -> None:
+            chunks[start] = sha256(contents[start : start + _CHUNK_NBYTES]).digest()
+
+        with side_by_side(digest_chunk, range(0, len(contents), _CHUNK_NBYTES), n_threads):
+            pass
+        return sha256(b"".join(chunks[start] for start in sorted(chunks))).hexdigest()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the weights that are held now."""
-        return sum(array.nbytes for array in self._model.constants.values()) if self._model is not None else 0
+        if self._model is None:
+            return len(self._contents or b"")
+        return sum(array.nbytes for array in self._model.constants.values())
 
     def let_go(self) -> None:
         """Hold the weights no longer, unless they lie in files of their own: those are mapped, and cost nothing."""
+        self._contents = None
         if self._model is not None and not self._model.has_external_data:
             self._model = None
 
-    def _read(self) -> OnnxModel:
-        return open_contents(self._contents(), self.path)
+    def _taken(self) -> memoryview:
+        """The bytes, which are not held here any more: what protobuf copies of them need not be there twice."""
+        contents, self._contents = self.contents, None
+        return contents
 
-    def _contents(self) -> bytes | memoryview:
+    def _read(self) -> memoryview:
         """All of the file, read: of a mapping, reading what was truncated meanwhile would end the process."""
         with refuse_missing(self.path), os.fdopen(os.dup(self._descriptor), "rb") as file:
             file.seek(0)
-            contents = np.empty(os.fstat(self._descriptor).st_size, np.uint8).data  # zeros take time, too
-            n_read = file.readinto(contents)
-            return contents[:n_read] if n_read else file.read()
+            contents = FileBytes(os.fstat(self._descriptor).st_size, np.uint8)  # zeros take time, too
+            n_read = file.readinto(contents.data)
+            return contents.data[:n_read] if n_read else memoryview(file.read())
 
     def _stamp_now(self) -> tuple[int, int]:
         status = os.fstat(self._descriptor)

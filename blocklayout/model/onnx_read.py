@@ -28,7 +28,7 @@ _MAX_PROTO_NBYTES = 2**31 - 1
 
 
 class InputInfo(Struct, frozen=True):
-    """What a model declares about one input.
+    """What a model declares about one input or output.
 
     Attributes:
         dtype: By our names.
@@ -39,6 +39,14 @@ class InputInfo(Struct, frozen=True):
     name: str
     dtype: str
     extents: tuple[int | str | None, ...] | None
+
+
+class Signature(Struct, frozen=True):
+    """What a model declares: its inputs, its outputs, and the initializers that may be fed as well."""
+
+    inputs: tuple[InputInfo, ...]
+    outputs: tuple[InputInfo, ...]
+    defaults: tuple[InputInfo, ...] = ()
 
 
 class OnnxModel(Struct, frozen=True, eq=False):
@@ -65,6 +73,12 @@ class OnnxModel(Struct, frozen=True, eq=False):
     defaults: tuple[InputInfo, ...] = ()
     output_extents: Mapping[str, tuple[int | str | None, ...] | None] = field(default_factory=dict)
     has_external_data: bool = False
+
+    @property
+    def signature(self) -> Signature:
+        """What it declares."""
+        outputs = (InputInfo(name, dtype, self.output_extents.get(name)) for name, dtype in self.outputs)
+        return Signature(self.inputs, tuple(outputs), self.defaults)
 
 
 def open_onnx(source: Any) -> OnnxModel:

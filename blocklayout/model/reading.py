@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from blocklayout.model.contents import Contents, set_contents
 from blocklayout.model.model_file import ModelFile
-from blocklayout.model.onnx_read import InputInfo, OnnxModel, open_onnx
+from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature, open_onnx
 from blocklayout.model.shapes import Shapes, concrete_extents, extents_left_free, set_shapes
 
 if TYPE_CHECKING:
@@ -62,32 +62,21 @@ def free_extents(source: Any) -> dict[str, tuple[int | None, ...] | None]:
     Returns:
         Declared shapes by input; one of undeclared rank has ``None`` in place of a shape.
     """
-    model = open_model(source)
-    return extents_left_free(model) if isinstance(model, OnnxModel) else {}
+    return extents_left_free(signature(source).inputs)
 
 
-def signature(source: Any) -> tuple[tuple[InputInfo, ...], tuple[InputInfo, ...]]:
+def signature(source: Any) -> Signature:
     """What a model declares of its inputs and of its outputs.
 
     Args:
         source: Whatever :func:`open_model` takes.
     """
+    if isinstance(source, ModelFile):
+        return source.signature
     model = open_model(source)
     if isinstance(model, OnnxModel):
-        return model.inputs, tuple(
-            InputInfo(name, dtype, model.output_extents.get(name)) for name, dtype in model.outputs
-        )
-    return _infos(model, model.inputs), _infos(model, model.outputs)
-
-
-def defaults(source: Any) -> tuple[InputInfo, ...]:
-    """Initializers that may be fed as well, and then are what is fed.
-
-    Args:
-        source: Whatever :func:`open_model` takes.
-    """
-    model = open_model(source)
-    return model.defaults if isinstance(model, OnnxModel) else ()
+        return model.signature
+    return Signature(_infos(model, model.inputs), _infos(model, model.outputs))
 
 
 def weights_nbytes(model: OnnxModel | Graph | ModelFile) -> int:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 Shapes = Mapping[str, Sequence[int]]
 
 
-def extents_left_free(model: OnnxModel) -> dict[str, tuple[int | None, ...] | None]:
+def extents_left_free(inputs: Iterable[InputInfo]) -> dict[str, tuple[int | None, ...] | None]:
     """The declared shape of every input that is not wholly fixed; ``None`` stands for a free extent.
 
     An input of undeclared rank has ``None`` in place of a shape.
     """
     free: dict[str, tuple[int | None, ...] | None] = {}
-    for info in model.inputs:
+    for info in inputs:
         if info.extents is None:
             free[info.name] = None
         elif any(not isinstance(extent, int) for extent in info.extents):

@@ -16,6 +16,8 @@ from blocklayout.tensor import as_memory
 from blocklayout.tensor.reordering import bytes_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.plan import PackedConstant, Plan
 
@@ -39,12 +41,12 @@ class PackedWeights(Struct):
 
     _packs: dict[_Key, list[_Pack]] = field(default_factory=dict)
 
-    def pack(self, plan: Plan, constants: dict[str, np.ndarray]) -> dict[int, np.ndarray]:
+    def pack(self, plan: Plan, take: Callable[[str], np.ndarray]) -> dict[int, np.ndarray]:
         """Every packed constant of a plan as raw bytes, by buffer.
 
         Args:
             plan: Tells which, and how.
-            constants: By name; each is taken out when it is packed, so that an original need not outlive that.
+            take: Gives a constant by name, once; called by several threads. An original need not outlive its packing.
         """
         self._forget_the_dead()
         items: dict[str, list[PackedConstant]] = {}
@@ -53,7 +55,7 @@ class PackedWeights(Struct):
         packed: dict[int, np.ndarray] = {}
 
         def pack_constant(name: str) -> None:
-            source = constants.pop(name)
+            source = take(name)
             try:
                 for item in items[name]:
                     packed[item.buffer] = self._one((name, item.desc), source)
@@ -61,7 +63,7 @@ class PackedWeights(Struct):
                 error.add_note(f"while packing the constant {name!r}")
                 raise
 
-        largest_first = sorted(items, key=lambda name: -constants[name].nbytes)
+        largest_first = sorted(items, key=lambda name: -items[name][0].desc.nbytes)
         with side_by_side(pack_constant, largest_first, plan.n_threads):
             pass
         return packed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -13,17 +13,18 @@ from blocklayout import dnnl
 from blocklayout.errors import PlanError
 from blocklayout.plan.candidates.pins import check_expectations
 from blocklayout.plan.costs.store import CostStore
+from blocklayout.plan.plan import Plan
 from blocklayout.plan.refused import is_refused
 from blocklayout.plan.request import TUNE_MODES, TuneMode
 from blocklayout.plan.saving.store import PlanStore, plan_key, plan_store_path
 from blocklayout.plan.telling.runs import check_losses
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Program
     from blocklayout.plan.costs.model import CostModel
     from blocklayout.plan.network import Network
-    from blocklayout.plan.plan import Plan
     from blocklayout.plan.request import Request
+
+_Kept = TypeVar("_Kept", bound=Struct)
 
 
 class Pricing(Struct, frozen=True):
@@ -97,26 +98,28 @@ class Pricing(Struct, frozen=True):
         times = self.store.times(each.spec for each in wanted)
         return network.priced(KnownCosts(recorded.costs, times)) if times else recorded
 
-    def recall(self, program: Program, request: Request) -> Plan | None:
-        """The plan that was made for this before, at the same prices; ``None`` where one has to be made.
+    def key(self, made_of: str, request: Request) -> str | None:
+        """The key of what is made of something at these prices; ``None`` where nothing of it is to be remembered."""
+        state = self.store.state() if self.mode != "model" else None
+        return None if state is None else plan_key(made_of, request, self.n_threads, state)
+
+    def recall(self, key: str, request: Request) -> Plan | None:
+        """The plan that was made under a key before; ``None`` where one has to be made.
 
         Raises:
             PlanError: It does not meet what is expected of it.
         """
-        key = self._key(program, request) if self.mode == "cached" else None
-        plan = None if key is None else PlanStore(plan_store_path()).recall(key)
+        plan = self.recall_as(Plan, key)
         if plan is None or is_refused(plan):
             return None
         check_expectations(plan, request.expected)
         check_losses(plan, request.on_layout_loss)
         return plan
 
-    def remember(self, program: Program, request: Request, plan: Plan) -> None:
-        """Keep a plan for whoever loads the same at the same prices, which include those that were just measured."""
-        key = self._key(program, request) if self.mode != "model" else None
-        if key is not None:
-            PlanStore(plan_store_path()).keep(key, plan)
+    def recall_as(self, kind: type[_Kept], key: str) -> _Kept | None:
+        """What was kept under a key; ``None`` where prices are to be asked for anew."""
+        return PlanStore(plan_store_path()).recall(key, kind) if self.mode == "cached" else None
 
-    def _key(self, program: Program, request: Request) -> str | None:
-        state = self.store.state()
-        return None if state is None else plan_key(program, request, self.n_threads, state)
+    def keep(self, key: str, kept: Struct) -> None:
+        """Keep a plan, or what is known of one, for whoever asks the same; prices measured just now are among that."""
+        PlanStore(plan_store_path()).keep(key, kept)

@@ -20,7 +20,7 @@ from blocklayout import dnnl
 from blocklayout.plan import make, make_plan
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.saving import store as plan_store
-from blocklayout.plan.saving.store import MAX_PLANS, PlanStore, plan_store_path
+from blocklayout.plan.saving.store import MAX_FILES, PlanStore, plan_store_path
 from tests import nets
 from tests.forking import in_child
 
@@ -148,7 +148,7 @@ def test_a_file_under_another_key_is_damaged(tmp_path: Path, monkeypatch: pytest
     store.keep("one", bl.load(nets.chain(convs=1)).plan)
     (tmp_path / "one.plan").rename(tmp_path / "two.plan")
     with pytest.warns(bl.PlanStoreWarning, match="damaged"):
-        assert store.recall("two") is None
+        assert store.recall("two", bl.Plan) is None
 
 
 def test_a_file_makes_nothing_but_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_a_file_makes_nothing_but_plans(tmp_path: Path, monkeypatch: pytest.Monk
     body = pickle.dumps(os.getcwd)
     (tmp_path / "key.plan").write_bytes(plan_store._checksum("key", body) + body)
     with pytest.warns(bl.PlanStoreWarning, match="no part of a plan"):
-        assert PlanStore(tmp_path).recall("key") is None
+        assert PlanStore(tmp_path).recall("key", bl.Plan) is None
 
 
 def test_a_folder_that_cannot_be_made_is_told_once(n_made: Callable[[], int]) -> None:
@@ -180,13 +180,13 @@ def test_without_a_home_nothing_is_made(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_oldest_make_room(tmp_path: Path) -> None:
     store, plan = PlanStore(tmp_path), bl.load(nets.chain(convs=1)).plan
-    for number in range(MAX_PLANS):
+    for number in range(MAX_FILES):
         path = tmp_path / f"{number}.plan"
         path.write_bytes(b"")
         os.utime(path, ns=(number, number))
     store.keep("new", plan)
     names = {path.name for path in tmp_path.iterdir()}
-    assert len(names) == MAX_PLANS
+    assert len(names) == MAX_FILES
     assert {"new.plan", "1.plan"} <= names
     assert "0.plan" not in names
 
@@ -218,6 +218,6 @@ def test_a_plan_of_many_forms_comes_back_as_it_was(tmp_path: Path) -> None:
     plan = replace(bl.load(b, tune="model").plan, model="another")
     store = PlanStore(tmp_path)
     store.keep("key", plan)
-    again = store.recall("key")
+    again = store.recall("key", bl.Plan)
     assert again == plan
     assert str(again) == str(plan)

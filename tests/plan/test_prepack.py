@@ -18,8 +18,8 @@ def test_threads_pack_the_same_bytes_as_one_by_one() -> None:
     net = nets.chain(convs=9)
     plan = bl.load(net, layout="blocked", tune="model").plan
     program = lower(simplify(net.to_graph()))
-    one_by_one = PackedWeights().pack(replace(plan, n_threads=1), constants_of(program))
-    together = PackedWeights().pack(replace(plan, n_threads=4), constants_of(program))
+    one_by_one = PackedWeights().pack(replace(plan, n_threads=1), constants_of(program).pop)
+    together = PackedWeights().pack(replace(plan, n_threads=4), constants_of(program).pop)
     assert one_by_one.keys() == together.keys() == {item.buffer for item in plan.constants}
     for buffer, array in one_by_one.items():
         np.testing.assert_array_equal(together[buffer], array)
@@ -29,7 +29,7 @@ def test_threads_pack_the_same_bytes_as_one_by_one() -> None:
 def test_an_original_is_let_go() -> None:
     net = nets.chain(convs=3)
     constants = constants_of(lower(simplify(net.to_graph())))
-    PackedWeights().pack(bl.load(net, tune="model").plan, constants)
+    PackedWeights().pack(bl.load(net, tune="model").plan, constants.pop)
     assert constants == {}
 
 
@@ -49,5 +49,5 @@ def test_an_error_names_the_constant(n_threads: int, monkeypatch: pytest.MonkeyP
     broken = constants[name]
     monkeypatch.setattr(prepack, "_packed", failing)
     with pytest.raises(bl.DnnlError, match="no memory") as caught:
-        PackedWeights().pack(replace(plan, n_threads=n_threads), constants)
+        PackedWeights().pack(replace(plan, n_threads=n_threads), constants.pop)
     assert any(name in note for note in caught.value.__notes__)

@@ -128,7 +128,7 @@ def test_a_plain_run_names_kernel_and_implementation(refusing: Refusing) -> None
     plan = bl.load(convolution()).plan
     refusing.run(lambda spec: spec.kind == "convolution")
     constants = constants_of(lower(simplify(convolution().to_graph())))
-    context = Context(ReadyPlan(plan, PackedWeights().pack(plan, constants), {}))
+    context = Context(ReadyPlan(plan, PackedWeights().pack(plan, constants.pop), {}))
     feeds = {name: Feed(desc, dnnl.aligned_empty(desc.nbytes)) for name, desc in plan.inputs}
     match = r"^conv0: oneDNN offers \S+, and refuses to run it: .*ONEDNN_VERBOSE=check.*: load the model"
     with pytest.raises(bl.RefusedError, match=match):

@@ -26,6 +26,7 @@ LEVELS = (
     (
         "saved_plans",
         "saved_sessions",
+        "known_files",
         "loading",
         "api",
         "inspector",

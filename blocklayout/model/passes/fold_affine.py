@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
+from blocklayout.model.origins import scaled
 from blocklayout.model.passes.affine import Affine, read_affine
 from blocklayout.model.passes.rewrite import Draft
 
@@ -59,12 +60,10 @@ def _folded(draft: Draft, node: Node, chain: list[tuple[Node, Affine]]) -> Node:
     weights = _weights(draft, node)
     bias = _weights(draft, node, 2) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(())
     with np.errstate(all="ignore"):  # weights that are not finite to begin with are their owner's affair
-        # in float64 piece by piece: as a whole it would be twice as large as the weights
-        scaled = np.empty(weights.shape, weights.dtype)
-        np.multiply(weights, _aligned(node, weights, scale), out=scaled, dtype=np.float64, casting="unsafe")
+        product = scaled(weights, _aligned(node, weights, scale))
         shifted = _stored(draft, node, 2, bias.astype(np.float64) * node.attr("beta", 1.0) * scale + shift)
     return node.replace(
-        inputs=(node.inputs[0], _stored(draft, node, 1, scaled), shifted, *node.inputs[3:]),
+        inputs=(node.inputs[0], _stored(draft, node, 1, product), shifted, *node.inputs[3:]),
         outputs=chain[-1][0].outputs[:1],
         attrs={name: value for name, value in node.attrs.items() if name != "beta"},
         absorbed=(*node.absorbed, *(name for each, _ in chain for name in (each.name, *each.absorbed))),

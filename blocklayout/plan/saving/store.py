@@ -10,7 +10,7 @@ import warnings
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
@@ -18,25 +18,24 @@ from blocklayout.errors import PlanStoreWarning
 from blocklayout.plan.costs.environment import cost_environment
 from blocklayout.plan.costs.faults import VARIABLE
 from blocklayout.plan.costs.store import cost_store_path
-from blocklayout.plan.plan import Plan
-from blocklayout.plan.saving.digest import program_digest
 from blocklayout.replacing import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from blocklayout.kernels import Program
     from blocklayout.plan.request import Request
 
 FOLDER_NAME = "plans"
-MAX_PLANS = 256
+MAX_FILES = 512
 MAX_NBYTES = 64 << 20
-"""Of all files together; whichever was not used for the longest time goes."""
+"""Of all of them together; whichever was not used for the longest time goes."""
 
 _SUFFIX = ".plan"
 _MAKERS = {("blocklayout.layout.desc", "build"), ("msgspec._utils", "rebuild")}
 _DIGEST_NBYTES = 16
 _PACKAGE = Path(__file__).parents[2]
+
+_Kept = TypeVar("_Kept", bound=Struct)
 
 _reported: set[Path] = set()
 
@@ -46,11 +45,11 @@ def plan_store_path() -> Path:
     return cost_store_path().with_name(FOLDER_NAME)
 
 
-def plan_key(program: Program, request: Request, n_threads: int, costs: str) -> str | None:
+def plan_key(made_of: str, request: Request, n_threads: int, costs: str) -> str | None:
     """Digest of all that the choice of a plan depends on, in hexadecimal; ``None`` where that cannot be known.
 
     Args:
-        program: Lowered, every extent known.
+        made_of: Tells what is computed.
         request: What was asked. Expectations decide nothing and have no say: they are for the plan that is found.
         n_threads: Threads of a run.
         costs: State of the measured costs.
@@ -61,12 +60,12 @@ def plan_key(program: Program, request: Request, n_threads: int, costs: str) -> 
     asked = (request.policy, request.dtype, request.is_frugal, request.winograd)
     names = [sorted(formats.items()) for formats in (request.io_layout, request.pins)]
     variables = sorted(item for item in os.environ.items() if item[0].startswith(("ONEDNN_", "DNNL_")))
-    parts = (package, cost_environment(), variables, costs, n_threads, asked, names, program.name)
-    return blake2b(f"{parts!r} {program_digest(program)}".encode(), digest_size=_DIGEST_NBYTES).hexdigest()
+    parts = (package, cost_environment(), variables, costs, n_threads, asked, names, made_of)
+    return blake2b(repr(parts).encode(), digest_size=_DIGEST_NBYTES).hexdigest()
 
 
 class PlanStore:
-    """Plans by key, each in a file, kept from process to process.
+    """Plans, and what else is known of models, by key, each in a file, kept from process to process.
 
     Files are written whole or not at all, so processes and threads may share a store. No method raises for what files
     are or do: one that is damaged, or that cannot be read or written, is reported once in a process, by a
@@ -79,8 +78,8 @@ class PlanStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def recall(self, key: str) -> Plan | None:
-        """The plan that was kept under a key; ``None`` where there is none."""
+    def recall(self, key: str, kind: type[_Kept]) -> _Kept | None:
+        """The plan, or another ``kind``, that was kept under a key; ``None`` where there is none."""
         path = self._path(key)
         try:
             content = path.read_bytes()
@@ -90,22 +89,22 @@ class PlanStore:
             self._report(error)
             return None
         try:
-            plan = _plan_of(content, key)
+            kept = _read(content, key, kind)
         except Exception as error:  # noqa: BLE001 - whatever damage does to a reader
             self._report(error)
             return None
         with contextlib.suppress(OSError):
             os.utime(path)  # it was used just now
-        return plan
+        return kept
 
-    def keep(self, key: str, plan: Plan) -> None:
-        """Keep a plan under a key; those that were not used for the longest time make room."""
+    def keep(self, key: str, kept: Struct) -> None:
+        """Keep something under a key; what was not used for the longest time makes room."""
         try:
             if "~" in self.folder.parts:
                 raise FileNotFoundError("the user's home folder is unknown")
             self.folder.mkdir(parents=True, exist_ok=True)
             with replacing(self._path(key)) as beside:
-                beside.write_bytes(_content_of(plan, key))
+                beside.write_bytes(_content_of(kept, key))
             for path in self._superfluous():
                 path.unlink(missing_ok=True)
         except OSError as error:
@@ -124,7 +123,7 @@ class PlanStore:
         nbytes = 0
         for number, (_, size, path) in enumerate(sorted(found, reverse=True)):
             nbytes += size
-            if number >= MAX_PLANS or nbytes > MAX_NBYTES:
+            if number >= MAX_FILES or nbytes > MAX_NBYTES:
                 yield path
 
     def _report(self, error: Exception) -> None:
@@ -136,19 +135,19 @@ class PlanStore:
         warnings.warn(message, PlanStoreWarning, stacklevel=4)
 
 
-def _content_of(plan: Plan, key: str) -> bytes:
-    body = pickle.dumps(plan, pickle.HIGHEST_PROTOCOL)
+def _content_of(kept: Struct, key: str) -> bytes:
+    body = pickle.dumps(kept, pickle.HIGHEST_PROTOCOL)
     return _checksum(key, body) + body
 
 
-def _plan_of(content: bytes, key: str) -> Plan:
+def _read(content: bytes, key: str, kind: type[_Kept]) -> _Kept:
     body = content[_DIGEST_NBYTES:]
     if content[:_DIGEST_NBYTES] != _checksum(key, body):
         raise ValueError(f"{key}{_SUFFIX} is damaged")
-    plan = _Reader(io.BytesIO(body)).load()
-    if not isinstance(plan, Plan):
-        raise TypeError(f"{key}{_SUFFIX} holds no plan")
-    return plan
+    kept = _Reader(io.BytesIO(body)).load()
+    if not isinstance(kept, kind):
+        raise TypeError(f"{key}{_SUFFIX} holds no {kind.__name__}")
+    return kept
 
 
 def _checksum(key: str, body: bytes) -> bytes:
