@@ -200,6 +200,10 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         return None
 
     @cached_property
+    def _peaks(self) -> np.ndarray:
+        return np.array([_peak_flops(each) for each in self.classes])
+
+    @cached_property
     def _factors(self) -> dict[tuple[str, str], float]:
         return {(each.kind, each.impl): float(f) for each, f in zip(self.classes, self.in_place, strict=True)}
 
@@ -216,8 +220,8 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         if wanted not in self._members and wanted in self._positions:
             rows = np.flatnonzero(np.isin(self.of_class, self._positions[wanted]))
             numbers = self.numbers[rows].astype(np.int64)
-            peaks = np.array([_peak_flops(each) for each in self.classes])[self.of_class[rows]]
-            ratios = np.log(self.ns[rows].astype(np.float64) / _bound_ns(numbers, peaks))
+            bound_ns = _bound_ns(numbers, self._peaks[self.of_class[rows]])
+            ratios = np.log(self.ns[rows].astype(np.float64) / bound_ns)
             self._members[wanted] = _Members(numbers, ratios)
         return self._members.get(wanted)
 
