@@ -263,7 +263,7 @@ class _PlanMaker(Struct):
         self.last = plan = make_plan(
             program,
             self.request,
-            self.pricing.model(),
+            self.pricing.recorded(),
             price=self.pricing.priced,
             racing=partial(self._racing, program),
         )

@@ -21,6 +21,8 @@ from blocklayout.layout import Layout, MemoryDesc
 _MAX_CACHED = 2048
 _TAG_ANY = 1
 
+_chosen: dict[tuple[AnyDesc, str], list[tuple[Handle, MemoryDesc]]] = {}
+
 
 def to_c(desc: Desc) -> Handle:
     """The C descriptor of ``desc``, its offset left out; cached, so do not destroy it.
@@ -52,6 +54,7 @@ def clear_cache() -> None:
     """Lets go of every cached C descriptor; those still in use live on."""
     _any_to_c.cache_clear()
     _layout_to_c.cache_clear()
+    _chosen.clear()
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -135,6 +138,33 @@ def _from_parent(parent: Handle, dims: tuple[int, ...], dtype: str) -> Handle:
 def c_dims(values: tuple[int, ...]) -> Any:
     """A ``dnnl_dims_t`` that holds ``values``."""
     return ffi.new("dnnl_dims_t", values)
+
+
+def chosen(c_desc: Any, left_open: AnyDesc, role: str) -> MemoryDesc | None:
+    """The layout that the library chose for what was left to it, called by its role.
+
+    One that was met before is recognised, since that takes a tenth of reading it.
+
+    Raises:
+        UnsupportedError: As :func:`from_c`.
+    """
+    met = _chosen.setdefault((left_open, role), [])
+    for c_known, known in met:
+        if is_same(c_desc, c_known):
+            return known
+    found = from_c(c_desc)
+    if not isinstance(found, MemoryDesc):
+        return None
+    named = found.in_role(role)
+    if len(_chosen) > _MAX_CACHED:
+        _chosen.clear()
+    met.append((to_c(named), named))
+    return named
+
+
+def is_same(c_desc: Any, other: Handle) -> bool:
+    """Whether the library takes two descriptors for the same."""
+    return bool(library.load().dnnl_memory_desc_equal(c_desc, other.c))
 
 
 def from_c(c_desc: Any) -> Desc | None:

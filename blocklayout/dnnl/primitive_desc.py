@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from blocklayout.dnnl import arguments, c_desc, enums, library, status
 from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.any_desc import AnyDesc
 from blocklayout.dnnl.attr import Binary
 from blocklayout.dnnl.create._call import Call
 from blocklayout.dnnl.faults import fault_of
@@ -132,15 +133,18 @@ def _query_desc(pd: Handle, spec: Spec, name: str) -> MemoryDesc | None:
     if not c_found:
         return None
     given = spec.desc(name) if spec.has(name) else None
-    if isinstance(given, MemoryDesc) and c_library.dnnl_memory_desc_equal(c_found, c_desc.to_c(given).c):
+    role = "weights" if "weights" in name else "src"
+    if isinstance(given, AnyDesc):
+        return c_desc.chosen(c_found, given, role)
+    if given is not None and c_desc.is_same(c_found, c_desc.to_c(given)):
         return given  # it names the layout as its owner does, and may have an offset
     found = c_desc.from_c(c_found)  # borrowed from pd, and read at once
     if not isinstance(found, MemoryDesc):
         return None
-    if isinstance(given, MemoryDesc):
+    if given is not None:
         return _as_given(spec, name, given, found)
     c_desc.to_c(found)  # whoever makes a Memory of it will need that
-    return found.in_role("weights" if "weights" in name else "src")
+    return found.in_role(role)
 
 
 def _as_given(spec: Spec, name: str, given: MemoryDesc, found: MemoryDesc) -> MemoryDesc:

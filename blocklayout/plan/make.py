@@ -29,14 +29,14 @@ from blocklayout.plan.telling.runs import check_losses
 if TYPE_CHECKING:
     from blocklayout.kernels import Program
     from blocklayout.plan.assemble import Assembly
-    from blocklayout.plan.costs.model import CostModel
+    from blocklayout.plan.costs.model import Costs
     from blocklayout.plan.network import Network
 
 
 def make_plan(
     program: Program,
     request: Request,
-    costs: CostModel,
+    costs: Costs,
     *,
     price: Callable[[Network], Network] | None = None,
     racing: Callable[[float], TimePlans | None] = lambda _: None,

@@ -20,7 +20,7 @@ from blocklayout.plan.saving.store import PlanStore, plan_key, plan_store_path
 from blocklayout.plan.telling.runs import check_losses
 
 if TYPE_CHECKING:
-    from blocklayout.plan.costs.model import CostModel
+    from blocklayout.plan.costs.recorded import RecordedCosts
     from blocklayout.plan.network import Network
     from blocklayout.plan.request import Request
 
@@ -62,15 +62,19 @@ class Pricing(Struct, frozen=True):
             raise PlanError(f"tune_seconds={seconds!r}: give a positive number of seconds")
         return cls(dnnl.isa(), n_threads, mode, seconds, CostStore.open(), tell)
 
-    def model(self) -> CostModel:
-        """The model alone, with this machine's ceilings where they are known or may be measured."""
+    def recorded(self) -> RecordedCosts:
+        """Recorded times and the model, with this machine's ceilings where they are known or may be measured."""
+        from blocklayout.plan.costs.atlas import shipped
         from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
         from blocklayout.plan.costs.model import CostModel
+        from blocklayout.plan.costs.recorded import RecordedCosts
 
         if self.mode == "measure" and not self.store.ceilings(self.n_threads):
             self.tell("measuring what the machine can do")
-            return CostModel(measured_machine(self.isa, self.n_threads, self.store))
-        return CostModel(machine_with_ceilings(self.isa, self.n_threads, self.store))
+            machine = measured_machine(self.isa, self.n_threads, self.store)
+        else:
+            machine = machine_with_ceilings(self.isa, self.n_threads, self.store)
+        return RecordedCosts(CostModel(machine), shipped())
 
     def alone(self) -> AbstractContextManager[None]:
         """While no other process measures; none is waited for longer than it may measure."""
@@ -80,23 +84,20 @@ class Pricing(Struct, frozen=True):
         return one_at_a_time(self.store.path, lambda: monotonic() < until)
 
     def priced(self, network: Network) -> Network:
-        """A network that was proposed by the model, with the best prices to be had."""
-        from blocklayout.plan.costs.atlas import shipped
+        """A network that was proposed by recorded times, by those that were measured here where there are any."""
+        if self.mode == "model" or (self.mode == "cached" and not self.store.has_times()):
+            return network
         from blocklayout.plan.costs.known import KnownCosts
-        from blocklayout.plan.costs.model import CostModel
-        from blocklayout.plan.costs.recorded import RecordedCosts
-        from blocklayout.plan.costs.tuning import tune
         from blocklayout.plan.measurements import measurements
 
-        recorded = network.priced(RecordedCosts(CostModel(network.costs.machine), shipped()))
-        if self.mode == "model" or (self.mode == "cached" and not self.store.has_times()):
-            return recorded
-        wanted = measurements(recorded)
+        wanted = measurements(network)
         if self.mode == "measure":
+            from blocklayout.plan.costs.tuning import tune
+
             tuned = tune(wanted, self.store, self.seconds, self.tell)
             self.tell(str(tuned))
         times = self.store.times(each.spec for each in wanted)
-        return network.priced(KnownCosts(recorded.costs, times)) if times else recorded
+        return network.priced(KnownCosts(network.costs, times)) if times else network
 
     def key(self, made_of: str, request: Request) -> str | None:
         """The key of what is made of something at these prices; ``None`` where nothing of it is to be remembered."""

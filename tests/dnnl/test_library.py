@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import platform
 import sys
 import threading
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -24,12 +26,14 @@ int dnnl_set_primitive_cache_capacity(int capacity) {{ return capacity; }}
 
 
 @pytest.fixture
-def unloaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """As if nothing had been loaded yet, and nothing were chosen."""
+    gc.disable()  # what other tests left behind takes the library when it goes
     monkeypatch.setattr(library, "_loaded", None)
     monkeypatch.delenv(find_library.VARIABLE, raising=False)
     monkeypatch.setattr(find_library, "_recorded_library", lambda: None)
-    return monkeypatch
+    yield monkeypatch
+    gc.enable()
 
 
 def message_of_loading() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from msgspec import Struct
 
 _PEAK_FLOPS = {
@@ -75,6 +77,7 @@ class Machine(Struct, frozen=True):
         return 1.0 if reached is None else reached / _of_dtype(_peaks_of(self.isa), dtype)
 
 
+@cache
 def peak_flops(impl: str, isa: str, dtype: str) -> float:
     """Operations per nanosecond of a thread that an implementation cannot exceed, by instruction sets alone.
 
