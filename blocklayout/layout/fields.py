@@ -241,13 +241,17 @@ class DescFields:
         """
         return addresses.all_offsets(self.placement)
 
-    def pack(self, array: NDArray[Any]) -> NDArray[Any]:
+    def pack(self, array: NDArray[Any], into: NDArray[Any] | None = None) -> NDArray[Any]:
         """The bytes of ``array`` in this layout, padding zero: one-dimensional, ``nbytes`` long.
 
+        Args:
+            array: Values of this shape and data type.
+            into: Contiguous bytes to write to, ``nbytes`` or more; fresh ones if ``None``.
+
         Raises:
-            LayoutError: Another shape or data type, or this layout repeats elements.
+            LayoutError: Another shape or data type, this layout repeats elements, or there are too few bytes.
         """
-        return packing.pack(array, self)
+        return packing.pack(array, self, into)
 
     def unpack(self, buffer: NDArray[Any]) -> NDArray[Any]:
         """The values that ``buffer`` holds in this layout: a fresh array in row-major order.

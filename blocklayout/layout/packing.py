@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from blocklayout.layout.fields import DescFields
 
 
-def pack(array: NDArray[Any], desc: DescFields) -> NDArray[Any]:
+def pack(array: NDArray[Any], desc: DescFields, into: NDArray[Any] | None = None) -> NDArray[Any]:
     """The bytes of ``array`` in the layout ``desc``, padding zero.
 
     Args:
         array: Values of the descriptor's shape and data type; any strides, either byte order.
         desc: The layout to fill.
+        into: Contiguous bytes to write to, ``desc.nbytes`` or more; fresh ones if ``None``.
 
     Returns:
         One-dimensional, of the same data type, ``desc.nbytes`` long.
 
     Raises:
-        LayoutError: Another shape or data type, or a layout that repeats elements.
+        LayoutError: Another shape or data type, a layout that repeats elements, or too few bytes.
 
     Example:
         >>> import numpy as np
@@ -44,7 +45,10 @@ def pack(array: NDArray[Any], desc: DescFields) -> NDArray[Any]:
         raise LayoutError(f"an array of {array.dtype.name} does not fill {desc}; convert with .astype first")
     if desc.repeats:
         raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not filled")
-    buffer = np.zeros(desc.nbytes // desc.itemsize, dtype=to_numpy(desc.dtype))
+    room = np.empty(desc.nbytes, np.uint8) if into is None else into
+    buffer = as_elements(room, desc)[: desc.nbytes // desc.itemsize]
+    if not desc.is_dense or desc.offset0:
+        buffer[...] = 0
     if array.size == 0:
         return buffer
     if _ends_inside_a_block(desc):

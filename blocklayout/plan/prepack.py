@@ -96,13 +96,11 @@ class PackedWeights(Struct):
 def _packed(array: np.ndarray, desc: MemoryDesc) -> np.ndarray:
     given = from_numpy(array.dtype)
     # The library has no reorder from f64, and f16's needs a CPU that has it.
-    array = np.require(array, requirements="A")  # views of a file begin anywhere
     source = array.astype(np.float32) if given in ("f64", "f16") and desc.dtype != given else array
-    src, buffer = as_memory(source.reshape(desc.dims))
-    is_row_major = src.is_dense and buffer.flags.c_contiguous
-    if is_row_major and src.placement == desc.placement and src.dtype == desc.dtype:
-        made = dnnl.aligned_empty(desc.nbytes)  # a primitive takes longer to make than a small copy
-        made.view(buffer.dtype)[:] = buffer.reshape(-1)
+    if from_numpy(source.dtype) == desc.dtype:
+        made = dnnl.aligned_empty(desc.nbytes)
+        desc.pack(source.reshape(desc.dims), made)  # as fast as the library, which would first make a primitive
         return made
+    src, buffer = as_memory(np.require(source, requirements="A").reshape(desc.dims))  # views of a file begin anywhere
     # One thread: there are as many tensors on their way as there are threads.
     return bytes_in(src, buffer, desc, 1, is_kept=False)
