@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
+from blocklayout.dnnl import default_threads
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.origins import scaled
 from blocklayout.model.passes.affine import Affine, read_affine
 from blocklayout.model.passes.rewrite import Draft
+from blocklayout.side_by_side import side_by_side
 
 
 class FoldAffine(Struct, frozen=True):
@@ -25,7 +27,7 @@ class FoldAffine(Struct, frozen=True):
 
     def __call__(self, graph: Graph) -> Graph:
         readers = graph.readers()
-        chains: dict[str, list[tuple[Node, Affine]]] = {}  # what follows a node, by its name
+        chains: dict[str, _Chain] = {}  # what follows a node, by its name
         bases: dict[str, Node] = {}  # whose chain writes a value
         gone: set[str] = set()
         for node in graph.nodes:
@@ -34,12 +36,24 @@ class FoldAffine(Struct, frozen=True):
             if affine is None or base is None or len(readers[affine.source]) != 1 or affine.source in graph.outputs:
                 base = node if self._takes_affine(graph, node) else None
             else:
-                chains.setdefault(base.name, []).append((node, affine))
+                chains.setdefault(base.name, _Chain()).append(node, affine)
                 gone.add(node.name)
             if base is not None:
                 bases[node.outputs[0]] = base
         draft = Draft(graph)
-        nodes = [_folded(draft, node, chains.get(node.name, [])) for node in graph.nodes if node.name not in gone]
+        products: dict[str, np.ndarray] = {}
+
+        def scale(node: Node) -> None:
+            products[node.name] = _product(draft, node, chains[node.name])
+
+        with side_by_side(scale, [node for node in graph.nodes if node.name in chains], default_threads()):
+            pass
+        nodes = []
+        for node in graph.nodes:
+            if node.name in chains:
+                nodes.append(_folded(draft, node, chains[node.name], products[node.name]))
+            elif node.name not in gone:
+                nodes.append(node)
         return graph.replace(nodes=tuple(nodes), values=draft.values)
 
     def _takes_affine(self, graph: Graph, node: Node) -> bool:
@@ -50,23 +64,36 @@ class FoldAffine(Struct, frozen=True):
         return node.op_type != "BatchNormalization" or read_affine(graph, node) is not None
 
 
-def _folded(draft: Draft, node: Node, chain: list[tuple[Node, Affine]]) -> Node:
-    """A node that also computes what followed it, writing what the last of the chain wrote."""
-    if not chain:
-        return node
-    scale, shift = np.ones(()), np.zeros(())
-    for _, affine in chain:
-        scale, shift = scale * affine.scale, shift * affine.scale + affine.shift
+class _Chain(Struct):
+    """Nodes in a row that scale and shift, and what they do together."""
+
+    nodes: list[Node] = field(default_factory=list)
+    scale: np.ndarray = field(default_factory=lambda: np.ones(()))
+    shift: np.ndarray = field(default_factory=lambda: np.zeros(()))
+
+    def append(self, node: Node, affine: Affine) -> None:
+        self.nodes.append(node)
+        self.scale, self.shift = self.scale * affine.scale, self.shift * affine.scale + affine.shift
+
+
+def _product(draft: Draft, node: Node, chain: _Chain) -> np.ndarray:
+    """The weights of a node with the scale of what follows it."""
     weights = _weights(draft, node)
-    bias = _weights(draft, node, 2) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(())
     with np.errstate(all="ignore"):  # weights that are not finite to begin with are their owner's affair
-        product = scaled(weights, _aligned(node, weights, scale))
-        shifted = _stored(draft, node, 2, bias.astype(np.float64) * node.attr("beta", 1.0) * scale + shift)
+        return scaled(weights, _aligned(node, weights, chain.scale))
+
+
+def _folded(draft: Draft, node: Node, chain: _Chain, product: np.ndarray) -> Node:
+    """A node that also computes what followed it, writing what the last of the chain wrote."""
+    bias = _weights(draft, node, 2) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(())
+    with np.errstate(all="ignore"):
+        bias = bias.astype(np.float64) * node.attr("beta", 1.0) * chain.scale + chain.shift
+        shifted = _stored(draft, node, 2, bias)
     return node.replace(
         inputs=(node.inputs[0], _stored(draft, node, 1, product), shifted, *node.inputs[3:]),
-        outputs=chain[-1][0].outputs[:1],
+        outputs=chain.nodes[-1].outputs[:1],
         attrs={name: value for name, value in node.attrs.items() if name != "beta"},
-        absorbed=(*node.absorbed, *(name for each, _ in chain for name in (each.name, *each.absorbed))),
+        absorbed=(*node.absorbed, *(name for each in chain.nodes for name in (each.name, *each.absorbed))),
     )
 
 
