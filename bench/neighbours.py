@@ -4,14 +4,16 @@ Each network of the zoo (random weights) is run by each runtime in processes of 
 two copies at once, as four sessions of one process called at once, and right after onnxruntime has run in another
 process. Ours is run with its own team of threads, and with libgomp's for several of its spin counts. All take turns,
 round after round; a run's time is the mean over a turn, since what neighbours cost lies in the slow ones, and the first
-0.1 s of a turn do not count (but right after another runtime, they are what counts). Told is the median of the rounds.
+0.1 s of a turn do not count (but right after another runtime, they are what counts). Told is the median of the rounds,
+and for each row how much of the CPUs' time the host of a virtual machine took away meanwhile.
 
     python bench/neighbours.py --rounds 3 --json out.json
     python bench/neighbours.py --models mobilenet_v2 --layout auto --spin-counts 300000
     python bench/neighbours.py --models squeezenet1_1 --size 64 --rounds 1 --seconds 0.1
 
 The fair share beside a busy loop: of THREADS + 1 threads that want the CPUs, each gets the same, so that a run takes
-(THREADS + 1) / THREADS of its time alone. Half of the machine, for each of two copies: its time on half of the threads.
+(THREADS + 1) / THREADS of its time alone. Half of the machine, for each of two copies: its time on half of the threads;
+alone, and where the other half of the machine is busy, too: two copies of half the threads at once.
 """
 
 from __future__ import annotations
@@ -54,7 +56,15 @@ SPIN_COUNTS = (1, 1000, 10000, 300000)
 WARM_S = 0.1
 N_SESSIONS = 4
 
-ROWS = ("alone", "half the threads", "beside a busy loop", "two copies", "four sessions", "after onnxruntime")
+ROWS = (
+    "alone",
+    "half the threads",
+    "two of half the threads",
+    "two copies",
+    "beside a busy loop",
+    "four sessions",
+    "after onnxruntime",
+)
 
 
 @dataclass(frozen=True)
@@ -81,8 +91,9 @@ class Copy:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ | column.environ
         )
-        self.ask("alone", 0.0, 0.0)
-        self.answer()
+        for way in ("alone", "half the threads"):  # loaded before anything is timed
+            self.ask(way, 0.0, 0.0)
+            self.answer()
 
     def __enter__(self) -> Self:
         return self
@@ -147,6 +158,7 @@ def columns(args: argparse.Namespace) -> list[Column]:
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """One network in every runtime and neighbourhood."""
     times: dict[str, dict[str, list[float]]] = {row: {} for row in ROWS}
+    stolen: dict[str, list[float | None]] = {row: [] for row in ROWS}
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         path = Path(folder, "model.onnx")
@@ -158,12 +170,28 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         other = pairs.get("onnxruntime", [None])[0]
         for _ in range(args.rounds):
             for row in ROWS:
+                before = cpu_ticks()
                 for column_name, (copy, second) in pairs.items():
                     if row != "after onnxruntime" or (other is not None and other is not copy):
                         ms = time_in(row, copy, second, other, args.seconds)
                         times[row].setdefault(column_name, []).append(ms)
+                stolen[row].append(share_stolen(before, cpu_ticks()))
     medians = {row: {column: statistics.median(each) for column, each in of.items()} for row, of in times.items()}
-    return {"model": name, "ms": medians, "rounds_ms": times}
+    return {"model": name, "ms": medians, "rounds_ms": times, "rounds_stolen": stolen}
+
+
+def cpu_ticks() -> list[int]:
+    """How the time of all CPUs was spent: user, nice, system, idle, iowait, irq, softirq, steal; empty if unknown."""
+    try:
+        return [int(ticks) for ticks in Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
+    except OSError:
+        return []
+
+
+def share_stolen(before: Sequence[int], after: Sequence[int]) -> float | None:
+    """Of the CPUs' time in between, what the host of this virtual machine took for others; ``None`` if unknown."""
+    spent = [late - early for early, late in zip(before, after, strict=True)]
+    return spent[-1] / sum(spent) if any(spent) else None
 
 
 def time_in(row: str, copy: Copy, second: Copy, other: Copy | None, seconds: float) -> float:
@@ -175,6 +203,8 @@ def time_in(row: str, copy: Copy, second: Copy, other: Copy | None, seconds: flo
         return ms
     if row == "two copies":
         return _asked([copy, second], "alone", WARM_S, seconds)
+    if row == "two of half the threads":
+        return _asked([copy, second], "half the threads", WARM_S, seconds)
     if row == "after onnxruntime" and other is not None:
         _asked([other], "alone", 0, WARM_S)
         return _asked([copy], "alone", 0, WARM_S)
@@ -191,13 +221,22 @@ def show(result: dict[str, Any], n_threads: int) -> None:
     """Print the table, and how ours stands."""
     ms = result["ms"]
     names = [*ms["alone"]]
-    rows = [[row, *(f"{ms[row][name]:.2f}" if name in ms[row] else "-" for name in names)] for row in ROWS]
-    print_table(("ms a run", *names), rows, title=result["model"], text_columns=(0,))
+    stolen = {row: [share for share in shares if share is not None] for row, shares in result["rounds_stolen"].items()}
+    rows = [
+        [
+            row,
+            *(f"{ms[row][name]:.2f}" if name in ms[row] else "-" for name in names),
+            f"{statistics.fmean(stolen[row]):.1%}" if stolen[row] else "-",
+        ]
+        for row in ROWS
+    ]
+    print_table(("ms a run", *names, "stolen"), rows, title=result["model"], text_columns=(0,))
     alone, beside, copies = (ms[row]["team"] for row in ("alone", "beside a busy loop", "two copies"))
     libgomp = [value for name, value in ms["alone"].items() if name.startswith("libgomp")]
     told = [f"alone {alone / min(libgomp):.3f} of libgomp's best"] if libgomp else []
     told.append(f"beside a busy loop {beside / (alone * (n_threads + 1) / n_threads):.3f} of the fair share")
-    told.append(f"two copies {copies / ms['half the threads']['team']:.3f} of half the machine")
+    half, halves = (ms[row]["team"] for row in ("half the threads", "two of half the threads"))
+    told.append(f"two copies {copies / half:.3f} of half the machine, {copies / halves:.3f} of two halves at once")
     print(f"team: {', '.join(told)}")
     sys.stdout.flush()
 

@@ -21,8 +21,9 @@ _Result = TypeVar("_Result")
 def run_parallel(fn: Callable[[], _Result], n_threads: int) -> _Result:
     """Calls ``fn`` where parallel regions are ``n_threads`` wide, and gives its result.
 
-    Calls from several threads run beside one another, each with workers of its own. The caller's own OpenMP thread
-    count is as it was afterwards.
+    Calls from several threads run beside one another, each with workers of its own; but where libgomp computes, those
+    that are not the main thread's or a stream's come one after the other, so that ``fn`` must not wait for such a call.
+    A lock that such calls share is thus taken outside. The caller's own OpenMP thread count is as it was afterwards.
 
     Args:
         fn: What to call; its exceptions pass through.

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from blocklayout.runtime.ready import ReadyPlan
 
     _Enter = Callable[[int, "_BoundEntry", "Feed"], list[dnnl.Memory]]
+
+_Result = TypeVar("_Result")
 
 MAX_ENTRY_REORDERS = 32
 """Layouts of callers' arrays for which a reorder is kept ready."""
@@ -85,7 +87,7 @@ class Context:
     def execute(
         self, feeds: Mapping[str, Feed], out: Mapping[str, np.ndarray] | None = None
     ) -> dict[str, np.ndarray | Tensor]:
-        """Run every step once.
+        """Run every step once, when other callers' runs are over, where regions are as wide as the plan takes them.
 
         Args:
             feeds: One for each entry's input, of the extents and data type the plan was made for.
@@ -97,8 +99,7 @@ class Context:
         Raises:
             RefusedError: The library does not run a primitive.
         """
-        with self._lock:
-            return self._execute(feeds, out or {}, self._enter, self._run)
+        return self._in_turn(lambda: self._execute(feeds, out or {}, self._enter, self._run))
 
     def execute_timed(
         self, feeds: Mapping[str, Feed], out: Mapping[str, np.ndarray] | None = None
@@ -106,12 +107,21 @@ class Context:
         """As :meth:`execute`, with the nanoseconds of each entry's reorder (0 if it took none), then of each step."""
         entered: list[int] = []
         times: list[int] = []
-        with self._lock:
-            enter = partial(self._enter_timed, entered)
-            outputs = self._execute(feeds, out or {}, enter, lambda: times.extend(self._run_timed()))
+        enter = partial(self._enter_timed, entered)
+        timed = lambda: times.extend(self._run_timed())  # noqa: E731
+        outputs = self._in_turn(lambda: self._execute(feeds, out or {}, enter, timed))
         for place, ns in enumerate(entered):
             times[place] += ns
         return outputs, times
+
+    def _in_turn(self, run: Callable[[], _Result]) -> _Result:
+        """Run while no other caller does.
+
+        The lock comes first: who waits for it has no workers yet, and who lets go of it has none any more, so that the
+        callers of one context never have more than one team.
+        """
+        with self._lock:
+            return dnnl.run_parallel(run, self._plan.n_threads)
 
     def _run(self) -> None:
         self._first.run()

@@ -62,23 +62,22 @@ class Direct(Context):
         Returns:
             Fresh Tensors, in the plan's order.
         """
-        return dnnl.run_parallel(lambda: self._run_on(buffers, self._run), self._plan.n_threads)
+        return self._in_turn(lambda: self._run_on(buffers, self._run))
 
     def run_timed(self, buffers: Sequence[np.ndarray]) -> tuple[list[Tensor], list[int]]:
         """Run every step once, and give the nanoseconds of each input's reorder, then of each step as well."""
         times: list[int] = []
         timed = lambda: times.extend(self._run_timed())  # noqa: E731
-        return dnnl.run_parallel(lambda: self._run_on(buffers, timed), self._plan.n_threads), times
+        return self._in_turn(lambda: self._run_on(buffers, timed)), times
 
     def _run_on(self, buffers: Sequence[np.ndarray], run: Callable[[], None]) -> list[Tensor]:
-        with self._lock:
-            try:
-                for memory, place in self._readers:
-                    memory.rebind_bytes(buffers[place])
-                results = [_fresh(desc, memories) for desc, memories in self._writers]
-                run()
-            finally:
-                self._let_go()
+        try:
+            for memory, place in self._readers:
+                memory.rebind_bytes(buffers[place])
+            results = [_fresh(desc, memories) for desc, memories in self._writers]
+            run()
+        finally:
+            self._let_go()
         return results
 
     def _let_go(self) -> None:

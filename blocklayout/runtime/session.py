@@ -189,7 +189,7 @@ class Session:
             if is_told:
                 results = constants | execute_told(ready.plan, context, feeds, bound)
             else:
-                results = constants | dnnl.run_parallel(lambda: context.execute(feeds, bound), ready.plan.n_threads)
+                results = constants | context.execute(feeds, bound)
         except RefusedError:
             self._drop(ready)
             raise
@@ -223,7 +223,7 @@ class Session:
         for number in range(n_runs + 1):
             start = time.monotonic_ns()
             feeds, ready, context = self._fed(feed)
-            _, times = dnnl.run_parallel(partial(context.execute_timed, feeds), ready.plan.n_threads)
+            _, times = context.execute_timed(feeds)
             if number:
                 runs.append(times)
                 wall.append(time.monotonic_ns() - start)

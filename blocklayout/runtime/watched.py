@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout import dnnl
 from blocklayout.errors import LayoutError
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
@@ -29,7 +28,7 @@ def execute_told(
 ) -> dict[str, np.ndarray | Tensor]:
     """What ``Context.execute`` gives, and the watches are told of what it moved, with the time that took."""
     n_entries = len(plan.entries)
-    outputs, times = dnnl.run_parallel(lambda: context.execute_timed(feeds, out), plan.n_threads)
+    outputs, times = context.execute_timed(feeds, out)
     for entry, ns in zip(plan.entries, times[:n_entries], strict=True):
         _tell_entry(entry, feeds[entry.input].desc, ns)
     operators = _operators(plan)

@@ -6,8 +6,8 @@
 
    Who waits spins for a while, then sleeps. Where a wait inside of a region outlasts that, or a worker that should be
    awake has not come for its share when the caller has computed its own, a thread of the team has lost its CPU to
-   somebody else. Spinning would keep it from coming back, so for some time everyone sleeps at once; then it is tried
-   again. */
+   somebody else, and the time that this took is lost. Where more is lost than to sleep would cost, spinning keeps them
+   from coming back: for some time everyone sleeps at once; then it is tried again. */
 
 #define _GNU_SOURCE
 #include "team.h"
@@ -170,7 +170,7 @@ static void parallel_start(void (*fn)(void *), void *data, unsigned n_threads) {
     team_t *team = team_of(here.n_shares);
     if (!team || team->n_workers + 1 < here.n_shares) here.n_shares = team ? team->n_workers + 1 : 1;
     if (here.n_shares == 1) return;
-    if (atomic_load_explicit(&team->is_impatient, memory_order_relaxed)) nap(team);
+    judge_losses(team, now());
     team->fn = fn;
     team->data = data;
     team->n_shares = here.n_shares;
@@ -191,9 +191,9 @@ static void parallel_end(void) {
             worker->is_called = 0;
             continue;
         }
-        note_unbegun(team, worker);
         here.share = i + 1;
         team->fn(team->data);
+        note_unbegun(team, worker);
         atomic_fetch_sub(&team->unfinished, 1);
     }
     if (here.n_shares > 1)

@@ -22,11 +22,15 @@ static void set_mode(unsigned mode) { (void)mode; }
 #endif
 
 enum {
-    SPIN_NS = 200000,           /* for the next region */
-    SPIN_INSIDE_NS = 1000000,   /* for a partner */
-    RESTS_OF_A_LOOK = 16,       /* between looks at the clock */
-    WAKING_NS = 500000,         /* a worker that was woken takes less where there is a CPU for it */
-    LATE_NS = 10000000,         /* two late shares within this are no interrupts */
+    SPIN_NS = 200000,         /* for the next region */
+    SPIN_INSIDE_NS = 1000000, /* for a partner */
+    RESTS_OF_A_LOOK = 16,     /* between looks at the clock */
+    WAKING_NS = 500000,       /* a worker that was woken takes less where there is a CPU for it */
+
+    BORNE = 4,                  /* one part in so many of the time may be lost: to sleep costs about as much */
+    LOSS_AT_MOST_NS = 4000000,  /* that one region counts for: an interruption is no neighbour */
+    LOST_TOO_MUCH_NS = 6000000, /* beyond what is borne; there is a nap then */
+    LOST_AT_A_TRY_NS = 5000000, /* counts as lost when a nap ends, so that a try that fails is short */
     NAP_AT_FIRST_NS = 80000000, /* without spinning; twice as long each time that the next try fails, up to */
     NAP_AT_MOST_NS = 1280000000,
     PEACE_NS = 100000000, /* a try that went well for so long was right */
@@ -52,6 +56,7 @@ struct team {
     void *data;
     int n_shares, width;
     unsigned mode; /* how the caller rounds, and what it does with denormals */
+    int64_t began; /* when; the caller's own */
 
     _Alignas(LINE) word_t unfinished; /* shares that were offered */
     word_t caller_sleeps;
@@ -61,7 +66,8 @@ struct team {
     word_t n_asleep;               /* at the barrier */
 
     _Alignas(LINE) word_t is_impatient; /* nobody spins */
-    int64_t last_late, nap_ns, nap_end, patient_since; /* the caller's own; nap_end is 0 unless there is a nap */
+    _Atomic int64_t lost_ns; /* by waiting for threads that had lost their CPU, less what was borne */
+    int64_t nap_ns, nap_end, patient_since; /* the caller's own; nap_end is 0 unless there is a nap */
 
     worker_t **workers; /* that of share 1, of share 2, ... */
     int n_workers;
@@ -102,42 +108,49 @@ static int spin_while(team_t *team, word_t *word, uint32_t value, int64_t ns) {
     return 0;
 }
 
-/* A worker has not begun its share; by the caller, when it has computed its own. */
-static void note_unbegun(team_t *team, const worker_t *worker) {
-    int64_t time = now();
-    if (time - worker->woken < WAKING_NS) return;
-    if (team->nap_end) {
-        team->nap_end = time + team->nap_ns;
-    } else {
-        if (time - team->last_late < LATE_NS) atomic_store(&team->is_impatient, 1);
-        team->last_late = time;
-    }
+/* So much time went by without a thread of the team, which had lost its CPU although the others spin. */
+static void note_loss(team_t *team, int64_t ns) {
+    if (!is_patient(team)) return;
+    atomic_fetch_add_explicit(&team->lost_ns, ns < LOSS_AT_MOST_NS ? ns : LOSS_AT_MOST_NS, memory_order_relaxed);
 }
 
-/* Before a region, where patience was lost: begins a nap, or ends it; by the caller. */
-static void nap(team_t *team) {
+/* A worker has not begun its share of the region; by the caller, which has computed it. */
+static void note_unbegun(team_t *team, const worker_t *worker) {
     int64_t time = now();
+    if (time - worker->woken >= WAKING_NS) note_loss(team, time - team->began);
+}
+
+/* A region begins: a nap does where too much was lost, or it ends; by the caller. */
+static void judge_losses(team_t *team, int64_t time) {
+    int64_t borne = (time - team->began) / BORNE;
+    team->began = time;
+    int64_t lost = atomic_load_explicit(&team->lost_ns, memory_order_relaxed);
+    if (!lost && !team->nap_end) return;
+    if (borne > lost) borne = lost;
+    atomic_fetch_sub_explicit(&team->lost_ns, borne, memory_order_relaxed);
     if (!team->nap_end) {
+        if (lost - borne < LOST_TOO_MUCH_NS) return;
         int is_relapse = team->nap_ns && time - team->patient_since < PEACE_NS;
         team->nap_ns = is_relapse ? 2 * team->nap_ns : NAP_AT_FIRST_NS;
         if (team->nap_ns > NAP_AT_MOST_NS) team->nap_ns = NAP_AT_MOST_NS;
         team->nap_end = time + team->nap_ns;
+        atomic_store(&team->is_impatient, 1);
     } else if (time >= team->nap_end) {
-        team->nap_end = team->last_late = 0;
+        team->nap_end = 0;
         team->patient_since = time;
+        atomic_store_explicit(&team->lost_ns, LOST_AT_A_TRY_NS, memory_order_relaxed);
         atomic_store(&team->is_impatient, 0);
     }
 }
 
 /* Waits for a partner, which is computing. */
 static void wait_inside(team_t *team, word_t *word, uint32_t value, word_t *n_asleep) {
-    if (is_patient(team)) {
-        if (spin_while(team, word, value, SPIN_INSIDE_NS)) return;
-        if (is_patient(team)) atomic_store(&team->is_impatient, 1);
-    }
+    int64_t start = now();
+    if (is_patient(team) && spin_while(team, word, value, SPIN_INSIDE_NS)) return;
     atomic_fetch_add(n_asleep, 1);
     while (atomic_load(word) == value) sleep_while(word, value);
     atomic_fetch_sub(n_asleep, 1);
+    note_loss(team, now() - start);
 }
 
 static uint32_t wait_for_offer(worker_t *worker) {

@@ -81,13 +81,33 @@ static void check(int n) {
     check_loop(n, 5, 5, 1, 0);
 }
 
+/* Whether a team spins in a region that begins then, after so much was lost in the one before. */
+static int spins(team_t *team, int64_t time_ms, int64_t lost_ms) {
+    note_loss(team, lost_ms * 1000000);
+    judge_losses(team, time_ms * 1000000);
+    return is_patient(team);
+}
+
+static void check_patience(void) {
+    team_t team = {0};
+    if (!spins(&team, 999, 0) || !spins(&team, 1000, 500)) fail("one interruption ended the patience");
+    for (int64_t time = 1020; time < 2000; time += 20)
+        if (!spins(&team, time, 4)) fail("losses that are borne ended the patience");
+    if (!spins(&team, 3000, 0) || !spins(&team, 3004, 4) || spins(&team, 3008, 4)) fail("losses in a row did not end it");
+    if (spins(&team, 3087, 0) || !spins(&team, 3088, 0)) fail("the first nap was not 80 ms");
+    if (spins(&team, 3089, 2)) fail("a try that failed went on");
+    if (spins(&team, 3248, 0) || !spins(&team, 3249, 0)) fail("the nap after a try that failed was not twice as long");
+    if (!spins(&team, 4000, 0) || !spins(&team, 4001, 4) || spins(&team, 4002, 4)) fail("peace did not bring patience back");
+    if (spins(&team, 4081, 0) || !spins(&team, 4082, 0)) fail("the nap after peace was not as the first");
+}
+
 static void *call(void *given) {
     int seed = (int)(intptr_t)given;
     if (seed % 2) bl_keep_team();
     for (int round = 0; round < 60; round++) {
         int width = 1 + (seed + round) % (MOST - 1), before = bl_enter(width);
         if (round % 3 == 0) bl_wake();
-        if (round % 7 == 0 && here.team) atomic_store(&here.team->is_impatient, 1);
+        if (round % 7 == 0 && here.team) atomic_store(&here.team->lost_ns, LOST_TOO_MUCH_NS);
         if (get_max_threads() != width) fail("the width is not what it was set to");
         for (int n = 1; n <= MOST; n++) check(n);
         int outer = bl_enter(2);
@@ -125,6 +145,7 @@ static void *fork_now(void *given) {
 int main(int argc, char **argv) {
     (void)argv;
     prepare();
+    check_patience();
     for (n_cpus = 1; n_cpus < 9; n_cpus += 3) { /* 1: everyone sleeps at once */
         all(1);
         all(4);

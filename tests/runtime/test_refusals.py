@@ -132,7 +132,7 @@ def test_a_plain_run_names_kernel_and_implementation(refusing: Refusing) -> None
     feeds = {name: Feed(desc, dnnl.aligned_empty(desc.nbytes)) for name, desc in plan.inputs}
     match = r"^conv0: oneDNN offers \S+, and refuses to run it: .*ONEDNN_VERBOSE=check.*: load the model"
     with pytest.raises(bl.RefusedError, match=match):
-        dnnl.run_parallel(lambda: context.execute(feeds), plan.n_threads)
+        context.execute(feeds)
 
 
 def _notes(caught: pytest.ExceptionInfo[Exception]) -> list[str]:

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import blocklayout as bl
+from blocklayout.runtime.forking import Lock
 from tests import nets
 
 N_CALLERS = 8
@@ -47,6 +49,33 @@ def test_eight_threads_on_one_session() -> None:
         caller.join()
     assert wrong == []
     assert max(most) <= before + N_CALLERS + session.plan.n_threads
+
+
+def test_callers_who_wait_for_a_run_have_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = bl.load(nets.residual(), threads=2)
+    feed = nets.feed_of(session)["image"]
+    session(feed)
+    before = _os_threads()
+    most: list[int] = []
+    let_go = Lock.__exit__
+
+    def let_go_and_lose_the_cpu(lock: Lock, *error: object) -> None:
+        let_go(lock, *error)
+        time.sleep(0.01)
+
+    monkeypatch.setattr(Lock, "__exit__", let_go_and_lose_the_cpu)
+
+    def call() -> None:
+        for _ in range(3):
+            session(feed)
+            most.append(_os_threads())
+
+    callers = [threading.Thread(target=call) for _ in range(N_CALLERS)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert max(most) <= before + N_CALLERS + (session.plan.n_threads - 1)
 
 
 def test_the_callers_thread_count_is_as_it_was() -> None:
