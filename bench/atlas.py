@@ -65,7 +65,7 @@ MODELS = (
 )
 SUFFIX, PLACE_SUFFIX = ".jsonl.gz", ".place.gz"
 
-PLACE_POLICIES = ("auto", "nhwc", "blocked")
+PLACE_POLICIES = ("auto", "any", "nhwc", "blocked")
 N_RUNS = 16
 HALF_TOLD = 5
 FACTORS = (0.7, 1.4)
@@ -178,10 +178,16 @@ def place_here(args: argparse.Namespace) -> None:
         graph = open_graph(name, seed=0)
         generator = np.random.default_rng(SEED)
         feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
-        for policy in PLACE_POLICIES:
-            session = bl.load(graph, layout=policy, dtype=dtype, threads=args.threads, tune="model")
-            runs = [session.profile(feeds, n_runs=1) for _ in range(N_RUNS)]
-            taken = [[step.ns for step in run.steps if step.kind not in ("outside", "input")] for run in runs]
+        sessions = [
+            bl.load(graph, layout=policy, dtype=dtype, threads=args.threads, tune="model") for policy in PLACE_POLICIES
+        ]
+        runs: list[list[list[float]]] = [[] for _ in sessions]
+        for _ in range(N_RUNS):  # in turn, so that whatever slows the machine for a while slows them all
+            for session, taken in zip(sessions, runs, strict=True):
+                session.run(None, feeds)  # for its weights to be as near as they are where it runs again and again
+                steps = session.profile(feeds, n_runs=1).steps
+                taken.append([step.ns for step in steps if step.kind not in ("outside", "input")])
+        for session, taken in zip(sessions, runs, strict=True):
             for step, *times in zip(session.plan.steps, *taken, strict=True):
                 if isinstance(step.spec, Spec):
                     ns = sorted(times)[N_RUNS // 4]
