@@ -8,6 +8,7 @@ networks show whose own times are left out.
 
 from __future__ import annotations
 
+import struct
 import zipfile
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
@@ -59,6 +60,7 @@ _ARRAYS = {
 }
 """The arrays of a file, and the kind of each one's elements."""
 
+_KEY = struct.Struct(f"<{len(NUMBERS)}h")
 _WEIGHTS = np.array([weight for _, weight in NUMBERS]) / STEPS
 
 
@@ -91,7 +93,7 @@ class _Members(Struct, frozen=True, eq=False):
         squared = apart.sum(axis=0)
         nearest = np.argsort(squared, kind="stable")[:_N_NEAREST]
         distances = squared[nearest]
-        if distances[0] == 0:
+        if distances[0] == 0:  # of another class
             return float(self.ratios[nearest[distances == 0]].mean()), 0.0
         weights = 1 / (distances + _SOFTENING)
         return float((weights * self.ratios[nearest]).sum() / weights.sum()), sqrt(float(distances[0]))
@@ -116,6 +118,7 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
     numbers: np.ndarray
     ns: np.ndarray
     _members: dict[SpecClass, _Members] = field(default_factory=dict)
+    _times: dict[SpecClass, dict[bytes, float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, origin: str, n_threads: int, times: Iterable[RecordedTime]) -> Atlas:
@@ -189,22 +192,31 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
 
     def price(self, spec_class: SpecClass, numbers: tuple[float, ...]) -> Price | None:
         """What a primitive costs; ``None`` where nothing of its kind was recorded."""
-        steps = np.array(in_steps(numbers))
+        steps = in_steps(numbers)
+        ns = self._known(spec_class).get(_KEY.pack(*steps))
+        if ns is not None:
+            return Price(ns, EXACT_DOUBT)
         for wanted in (spec_class, *spec_class.wider()):
             members = self._recorded(wanted)
-            if members is None:
+            if members is None or len(members.ratios) < _MIN_MEMBERS:
                 continue
-            ratio, distance = members.nearest(steps)
-            is_wider = wanted != spec_class
-            is_recorded = not distance and not is_wider
-            if len(members.ratios) < _MIN_MEMBERS and not is_recorded:
-                continue
-            ns = exp(ratio) * float(_bound_ns(steps, _peak_flops(spec_class)))
-            if is_recorded:
-                return Price(ns, EXACT_DOUBT)
-            doubt = _NEAR_DOUBT + _DOUBT_PER_DISTANCE * distance + _WIDENED_DOUBT * is_wider
+            ratio, distance = members.nearest(np.array(steps))
+            ns = exp(ratio) * float(_bound_ns(np.array(steps), _peak_flops(spec_class)))
+            doubt = _NEAR_DOUBT + _DOUBT_PER_DISTANCE * distance + _WIDENED_DOUBT * (wanted != spec_class)
             return Price(ns, min(doubt, _MAX_DOUBT))
         return None
+
+    def _known(self, spec_class: SpecClass) -> dict[bytes, float]:
+        """The recorded times of one class."""
+        if spec_class not in self._times:
+            rows = self._rows[self._place[spec_class]] if spec_class in self._place else np.zeros(0, np.int64)
+            packed, ns = self.numbers[rows].astype("<i2").tobytes(), self.ns[rows].tolist()
+            self._times[spec_class] = {packed[i * _KEY.size : (i + 1) * _KEY.size]: each for i, each in enumerate(ns)}
+        return self._times[spec_class]
+
+    @cached_property
+    def _place(self) -> dict[SpecClass, int]:
+        return {spec_class: position for position, spec_class in enumerate(self.classes)}
 
     @cached_property
     def _positions(self) -> dict[SpecClass, list[int]]:
