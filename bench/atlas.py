@@ -4,8 +4,8 @@ Recording plans each network for each instruction set and data type in a process
 implementation in every combination of layouts, and every reorder, as tuning does. Times are lines of JSON in files
 called ``ISA-DTYPE.jsonl.gz``: the network that first asked, the value of ``ONEDNN_MAX_CPU_ISA``, nanoseconds, and the
 Spec. Times of steps in place, inside of whole runs, are recorded in the same form, as ``ISA-DTYPE.place.gz``: some
-implementations are faster there than alone, and others slower, by tens of percent. Packing takes such files together,
-however many machines of one kind they are of, and learns how far implementations are off in place.
+primitives are faster there than alone, and others slower, by tens of percent. Packing takes such files together,
+however many machines of one kind they are of, and moves times towards those in place; a folder is a session of these.
 
     python bench/atlas.py record --models resnet50,digits --isa native,avx2 --dtypes f32,bf16 --into recorded
     python bench/atlas.py place --models resnet50 --dtypes f32,bf16 --into recorded
@@ -21,6 +21,7 @@ import gzip
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -40,9 +41,9 @@ from blocklayout.model import lower, open_model, read, simplify
 from blocklayout.plan import CostModel, Machine
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.propose import Proposer
-from blocklayout.plan.costs.atlas import Atlas
+from blocklayout.plan.costs.atlas import EXACT_DOUBT, Atlas, in_steps
 from blocklayout.plan.costs.store import CostStore
-from blocklayout.plan.costs.traits import spec_class, spec_numbers
+from blocklayout.plan.costs.traits import SpecClass, spec_class, spec_numbers
 from blocklayout.plan.costs.tuning import tune
 from blocklayout.plan.measurements import measurements
 from blocklayout.plan.network import propose_all
@@ -65,11 +66,12 @@ MODELS = (
 )
 SUFFIX, PLACE_SUFFIX = ".jsonl.gz", ".place.gz"
 
-PLACE_POLICIES = ("auto", "nhwc", "blocked")
+PLACE_POLICIES = ("auto", "any", "nhwc", "blocked")
 N_RUNS = 16
-HALF_TOLD = 5
-FACTORS = (0.7, 1.4)
-"""Beyond these, steps in place and primitives alone are not the same work."""
+MAX_LOG = 0.4
+"""Beyond it, steps in place and primitives alone are not the same work."""
+
+Steps = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -178,10 +180,16 @@ def place_here(args: argparse.Namespace) -> None:
         graph = open_graph(name, seed=0)
         generator = np.random.default_rng(SEED)
         feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
-        for policy in PLACE_POLICIES:
-            session = bl.load(graph, layout=policy, dtype=dtype, threads=args.threads, tune="model")
-            runs = [session.profile(feeds, n_runs=1) for _ in range(N_RUNS)]
-            taken = [[step.ns for step in run.steps if step.kind not in ("outside", "input")] for run in runs]
+        sessions = [
+            bl.load(graph, layout=policy, dtype=dtype, threads=args.threads, tune="model") for policy in PLACE_POLICIES
+        ]
+        runs: list[list[list[float]]] = [[] for _ in sessions]
+        for _ in range(N_RUNS):  # in turn, so that whatever slows the machine for a while slows them all
+            for session, taken in zip(sessions, runs, strict=True):
+                session.run(None, feeds)  # for its weights to be as near as they are where it runs again and again
+                steps = session.profile(feeds, n_runs=1).steps
+                taken.append([step.ns for step in steps if step.kind not in ("outside", "input")])
+        for session, taken in zip(sessions, runs, strict=True):
             for step, *times in zip(session.plan.steps, *taken, strict=True):
                 if isinstance(step.spec, Spec):
                     ns = sorted(times)[N_RUNS // 4]
@@ -245,37 +253,47 @@ def pack(args: argparse.Namespace) -> None:
         f"{len(recorded)} times that {', '.join(networks)} asked for"
     )
     atlas = Atlas.of(origin, n_threads, [each.as_time for each in recorded])
-    in_place = [each for folder in args.folder for each in read_recorded(folder, PLACE_SUFFIX)]
-    atlas = with_in_place(atlas, [(each.network, each.as_time) for each in in_place])
+    sessions = [[*read_recorded(folder, PLACE_SUFFIX)] for folder in args.folder]
+    factors = in_place(atlas, [session for session in sessions if session])
+    atlas = atlas.slowed(factors)
     args.into.parent.mkdir(parents=True, exist_ok=True)
     atlas.save(args.into)
     print(f"{origin}\n{len(atlas.ns)} different times in {len(atlas.classes)} classes, ", end="")
     print(f"{args.into.stat().st_size / 1024:.0f} KiB")
-    print(f"{len(in_place)} steps in place; factors {atlas.in_place.min():.2f} to {atlas.in_place.max():.2f}")
+    told = [factor for factor in factors if factor != 1]
+    print(f"{len(told)} of them were timed in place, too; factors {min(factors):.2f} to {max(factors):.2f}")
 
 
-def with_in_place(atlas: Atlas, times: Sequence[tuple[str, RecordedTime]]) -> Atlas:
-    """With how much longer implementations take in place than alone, next to what all have in common.
+def in_place(atlas: Atlas, sessions: Sequence[Sequence[Recorded]]) -> list[float]:
+    """How much longer each recorded primitive takes in place than alone, next to what all have in common.
 
-    A machine's speed changes by the hour, so what the steps of one network have in common tells nothing. Few steps
-    tell little: half of what ``HALF_TOLD`` of them say is believed.
+    A machine's speed changes by the hour, so what the steps of one network have in common tells nothing. A session's
+    times are as doubtful as what they correct: of the mean of one, half is believed, of two, two thirds. What others
+    of its implementation take tells nothing of a primitive, as networks show whose own times are left out.
     """
-    found: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for network in sorted({each for each, _ in times}):
-        for is_f32 in (True, False):
-            some = [time for each, time in times if each == network and time[0].is_f32 is is_f32]
-            priced = [(kind, ns, atlas.price(kind, numbers)) for kind, numbers, ns in some]
-            logs = [(kind, ns, math.log(ns / price.ns)) for kind, ns, price in priced if price is not None]
-            if not logs:
-                continue
-            common = float(np.average([log for *_, log in logs], weights=[ns for _, ns, _ in logs]))
-            for kind, _, log in logs:
-                found[kind.kind, kind.impl].append(log - common)
-    factors = {
-        key: math.exp(float(np.median(logs)) * len(logs) / (len(logs) + HALF_TOLD)) for key, logs in found.items()
-    }
-    told = np.array([factors.get((each.kind, each.impl), 1.0) for each in atlas.classes], np.float32)
-    return atlas.with_in_place(np.clip(told, *FACTORS))
+    found: dict[tuple[SpecClass, Steps], list[float]] = defaultdict(list)
+    for session in sessions:
+        for network in sorted({each.network for each in session}):
+            for is_f32 in (True, False):
+                times = [each.as_time for each in session if each.network == network]
+                for key, log in _next_to_common(atlas, [time for time in times if time[0].is_f32 is is_f32]):
+                    found[key].append(log)
+    logs = ((sum(found[key]), len(found[key])) for key in atlas.keys)
+    return [math.exp(min(max(total / (n + 1), -MAX_LOG), MAX_LOG)) for total, n in logs]
+
+
+def _next_to_common(atlas: Atlas, times: Sequence[RecordedTime]) -> Iterator[tuple[tuple[SpecClass, Steps], float]]:
+    """For each primitive that was recorded alone, too, the logarithm of its time in place, next to the median."""
+    alike: dict[tuple[SpecClass, Steps], list[float]] = defaultdict(list)
+    for kind, numbers, ns in times:
+        price = atlas.price(kind, numbers)
+        if price is not None and price.doubt == EXACT_DOUBT:
+            alike[kind, in_steps(numbers)] += [math.log(ns / price.ns)] * round(price.ns / 1000)
+    whole = [log for logs in alike.values() for log in logs]  # one for each microsecond
+    common = statistics.median(whole) if whole else 0.0
+    for key, logs in alike.items():
+        if logs:
+            yield key, statistics.median(logs) - common
 
 
 if __name__ == "__main__":

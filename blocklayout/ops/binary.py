@@ -108,11 +108,13 @@ _NUMBER_FIRST: Mapping[str, Callable[[float], Eltwise]] = {
 
 
 def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:
-    """Any other broadcast makes the primitive fall to a reference kernel."""
+    """Any other broadcast makes every primitive fall to a reference kernel.
+
+    One value for each channel suits most; one for each column those that see all rows of a batch as one matrix.
+    """
     if operand.dims == dst.dims:
         return True
     if len(operand.dims) != len(dst.dims):
         return False
-    channels = operand.dims[1:2]
-    others = operand.dims[:1] + operand.dims[2:]
-    return all(extent == 1 for extent in others) and channels in ((1,), dst.dims[1:2], ())
+    varying = [dim for dim, extent in enumerate(operand.dims) if extent != 1]
+    return varying in ([], [1], [len(dst.dims) - 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +13,7 @@ from blocklayout.kernels import LAYOUT_NAMES, BaseOperator, Lowered, NodeInfo, P
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, unsupported, wrong
+from blocklayout.ops._rows import given, post_ops_of_rows, rows_of
 
 
 class MatMul(BaseOperator, frozen=True):
@@ -46,6 +48,10 @@ class MatMul(BaseOperator, frozen=True):
         is_scaled = has_argument(problem, "scale_src")
         if is_scaled:
             attr = replace(attr, scales=(("src", 0),))
+        names = {"scale_src": "scale_src"} if is_scaled else None
+        joined = None if self.transposed else _of_all_rows(problem, wish, attr)
+        if joined is not None:
+            return Recipe.single(joined[0], names, joined[1].items())
         whole = {name: plain(argument(problem, name)) for name in sorted(self.transposed)}
         seen = {name: _turned(desc) for name, desc in whole.items()}
         bias = plain_if_any(problem, "bias")
@@ -62,7 +68,35 @@ class MatMul(BaseOperator, frozen=True):
             attr=attr,
             n_threads=problem.n_threads,
         )
-        return Recipe.single(spec, {"scale_src": "scale_src"} if is_scaled else None, whole.items())
+        return Recipe.single(spec, names, whole.items())
+
+
+def _of_all_rows(problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[dnnl.Spec, dict[str, MemoryDesc]] | None:
+    """One product of all rows, where each matrix of a batch is multiplied by the same one; and the batches' layouts.
+
+    A batch is many thin products, whose weights are packed in each run, and few post-ops run optimised on it. ``None``
+    where rows do not follow each other in memory, or what is added to them is of another form.
+    """
+    weights, dst = argument(problem, "weights"), problem.dst
+    post_ops = post_ops_of_rows(attr.post_ops, dst.dims)
+    if len(dst.dims) == 2 or prod(weights.dims[:-2]) > 1 or post_ops is None:
+        return None
+    whole = {"src": given(wish.src_desc(argument(problem, "src"))), "dst": given(wish.dst_desc(dst))}
+    whole |= {name: plain(argument(problem, name)) for name in ("weights", "bias") if has_argument(problem, name)}
+    seen = {name: rows for name, desc in whole.items() if (rows := rows_of(desc)) is not None}
+    if len(seen) < len(whole) or ("bias" in seen and seen["bias"].dims[0] > 1):
+        return None
+    spec = dnnl.matmul(
+        seen["src"],
+        # Packing pays off only for what never changes.
+        dnnl.AnyDesc(seen["weights"].dims, weights.dtype) if "weights" in problem.constants else seen["weights"],
+        seen["dst"],
+        seen.get("bias"),
+        attr=replace(attr, post_ops=post_ops),
+        n_threads=problem.n_threads,
+    )
+    # Of constants only the bytes matter.
+    return spec, {name: desc for name, desc in whole.items() if name not in problem.constants}
 
 
 def _turned(desc: MemoryDesc) -> MemoryDesc:

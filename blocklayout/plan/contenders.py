@@ -8,9 +8,10 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.plan.assemble import Assembly, assemble
-from blocklayout.plan.policies import SIMPLE_POLICIES, Policy, choose_by
+from blocklayout.plan.policies import BOLD_SOLVE, SIMPLE_POLICIES, SOLVE, Policy, choose_by
 from blocklayout.plan.solving.wary import wary_choice
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ UNIFORM_POLICIES = ("any", "blocked", "nhwc", "plain")
 """The simple policies that leave layouts as they are from kernel to kernel."""
 
 N_RACED = 3
-"""How many of the cheapest plans are run whole where measuring is asked for."""
+"""How many plans are run whole, where any are."""
 
 CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
@@ -37,8 +38,8 @@ class Contender(Struct, frozen=True):
     """A choice, and whose it is.
 
     Attributes:
-        name: ``solve``, or the policy's.
-        policy: ``None`` for the solve.
+        name: ``solve``, ``bold solve``, or the policy's.
+        policy: ``None`` for a solve.
         choice: A candidate for each group.
         assembled: Gives the steps that a choice implies.
     """
@@ -79,16 +80,27 @@ def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
     assembled = cache(partial(assemble, network))  # in small networks most policies choose the same
     found = [Contender(policy.name, policy, choose_by(policy, network), network, assembled) for policy in policies]
     simple = min((each.choice for each in found if each.name in UNIFORM_POLICIES), key=network.total_ns)
-    return [*found, Contender("solve", None, wary_choice(network, simple), network, assembled)]
+    return [*found, Contender(SOLVE, None, wary_choice(network, simple), network, assembled)]
 
 
-def cheapest(contenders: Sequence[Contender], n: int) -> list[Contender]:
-    """So many of the cheapest, of those that imply the same steps only one."""
+def cheapest(contenders: Sequence[Contender]) -> Contender:
+    """The one that is taken where none are run."""
+    return min(contenders, key=lambda each: each.cost_ns)
+
+
+def racers(contenders: Sequence[Contender], bold: Choice) -> list[Contender]:
+    """Those to be run whole: the cheapest, what a solve chooses that trusts prices, and the next cheapest.
+
+    Where prices are doubted, the cheapest may forgo a gain, or the bold one follow an error. Of those that imply the
+    same steps there is only one.
+    """
+    kept = [each for each in contenders if each.name == SOLVE or each.name in UNIFORM_POLICIES]
+    first, *others = sorted(kept, key=lambda each: each.cost_ns)
     found: list[Contender] = []
-    for contender in sorted(contenders, key=lambda each: each.cost_ns):
+    for contender in (first, replace(contenders[-1], name=BOLD_SOLVE, choice=bold), *others):
         if not any(contender.assembly.steps == other.assembly.steps for other in found):
             found.append(contender)
-    return found[:n]
+    return found[:N_RACED]
 
 
 def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple[str, float], ...]]:

@@ -15,7 +15,7 @@ from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
 from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.choices import kernel_choices
-from blocklayout.plan.contenders import N_RACED, Contender, TimePlans, cheapest, contenders_of, race
+from blocklayout.plan.contenders import Contender, TimePlans, cheapest, contenders_of, race, racers
 from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.plan import Plan
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from blocklayout.kernels import Program
     from blocklayout.plan.assemble import Assembly
     from blocklayout.plan.costs.model import Costs
-    from blocklayout.plan.network import Network
+    from blocklayout.plan.network import Choice, Network
 
 
 def make_plan(
@@ -49,7 +49,7 @@ def make_plan(
         costs: Prices of steps and reorders on the machine it will run on.
         price: Puts better prices on what was proposed, perhaps measured ones.
         racing: For how much the prices of the cheapest plan are doubted, what runs plans whole, if they are to be:
-            of the cheapest for ``auto`` the fastest is then taken.
+            of the best for ``auto`` the fastest is then taken.
 
     Raises:
         PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that
@@ -70,7 +70,7 @@ def make_plan(
     if wanted:
         plan = finish(next(contender for contender in contenders if contender.name == request.policy))
     else:
-        plan = _best(contenders, finish, racing(cheapest(contenders, 1)[0].doubt))
+        plan = _best(contenders, solution.choice, finish, racing(cheapest(contenders).doubt))
     if request.pins:
         free = propose_all(program, groups, replace(proposer, pins={}), request.io_layout)
         plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders_of(free.priced(network.costs), None)))
@@ -79,10 +79,14 @@ def make_plan(
     return plan
 
 
-def _best(contenders: Sequence[Contender], finish: Callable[[Contender], Plan], time_plans: TimePlans | None) -> Plan:
-    """The plan of the cheapest contender; of the fastest among the cheapest, where they may be run."""
-    plans = [finish(contender) for contender in cheapest(contenders, N_RACED if time_plans else 1)]
-    if time_plans is None or len(plans) == 1:
+def _best(
+    contenders: Sequence[Contender], bold: Choice, finish: Callable[[Contender], Plan], time_plans: TimePlans | None
+) -> Plan:
+    """The plan of the cheapest contender; of the fastest of some, where they may be run."""
+    if time_plans is None:
+        return finish(cheapest(contenders))
+    plans = [finish(contender) for contender in racers(contenders, bold)]
+    if len(plans) == 1:
         return plans[0]
     try:
         fastest, raced = race(plans, time_plans)
@@ -104,7 +108,8 @@ def _finish(
     assembly, network = winner.assembly, winner.network
     buffers, placement = place_all(assembly)
     costs = {contender.name: contender.cost_ns for contender in contenders}
-    costs["auto"] = min(costs.values())
+    costs["auto"] = min(*costs.values(), assembly.cost_ns)
+    solved_ns = min(contenders[-1].cost_ns, assembly.cost_ns)
     without = _costs_without(assembly, solution)
     return Plan(
         model=program.name,
@@ -127,7 +132,7 @@ def _finish(
         choices=kernel_choices(network, winner.choice, solution.costs_of_candidates, assembly.cost_ns),
         policy_costs=tuple(costs.items()),
         bound_ns=solution.bound_ns,
-        is_optimal=solution.is_optimal and contenders[-1].cost_ns <= solution.bound_ns * (1 + ROUNDING),
+        is_optimal=solution.is_optimal and solved_ns <= solution.bound_ns * (1 + ROUNDING),
         is_exact=solution.is_exact,
         pins=tuple(sorted(request.pins.items())),
         unpinned_ns=None,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SIMPLE_POLICIES = ("any", "blocked", "nhwc", "plain", "per-op")
 POLICIES = ("auto", *SIMPLE_POLICIES)
+SOLVE, BOLD_SOLVE = "solve", "bold solve"
+"""What chose a plan, where no policy did: the solve that is wary of prices, or the one that trusts them."""
 
 _MAX_CACHED = 8192
 

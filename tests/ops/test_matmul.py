@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import blocklayout as bl
+from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
-from tests.ops.cases import OpCase, Weights
+from blocklayout.kernels import Wish
+from blocklayout.layout import MemoryDesc
+from tests import nets
+from tests.ops.cases import Input, OpCase, Weights, problem_of
 from tests.ops.harness import check_case
 
 CASES = [
@@ -16,6 +22,9 @@ CASES = [
     OpCase("MatMul", ((2, 3, 4, 10), (1, 3, 10, 5))),
     OpCase("MatMul", (Weights((4, 10)), (2, 10, 7))),
     OpCase("MatMul", ((2, 1, 2, 1, 4, 3), Weights((2, 3, 2)))),
+    OpCase("MatMul", ((2, 5, 4, 10), Weights((1, 10, 7)))),
+    OpCase("MatMul", ((2, 5, 4, 10), (1, 1, 10, 7))),
+    OpCase("MatMul", ((3, 17, 2, 2, 5), Weights((5, 17)))),
 ]
 
 
@@ -28,6 +37,42 @@ def test_agrees_with_the_reference(case: OpCase) -> None:
 @pytest.mark.parametrize("case", CASES[:2], ids=str)
 def test_agrees_with_the_reference_in_bf16(case: OpCase) -> None:
     check_case(case, "bf16")
+
+
+@pytest.mark.parametrize("weights", [(1, 1, 10, 7), Weights((10, 7))], ids=str)
+def test_a_batch_of_matrices_by_the_same_one_is_one_product(weights: Input) -> None:
+    lowered = OpCase("MatMul", ((2, 3, 4, 10), weights)).lowered()
+    recipe = lowered.operator.lower(problem_of(lowered, (2, 3, 4, 7)), Wish("plain", "plain"), dnnl.Attr())
+    assert recipe is not None
+    [step] = recipe.steps
+    assert (step.spec.memory_desc("src").dims, step.spec.memory_desc("dst").dims) == ((24, 10), (24, 7))
+    assert dict(recipe.whole)["dst"] == MemoryDesc((2, 3, 4, 7))
+
+
+def test_rows_that_do_not_follow_each_other_are_multiplied_in_batches() -> None:
+    lowered = OpCase("MatMul", ((2, 3, 4, 10), Weights((10, 7)))).lowered()
+    src = MemoryDesc((2, 3, 4, 10), "f32", "acbd")
+    recipe = lowered.operator.lower(problem_of(lowered, (2, 3, 4, 7)), Wish(src, "plain"), dnnl.Attr())
+    assert recipe is not None
+    assert recipe.steps[0].spec.memory_desc("src") == src
+
+
+@pytest.mark.parametrize("layout", ["auto", "any", "nhwc", "blocked", "plain"])
+def test_what_follows_a_product_of_all_rows_reads_it_in_batches(layout: str) -> None:
+    rng = np.random.default_rng(5)
+    wide, narrow = nets.he(rng, 10, 34)[None, None], nets.he(rng, 34, 10)[None, None]
+    bias, gamma = (rng.standard_normal((1, 1, 1, n)).astype(np.float32) for n in (34, 10))
+    per_row = rng.standard_normal((1, 3, 4, 1)).astype(np.float32)
+    b = bl.Builder()
+    x = b.input("x", (2, 3, 4, 10))
+    y = b.op("Relu", b.op("Add", b.op("MatMul", x, b.constant(wide)), b.constant(bias)))
+    y = b.op("Mul", b.op("MatMul", y, b.constant(narrow)), b.constant(gamma))
+    y = b.op("Add", y, x)
+    b.output("y", b.op("Mul", b.op("MatMul", y, b.constant(wide)), b.constant(per_row)))
+    session = bl.load(b, layout=layout, tune="model")
+    data = nets.random_input((2, 3, 4, 10))
+    inner = np.maximum(data @ wide + bias, 0) @ narrow * gamma + data
+    np.testing.assert_allclose(session(data), inner @ wide * per_row, atol=1e-4)
 
 
 def test_matrices_that_do_not_multiply_are_refused() -> None:

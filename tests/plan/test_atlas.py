@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.dnnl import MemoryDesc, Spec
-from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, shipped
+from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, in_steps, shipped
 from blocklayout.plan.costs.machine import Machine, peak_flops
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.costs.recorded import FOREIGN_DOUBT, RecordedCosts
@@ -111,10 +111,12 @@ def test_on_cpus_of_another_maker_all_is_doubted_more() -> None:
     assert foreign.doubt(relu(8)) == pytest.approx(own.doubt(relu(8)) + FOREIGN_DOUBT)
 
 
-def test_factors_of_times_in_place_are_part_of_prices() -> None:
+def test_times_may_be_moved_towards_those_in_place() -> None:
     alone = atlas(GROWING)
-    placed = RecordedCosts(MODEL, alone.with_in_place(np.full(len(alone.classes), 1.5, np.float32)), CPU)
+    own = spec_class(relu(64), "avx2"), in_steps(spec_numbers(relu(64)))
+    placed = RecordedCosts(MODEL, alone.slowed([1.5 if key == own else 1.0 for key in alone.keys]), CPU)
     assert placed.step_ns(relu(64)) == pytest.approx(1.5 * GROWING[relu(64)], rel=1e-5)
+    assert placed.step_ns(relu(8)) == pytest.approx(GROWING[relu(8)], rel=1e-5)
 
 
 @given(st.permutations(list(GROWING.items())))
@@ -153,14 +155,13 @@ def test_a_file_that_is_no_atlas_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "fault"),
     [
-        ("format", np.int32(0), "format 2"),
+        ("format", np.int32(0), "format 3"),
         ("n_threads", np.int32(0), "n_threads not positive"),
         ("ns", np.full(4, -1.0, np.float32), "ns not positive"),
         ("ns", np.full(3, 1.0, np.float32), "of_class, numbers of another type or shape"),
         ("ns", np.array(["a"] * 4), "ns of another type"),
         ("of_class", np.full(4, 9, np.uint16), "no class"),
         ("numbers", np.zeros((4, len(NUMBERS) + 1), np.int16), "numbers of another"),
-        ("in_place", np.zeros(1, np.float32), "in_place not positive"),
     ],
 )
 def test_an_atlas_with_what_no_recording_gives_is_refused(

@@ -14,11 +14,11 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.model import lower, simplify
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.propose import Proposer
-from blocklayout.plan.contenders import UNIFORM_POLICIES, contenders_of
+from blocklayout.plan.contenders import N_RACED, UNIFORM_POLICIES, cheapest, contenders_of, racers
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.network import Network, propose_all
-from blocklayout.plan.policies import Policy, choose_by
+from blocklayout.plan.policies import BOLD_SOLVE, Policy, choose_by
 from blocklayout.plan.solving.solve import ROUNDING, solve_layouts
 from blocklayout.plan.solving.wary import CHARGED_DOUBT, charge_departures, wary_choice
 from tests import nets
@@ -110,3 +110,16 @@ def test_a_candidate_of_the_simple_choice_is_not_charged_and_others_are(proposed
         for index, (own, dear) in enumerate(zip(before, after, strict=True)):
             share = 1.0 if index == taken else 1 + 0.4 * CHARGED_DOUBT
             assert dear.cost_ns == pytest.approx(own.cost_ns * share)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=seeds, doubt=doubts)
+def test_the_cheapest_the_bold_solve_and_the_next_are_raced(proposed: Network, seed: int, doubt: float) -> None:
+    network = proposed.priced(MadeUp(seed, doubt))
+    contenders, bold = contenders_of(network, None), solve_layouts(network).choice
+    first, *others = found = racers(contenders, bold)
+    assert first == cheapest(contenders)
+    assert 1 <= len(found) <= N_RACED
+    steps = [contender.assembly.steps for contender in found]
+    assert all(steps.count(each) == 1 for each in steps)
+    assert (first.choice == bold) or (others[0].name, others[0].choice) == (BOLD_SOLVE, bold)

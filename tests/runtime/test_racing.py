@@ -13,6 +13,7 @@ import blocklayout as bl
 from blocklayout import loading
 from blocklayout.plan import contenders
 from blocklayout.plan.costs import repeating
+from blocklayout.plan.policies import BOLD_SOLVE, SOLVE
 from blocklayout.runtime import racing
 from blocklayout.runtime.context import Context
 from tests import nets
@@ -131,7 +132,9 @@ def test_a_contender_that_is_refused_is_replaced_and_the_others_race_on(
 ) -> None:
     options: dict[str, Any] = {"winograd": False}
     track.load(**options)
-    other = bl.load(nets.residual(), layout=track.names[-1].replace("solve", "auto"), tune="model", **options).plan
+    solves = dict.fromkeys((SOLVE, BOLD_SOLVE), "auto")
+    layout = solves.get(track.names[-1], track.names[-1])
+    other = bl.load(nets.residual(), layout=layout, tune="model", **options).plan
     refused = next(step.spec for step in other.steps if step.spec.kind == "convolution")
     refusing.create(refused.__eq__)
     monkeypatch.setenv("BLOCKLAYOUT_CACHE_DIR", str(tmp_path))

@@ -119,7 +119,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
         try:
             attr = dnnl.Attr(post_ops=tuple(self._post_ops(wish, self._problem.dst, fused, alias)))
             recipe = self.group.main.operator.lower(self._problem, wish, attr)
-            return _implementations(recipe, fused) if recipe else []
+            return _implementations(_with_whole_operands(recipe, attr, fused), fused) if recipe else []
         except NOT_OFFERED:
             return []
 
@@ -254,6 +254,19 @@ def _implementations(recipe: Recipe, fused: Sequence[Follower]) -> list[Recipe]:
         step = replace(recipe.steps[last], spec=each.spec, scratchpad_nbytes=each.scratchpad_nbytes)
         found.append(replace(recipe, steps=(*before, _name_post_op_operands(step, fused), *behind)))
     return found
+
+
+def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[Follower]) -> Recipe:
+    """With the layouts of what post-ops read where the primitive sees it under other extents than it was asked to."""
+    last = recipe.steps[-1].spec
+    given = last.attr.post_ops if isinstance(last, dnnl.Spec) else ()
+    whole = dict(recipe.whole)
+    for follower, wanted, seen in zip(fused, asked.post_ops, given, strict=False):
+        src1, own = (each.src1 if isinstance(each, dnnl.Binary) else None for each in (wanted, seen))
+        if src1 is not None and own is not None and src1.dims != own.dims and follower.use.operand is not None:
+            desc = src1 if isinstance(src1, MemoryDesc) else MemoryDesc(src1.dims, src1.dtype)
+            whole[follower.operand(follower.use.operand)] = desc
+    return replace(recipe, whole=tuple(whole.items()))
 
 
 def _name_post_op_operands(step: RecipeStep, fused: Sequence[Follower]) -> RecipeStep:

@@ -8,6 +8,7 @@ networks show whose own times are left out.
 
 from __future__ import annotations
 
+import struct
 import zipfile
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
@@ -17,14 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from blocklayout.errors import PlanError
 from blocklayout.plan.costs.machine import peak_flops
 from blocklayout.plan.costs.traits import NUMBERS, SpecClass
 
 FOLDER = Path(__file__).with_name("atlases")
-FORMAT = 2
+FORMAT = 3
 
 STEPS = 256
 """Numbers are kept, and compared, as multiples of one over this."""
@@ -57,10 +57,10 @@ _ARRAYS = {
     "of_class": "u",
     "numbers": "i",
     "ns": "f",
-    "in_place": "f",
 }
 """The arrays of a file, and the kind of each one's elements."""
 
+_KEY = struct.Struct(f"<{len(NUMBERS)}h")
 _WEIGHTS = np.array([weight for _, weight in NUMBERS]) / STEPS
 
 
@@ -81,17 +81,19 @@ class Price(NamedTuple):
 
 
 class _Members(Struct, frozen=True, eq=False):
-    """What was recorded of one class."""
+    """What was recorded of one class: weighted numbers, a column for each time, and logarithms of times over bounds."""
 
     numbers: np.ndarray
     ratios: np.ndarray
 
     def nearest(self, numbers: np.ndarray) -> tuple[float, float]:
         """The ratio of time to bound that the nearest have, and the distance of the first of them."""
-        squared = (((self.numbers - numbers) * _WEIGHTS) ** 2).sum(axis=1)
+        apart = self.numbers - (numbers * _WEIGHTS)[:, None]
+        apart *= apart
+        squared = apart.sum(axis=0)
         nearest = np.argsort(squared, kind="stable")[:_N_NEAREST]
         distances = squared[nearest]
-        if distances[0] == 0:
+        if distances[0] == 0:  # of another class
             return float(self.ratios[nearest[distances == 0]].mean()), 0.0
         weights = 1 / (distances + _SOFTENING)
         return float((weights * self.ratios[nearest]).sum() / weights.sum()), sqrt(float(distances[0]))
@@ -106,8 +108,7 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         classes: Each class once.
         of_class: The class of each recorded time.
         numbers: What each depends on, in steps.
-        ns: The times.
-        in_place: For each class, the time that its implementation takes inside of whole runs over that alone.
+        ns: The times; of what was also timed inside of whole runs, nearer to those.
     """
 
     origin: str
@@ -116,8 +117,8 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
     of_class: np.ndarray
     numbers: np.ndarray
     ns: np.ndarray
-    in_place: np.ndarray
     _members: dict[SpecClass, _Members] = field(default_factory=dict)
+    _times: dict[SpecClass, dict[bytes, float]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, origin: str, n_threads: int, times: Iterable[RecordedTime]) -> Atlas:
@@ -141,7 +142,6 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
             np.array([positions[spec_class] for spec_class, _ in keys], np.uint16),
             np.array([numbers for _, numbers in keys], np.int16).reshape(len(keys), len(NUMBERS)),
             np.array([np.median(alike[key]) for key in keys], np.float32),
-            np.ones(len(classes), np.float32),
         )
 
     @classmethod
@@ -158,12 +158,24 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
             raise PlanError(f"{path} is no atlas of times ({error}): make one with bench/atlas.py") from error
         _check(path, arrays)
         classes = tuple(SpecClass(*map(str, row)) for row in arrays["classes"])
-        rest = (arrays[name] for name in ("of_class", "numbers", "ns", "in_place"))
+        rest = (arrays[name] for name in ("of_class", "numbers", "ns"))
         return cls(str(arrays["origin"]), int(arrays["n_threads"]), classes, *rest)
 
-    def with_in_place(self, factors: np.ndarray) -> Atlas:
-        """The same times, with how much longer each class's implementation takes in place."""
-        return replace(self, in_place=factors)
+    @property
+    def keys(self) -> list[tuple[SpecClass, tuple[int, ...]]]:
+        """What each recorded time is of: its class, and its numbers in steps."""
+        return [(self.classes[of], tuple(row)) for of, row in zip(self.of_class, self.numbers.tolist(), strict=True)]
+
+    def slowed(self, factors: Sequence[float]) -> Atlas:
+        """Each time longer by a factor of its own."""
+        return Atlas(
+            self.origin,
+            self.n_threads,
+            self.classes,
+            self.of_class,
+            self.numbers,
+            (self.ns * np.array(factors)).astype(np.float32),
+        )
 
     def save(self, path: Path) -> None:
         """Write it to a file."""
@@ -176,36 +188,35 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
             of_class=self.of_class,
             numbers=self.numbers,
             ns=self.ns,
-            in_place=self.in_place,
         )
 
     def price(self, spec_class: SpecClass, numbers: tuple[float, ...]) -> Price | None:
         """What a primitive costs; ``None`` where nothing of its kind was recorded."""
-        steps = np.array(in_steps(numbers))
+        steps = in_steps(numbers)
+        ns = self._known(spec_class).get(_KEY.pack(*steps))
+        if ns is not None:
+            return Price(ns, EXACT_DOUBT)
         for wanted in (spec_class, *spec_class.wider()):
             members = self._recorded(wanted)
-            if members is None:
+            if members is None or len(members.ratios) < _MIN_MEMBERS:
                 continue
-            ratio, distance = members.nearest(steps)
-            is_wider = wanted != spec_class
-            is_recorded = not distance and not is_wider
-            if len(members.ratios) < _MIN_MEMBERS and not is_recorded:
-                continue
-            factor = self._factors.get((spec_class.kind, spec_class.impl), 1.0)
-            ns = factor * exp(ratio) * float(_bound_ns(steps, _peak_flops(spec_class)))
-            if is_recorded:
-                return Price(ns, EXACT_DOUBT)
-            doubt = _NEAR_DOUBT + _DOUBT_PER_DISTANCE * distance + _WIDENED_DOUBT * is_wider
+            ratio, distance = members.nearest(np.array(steps))
+            ns = exp(ratio) * float(_bound_ns(np.array(steps), _peak_flops(spec_class)))
+            doubt = _NEAR_DOUBT + _DOUBT_PER_DISTANCE * distance + _WIDENED_DOUBT * (wanted != spec_class)
             return Price(ns, min(doubt, _MAX_DOUBT))
         return None
 
-    @cached_property
-    def _peaks(self) -> np.ndarray:
-        return np.array([_peak_flops(each) for each in self.classes])
+    def _known(self, spec_class: SpecClass) -> dict[bytes, float]:
+        """The recorded times of one class."""
+        if spec_class not in self._times:
+            rows = self._rows[self._place[spec_class]] if spec_class in self._place else np.zeros(0, np.int64)
+            packed, ns = self.numbers[rows].astype("<i2").tobytes(), self.ns[rows].tolist()
+            self._times[spec_class] = {packed[i * _KEY.size : (i + 1) * _KEY.size]: each for i, each in enumerate(ns)}
+        return self._times[spec_class]
 
     @cached_property
-    def _factors(self) -> dict[tuple[str, str], float]:
-        return {(each.kind, each.impl): float(f) for each, f in zip(self.classes, self.in_place, strict=True)}
+    def _place(self) -> dict[SpecClass, int]:
+        return {spec_class: position for position, spec_class in enumerate(self.classes)}
 
     @cached_property
     def _positions(self) -> dict[SpecClass, list[int]]:
@@ -216,13 +227,25 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
                 found.setdefault(each, []).append(position)
         return found
 
+    @cached_property
+    def _rows(self) -> list[np.ndarray]:
+        """The recorded times of each class."""
+        order = np.argsort(self.of_class, kind="stable")
+        return np.split(order, np.searchsorted(self.of_class[order], np.arange(1, len(self.classes))))
+
+    @cached_property
+    def _ratios(self) -> np.ndarray:
+        """Logarithms of times over bounds."""
+        peaks = np.array([_peak_flops(each) for each in self.classes])[self.of_class]
+        ratios: np.ndarray = np.log(self.ns.astype(np.float64) / _bound_ns(self.numbers.astype(np.int64), peaks))
+        return ratios
+
     def _recorded(self, wanted: SpecClass) -> _Members | None:
         if wanted not in self._members and wanted in self._positions:
-            rows = np.flatnonzero(np.isin(self.of_class, self._positions[wanted]))
-            numbers = self.numbers[rows].astype(np.int64)
-            bound_ns = _bound_ns(numbers, self._peaks[self.of_class[rows]])
-            ratios = np.log(self.ns[rows].astype(np.float64) / bound_ns)
-            self._members[wanted] = _Members(numbers, ratios)
+            rows = np.concatenate([self._rows[position] for position in self._positions[wanted]])
+            self._members[wanted] = _Members(
+                self.numbers[rows].T.astype(np.float64) * _WEIGHTS[:, None], self._ratios[rows]
+            )
         return self._members.get(wanted)
 
 
@@ -270,7 +293,6 @@ def _fault_of_form(arrays: dict[str, np.ndarray]) -> str | None:
         "of_class": n_times,
         "numbers": (*n_times, len(NUMBERS)),
         "ns": n_times,
-        "in_place": n_classes,
     }
     wrong = [name for name, kind in _ARRAYS.items() if arrays[name].dtype.kind != kind]
     wrong += [name for name, shape in shapes.items() if arrays[name].shape != shape]
@@ -282,7 +304,7 @@ def _fault_of_content(arrays: dict[str, np.ndarray]) -> str | None:
         return f"not of format {FORMAT}"
     if not len(arrays["ns"]) or int(arrays["of_class"].max()) >= len(arrays["classes"]):
         return "times of no class"
-    positive = [name for name in ("n_threads", "ns", "in_place") if not _is_positive(arrays[name])]
+    positive = [name for name in ("n_threads", "ns") if not _is_positive(arrays[name])]
     return f"{', '.join(positive)} not positive" if positive else None
 
 

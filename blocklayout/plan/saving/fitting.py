@@ -9,7 +9,7 @@ from blocklayout.dnnl.winograd import is_winograd
 from blocklayout.errors import PlanError
 from blocklayout.plan.candidates.pins import check_expectations
 from blocklayout.plan.costs.machine import Machine
-from blocklayout.plan.policies import Policy
+from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
 from blocklayout.plan.telling.runs import check_losses
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None
         raise PlanError(f"the plan was made with oneDNN {plan.library}; this is oneDNN {library}")
     if not dnnl.has_isa(plan.isa):
         raise PlanError(f"the plan is for CPUs with {plan.isa}; this one runs {dnnl.isa()}")
-    for policy in {plan.policy, plan.chosen} - {"auto", "solve"}:
+    for policy in {plan.policy, plan.chosen} - {"auto", SOLVE, BOLD_SOLVE}:
         Policy.parse(policy, Machine(plan.isa, 1))
     n_threads = plan.n_threads * streams
     if threads is None and n_threads > dnnl.default_threads():

@@ -26,7 +26,7 @@ from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
-from blocklayout.plan.policies import Policy
+from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Program
@@ -58,7 +58,7 @@ def replay(plan: Plan, program: Program) -> None:
 def _made_again(plan: Plan, program: Program) -> dict[str, object]:
     """The fields of a plan that decide what runs, as its choices make them."""
     machine = Machine(plan.isa, plan.n_threads)
-    policy = Policy.parse(plan.chosen, machine) if plan.chosen != "solve" else None
+    policy = Policy.parse(plan.chosen, machine) if plan.chosen not in (SOLVE, BOLD_SOLVE) else None
     choices = {choice.kernel: choice for choice in plan.choices}
     replayer = Replayer(CostModel(machine), plan.dtype, policy.tags if policy else (), choices=choices)
     network = propose_all(program, fuse(program, plan.dtype, plan.n_threads), replayer, dict(plan.io_layout))
