@@ -161,7 +161,9 @@ def random_feeds(opened: OnnxModel | Graph) -> dict[str, np.ndarray]:
     """Normally distributed inputs, the same in each process; never zeros, on which a CPU is faster."""
     generator = np.random.default_rng(SEED)
     shapes = chosen_shapes(opened, {})
-    return {info.name: random_array(info.dtype, shapes[info.name], generator) for info in model.signature(opened)[0]}
+    return {
+        info.name: random_array(info.dtype, shapes[info.name], generator) for info in model.signature(opened).inputs
+    }
 
 
 def show(result: dict[str, Any]) -> None:

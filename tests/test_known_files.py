@@ -23,8 +23,6 @@ from tests import nets
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-NETWORKS = ("resnet18", "mobilenet_v2", "shufflenet_v2_x1_0", "squeezenet1_1", "densenet121", "convnext_tiny")
-
 
 @pytest.fixture
 def n_looked(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
@@ -80,8 +78,15 @@ def test_the_second_load_does_not_look_at_the_network(path: Path, n_looked: Call
     assert second.memory().originals_nbytes == 0
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("dtype", ["f32", pytest.param("bf16", marks=pytest.mark.needs_bf16)])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("resnet18", "f32"),
+        ("mobilenet_v2", "f32"),
+        ("convnext_tiny", "f32"),
+        pytest.param("mobilenet_v2", "bf16", marks=pytest.mark.needs_bf16),
+    ],
+)
 def test_networks_answer_the_same(name: str, dtype: str, tmp_path: Path, n_looked: Callable[[], int]) -> None:
     bl.save(zoo.build(name, size=64), tmp_path / "model.onnx")
     first = bl.load(tmp_path / "model.onnx", dtype=dtype)
