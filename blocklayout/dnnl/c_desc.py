@@ -21,8 +21,6 @@ from blocklayout.layout import Layout, MemoryDesc
 _MAX_CACHED = 2048
 _TAG_ANY = 1
 
-_chosen: dict[tuple[AnyDesc, str], list[tuple[Handle, MemoryDesc]]] = {}
-
 
 def to_c(desc: Desc) -> Handle:
     """The C descriptor of ``desc``, its offset left out; cached, so do not destroy it.
@@ -54,7 +52,7 @@ def clear_cache() -> None:
     """Lets go of every cached C descriptor; those still in use live on."""
     _any_to_c.cache_clear()
     _layout_to_c.cache_clear()
-    _chosen.clear()
+    _met.cache_clear()
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -148,18 +146,25 @@ def chosen(c_desc: Any, left_open: AnyDesc, role: str) -> MemoryDesc | None:
     Raises:
         UnsupportedError: As :func:`from_c`.
     """
-    met = _chosen.setdefault((left_open, role), [])
-    for c_known, known in met:
-        if is_same(c_desc, c_known):
+    met = _met(left_open, role)
+    n = len(left_open.dims)
+    for c_known, strides, known in met:
+        # The library compares no strides that take no step, and some implementations want the very ones they chose.
+        if is_same(c_desc, c_known) and _query_dims(c_desc, "strides", n) == strides:
             return known
     found = from_c(c_desc)
     if not isinstance(found, MemoryDesc):
         return None
     named = found.in_role(role)
-    if len(_chosen) > _MAX_CACHED:
-        _chosen.clear()
-    met.append((to_c(named), named))
+    met.append((to_c(named), _query_dims(c_desc, "strides", n), named))
     return named
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _met(left_open: AnyDesc, role: str) -> list[tuple[Handle, tuple[int, ...], MemoryDesc]]:
+    """What the library chose for it so far; grows."""
+    del left_open, role
+    return []
 
 
 def is_same(c_desc: Any, other: Handle) -> bool:

@@ -128,6 +128,15 @@ def test_nothing_is_none() -> None:
     assert c_desc.from_c(ffi.NULL) is None
 
 
+def test_chosen_layouts_keep_strides_that_take_no_step() -> None:
+    dims = (1, 16, 1, 1)
+    descs = [MemoryDesc(dims, "f32", layout) for layout in ("nchw", "nhwc", "nchw", "nhwc")]
+    assert c_desc.is_same(c_desc.to_c(descs[0]).c, c_desc.to_c(descs[1]))  # to the library
+    found = [c_desc.chosen(c_desc.to_c(desc).c, AnyDesc(dims, "f32"), "src") for desc in descs]
+    assert [desc.strides for desc in found if desc is not None] == [desc.strides for desc in descs]
+    assert found[0] is found[2]
+
+
 def test_hidden_compensation_is_refused() -> None:
     """Weights of an s8 source may carry sums that a descriptor cannot express; where they do, the size tells."""
     source, weights, result = AnyDesc((1, 16, 8, 8), "s8"), AnyDesc((16, 16, 3, 3), "s8"), AnyDesc((1, 16, 6, 6), "s32")
