@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -15,19 +15,22 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from blocklayout.plan import Pricing, Request
+    from blocklayout.plan import Plan, Pricing, Request
     from blocklayout.runtime.made_for import Shapes
 
-_Known = TypeVar("_Known", bound=Struct)
+
+def made_of(model_name: str, program: str) -> str:
+    """The text by which a plan is remembered: its model's name, and the digest of its program."""
+    return f"{model_name} {program}"
 
 
 class KnownPlan(Struct, frozen=True):
-    """What has to be known of a file to run it, for certain extents, without looking at its network.
+    """A plan of a file, and how everything it needs follows from the file's bytes.
 
     Attributes:
-        plan: The key of the plan.
-        constants: How those that it packs follow from the file.
-        outputs: Likewise the outputs that nothing computes.
+        plan: What the plan was made of, by which it is recalled.
+        constants: The origins of those that it packs, by name.
+        outputs: The origins of those that nothing computes.
     """
 
     plan: str
@@ -41,8 +44,8 @@ class FileMemory(Struct, frozen=True):
     Attributes:
         file: The file.
         pricing: Where its plans come from.
-        request: What is asked of them.
-        digest: Of what the file holds, which decides, and not where it lies.
+        request: As its caller asks for them.
+        digest: Of the file's bytes: another file that holds the same is the same.
     """
 
     file: model.ModelFile
@@ -54,40 +57,33 @@ class FileMemory(Struct, frozen=True):
     def of(cls, file: model.ModelFile, pricing: Pricing, request: Request) -> FileMemory:
         """That of a file; where it was loaded before, its network is not looked at for its signature."""
         memory = cls(file, pricing, request, file.digest(pricing.n_threads))
-        signature = memory._recall(Signature, "signature")
+        signature = pricing.recall_as(Signature, memory._about("signature"), request)
         if signature is not None:
             file.know(signature)
         return memory
 
     def recall(self, shapes: Shapes) -> KnownPlan | None:
-        """What is known of the plan for these extents of all inputs."""
-        return self._recall(KnownPlan, repr(shapes))
+        """The plan that it had for these extents of all inputs, if any is known."""
+        return self.pricing.recall_as(KnownPlan, self._about(repr(shapes)), self.request)
 
     def remember(
-        self, shapes: Shapes, plan: str, constants: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
+        self, shapes: Shapes, plan: Plan, constants: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
     ) -> None:
         """Keep what makes a plan ready again, if its constants follow from the file.
 
         Args:
             shapes: Logical extents of all inputs, which alone decide the plan.
-            plan: Its key.
-            constants: Those that it packs.
+            plan: The plan, which is remembered.
+            constants: Those that it packs, perhaps among others.
             outputs: Those that nothing computes.
         """
-        of_constants, of_outputs = origins_of(constants), origins_of(outputs)
+        of_constants = origins_of({item.constant: constants[item.constant] for item in plan.constants})
+        of_outputs = origins_of(outputs)
         if of_constants is None or of_outputs is None or not self.file.is_whole:
             return
-        self._keep("signature", self.file.signature)
-        self._keep(repr(shapes), KnownPlan(plan, of_constants, of_outputs))
+        known = KnownPlan(made_of(plan.model, plan.program), of_constants, of_outputs)
+        self.pricing.keep(self.file.signature, self._about("signature"), self.request)
+        self.pricing.keep(known, self._about(repr(shapes)), self.request)
 
-    def _keep(self, what: str, kept: Struct) -> None:
-        key = self._key(what)
-        if key is not None:
-            self.pricing.keep(key, kept)
-
-    def _recall(self, kind: type[_Known], what: str) -> _Known | None:
-        key = self._key(what)
-        return None if key is None else self.pricing.recall_as(kind, key)
-
-    def _key(self, what: str) -> str | None:
-        return self.pricing.key(f"file {self.digest} {what}", self.request)
+    def _about(self, what: str) -> str:
+        return f"file {self.digest} {what}"

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from blocklayout import dnnl, model
 from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError
 from blocklayout.kernels import HostSpec
-from blocklayout.known_files import FileMemory
+from blocklayout.known_files import FileMemory, made_of
 from blocklayout.model.shapes import concrete_extents
 from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.prepack import PackedWeights
@@ -222,14 +222,11 @@ class _PlanMaker(Struct):
     def _anew(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.tell("simplifying the graph")
         program, deciding = self._lowered(shapes, contents)
-        saved = self.saved.plan_for(program, is_decided=bool(deciding))
-        plan, key = (saved, None) if saved is not None else self._choose(program)
+        plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(program)
         outputs, constants = known_outputs(program), constants_of(program)
         del program  # so that each of its constants goes as soon as it is packed
-        if self.memory is not None and key is not None and not deciding and not self.request.is_frugal:
-            packed = {item.constant: constants[item.constant] for item in plan.constants}
-            self.memory.remember(shapes, key, packed, outputs)
-            del packed
+        if self.memory is not None and not deciding and not self.request.is_frugal:
+            self.memory.remember(shapes, plan, constants, outputs)
         return self._ready(plan, outputs, constants.pop, deciding)
 
     def _lowered(self, shapes: Shapes, contents: Contents) -> tuple[Program, dict[str, np.ndarray]]:
@@ -250,13 +247,12 @@ class _PlanMaker(Struct):
         packed = self.weights.pack(plan, take)
         return ReadyPlan(plan, packed, outputs, self._computes(plan), deciding, self.keeps_denormals)
 
-    def _choose(self, program: Program) -> tuple[Plan, str | None]:
-        """The plan that was made for this before, else a new one, and the key it is remembered under."""
-        text = f"{program.name} {program_digest(program)}"
-        key = self.pricing.key(text, self.request)
-        plan = self._recalled(key) if key is not None else None
+    def _choose(self, program: Program) -> Plan:
+        """The plan that was made for this before, else a new one, which is remembered."""
+        text = made_of(program.name, program_digest(program))
+        plan = self._recalled(text)
         if plan is not None:
-            return plan, key
+            return plan
         from blocklayout.plan.make import make_plan  # 30 ms with all that chooses
 
         self.tell("choosing layouts")
@@ -267,14 +263,12 @@ class _PlanMaker(Struct):
             price=self.pricing.priced,
             racing=partial(self._racing, program),
         )
-        key = self.pricing.key(text, self.request)  # another one where something was measured
-        if key is not None:
-            self.pricing.keep(key, plan)
-        return plan, key
+        self.pricing.keep(plan, text, self.request)
+        return plan
 
-    def _recalled(self, key: str) -> Plan | None:
-        """The plan that is remembered under a key."""
-        self.last = self.pricing.recall(key, self.request)
+    def _recalled(self, text: str) -> Plan | None:
+        """The plan that is remembered."""
+        self.last = self.pricing.recall(text, self.request)
         if self.last is not None:
             self.tell("layouts were chosen before")
         return self.last

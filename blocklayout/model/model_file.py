@@ -56,7 +56,7 @@ class ModelFile:
 
     @property
     def model(self) -> OnnxModel:
-        """What the file holds, checked; it takes the place of the file's bytes.
+        """The network and its weights, checked; they take the place of the file's bytes.
 
         Raises:
             ModelError: It is damaged, not ONNX, against ONNX's specification, or was altered meanwhile.
@@ -70,7 +70,7 @@ class ModelFile:
 
     @property
     def signature(self) -> Signature:
-        """What it declares.
+        """The inputs and outputs that it declares.
 
         Raises:
             ModelError: As :attr:`model`.
@@ -104,7 +104,7 @@ class ModelFile:
     def let_go(self) -> None:
         """Hold the weights no longer, unless they lie in files of their own: those are mapped, and cost nothing."""
         self._contents = None
-        if self._model is not None and not self._model.has_external_data:
+        if self.is_whole:
             self._model = None
 
     def _taken(self) -> memoryview:

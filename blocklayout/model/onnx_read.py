@@ -28,7 +28,7 @@ _MAX_PROTO_NBYTES = 2**31 - 1
 
 
 class InputInfo(Struct, frozen=True):
-    """What a model declares about one input or output.
+    """One input or output as a model declares it.
 
     Attributes:
         dtype: By our names.
@@ -42,7 +42,7 @@ class InputInfo(Struct, frozen=True):
 
 
 class Signature(Struct, frozen=True):
-    """What a model declares: its inputs, its outputs, and the initializers that may be fed as well."""
+    """The inputs and outputs that a model declares, and the initializers that may be fed as well."""
 
     inputs: tuple[InputInfo, ...]
     outputs: tuple[InputInfo, ...]
@@ -76,7 +76,7 @@ class OnnxModel(Struct, frozen=True, eq=False):
 
     @property
     def signature(self) -> Signature:
-        """What it declares."""
+        """Its inputs, outputs, and the initializers that may be fed as well."""
         outputs = (InputInfo(name, dtype, self.output_extents.get(name)) for name, dtype in self.outputs)
         return Signature(self.inputs, tuple(outputs), self.defaults)
 

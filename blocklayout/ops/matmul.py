@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 from typing import ClassVar
 
@@ -12,8 +13,8 @@ from blocklayout import dnnl
 from blocklayout.kernels import LAYOUT_NAMES, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
+from blocklayout.ops._digits import seen_as
 from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, unsupported, wrong
-from blocklayout.ops._rows import given, post_ops_of_rows, rows_of
 
 
 class MatMul(BaseOperator, frozen=True):
@@ -78,12 +79,12 @@ def _of_all_rows(problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[dnnl.Sp
     where rows do not follow each other in memory, or what is added to them is of another form.
     """
     weights, dst = argument(problem, "weights"), problem.dst
-    post_ops = post_ops_of_rows(attr.post_ops, dst.dims)
+    post_ops = _post_ops_of_rows(attr.post_ops, dst.dims)
     if len(dst.dims) == 2 or prod(weights.dims[:-2]) > 1 or post_ops is None:
         return None
-    whole = {"src": given(wish.src_desc(argument(problem, "src"))), "dst": given(wish.dst_desc(dst))}
+    whole = {"src": _given(wish.src_desc(argument(problem, "src"))), "dst": _given(wish.dst_desc(dst))}
     whole |= {name: plain(argument(problem, name)) for name in ("weights", "bias") if has_argument(problem, name)}
-    seen = {name: rows for name, desc in whole.items() if (rows := rows_of(desc)) is not None}
+    seen = {name: rows for name, desc in whole.items() if (rows := _rows_of(desc)) is not None}
     if len(seen) < len(whole) or ("bias" in seen and seen["bias"].dims[0] > 1):
         return None
     spec = dnnl.matmul(
@@ -97,6 +98,43 @@ def _of_all_rows(problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[dnnl.Sp
     )
     # Of constants only the bytes matter.
     return spec, {name: desc for name, desc in whole.items() if name not in problem.constants}
+
+
+def _given(desc: dnnl.Desc) -> MemoryDesc:
+    """A layout as it is wished for; plain where any is right."""
+    return desc if isinstance(desc, MemoryDesc) else MemoryDesc(desc.dims, desc.dtype)
+
+
+def _rows_of(desc: MemoryDesc) -> MemoryDesc | None:
+    """A batch of matrices as one, over the same bytes; ``None`` where rows do not follow each other at one distance.
+
+    Example:
+        >>> _rows_of(MemoryDesc((2, 3, 4, 5), "f32"))
+        MemoryDesc((24, 5), 'f32', 'ab')
+        >>> _rows_of(MemoryDesc((2, 3, 4, 5), "f32", "nhwc")) is None
+        True
+    """
+    return seen_as(desc, (prod(desc.dims[:-1]), desc.dims[-1]))
+
+
+def _post_ops_of_rows(post_ops: Iterable[dnnl.PostOp], dims: tuple[int, ...]) -> tuple[dnnl.PostOp, ...] | None:
+    """Post-ops of a result of such extents, done to it as one matrix.
+
+    ``None`` where one reads something that is neither the same for all rows nor there for each result.
+    """
+    seen: list[dnnl.PostOp] = []
+    for post_op in post_ops:
+        if isinstance(post_op, dnnl.Sum | dnnl.Eltwise):
+            seen.append(post_op)
+            continue
+        if not isinstance(post_op, dnnl.Binary) or post_op.src1 is None:
+            return None
+        is_of_each_row = post_op.src1.dims != dims and prod(post_op.src1.dims[:-1]) > 1
+        rows = None if is_of_each_row else _rows_of(_given(post_op.src1))
+        if rows is None:
+            return None
+        seen.append(replace(post_op, src1=rows))
+    return tuple(seen)
 
 
 def _turned(desc: MemoryDesc) -> MemoryDesc:

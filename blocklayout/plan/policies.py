@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SIMPLE_POLICIES = ("any", "blocked", "nhwc", "plain", "per-op")
 POLICIES = ("auto", *SIMPLE_POLICIES)
 SOLVE, BOLD_SOLVE = "solve", "bold solve"
-"""What chose a plan, where no policy did: the solve that is wary of prices, or the one that trusts them."""
+"""Names of plans that no policy chose, but a solve: one that is wary of prices, and one that trusts them."""
 
 _MAX_CACHED = 8192
 

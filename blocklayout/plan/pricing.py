@@ -99,28 +99,34 @@ class Pricing(Struct, frozen=True):
         times = self.store.times(each.spec for each in wanted)
         return network.priced(KnownCosts(network.costs, times)) if times else network
 
-    def key(self, made_of: str, request: Request) -> str | None:
-        """The key of what is made of something at these prices; ``None`` where nothing of it is to be remembered."""
-        state = self.store.state() if self.mode != "model" else None
-        return None if state is None else plan_key(made_of, request, self.n_threads, state)
+    def recall(self, made_of: str, request: Request) -> Plan | None:
+        """The plan that was made of this before, at the same prices; ``None`` where one has to be made.
 
-    def recall(self, key: str, request: Request) -> Plan | None:
-        """The plan that was made under a key before; ``None`` where one has to be made.
+        Args:
+            made_of: Tells what is computed; see :func:`~blocklayout.plan.saving.store.plan_key`.
+            request: As the plan was asked for.
 
         Raises:
             PlanError: It does not meet what is expected of it.
         """
-        plan = self.recall_as(Plan, key)
+        plan = self.recall_as(Plan, made_of, request)
         if plan is None or is_refused(plan):
             return None
         check_expectations(plan, request.expected)
         check_losses(plan, request.on_layout_loss)
         return plan
 
-    def recall_as(self, kind: type[_Kept], key: str) -> _Kept | None:
-        """What was kept under a key; ``None`` where prices are to be asked for anew."""
-        return PlanStore(plan_store_path()).recall(key, kind) if self.mode == "cached" else None
+    def recall_as(self, kind: type[_Kept], made_of: str, request: Request) -> _Kept | None:
+        """The plan, or another ``kind``, that was kept for the same question at the same prices, if any was."""
+        key = self._key(made_of, request) if self.mode == "cached" else None
+        return None if key is None else PlanStore(plan_store_path()).recall(key, kind)
 
-    def keep(self, key: str, kept: Struct) -> None:
-        """Keep a plan, or what is known of one, for whoever asks the same; prices measured just now are among that."""
-        PlanStore(plan_store_path()).keep(key, kept)
+    def keep(self, kept: Struct, made_of: str, request: Request) -> None:
+        """Keep a plan, or another Struct, for loads that ask the same at prices as they are now."""
+        key = self._key(made_of, request) if self.mode != "model" else None
+        if key is not None:
+            PlanStore(plan_store_path()).keep(key, kept)
+
+    def _key(self, made_of: str, request: Request) -> str | None:
+        state = self.store.state()
+        return None if state is None else plan_key(made_of, request, self.n_threads, state)

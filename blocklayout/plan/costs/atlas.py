@@ -81,7 +81,7 @@ class Price(NamedTuple):
 
 
 class _Members(Struct, frozen=True, eq=False):
-    """What was recorded of one class: weighted numbers, a column for each time, and logarithms of times over bounds."""
+    """The recorded times of one class: weighted numbers, a column for each, and logarithms of times over bounds."""
 
     numbers: np.ndarray
     ratios: np.ndarray
@@ -163,7 +163,7 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def keys(self) -> list[tuple[SpecClass, tuple[int, ...]]]:
-        """What each recorded time is of: its class, and its numbers in steps."""
+        """For each recorded time its class, and its numbers in steps."""
         return [(self.classes[of], tuple(row)) for of, row in zip(self.of_class, self.numbers.tolist(), strict=True)]
 
     def slowed(self, factors: Sequence[float]) -> Atlas:
