@@ -33,7 +33,7 @@ from blocklayout import dnnl
 from blocklayout.commands.options import words
 from blocklayout.commands.output import json_text
 from blocklayout.inspector.tables import print_table
-from blocklayout.loading import SURE_BELOW
+from blocklayout.loading.from_model import SURE_BELOW
 from blocklayout.plan import CostModel
 from blocklayout.plan.contenders import UNIFORM_POLICIES, cheapest, contenders_of, racers
 from blocklayout.plan.costs.atlas import Atlas

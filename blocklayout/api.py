@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError, ModelError, PlanError
+from blocklayout.loading.saved_plan import Terms, warn_of_misfit
+from blocklayout.loading.saved_session import is_saved_session, load_session
 from blocklayout.plan.request import TUNE_SECONDS, Request, TuneMode
-from blocklayout.plan.saving.terms import Terms
 from blocklayout.runtime import MAX_PLANS, Session
-from blocklayout.saved_plans import warn_of_misfit
-from blocklayout.saved_sessions import is_saved_session, load_session
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -152,7 +151,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             source = original
     # What follows is loaded here, since whoever has a saved session does without.
     from blocklayout import model
-    from blocklayout.loading import Loading
+    from blocklayout.loading.from_model import Loading
     from blocklayout.plan import Pricing
 
     tell("reading the model")

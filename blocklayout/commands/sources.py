@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout import model
 from blocklayout.errors import InputError
-from blocklayout.loading import signature_of
+from blocklayout.loading.from_model import signature_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Struct
 
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.saving.codec import Finite, OwnDict
+from blocklayout.plan.struct_json import Finite, OwnDict
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate, Kernel

@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.columns import folded, table
+from blocklayout.text_table import folded, table
 from blocklayout.watching.events import tensor_text
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from blocklayout.dnnl.spec_digest import spec_digest
-from blocklayout.plan.costs.faults import VARIABLE, report
 from blocklayout.plan.costs.file import CostFile
+from blocklayout.plan.costs.store_errors import VARIABLE, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

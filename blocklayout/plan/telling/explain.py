@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blocklayout.columns import table
 from blocklayout.plan.candidates.handing_on import is_handed_on
 from blocklayout.plan.telling.runs import RunEnd, find_runs
 from blocklayout.plan.telling.text import short, us
+from blocklayout.text_table import table
 
 if TYPE_CHECKING:
     from blocklayout.plan.choices import Alternative, Way

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blocklayout.columns import table
 from blocklayout.kernels import HostSpec
+from blocklayout.text_table import table
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc

@@ -19,19 +19,16 @@ from msgspec.structs import replace
 from blocklayout import dnnl, model
 from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError
 from blocklayout.kernels import HostSpec
-from blocklayout.known_files import FileMemory, made_of
+from blocklayout.loading.known_files import FileMemory, made_of
+from blocklayout.loading.saved_plan import SavedPlan, Terms, check_here, check_wishes, served_extents, warn_of_misfit
+from blocklayout.loading.saved_session import write_session
 from blocklayout.model.shapes import concrete_extents
 from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.refused import is_refused
-from blocklayout.plan.saving.digest import program_digest
-from blocklayout.plan.saving.files import open_plan
-from blocklayout.plan.saving.fitting import check_here, check_wishes
-from blocklayout.plan.saving.terms import Terms
-from blocklayout.runtime import ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session
+from blocklayout.runtime import ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session, Signature
 from blocklayout.runtime.border import check_names, check_rank, with_layouts
 from blocklayout.runtime.streams import Streams
-from blocklayout.saved_plans import SavedPlan, served_extents, warn_of_misfit
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Compute, Program
@@ -117,7 +114,7 @@ class Loading(Struct, frozen=True):
     def with_plan(self, plan: Plan | str | os.PathLike[str], *, replans: bool) -> Session:
         """A session that has a plan already; one that makes its own where that does not fit and ``replans`` says so."""
         try:
-            return self._with_fitting(plan if isinstance(plan, Plan) else open_plan(plan), replans=replans)
+            return self._with_fitting(plan if isinstance(plan, Plan) else Plan.load(plan), replans=replans)
         except PlanError as error:
             if not replans:
                 raise
@@ -170,10 +167,9 @@ class Loading(Struct, frozen=True):
         )
         defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.signature(self.opened).defaults]
         session = Session(
-            inputs,
-            outputs,
+            Signature(tuple(inputs), tuple(outputs), tuple(defaults)),
             maker,
-            defaults=defaults,
+            write_session,
             max_plans=self.max_plans,
             originals_nbytes=partial(model.weights_nbytes, self.opened),
             streams=Streams(self.asked.streams, n_threads),
@@ -249,7 +245,7 @@ class _PlanMaker(Struct):
 
     def _choose(self, program: Program) -> Plan:
         """The plan that was made for this before, else a new one, which is remembered."""
-        text = made_of(program.name, program_digest(program))
+        text = made_of(program.name, program.digest)
         plan = self._recalled(text)
         if plan is not None:
             return plan
