@@ -1,4 +1,4 @@
-"""What a model is fed: extents from the command line, arrays from files or from a seeded generator."""
+"""Feeds of a model: extents from the command line, arrays from files or from a seeded generator."""
 
 from __future__ import annotations
 

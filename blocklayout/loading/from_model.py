@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     Opened = OnnxModel | Graph | ModelFile
 
 SURE_BELOW = 0.15
-"""Prices that are doubted more, on average over a plan, do not tell which of some plans is the fastest."""
+"""Largest mean doubt of a plan's prices at which they still decide which of some plans is the fastest."""
 
 MAX_RACE_SECONDS = 0.5
-"""How long plans are run whole at most where nobody asked for it."""
+"""Longest race of plans where the caller did not ask to measure."""
 
 MIN_RUNS = 4
-"""Of each plan, without which a race tells nothing."""
+"""Runs of each plan that a race needs at least."""
 
 Progress = Callable[[str], None]
-"""Told what is being done, in a few words, before each stage that may take a while."""
+"""Progress callback: called with a few words before each stage that may take a while."""
 
 
 def signature_of(opened: Opened, io_layout: Mapping[str, str]) -> tuple[list[InputInfo], list[OutputInfo]]:
@@ -226,7 +226,7 @@ class _PlanMaker(Struct):
         return self._ready(plan, outputs, constants.pop, deciding)
 
     def _lowered(self, shapes: Shapes, contents: Contents) -> tuple[Program, dict[str, np.ndarray]]:
-        """What is to be run, and the contents it depends on; the model's own weights are let go on the way."""
+        """The program, and the contents it depends on; the model's own weights are released on the way."""
         graph, deciding = self._read(shapes, contents)
         if isinstance(self.opened, model.ModelFile):
             self.opened.let_go()
@@ -311,7 +311,7 @@ class _PlanMaker(Struct):
         return graph, deciding
 
     def _computes(self, plan: Plan) -> dict[int, Compute]:
-        """What runs the plain steps; the user is told of them once a model."""
+        """Functions that run the plain steps; warns of them once a model."""
         computes = computes_of(plan)
         if computes and not self.has_warned:
             self.has_warned = True
@@ -320,7 +320,7 @@ class _PlanMaker(Struct):
 
 
 def computes_of(plan: Plan) -> dict[int, Compute]:
-    """What runs the plain steps of a plan, by their number."""
+    """Functions that run the plain steps of a plan, by step number."""
     plain = {number: step.spec for number, step in enumerate(plan.steps) if isinstance(step.spec, HostSpec)}
     return {number: model.compute_of(spec) for number, spec in plain.items() if spec.kind == "plain"}
 

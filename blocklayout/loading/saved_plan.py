@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Terms(Struct, frozen=True):
-    """What whoever loads a model says of its plan; ``None`` where nothing.
+    """What the caller of ``load`` asks of a plan; ``None`` for no preference.
 
     Attributes:
         dtype: Data type of activations inside.
@@ -110,7 +110,7 @@ def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None
         streams: Runs at a time.
 
     Raises:
-        PlanError: The message tells both.
+        PlanError: The message names what the plan needs and what is here.
     """
     library = ".".join(map(str, dnnl.version()))
     if plan.library != library:
@@ -160,7 +160,7 @@ def check_program(plan: Plan, program: Program) -> None:
 
 
 def warn_of_misfit(error: BlockLayoutError, stacklevel: int) -> None:
-    """Tell once why a saved plan or session is not used."""
+    """Warn that a saved plan or session is not used, and why."""
     warnings.warn(f"what was saved is not used, but made anew: {error}", PlanMisfitWarning, stacklevel=stacklevel)
 
 
@@ -187,8 +187,8 @@ def served_extents(plan: Plan, inputs: Sequence[InputInfo], shapes: Shapes) -> d
             raise PlanError(f"the plan was made for {name} of {_text(shape)}, and {_text(asked)} is asked for")
     for info in inputs:
         if info.name in served and not _is_declared(info, served[info.name]):
-            told, declared = _text(served[info.name]), _text(info.shape or ())
-            raise PlanError(f"the plan was made for {info.name} of {told}; the model declares {declared}")
+            planned, declared = _text(served[info.name]), _text(info.shape or ())
+            raise PlanError(f"the plan was made for {info.name} of {planned}; the model declares {declared}")
     return {name: tuple(shape) for name, shape in shapes.items()} | served
 
 

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 MAX_ARENA_NBYTES = 1 << 40
 VERSION = 1
-"""Goes up when a file of before can no longer be read."""
+"""Bump on incompatible format changes."""
 
 _Info = TypeVar("_Info", bound=InputInfo)
 
 
 class InfoRecord(Struct, frozen=True):
-    """An input or output, as a file tells of it; the format is a oneDNN tag."""
+    """Record of an input or output in a file; the format is a oneDNN tag."""
 
     name: str
     shape: tuple[int | str | None, ...] | None
@@ -50,12 +50,12 @@ class InfoRecord(Struct, frozen=True):
 
     @classmethod
     def of(cls, info: InputInfo) -> InfoRecord:
-        """What is to be told of it."""
+        """The record of an input or output."""
         layout = None if info.layout is None else info.layout.text
         return cls(info.name, info.shape, info.dtype, layout, info.is_free)
 
     def read_as(self, kind: type[_Info]) -> _Info:
-        """What is told of.
+        """The input or output it records.
 
         Raises:
             LayoutError: No such data type or format.
@@ -115,7 +115,7 @@ class PlanRecord(Struct, frozen=True):
 
 
 class SessionRecord(Struct, frozen=True):
-    """All that a file says beside the tensors."""
+    """Contents of a session file beside the tensors."""
 
     version: int
     inputs: tuple[InfoRecord, ...]
@@ -174,7 +174,7 @@ def write_session(
 
 
 def read_session(path: Path) -> tuple[SessionRecord, TensorFile]:
-    """What a file says, every field of its type, and its tensors, not yet compared with their checksums.
+    """The record of a session file, types checked, and its tensors, not yet compared with their checksums.
 
     Raises:
         ModelError: It is damaged, or of another version; the message names the field.
@@ -299,7 +299,7 @@ def _no_plan(shapes: Shapes, contents: Contents) -> ReadyPlan:
 def check_bounds(plan: Plan, packed: Mapping[int, int]) -> None:
     """Refuse a plan with a step that would reach beyond its buffers.
 
-    Whether its steps compute what somebody meant cannot be told without the model.
+    Whether its steps compute the right thing cannot be checked without the model.
 
     Args:
         plan: Every field is of its type.

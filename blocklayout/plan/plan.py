@@ -21,7 +21,7 @@ from blocklayout.plan.struct_json import EitherSpec, MisfitError, from_json, to_
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
 FREE = "any"
-"""What ``io_layout`` says of an input or output whose format the plan chooses."""
+"""Value of ``io_layout`` for an input or output whose format the plan chooses."""
 
 MOVERS = ("reorder", "copy")
 """Kinds of steps that compute nothing."""
@@ -101,7 +101,7 @@ class Step(Struct, frozen=True, dict=True):
 
     @property
     def dst(self) -> Operand:
-        """What it writes; only primitives with a single result have it."""
+        """The operand it writes; only for primitives with a single result."""
         return dict(self.operands)["dst"]
 
     @cached_property
@@ -248,7 +248,7 @@ class Plan(Struct, frozen=True, dict=True):
 
     @property
     def reorders(self) -> tuple[Entry | Step, ...]:
-        """Whatever only moves bytes, in order: inputs' reorders first."""
+        """Entries and steps that only move bytes, in order, inputs' reorders first."""
         return (
             *(entry for entry in self.entries if entry.is_reorder),
             *(step for step in self.steps if step.is_reorder),

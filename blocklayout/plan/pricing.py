@@ -39,7 +39,7 @@ class Pricing(Struct, frozen=True):
             the model; ``model``, without measured ones; ``measure``, what matters most is measured first.
         seconds: How long to measure at most.
         store: Keeps measured times.
-        tell: Is told what is being measured.
+        tell: Progress callback.
     """
 
     isa: str

@@ -24,7 +24,7 @@ _METADATA, _TEXT, _TEXT_SUM, _SUMS, _PAD = "__metadata__", "blocklayout", "block
 
 
 class TensorFile(Struct, frozen=True):
-    """What a file holds.
+    """Contents of a tensor file.
 
     Attributes:
         text: Whatever its writer says of the tensors.
