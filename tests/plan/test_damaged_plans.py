@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 import blocklayout as bl
 from blocklayout.kernels import Program
-from blocklayout.model import lower, simplify
+from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan.saving.fitting import check_here, check_program
 from tests import nets
 from tests.plan.mutations import fields, mutations
@@ -88,7 +88,7 @@ def subject(name: str, layout: str = "auto") -> Subject:
     net = NETS[name]()
     session = bl.load(net, layout=layout)
     feed = nets.feed_of(session)
-    return Subject(net, session.plan, lower(simplify(net.to_graph())), feed, session.run(None, feed)[0])
+    return Subject(net, session.plan, lower(legalize(simplify(net.to_graph()))), feed, session.run(None, feed)[0])
 
 
 @cache

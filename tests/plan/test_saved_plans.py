@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import blocklayout as bl
 from blocklayout import zoo
-from blocklayout.model import lower, simplify
+from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import POLICIES, CostModel, Machine, Request, make, make_plan
 from blocklayout.plan.saving.digest import program_digest
 from blocklayout.plan.saving.fitting import check_program
@@ -62,7 +62,7 @@ def test_a_saved_plan_gives_the_same_answers_without_planning(
 
 
 def test_every_plan_of_a_network_with_views_and_slices_is_proven() -> None:
-    program = lower(simplify(zoo.build("shufflenet_v2_x0_5", size=(64, 64)).to_graph()))
+    program = lower(legalize(simplify(zoo.build("shufflenet_v2_x0_5", size=(64, 64)).to_graph())))
     for policy in ("auto", "per-op"):
         plan = make_plan(program, Request(policy=policy), CostModel(Machine(bl.dnnl.isa(), 2)))
         check_program(plan, program)
@@ -227,11 +227,11 @@ def test_contents_that_decide_extents_are_planned_for_as_they_come() -> None:
 
 def test_a_digest_is_the_same_in_every_process(tree_environ: dict[str, str]) -> None:
     script = (
-        "from blocklayout import zoo; from blocklayout.model import lower, simplify;"
+        "from blocklayout import zoo; from blocklayout.model import legalize, lower, simplify;"
         "from blocklayout.plan.saving.digest import program_digest;"
-        "print(program_digest(lower(simplify(zoo.build('mobilenet_v2', size=(32, 32)).to_graph()))))"
+        "print(program_digest(lower(legalize(simplify(zoo.build('mobilenet_v2', size=(32, 32)).to_graph())))))"
     )
-    own = program_digest(lower(simplify(zoo.build("mobilenet_v2", size=(32, 32)).to_graph())))
+    own = program_digest(lower(legalize(simplify(zoo.build("mobilenet_v2", size=(32, 32)).to_graph()))))
     done = subprocess.run(
         [sys.executable, "-c", script],
         env=tree_environ | {"PYTHONHASHSEED": "4711"},

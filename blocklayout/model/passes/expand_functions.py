@@ -11,6 +11,7 @@ from blocklayout.errors import BlockLayoutError
 from blocklayout.kernels.value import Value
 from blocklayout.model.function_body import function_body
 from blocklayout.model.graph import Graph, Node, live_nodes
+from blocklayout.model.lowering import is_native
 from blocklayout.model.passes.fold_cast_like import FoldCastLike
 from blocklayout.model.passes.fold_constants import FoldConstants
 from blocklayout.model.schemas import schema_or_none
@@ -28,7 +29,7 @@ class ExpandFunctions(Struct, frozen=True):
         prepare: Passes that will follow; they may make a node native that is not yet.
     """
 
-    is_native: Callable[[Graph, Node], bool]
+    is_native: Callable[[Graph, Node], bool] = is_native
     prepare: tuple[Callable[[Graph], Graph], ...] = ()
 
     def __call__(self, graph: Graph) -> Graph:

@@ -1,11 +1,11 @@
-"""From a graph in ONNX words to one whose nodes kernels can be made of."""
+"""From a graph in ONNX words to one of nodes that operators accept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from blocklayout.model.graph import Graph, Node
-from blocklayout.model.passes import Pass
+from blocklayout.model.graph import Graph
+from blocklayout.model.passes import Pass, simplify
 from blocklayout.model.passes.activations_to_parts import ActivationsToParts
 from blocklayout.model.passes.align_matmul import AlignMatMul
 from blocklayout.model.passes.align_ranks import AlignRanks
@@ -44,22 +44,38 @@ IDIOMS: tuple[Pass, ...] = (
 """Several nodes that are one operator, whichever version of ONNX has it."""
 
 
-def preparations(is_native: Callable[[Graph, Node], bool]) -> tuple[Pass, ...]:
-    """The passes between simplification and kernels.
+PARTS: tuple[Pass, ...] = (
+    DropNoOps(),
+    PoolWholeImages(),
+    SpaceToViews(),
+    MeanToSum(),
+    ActivationsToParts(),
+    SplitToSlices(),
+    GatherToSlices(),
+    GemmToMatMul(),
+    AlignMatMul(),
+    AlignRanks(),
+)
+"""Nodes that no primitive computes as they are, by those that primitives compute."""
+
+LEGALIZATION: tuple[Pass, ...] = (RemoveDead(), *IDIOMS, ExpandFunctions(prepare=PARTS), *PARTS)
+"""In an order in which one round is enough."""
+
+
+def legalize(
+    graph: Graph, passes: Sequence[Pass] = LEGALIZATION, on_pass: Callable[[Pass, Graph], None] | None = None
+) -> Graph:
+    """The graph in nodes that operators accept, as far as there are such.
+
+    Idioms become the operator they spell, functions that ONNX defines by simpler operators their bodies, operands of
+    different ranks get views that make their ranks agree. What is left as it is runs by ``onnx.reference``.
 
     Args:
-        is_native: Whether a primitive, or a view, computes a node of a graph as it is.
+        graph: Simplified or not; left as it is.
+        passes: In the order they run.
+        on_pass: Called after each pass with its result, to show intermediate forms.
+
+    Raises:
+        ModelError: A node contradicts its operator's specification, or a pass left a graph that is not well-formed.
     """
-    parts: tuple[Pass, ...] = (
-        DropNoOps(),
-        PoolWholeImages(),
-        SpaceToViews(),
-        MeanToSum(),
-        ActivationsToParts(is_native),
-        SplitToSlices(),
-        GatherToSlices(),
-        GemmToMatMul(is_native),
-        AlignMatMul(),
-        AlignRanks(),
-    )
-    return RemoveDead(), *IDIOMS, ExpandFunctions(is_native, parts), *parts
+    return simplify(graph, passes, on_pass)
