@@ -13,36 +13,12 @@ from blocklayout.model.passes.drop_no_ops import DropNoOps
 from blocklayout.model.passes.expand_functions import ExpandFunctions
 from blocklayout.model.passes.gather_to_slices import GatherToSlices
 from blocklayout.model.passes.gemm_to_matmul import GemmToMatMul
+from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.mean_to_sum import MeanToSum
-from blocklayout.model.passes.merge_gelu import MergeGelu
-from blocklayout.model.passes.merge_group_norm import MergeGroupNorm
-from blocklayout.model.passes.merge_hard_sigmoid import MergeHardSigmoid
-from blocklayout.model.passes.merge_layer_norm import MergeLayerNorm
-from blocklayout.model.passes.merge_leaky_relu import MergeLeakyRelu
-from blocklayout.model.passes.merge_lrn import MergeLrn
-from blocklayout.model.passes.merge_mish import MergeMish
-from blocklayout.model.passes.merge_shuffle import MergeShuffle
-from blocklayout.model.passes.merge_softplus import MergeSoftplus
-from blocklayout.model.passes.merge_swish import MergeSwish
 from blocklayout.model.passes.pool_whole_images import PoolWholeImages
 from blocklayout.model.passes.remove_dead import RemoveDead
 from blocklayout.model.passes.space_to_views import SpaceToViews
 from blocklayout.model.passes.split_to_slices import SplitToSlices
-
-IDIOMS: tuple[Pass, ...] = (
-    MergeLeakyRelu(),
-    MergeSoftplus(),
-    MergeHardSigmoid(),
-    MergeSwish(),
-    MergeMish(),
-    MergeGelu(),
-    MergeLayerNorm(),
-    MergeGroupNorm(),
-    MergeLrn(),
-    MergeShuffle(),
-)
-"""Several nodes that are one operator, whichever version of ONNX has it."""
-
 
 PARTS: tuple[Pass, ...] = (
     DropNoOps(),
@@ -58,7 +34,7 @@ PARTS: tuple[Pass, ...] = (
 )
 """Nodes that no primitive computes as they are, by those that primitives compute."""
 
-LEGALIZATION: tuple[Pass, ...] = (RemoveDead(), *IDIOMS, ExpandFunctions(prepare=PARTS), *PARTS)
+LEGALIZATION: tuple[Pass, ...] = (RemoveDead(), MergeIdioms(), ExpandFunctions(prepare=PARTS), *PARTS)
 """In an order in which one round is enough."""
 
 
