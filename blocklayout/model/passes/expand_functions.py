@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from blocklayout.errors import BlockLayoutError
 from blocklayout.kernels.value import Value
 from blocklayout.model.function_body import function_body
 from blocklayout.model.graph import Graph, Node, live_nodes
@@ -16,6 +15,7 @@ from blocklayout.model.passes.fold_cast_like import FoldCastLike
 from blocklayout.model.passes.fold_constants import FoldConstants
 from blocklayout.model.schemas import schema_or_none
 from blocklayout.model.shapes import walk
+from blocklayout.model.undecided import DependsOnDataError
 
 
 class ExpandFunctions(Struct, frozen=True):
@@ -82,7 +82,7 @@ def _written(graph: Graph, node: Node, values: dict[str, Value]) -> Graph | None
     found = {name: values[name] for name in node.inputs if name} | {value.name: value for value in constants}
     try:
         nodes = walk(live_nodes(nodes, node.outputs), found, graph.opset)
-    except BlockLayoutError:
+    except DependsOnDataError:  # extents inside of the body that are known at run time only
         return None
     found |= {name: values[name] for name in node.outputs if name}
     absorbed = (node.name, *node.absorbed)

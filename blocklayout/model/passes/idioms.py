@@ -6,7 +6,8 @@ The merged node is for kernels, whatever the operator set; it is no part of what
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -187,7 +188,7 @@ class Normalization(Struct, frozen=True):
 def _merge_scaled(
     merging: Merging,
     root: str,
-    nodes: Set[str],
+    nodes: AbstractSet[str],
     normalization: Normalization,
     scale_and_shift: tuple[np.ndarray, np.ndarray],
 ) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from blocklayout.model.graph import Graph, Node, fresh_name
@@ -37,7 +38,9 @@ class Merging:
         node = self.expressions.producers.get(name)
         return node if node is not None and node.op_type in op_types else None
 
-    def merge(self, root: str, nodes: Set[str], op_type: str, inputs: Sequence[str], attrs: Mapping[str, Any]) -> bool:
+    def merge(
+        self, root: str, nodes: AbstractSet[str], op_type: str, inputs: Sequence[str], attrs: Mapping[str, Any]
+    ) -> bool:
         """Compute ``root`` by one node in place of ``nodes``; says whether that was possible.
 
         It is not where somebody else reads a value between them, or another group has one of them.
@@ -72,7 +75,7 @@ class Merging:
     def _kept(self, node: Node) -> tuple[Node, ...]:
         return () if node.name in self._gone else (node,)
 
-    def _is_closed(self, root: str, nodes: Set[str]) -> bool:
+    def _is_closed(self, root: str, nodes: AbstractSet[str]) -> bool:
         if not self._gone.isdisjoint(nodes):
             return False
         inside = [name for each in nodes for name in self._by_name[each].outputs if name and name != root]
@@ -80,6 +83,6 @@ class Merging:
             return False
         return all(reader.name in nodes for name in inside for reader in self.expressions.readers[name])
 
-    def _absorbed(self, last: Node, nodes: Set[str]) -> tuple[str, ...]:
+    def _absorbed(self, last: Node, nodes: AbstractSet[str]) -> tuple[str, ...]:
         others = [node for node in self.graph.nodes if node.name in nodes and node is not last]
         return (*last.absorbed, *(name for node in others for name in (node.name, *node.absorbed)))
