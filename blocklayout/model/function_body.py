@@ -20,7 +20,8 @@ def function_body(
 ) -> tuple[tuple[Node, ...], tuple[Value, ...]] | None:
     """The nodes that do what ``node`` does, and the constants they read.
 
-    ``None`` where ONNX has no body, or one with subgraphs. Names inside of the body begin with the node's name; its inputs and outputs keep theirs.
+    ``None`` where ONNX has no body, or one with subgraphs. Names inside of the body begin with the node's name;
+    its inputs and outputs keep theirs.
 
     Raises:
         ModelError: There is no such operator in this version of the operator set.
