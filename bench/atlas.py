@@ -37,7 +37,7 @@ from blocklayout import dnnl, zoo
 from blocklayout.commands.feeds import SEED
 from blocklayout.commands.options import positive, words
 from blocklayout.dnnl import Spec, processor
-from blocklayout.model import lower, open_model, read, simplify
+from blocklayout.model import legalize, lower, open_model, read, simplify
 from blocklayout.plan import CostModel, Machine
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.propose import Proposer
@@ -219,7 +219,7 @@ def _measured(specs: list[Spec], seconds: float) -> dict[Spec, float]:
 
 def proposed(name: str, dtype: str, n_threads: int) -> Network:
     """A network with everything that could be chosen in it, batch 1 at its usual extents."""
-    program = lower(simplify(open_graph(name, seed=None)))
+    program = lower(legalize(simplify(open_graph(name, seed=None))))
     costs = CostModel(Machine(dnnl.isa(), n_threads))
     return propose_all(program, fuse(program, dtype, n_threads), Proposer(costs, dtype), {})
 

@@ -71,7 +71,7 @@ def _offered(source: Any, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[st
     opened = model.open_model(source)
     shapes = {name: array.shape for name, array in arrays.items() if name in model.free_extents(opened)}
     graph = model.simplify(model.read_fed(opened, shapes, arrays.__getitem__)[0])
-    program = model.lower(graph)
+    program = model.lower(model.legalize(graph))
     op_types = {node.name: node.op_type for node in graph.nodes}
     network = propose_all(program, fuse(program, "f32", 1), Proposer(CostModel(plan.Machine(dnnl.isa(), 1)), "f32"))
     for group, candidates in zip(network.groups, network.candidates, strict=True):

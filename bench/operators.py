@@ -143,7 +143,7 @@ def ways(problem: Problem, layout: str, dtype: str, n_threads: int) -> list[Way]
             return []
     b = Builder(opset=21)  # the first with group normalisation
     b.output("y", problem.build(b, b.input("x", problem.dims)))
-    program = model.lower(model.simplify(b.to_graph()))
+    program = model.lower(model.legalize(model.simplify(b.to_graph())))
     descs = {value.name: wished_desc(layout, value_info(value, dtype)) for value in program.inputs}
     found: list[Way] = []
     for group in fuse(program, dtype, n_threads):

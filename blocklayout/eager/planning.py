@@ -135,7 +135,7 @@ def _program(problem: Problem) -> Program:
     made = problem.build(*operands)
     for number, value in enumerate(made if isinstance(made, tuple) else (made,)):
         builder.output(f"result_{number}", value)
-    program = model.lower(model.simplify(builder.to_graph()))
+    program = model.lower(model.legalize(model.simplify(builder.to_graph())))
     for name in problem.onnx_dims:
         program = _seen_as_given(program, name, problem.operands[name].dims)
     return program

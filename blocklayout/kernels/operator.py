@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -62,6 +62,20 @@ class Lowered(Struct, frozen=True):
     operator: Operator
     sources: Mapping[str, Value]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+class Refusal(Struct, frozen=True):
+    """The answer of an operator that has no primitive for a valid node.
+
+    Attributes:
+        reason: Names the node, the rule it is outside of, and what would run.
+    """
+
+    reason: str
+
+
+Need = Callable[[NodeInfo], Refusal | None]
+"""A requirement of an operator's primitives: ``None`` where a node meets it."""
 
 
 class TensorInfo(Struct, frozen=True):
@@ -168,12 +182,11 @@ class Operator(Protocol):
     role: ClassVar[Role]
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        """Validate a node and bind its arguments.
+    def accept(cls, node: NodeInfo) -> Lowered | Refusal:
+        """The operator with its attributes and arguments, or why no primitive computes a valid node.
 
         Raises:
             ModelError: The node contradicts the operator's specification.
-            UnsupportedError: It is valid but no primitive computes it.
         """
         ...
 
@@ -206,13 +219,24 @@ class Operator(Protocol):
 
 
 class BaseOperator(Struct, frozen=True):
-    """Derive from this: an operator that is no post-op, no view, and has no primitive."""
+    """Derive from this: an operator that is no post-op, no view, and has no primitive.
+
+    Attributes:
+        needs: Requirements of its primitives, checked in turn before a node is read.
+    """
 
     op_types: ClassVar[tuple[str, ...]] = ()
     role: ClassVar[Role] = Role.FOLLOWER
+    needs: ClassVar[tuple[Need, ...]] = ()
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def accept(cls, node: NodeInfo) -> Lowered | Refusal:
+        refusals = (need(node) for need in cls.needs)
+        return next(filter(None, refusals), None) or cls.from_onnx(node)
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        """Validate a node that meets all ``needs``, and bind its arguments; may still refuse for what it reads."""
         raise NotImplementedError
 
     def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:

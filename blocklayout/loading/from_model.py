@@ -230,7 +230,7 @@ class _PlanMaker(Struct):
         graph, deciding = self._read(shapes, contents)
         if isinstance(self.opened, model.ModelFile):
             self.opened.let_go()
-        return model.lower(model.simplify(graph)), deciding
+        return model.lower(model.legalize(model.simplify(graph))), deciding
 
     def _ready(
         self,

@@ -1,4 +1,4 @@
-"""Models: the graph form, ONNX in and out, simplification, lowering to kernels, and the builder.
+"""Models: the graph form, ONNX in and out, simplification, legalization, lowering to kernels, and the builder.
 
 The only package that sees protobuf; ``onnx`` is loaded when a model is.
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue
     from blocklayout.model.builder import Builder
     from blocklayout.model.graph import Graph, Node
+    from blocklayout.model.legalizing import legalize
     from blocklayout.model.lowering import lower
     from blocklayout.model.model_file import ModelFile
     from blocklayout.model.onnx_read import InputInfo, OnnxModel
@@ -50,6 +51,7 @@ __all__ = [
     "expected",
     "free_extents",
     "keep_model",
+    "legalize",
     "lower",
     "open_model",
     "read",
@@ -73,6 +75,7 @@ _HOMES = {
     "expected": "reading",
     "free_extents": "reading",
     "keep_model": "reading",
+    "legalize": "legalizing",
     "lower": "lowering",
     "open_model": "reading",
     "read": "reading",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.errors import UnsupportedError
 from blocklayout.kernels.value import Value
 from blocklayout.model.graph import Node, constant_value
 from blocklayout.model.onnx_read import convert_nodes
@@ -13,15 +12,16 @@ from blocklayout.model.schemas import find_schema, to_proto
 from blocklayout.model.types import type_proto
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
 
 def function_body(
     node: Node, inputs: Sequence[Value | None], opset: int
 ) -> tuple[tuple[Node, ...], tuple[Value, ...]] | None:
-    """The nodes that do what ``node`` does, and the constants they read; ``None`` where ONNX gives no body.
+    """The nodes that do what ``node`` does, and the constants they read.
 
-    Names inside of the body begin with the node's name; its inputs and outputs keep theirs.
+    ``None`` where ONNX has no body, or one with subgraphs. Names inside of the body begin with the node's name;
+    its inputs and outputs keep theirs.
 
     Raises:
         ModelError: There is no such operator in this version of the operator set.
@@ -29,12 +29,10 @@ def function_body(
     schema: Any = find_schema(node, opset)
     if not (schema.has_function or schema.has_context_dependent_function):
         return None
-    try:
-        nodes, arrays = convert_nodes(_inlined(node, inputs, opset).graph, None)
-    except (UnsupportedError, RuntimeError):  # the inliner's own, of bodies that depend on absent inputs
+    model = _inlined(node, inputs, opset)
+    if model is None or any(each.op_type == node.op_type or _has_subgraph(each) for each in model.graph.node):
         return None
-    if any(each.op_type in (node.op_type, "If") for each in nodes):
-        return None
+    nodes, arrays = convert_nodes(model.graph, None)
     outside = {"", *node.inputs, *node.outputs}
     inside = [*arrays, *(name for each in nodes for name in each.outputs)]
     names = {name: f"{node.name}.{name}" for name in inside if name not in outside}
@@ -42,7 +40,11 @@ def function_body(
     return tuple(each.renamed(names).replace(name="") for each in nodes), constants
 
 
-def _inlined(node: Node, inputs: Sequence[Value | None], opset: int) -> ModelProto:
+def _has_subgraph(node: NodeProto) -> bool:
+    return any(attribute.HasField("g") for attribute in node.attribute)
+
+
+def _inlined(node: Node, inputs: Sequence[Value | None], opset: int) -> ModelProto | None:
     from onnx import TypeProto, helper, inliner
 
     schema = find_schema(node, opset)
@@ -56,4 +58,7 @@ def _inlined(node: Node, inputs: Sequence[Value | None], opset: int) -> ModelPro
     outputs = [helper.make_value_info(name, TypeProto()) for name in node.outputs if name]
     graph = helper.make_graph([whole], "body", infos, outputs)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    return inliner.inline_selected_functions(model, [("", node.op_type)], inline_schema_functions=True)
+    try:
+        return inliner.inline_selected_functions(model, [("", node.op_type)], inline_schema_functions=True)
+    except RuntimeError:  # all that the inliner says of bodies that depend on absent inputs
+        return None

@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
 from blocklayout.errors import UnsupportedError
-from blocklayout.kernels import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Plain, Program, Value
-from blocklayout.model.graph import Graph, Node, fresh_name
-from blocklayout.model.passes import Pass
-from blocklayout.model.preparing import preparations
+from blocklayout.kernels import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Plain, Program, Refusal, Value
+from blocklayout.model.graph import Graph, Node, fresh_name, live_nodes
 from blocklayout.model.reference import arguments, plain_spec, result_name
 
 FindOperator = Callable[[str], type[BaseOperator] | None]
 
 
 def lower(graph: Graph, find: FindOperator | None = None) -> Program:
-    """Every node as a kernel: an operator bound to its sources and constants.
+    """Every node as a kernel: an operator bound to its sources and constants, or a plain kernel that says why not.
 
-    What kernels cannot say is first rewritten: operands of different ranks get views that make their
-    ranks agree, a Split becomes Slices, and what nothing here computes becomes ONNX's own definition of
-    it in simpler operators, where there is one.
+    Any graph is lowered to what it computes. Legalize it first (:func:`blocklayout.model.legalize`) for speed: what
+    that would rewrite is plain here, or several kernels where one does.
 
     Args:
-        graph: Simplified or not.
-        find: Gives the operator for an op type; by default those in ``blocklayout.ops``.
+        graph: Simplified and legalized, or not.
+        find: The operator for an op type; by default those in ``blocklayout.ops``.
 
     Raises:
         ModelError: A node contradicts its operator's specification.
         UnsupportedError: Neither a primitive nor the reference computes a node.
     """
     find = find or _find_operator
-    for prepare in _preparations(find):
-        graph = prepare(graph).validate()
     constants = _Constants()
-    kernels = tuple(_kernel(graph, node, find, constants) for node in graph.nodes)
+    kernels = tuple(_kernel(graph, node, find, constants) for node in live_nodes(graph.nodes, graph.outputs))
     return Program(
         name=graph.name,
         kernels=kernels,
@@ -46,15 +41,9 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
     )
 
 
-def _preparations(find: FindOperator) -> tuple[Pass, ...]:
-    def is_native(graph: Graph, node: Node) -> bool:
-        try:
-            _native(node, _node_info(graph, node), find, _Constants())
-        except UnsupportedError:
-            return False
-        return True
-
-    return preparations(is_native)
+def is_native(graph: Graph, node: Node) -> bool:
+    """Whether a primitive, or a view, computes a node as it is."""
+    return isinstance(_accepted(node, _node_info(graph, node), _find_operator), Lowered)
 
 
 def _find_operator(op_type: str) -> type[BaseOperator] | None:
@@ -65,43 +54,39 @@ def _find_operator(op_type: str) -> type[BaseOperator] | None:
 
 def _kernel(graph: Graph, node: Node, find: FindOperator, constants: _Constants) -> Kernel:
     info = _node_info(graph, node)
-    try:
-        return _native(node, info, find, constants)
-    except UnsupportedError as error:
-        return _plain(node, info, constants, str(error))
-
-
-def _refuse_empty(node: Node, shapes: Sequence[tuple[int, ...]]) -> None:
-    if any(0 in shape for shape in shapes):
-        raise UnsupportedError(f"node {node.name!r}: primitives compute nothing of tensors without elements")
-
-
-def _native(node: Node, info: NodeInfo, find: FindOperator, constants: _Constants) -> Kernel:
-    """The kernel whose operator knows primitives.
-
-    Raises:
-        UnsupportedError: There is none.
-    """
-    operator = find(node.op_type)
-    if operator is None:
-        raise UnsupportedError(_no_operator(node))
-    dst = _only_output(node, info)
-    computed = [value.shape for value in info.inputs if value is not None and value.data is None]
-    if 0 not in dst.shape:
-        _refuse_empty(node, computed)
-    lowered = operator.from_onnx(info)
-    if 0 not in dst.shape:
-        # An empty constant may be an argument left out: only what the operator took of them is computed with.
-        _refuse_empty(node, [array.shape for array in lowered.constants.values()])
+    lowered = _accepted(node, info, find)
+    if isinstance(lowered, Refusal):
+        return _plain(node, info, constants, lowered.reason)
     return Kernel(
         name=node.name,
         operator=lowered.operator,
         sources=tuple((arg, value) for arg, value in lowered.sources.items() if value.data is None),
         constants=_constants_of(node, info, lowered, constants),
-        dst=dst,
+        dst=next(value for value in info.outputs if value is not None),
         nodes=(node.name, *node.absorbed),
         as_plain=lambda: _plain(node, info, constants, f"no primitive on this CPU computes {node.op_type}"),
     )
+
+
+def _accepted(node: Node, info: NodeInfo, find: FindOperator) -> Lowered | Refusal:
+    """The answer of the operator that claims the node."""
+    operator = find(node.op_type)
+    if operator is None:
+        return Refusal(_no_operator(node))
+    read = [value for value in info.outputs if value is not None]
+    if len(read) != 1 or info.outputs[0] is None:
+        names = ", ".join(repr(value.name) for value in read)
+        return Refusal(f"node {node.name!r}: {node.op_type}'s outputs {names} are read; it computes its first")
+    if 0 in read[0].shape:
+        return operator.accept(info)
+    empty = Refusal(f"node {node.name!r}: primitives compute nothing of tensors without elements")
+    if any(0 in value.shape for value in info.inputs if value is not None and value.data is None):
+        return empty
+    lowered = operator.accept(info)
+    if isinstance(lowered, Refusal):
+        return lowered
+    # An empty constant may be an argument left out: only what the operator took of them is computed with.
+    return empty if any(0 in array.shape for array in lowered.constants.values()) else lowered
 
 
 def _plain(node: Node, info: NodeInfo, constants: _Constants, reason: str) -> Kernel:
@@ -148,14 +133,6 @@ def _node_info(graph: Graph, node: Node) -> NodeInfo:
         outputs=tuple(graph.values[name] if name else None for name in node.outputs),
         opset=graph.opset,
     )
-
-
-def _only_output(node: Node, info: NodeInfo) -> Value:
-    read = [value for value in info.outputs if value is not None]
-    if len(read) != 1 or info.outputs[0] is None:
-        names = ", ".join(repr(value.name) for value in read)
-        raise UnsupportedError(f"node {node.name!r}: {node.op_type}'s outputs {names} are read; it computes its first")
-    return read[0]
 
 
 class _Constants:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Value
-from blocklayout.ops._reading import bound, int_attr, require_float, require_ndims, required, result, unsupported, wrong
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Refusal, Value
+from blocklayout.ops._reading import are_floats, bound, int_attr, of_other_rank, refused, required, result, wrong
 
 _FIRST_OPSET_OF_NUMPY_RULES = 7
 """Before it, the second operand was aligned at the attribute ``axis``, if ``broadcast`` was set."""
 
 
-def bind_broadcast(operator: BaseOperator, node: NodeInfo) -> Lowered:
-    """``operator`` with its inputs as ``src_0`` and so on; constants get the result's rank.
+def bind_broadcast(operator: BaseOperator, node: NodeInfo) -> Lowered | Refusal:
+    """``operator`` with its inputs as ``src_0`` and so on; constants get the result's rank, other values must have it.
 
     Raises:
         ModelError: The inputs do not broadcast to the output.
-        UnsupportedError: A value computed at run time has another rank than the result.
     """
-    srcs = [require_float(node, required(node, index, f"input {index}")) for index in range(len(node.inputs))]
-    dst = require_ndims(node, result(node), 1, 12)
+    srcs = [required(node, index, f"input {index}") for index in range(len(node.inputs))]
+    dst = result(node)
+    refusal = are_floats(node) or of_other_rank(node, dst, 1, 12) or _of_lower_rank(node, srcs, dst)
+    if refusal:
+        return refusal
     shapes = [_full_shape(node, src, dst, is_second=index == 1) for index, src in enumerate(srcs)]
     _check(node, shapes, dst)
     arguments = {f"src_{index}": src for index, src in enumerate(srcs)}
@@ -43,14 +47,19 @@ def broadcast_dims(dims: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, 
     return full if fits else None
 
 
+def _of_lower_rank(node: NodeInfo, srcs: Sequence[Value], dst: Value) -> Refusal | None:
+    for src in srcs:
+        if src.data is None and len(src.shape) < len(dst.shape):
+            what = f"{src.name} is computed at run time and has rank {len(src.shape)}"
+            return refused(node, what, f"unsqueeze it to the output's rank {len(dst.shape)}")
+    return None
+
+
 def _full_shape(node: NodeInfo, src: Value, dst: Value, *, is_second: bool) -> tuple[int, ...]:
     """The input's shape with extents of 1 up to the result's rank."""
     n_missing = len(dst.shape) - len(src.shape)
     if n_missing < 0:
         raise wrong(node, f"{src.name} has rank {len(src.shape)}", f"the output has rank {len(dst.shape)}")
-    if n_missing and src.data is None:
-        what = f"{src.name} is computed at run time and has rank {len(src.shape)}"
-        raise unsupported(node, what, f"unsqueeze it to the output's rank {len(dst.shape)}")
     n_behind = 0
     if n_missing and is_second and node.opset < _FIRST_OPSET_OF_NUMPY_RULES and "axis" in node.attrs:
         n_behind = n_missing - int_attr(node, "axis", 0) % max(len(dst.shape), 1)

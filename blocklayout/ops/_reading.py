@@ -1,4 +1,4 @@
-"""Reading a node: attributes with their defaults, inputs with their meaning, one way of complaining."""
+"""Reading a node: attributes with their defaults, inputs with their meaning, requirements of primitives, errors."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
 from blocklayout.dtypes import PRIMITIVE_FLOATS
-from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Value
+from blocklayout.errors import ModelError
+from blocklayout.kernels import BaseOperator, Lowered, Need, NodeInfo, Refusal, Value
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,9 +23,9 @@ def wrong(node: NodeInfo, what: str, rule: str) -> ModelError:
     return ModelError(f"{node.op_type} {node.name!r}: {what}; {rule}")
 
 
-def unsupported(node: NodeInfo, what: str, remedy: str) -> UnsupportedError:
-    """The error for a valid node that no primitive computes: the reason, and what would run."""
-    return UnsupportedError(f"{node.op_type} {node.name!r}: {what}; {remedy}")
+def refused(node: NodeInfo, what: str, remedy: str) -> Refusal:
+    """The refusal of a valid node that no primitive computes: the reason, and what would run."""
+    return Refusal(f"{node.op_type} {node.name!r}: {what}; {remedy}")
 
 
 def int_attr(node: NodeInfo, name: str, default: int) -> int:
@@ -68,16 +68,6 @@ def string_attr(node: NodeInfo, name: str, choices: Sequence[str]) -> str:
     if text not in choices:
         raise wrong(node, f"attribute {name} is {text!r}", f"it must be one of {', '.join(choices)}")
     return str(text)
-
-
-def refuse_other_statistics(node: NodeInfo) -> None:
-    """Complain about a normalisation whose mean and variance are to be computed in another type than f32.
-
-    Raises:
-        UnsupportedError: They are.
-    """
-    if int_attr(node, "stash_type", _FLOAT) != _FLOAT:
-        raise unsupported(node, f"stash_type is {node.attrs['stash_type']}", f"statistics are f32: {_FLOAT}")
 
 
 def ints_attr(node: NodeInfo, name: str, length: int, default: int, at_least: int) -> tuple[int, ...]:
@@ -139,49 +129,91 @@ def result(node: NodeInfo) -> Value:
     return node.outputs[0]
 
 
-def refuse_further_outputs(node: NodeInfo, meaning: str) -> None:
-    """Complain where anything but the first output is read.
-
-    Raises:
-        UnsupportedError: It is.
-    """
-    extra = [value.name for value in node.outputs[1:] if value is not None]
-    if extra:
-        raise unsupported(node, f"output {', '.join(extra)} ({meaning}) is read", "only the first output is computed")
-
-
-def require_float(node: NodeInfo, value: Value, allowed: Collection[str] = PRIMITIVE_FLOATS) -> Value:
-    """``value``, if primitives compute in its data type.
-
-    Raises:
-        UnsupportedError: They do not.
-    """
-    if value.dtype not in allowed:
-        raise unsupported(node, f"{value.name} is {value.dtype}", f"primitives compute it in {', '.join(allowed)}")
-    return value
-
-
-def require_ndims(node: NodeInfo, value: Value, lowest: int, highest: int) -> Value:
-    """``value``, if its rank is within bounds.
-
-    Raises:
-        UnsupportedError: It is not.
-    """
-    ndims = len(value.shape)
-    if not lowest <= ndims <= highest:
-        raise unsupported(node, f"{value.name} has rank {ndims}", f"its primitive takes ranks {lowest} to {highest}")
-    return value
-
-
 def constant(node: NodeInfo, value: Value, name: str) -> np.ndarray:
-    """The contents of an input that has to be known before the network runs.
+    """The array of a constant; put :func:`is_known` among the operator's needs.
 
     Raises:
-        UnsupportedError: It is computed at run time.
+        ModelError: It is computed at run time.
     """
     if value.data is None:
-        raise unsupported(node, f"{name} ({value.name}) is computed at run time", "it must be a constant")
+        raise wrong(node, f"{name} ({value.name}) is computed at run time", "it must be a constant")
     return value.data
+
+
+def of_other_dtype(node: NodeInfo, value: Value, allowed: Collection[str] = PRIMITIVE_FLOATS) -> Refusal | None:
+    """Refuses a value in whose data type primitives do not compute."""
+    if value.dtype in allowed:
+        return None
+    return refused(node, f"{value.name} is {value.dtype}", f"primitives compute it in {', '.join(allowed)}")
+
+
+def of_other_rank(node: NodeInfo, value: Value, lowest: int, highest: int) -> Refusal | None:
+    """Refuses a value whose rank is out of bounds."""
+    ndims = len(value.shape)
+    if lowest <= ndims <= highest:
+        return None
+    return refused(node, f"{value.name} has rank {ndims}", f"its primitive takes ranks {lowest} to {highest}")
+
+
+def is_source(lowest: int, highest: int) -> Need:
+    """The first input is of floats, and its rank within bounds."""
+
+    def need(node: NodeInfo) -> Refusal | None:
+        src = optional(node, 0)
+        if src is None:
+            return None
+        return of_other_dtype(node, src) or of_other_rank(node, src, lowest, highest)
+
+    return need
+
+
+def are_floats(node: NodeInfo) -> Refusal | None:
+    """All inputs are of floats."""
+    refusals = (of_other_dtype(node, value) for value in node.inputs if value is not None)
+    return next(filter(None, refusals), None)
+
+
+def is_known(index: int, name: str) -> Need:
+    """An input, where it is there, is a constant."""
+
+    def need(node: NodeInfo) -> Refusal | None:
+        value = optional(node, index)
+        if value is None or value.data is not None:
+            return None
+        return refused(node, f"{name} ({value.name}) is computed at run time", "it must be a constant")
+
+    return need
+
+
+def is_filled(remedy: str) -> Need:
+    """The first input has elements."""
+
+    def need(node: NodeInfo) -> Refusal | None:
+        src = optional(node, 0)
+        if src is None or 0 not in src.shape:
+            return None
+        return refused(node, f"{src.name} has extents {list(src.shape)}", remedy)
+
+    return need
+
+
+def has_one_output(meaning: str) -> Need:
+    """Nothing but the first output is read; ``meaning`` is what the others hold."""
+
+    def need(node: NodeInfo) -> Refusal | None:
+        extra = [value.name for value in node.outputs[1:] if value is not None]
+        if not extra:
+            return None
+        return refused(node, f"output {', '.join(extra)} ({meaning}) is read", "only the first output is computed")
+
+    return need
+
+
+def has_f32_statistics(node: NodeInfo) -> Refusal | None:
+    """A normalisation's mean and variance are computed in f32."""
+    if int_attr(node, "stash_type", _FLOAT) == _FLOAT:
+        return None
+    return refused(node, f"stash_type is {node.attrs['stash_type']}", f"statistics are f32: {_FLOAT}")
 
 
 def bound(

@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import (
-    bound,
-    float_attr,
-    int_attr,
-    refuse_further_outputs,
-    require_float,
-    require_ndims,
-    required,
-    unsupported,
-    wrong,
-)
+from blocklayout.ops._reading import bound, float_attr, has_one_output, int_attr, is_source, refused, required, wrong
 
 _FLAGS = ("use_global_stats", "use_scale", "use_shift")
 _VECTORS = {"scale": "scale", "shift": "B", "mean": "input_mean", "variance": "input_var"}
+
+
+def _is_inference(node: NodeInfo) -> Refusal | None:
+    if int_attr(node, "training_mode", 0) != 0:
+        return refused(node, "attribute training_mode is 1", "only inference is computed: 0")
+    if int_attr(node, "spatial", 1) != 1:
+        return refused(node, "attribute spatial is 0", "statistics must be per channel: 1")
+    return None
 
 
 class BatchNormalization(BaseOperator, frozen=True):
@@ -32,13 +30,13 @@ class BatchNormalization(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("BatchNormalization",)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(2, 5), has_one_output("running statistics"), _is_inference)
 
     epsilon: float
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 2, 5)
-        _refuse_training(node)
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src = required(node, 0, "X")
         arguments = {"src": src}
         for index, (argument_name, onnx_name) in enumerate(_VECTORS.items(), start=1):
             vector = required(node, index, onnx_name)
@@ -57,11 +55,3 @@ class BatchNormalization(BaseOperator, frozen=True):
         )
         # The library lists the vectors among its arguments only once the primitive exists.
         return Recipe.single(spec, {name: name for name in _VECTORS})
-
-
-def _refuse_training(node: NodeInfo) -> None:
-    refuse_further_outputs(node, "running statistics")
-    if int_attr(node, "training_mode", 0) != 0:
-        raise unsupported(node, "attribute training_mode is 1", "only inference is computed: 0")
-    if int_attr(node, "spatial", 1) != 1:
-        raise unsupported(node, "attribute spatial is 0", "statistics must be per channel: 1")

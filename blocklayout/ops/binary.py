@@ -14,6 +14,7 @@ from blocklayout.kernels import (
     PostOpUse,
     Problem,
     Recipe,
+    Refusal,
     Role,
     TensorInfo,
     Wish,
@@ -21,7 +22,7 @@ from blocklayout.kernels import (
 from blocklayout.ops._broadcast import bind_broadcast
 from blocklayout.ops._combining import COMMUTATIVE, Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import bound, require_float, result, wrong
+from blocklayout.ops._reading import bound, of_other_dtype, result, wrong
 from blocklayout.ops.eltwise import Eltwise
 
 _ALGORITHMS: Mapping[str, str] = {
@@ -47,7 +48,7 @@ class Binary(BaseOperator, frozen=True):
     algorithm: str
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         if len(node.inputs) != 2:
             raise wrong(node, f"it has {len(node.inputs)} inputs", "it needs 2")
         return _of_a_number(node) or bind_broadcast(cls(_ALGORITHMS[node.op_type]), node)
@@ -79,7 +80,7 @@ class Binary(BaseOperator, frozen=True):
         return PostOpUse(dnnl.Binary(self.algorithm), _OTHER[arg], is_sum)
 
 
-def _of_a_number(node: NodeInfo) -> Lowered | None:
+def _of_a_number(node: NodeInfo) -> Lowered | Refusal | None:
     """An operation with one known number as a function of each element: faster, and a post-op anywhere."""
     first, second, dst = node.inputs[0], node.inputs[1], result(node)
     if first is None or second is None or first.is_constant == second.is_constant:
@@ -91,7 +92,7 @@ def _of_a_number(node: NodeInfo) -> Lowered | None:
     functions = _NUMBER_FIRST if known is first else _NUMBER_SECOND
     if node.op_type not in functions or not math.isfinite(number):
         return None
-    return bound(functions[node.op_type](number), {"src": require_float(node, src)})
+    return of_other_dtype(node, src) or bound(functions[node.op_type](number), {"src": src})
 
 
 _NUMBER_SECOND: Mapping[str, Callable[[float], Eltwise]] = {

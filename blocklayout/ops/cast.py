@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from blocklayout import dnnl
 from blocklayout.dtypes import PRIMITIVE_FLOATS
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import bound, require_float, required, result, wrong
+from blocklayout.ops._reading import bound, of_other_dtype, required, result, wrong
 from blocklayout.ops.views import Identity
 
 _CONVERTED = ("u8", "s8", "s32", "bool")
@@ -26,14 +26,17 @@ class Cast(BaseOperator, frozen=True):
     role: ClassVar[Role] = Role.FOLLOWER
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src, dst = required(node, 0, "input"), require_float(node, result(node))
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src, dst = required(node, 0, "input"), result(node)
+        refusal = of_other_dtype(node, dst) or of_other_dtype(node, src, (*_CONVERTED, *PRIMITIVE_FLOATS))
+        if refusal:
+            return refusal
         if src.shape != dst.shape:
             rule = f"{src.name} has {list(src.shape)}"
             raise wrong(node, f"output {dst.name} has extents {list(dst.shape)}", rule)
         if src.dtype in PRIMITIVE_FLOATS:
             return bound(Identity(), {"src": src})
-        return bound(cls(), {"src": require_float(node, src, (*_CONVERTED, *PRIMITIVE_FLOATS))})
+        return bound(cls(), {"src": src})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -7,15 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout.kernels import Lowered, NodeInfo
-from blocklayout.ops._reading import (
-    bound,
-    constant,
-    optional,
-    require_float,
-    require_ndims,
-    required,
-    wrong,
-)
+from blocklayout.ops._reading import bound, constant, is_known, is_source, optional, required, wrong
 from blocklayout.ops.eltwise import Eltwise
 
 _FIRST_OPSET_OF_INPUTS = 11
@@ -26,10 +18,11 @@ class Clip(Eltwise, frozen=True):
     """Limits every element to an interval; a ReLU where that is from 0 upwards."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Clip",)
+    needs = (is_source(1, 12), is_known(1, "min"), is_known(2, "max"))
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "input")), 1, 12)
+        src = required(node, 0, "input")
         if node.opset >= _FIRST_OPSET_OF_INPUTS:
             low, high = _bound_input(node, 1, "min"), _bound_input(node, 2, "max")
         else:

@@ -13,7 +13,7 @@ from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import digits, n_elements
-from blocklayout.ops._reading import bound, float_attr, require_float, require_ndims, required
+from blocklayout.ops._reading import bound, float_attr, is_source, required
 
 
 class Formula(Struct, frozen=True):
@@ -55,6 +55,7 @@ class Comparison(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_FORMULAS)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(1, 12),)
 
     first: str
     compared: str
@@ -63,7 +64,7 @@ class Comparison(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 1, 12)
+        src = required(node, 0, "X")
         formula = _FORMULAS[node.op_type]
         operator = cls(formula.first, formula.compared, formula.last, formula.limit is not None)
         arrays = {} if formula.limit is None else {"limit": np.full((1, 1), formula.limit(node), np.float32)}

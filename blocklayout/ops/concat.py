@@ -9,7 +9,7 @@ from blocklayout.errors import LayoutError
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, like
-from blocklayout.ops._reading import axis_attr, bound, require_float, required, result, wrong
+from blocklayout.ops._reading import are_floats, axis_attr, bound, required, result, wrong
 
 
 class Concat(BaseOperator, frozen=True):
@@ -22,6 +22,7 @@ class Concat(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("Concat",)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (are_floats,)
 
     axis: int
     n_srcs: int
@@ -30,7 +31,7 @@ class Concat(BaseOperator, frozen=True):
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         if not node.inputs:
             raise wrong(node, "it has no inputs", "it needs at least one")
-        srcs = [require_float(node, required(node, index, "inputs")) for index in range(len(node.inputs))]
+        srcs = [required(node, index, "inputs") for index in range(len(node.inputs))]
         axis = axis_attr(node, "axis", len(srcs[0].shape), 1 if node.opset < 4 else None)
         _check_shapes(node, srcs, axis)
         return bound(cls(axis, len(srcs)), {f"src_{index}": src for index, src in enumerate(srcs)})

@@ -8,16 +8,7 @@ from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Window, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
-from blocklayout.ops._reading import (
-    bound,
-    int_attr,
-    ints_attr,
-    optional,
-    require_float,
-    require_ndims,
-    required,
-    wrong,
-)
+from blocklayout.ops._reading import bound, int_attr, ints_attr, is_source, optional, required, wrong
 from blocklayout.ops._window import check_extents, read_window
 
 
@@ -31,13 +22,14 @@ class Conv(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("Conv",)
     role: ClassVar[Role] = Role.CHOOSER
+    needs = (is_source(3, 5),)
 
     window: Window
     n_groups: int = 1
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 3, 5)
+        src = required(node, 0, "X")
         weights, bias = required(node, 1, "W"), optional(node, 2)
         n_groups = int_attr(node, "group", 1)
         check_weights(node, src, weights, n_groups, channels_axis=1)

@@ -5,20 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Window, Wish
+from blocklayout.kernels import (
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    RecipeStep,
+    Refusal,
+    Role,
+    Window,
+    Wish,
+)
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
 from blocklayout.ops._reading import (
     bound,
     int_attr,
     ints_attr,
+    is_source,
     optional,
-    require_float,
-    require_ndims,
+    refused,
     required,
     result,
     string_attr,
-    unsupported,
     wrong,
 )
 from blocklayout.ops._window import AUTO_PADS
@@ -38,22 +48,25 @@ class ConvTranspose(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
     role: ClassVar[Role] = Role.CHOOSER
+    needs = (is_source(3, 5),)
 
     window: Window
     n_groups: int = 1
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 3, 5)
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src = required(node, 0, "X")
         weights, bias = required(node, 1, "W"), optional(node, 2)
         n_groups = int_attr(node, "group", 1)
         check_weights(node, src, weights, n_groups, channels_axis=0)
         check_bias(node, bias, weights.shape[1] * n_groups)
         if weights.shape[0] % n_groups:
             raise wrong(node, f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} input channels")
-        operator = cls(_read_transposed(node, weights.shape[2:], src.shape[2:]), n_groups)
+        window = _read_transposed(node, weights.shape[2:], src.shape[2:])
+        if isinstance(window, Refusal):
+            return window
         arrays = {} if weights.data is None else {"weights": by_output_channel(weights.data, n_groups)}
-        return bound(operator, {"src": src, "weights": weights, "bias": bias}, arrays)
+        return bound(cls(window, n_groups), {"src": src, "weights": weights, "bias": bias}, arrays)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")
@@ -125,7 +138,7 @@ def _by_output_channel(weights: MemoryDesc, n_groups: int) -> MemoryDesc:
     return grouped.permuted((0, 2, 1, *range(3, len(dims) + 1)))
 
 
-def _read_transposed(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...]) -> Window:
+def _read_transposed(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...]) -> Window | Refusal:
     ndims = len(kernel)
     strides = ints_attr(node, "strides", ndims, 1, at_least=1)
     dilations = ints_attr(node, "dilations", ndims, 1, at_least=1)
@@ -139,7 +152,7 @@ def _read_transposed(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int
     # The library derives the destination from the pads, so output_padding becomes a smaller end pad.
     end = tuple(f - e - b - n for f, e, b, n in zip(full, extra, begin, dst, strict=True))
     if min(dst) < 1 or min(begin) < 0 or any(e + s < 0 for e, s in zip(end, strides, strict=True)):
-        raise unsupported(node, f"pads {list(begin + end)} are negative", "the output must not exceed the windows")
+        return refused(node, f"pads {list(begin + end)} are negative", "the output must not exceed the windows")
     return Window(kernel, strides, begin, end, dilations)
 
 

@@ -8,20 +8,11 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, PostOpUse, Problem, Recipe, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, Need, NodeInfo, PostOpUse, Problem, Recipe, Refusal, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._padded import keeps_zero, over_padding, with_padding
-from blocklayout.ops._reading import (
-    bound,
-    constant,
-    float_attr,
-    require_float,
-    require_ndims,
-    required,
-    string_attr,
-    unsupported,
-)
+from blocklayout.ops._reading import bound, constant, float_attr, is_known, is_source, refused, required, string_attr
 
 Parameters = tuple[str, float, float]
 
@@ -43,19 +34,18 @@ def _gelu(node: NodeInfo) -> Parameters:
     return ("eltwise_gelu_erf" if exact else "eltwise_gelu_tanh"), 0.0, 0.0
 
 
-def _pow(node: NodeInfo) -> Parameters:
-    exponent = constant(node, required(node, 1, "Y"), "the exponent")
-    base = required(node, 0, "X")
+def _pow(node: NodeInfo) -> Parameters | Refusal:
+    base, exponent = required(node, 0, "X"), constant(node, required(node, 1, "Y"), "the exponent")
     if exponent.size != 1 or exponent.ndim > len(base.shape):
         what = f"the exponent has extents {list(exponent.shape)}"
-        raise unsupported(node, what, "its primitive takes one exponent for all elements")
+        return refused(node, what, "its primitive takes one exponent for all elements")
     number = float(exponent.reshape(()))
     if not np.isfinite(number):
-        raise unsupported(node, f"the exponent is {number}", "its primitive takes finite ones")
+        return refused(node, f"the exponent is {number}", "its primitive takes finite ones")
     return ("eltwise_square", 0.0, 0.0) if number == 2 else ("eltwise_pow", 1.0, number)
 
 
-_PARAMETERS: Mapping[str, Callable[[NodeInfo], Parameters]] = {
+_PARAMETERS: Mapping[str, Callable[[NodeInfo], Parameters | Refusal]] = {
     "Abs": _plain("eltwise_abs"),
     "Elu": _with_alpha("eltwise_elu", 1.0),
     "Exp": _plain("eltwise_exp"),
@@ -92,15 +82,17 @@ class Eltwise(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_PARAMETERS)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs: ClassVar[tuple[Need, ...]] = (is_source(1, 12), is_known(1, "the exponent"))
 
     algorithm: str
     alpha: float = 0.0
     beta: float = 0.0
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 1, 12)
-        return bound(Eltwise(*_PARAMETERS[node.op_type](node)), {"src": src})
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src = required(node, 0, "X")
+        parameters = _PARAMETERS[node.op_type](node)
+        return parameters if isinstance(parameters, Refusal) else bound(Eltwise(*parameters), {"src": src})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

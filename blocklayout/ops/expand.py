@@ -12,6 +12,7 @@ from blocklayout.kernels import (
     NodeInfo,
     Problem,
     Recipe,
+    Refusal,
     Role,
     TensorInfo,
     Wish,
@@ -21,7 +22,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, like
 from blocklayout.ops._digits import digits, is_padded, seen_as
-from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, wrong
+from blocklayout.ops._reading import bound, of_other_dtype, of_other_rank, required, result, wrong
 from blocklayout.ops.views import Reshape
 
 
@@ -32,9 +33,11 @@ class Expand(BaseOperator, frozen=True):
     role: ClassVar[Role] = Role.FOLLOWER
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_float(node, required(node, 0, "input"))
-        dst = require_ndims(node, result(node), 0, 12)
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src, dst = required(node, 0, "input"), result(node)
+        refusal = of_other_dtype(node, src) or of_other_rank(node, dst, 0, 12)
+        if refusal:
+            return refusal
         full = broadcast_dims(src.shape, dst.shape)
         if full is None:
             what = f"{src.name} has extents {list(src.shape)}"

@@ -13,11 +13,11 @@ from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._reading import (
+    are_floats,
     bound,
     flag_attr,
     float_attr,
     optional,
-    require_float,
     required,
     result,
     wrong,
@@ -30,6 +30,7 @@ class InnerProduct(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("Gemm",)
     role: ClassVar[Role] = Role.CHOOSER
+    needs = (are_floats,)
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
@@ -119,7 +120,7 @@ class _Gemm(Struct, frozen=True, eq=False):
 
     @classmethod
     def read(cls, node: NodeInfo) -> _Gemm:
-        a, b = (require_float(node, required(node, index, name)) for index, name in enumerate("AB"))
+        a, b = (required(node, index, name) for index, name in enumerate("AB"))
         alpha, beta = float_attr(node, "alpha", 1.0), float_attr(node, "beta", 1.0)
         c = optional(node, 2) if beta != 0 else None
         gemm = cls(node, a, b, c, alpha, beta, flag_attr(node, "transA"), flag_attr(node, "transB"))

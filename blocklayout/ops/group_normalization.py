@@ -15,10 +15,10 @@ from blocklayout.ops._digits import Digit, digits, is_padded, runs
 from blocklayout.ops._reading import (
     constant,
     float_attr,
+    has_f32_statistics,
     int_attr,
-    refuse_other_statistics,
-    require_float,
-    require_ndims,
+    is_known,
+    is_source,
     required,
     wrong,
 )
@@ -45,6 +45,7 @@ class GroupNormalization(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("GroupNormalization",)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(2, 12), has_f32_statistics, is_known(1, "scale"), is_known(2, "bias"))
 
     n_groups: int
     epsilon: float
@@ -52,7 +53,7 @@ class GroupNormalization(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 2, 12)
+        src = required(node, 0, "X")
         n_images, n_channels = src.shape[:2]
         n_groups = _n_groups(node, n_channels)
         vectors = {
@@ -115,7 +116,6 @@ class GroupNormalization(BaseOperator, frozen=True):
 
 
 def _n_groups(node: NodeInfo, n_channels: int) -> int:
-    refuse_other_statistics(node)
     n_groups = int_attr(node, "num_groups", 0)
     if n_groups < 1 or n_channels % n_groups:
         raise wrong(node, f"attribute num_groups is {n_groups}", f"it must divide {n_channels} channels")

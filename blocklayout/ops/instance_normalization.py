@@ -13,7 +13,7 @@ from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import digits, is_padded, runs
-from blocklayout.ops._reading import float_attr, require_float, require_ndims, required, wrong
+from blocklayout.ops._reading import are_floats, float_attr, is_source, required, wrong
 from blocklayout.ops._standardizing import Standardization
 
 
@@ -26,16 +26,17 @@ class InstanceNormalization(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("InstanceNormalization",)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(2, 12), are_floats)
 
     epsilon: float
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "input")), 2, 12)
+        src = required(node, 0, "input")
         n_images, n_channels = src.shape[:2]
         sources, constants = {"src": src}, {}
         for index, (name, onnx_name) in enumerate((("scale", "scale"), ("shift", "B")), start=1):
-            vector = require_float(node, required(node, index, onnx_name))
+            vector = required(node, index, onnx_name)
             if vector.shape != (n_channels,):
                 rule = f"{src.name} has {n_channels} channels"
                 raise wrong(node, f"{onnx_name} has extents {list(vector.shape)}", rule)

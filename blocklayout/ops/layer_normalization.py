@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, has_argument
@@ -17,13 +17,12 @@ from blocklayout.ops._reading import (
     axis_attr,
     bound,
     float_attr,
+    has_f32_statistics,
+    has_one_output,
+    is_source,
     optional,
-    refuse_further_outputs,
-    refuse_other_statistics,
-    require_float,
-    require_ndims,
+    refused,
     required,
-    unsupported,
     wrong,
 )
 
@@ -40,25 +39,27 @@ class LayerNormalization(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(1, 12), has_one_output("mean or deviation"), has_f32_statistics)
 
     axis: int
     epsilon: float
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 1, 12)
-        refuse_further_outputs(node, "mean or deviation")
-        refuse_other_statistics(node)
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src = required(node, 0, "X")
         axis = axis_attr(node, "axis", len(src.shape), -1)
         arguments: dict[str, Value | None] = {"src": src}
         arrays: dict[str, np.ndarray] = {}
         for name, value in (("scale", required(node, 1, "Scale")), ("shift", optional(node, 2))):
             if value is not None and value.data is not None:
-                arrays[name] = _vector(node, name, value.data, src.shape, axis)
+                vector = _vector(node, name, value.data, src.shape, axis)
+                if isinstance(vector, Refusal):
+                    return vector
+                arrays[name] = vector
                 continue
             if value is not None and not _is_row(value.shape, src.shape[axis:]):
                 what = f"{name} is computed at run time and has extents {list(value.shape)}"
-                raise unsupported(node, what, f"its primitive takes {list(src.shape[axis:])}")
+                return refused(node, what, f"its primitive takes {list(src.shape[axis:])}")
             arguments[name] = value
         return bound(cls(axis, float_attr(node, "epsilon", 1e-5)), arguments, arrays)
 
@@ -95,12 +96,12 @@ def _is_row(dims: tuple[int, ...], row: tuple[int, ...]) -> bool:
     return dims[-len(row) :] == row and prod(dims) == prod(row)
 
 
-def _vector(node: NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...], axis: int) -> np.ndarray:
+def _vector(node: NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...], axis: int) -> np.ndarray | Refusal:
     """A constant with one element for each of a row, and the source's rank."""
     full = broadcast_dims(array.shape, dims)
     if full is None:
         raise wrong(node, f"{name} has extents {list(array.shape)}", f"they must broadcast to {list(dims)}")
     if prod(full[:axis]) != 1:
         what = f"{name} has extents {list(array.shape)}, other values for other rows"
-        raise unsupported(node, what, f"its primitive takes {list(dims[axis:])}")
+        return refused(node, what, f"its primitive takes {list(dims[axis:])}")
     return np.broadcast_to(array.reshape(full), (1,) * axis + dims[axis:])

@@ -7,10 +7,21 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Window, Wish
+from blocklayout.kernels import (
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    RecipeStep,
+    Refusal,
+    Role,
+    Window,
+    Wish,
+)
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import bound, float_attr, require_float, require_ndims, required, wrong
-from blocklayout.ops.pooling import global_window, pooling_windows
+from blocklayout.ops._reading import bound, float_attr, is_source, required, wrong
+from blocklayout.ops.pooling import pooling_windows
 
 
 class LpPooling(BaseOperator, frozen=True):
@@ -23,18 +34,19 @@ class LpPooling(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("GlobalLpPool", "LpPool")
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(3, 5),)
 
     window: Window
     p: float
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 3, 5)
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src = required(node, 0, "X")
         p = float_attr(node, "p", 2)
         if p <= 0:
             raise wrong(node, f"attribute p is {p}", "it must be above 0")
-        window = global_window(node, src) if node.op_type == "GlobalLpPool" else pooling_windows(node, src)[1]
-        return bound(cls(window, p), {"src": src})
+        windows = pooling_windows(node, src)
+        return windows if isinstance(windows, Refusal) else bound(cls(windows[1], p), {"src": src})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

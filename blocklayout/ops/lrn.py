@@ -11,15 +11,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import Run, digits, is_padded, runs
 from blocklayout.ops._padded import n_lanes, over_padding, with_padding
-from blocklayout.ops._reading import (
-    bound,
-    float_attr,
-    int_attr,
-    require_float,
-    require_ndims,
-    required,
-    wrong,
-)
+from blocklayout.ops._reading import bound, float_attr, int_attr, is_source, required, wrong
 
 _USUAL_SIZE, _USUAL_BETA = 5, 0.75
 
@@ -36,6 +28,7 @@ class LRN(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("LRN",)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(2, 5),)
 
     size: int
     alpha: float
@@ -44,7 +37,7 @@ class LRN(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 2, 5)
+        src = required(node, 0, "X")
         if "size" not in node.attrs:
             raise wrong(node, "attribute size is missing", "it is required")
         size = int_attr(node, "size", 1)

@@ -10,11 +10,22 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.kernels import LAYOUT_NAMES, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
+from blocklayout.kernels import (
+    LAYOUT_NAMES,
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    Refusal,
+    Role,
+    Value,
+    Wish,
+)
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._digits import seen_as
-from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, unsupported, wrong
+from blocklayout.ops._reading import are_floats, bound, of_other_rank, refused, required, result, wrong
 
 
 class MatMul(BaseOperator, frozen=True):
@@ -28,13 +39,17 @@ class MatMul(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("MatMul",)
     role: ClassVar[Role] = Role.CHOOSER
+    needs = (are_floats,)
 
     transposed: frozenset[str] = frozenset()
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src, weights = (require_float(node, required(node, index, name)) for index, name in enumerate("AB"))
-        dst = require_ndims(node, result(node), 2, 12)
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src, weights = (required(node, index, name) for index, name in enumerate("AB"))
+        dst = result(node)
+        refusal = of_other_rank(node, dst, 2, 12) or _of_other_ranks(node, (src, weights), len(dst.shape))
+        if refusal:
+            return refusal
         _check(node, src, weights, dst)
         arrays = {
             name: value.data.reshape((1,) * (len(dst.shape) - value.data.ndim) + value.data.shape)
@@ -150,11 +165,15 @@ def _of_matrices(wish: Wish) -> Wish:
     return replace(wish, src=src, dst=dst)
 
 
+def _of_other_ranks(node: NodeInfo, operands: Iterable[Value], ndims: int) -> Refusal | None:
+    for value in operands:
+        if len(value.shape) < 2 or (value.data is None and len(value.shape) != ndims):
+            what = f"{value.name} has rank {len(value.shape)} and the output {ndims}"
+            return refused(node, what, "its primitive takes operands of the output's rank: unsqueeze it")
+    return None
+
+
 def _check(node: NodeInfo, src: Value, weights: Value, dst: Value) -> None:
-    for value in (src, weights):
-        if len(value.shape) < 2 or (value.data is None and len(value.shape) != len(dst.shape)):
-            what = f"{value.name} has rank {len(value.shape)} and the output {len(dst.shape)}"
-            raise unsupported(node, what, "its primitive takes operands of the output's rank: unsqueeze it")
     try:
         batch = np.broadcast_shapes(src.shape[:-2], weights.shape[:-2])
     except ValueError:

@@ -6,21 +6,12 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import (
-    BaseOperator,
-    Lowered,
-    NodeInfo,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Role,
-    Wish,
-)
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Role, Wish
 from blocklayout.ops._broadcast import bind_broadcast
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._padded import with_padding
-from blocklayout.ops._reading import bound, require_float, required, wrong
+from blocklayout.ops._reading import are_floats, bound, required, wrong
 from blocklayout.ops.binary import Binary
 from blocklayout.ops.views import Identity
 
@@ -42,12 +33,12 @@ class Nary(BaseOperator, frozen=True):
     n_srcs: int
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         algorithm, n_srcs = _ALGORITHMS[node.op_type], len(node.inputs)
         if n_srcs == 0:
             raise wrong(node, "it has no inputs", "it needs at least one")
         if n_srcs == 1:
-            return bound(Identity(), {"src": require_float(node, required(node, 0, "input 0"))})
+            return are_floats(node) or bound(Identity(), {"src": required(node, 0, "input 0")})
         if n_srcs == 2:
             return bind_broadcast(Binary(algorithm), node)
         return bind_broadcast(cls(algorithm, n_srcs), node)

@@ -16,6 +16,7 @@ from blocklayout.kernels import (
     Problem,
     Recipe,
     RecipeStep,
+    Refusal,
     Role,
     Value,
     Wish,
@@ -29,13 +30,13 @@ from blocklayout.ops._reading import (
     bound,
     constant,
     float_attr,
+    is_known,
+    is_source,
     optional,
-    require_float,
-    require_ndims,
+    refused,
     required,
     result,
     string_attr,
-    unsupported,
     wrong,
 )
 from blocklayout.ops.views import Identity
@@ -45,6 +46,12 @@ _MOST_REFLECTED = 32
 """Each reflected row is a step of its own, for strides are never negative."""
 
 Pads = tuple[tuple[int, int], ...]
+
+
+def _pads_are_known(node: NodeInfo) -> Refusal | None:
+    if node.opset < _FIRST_OPSET_OF_INPUTS:
+        return None
+    return is_known(1, "pads")(node) or is_known(3, "axes")(node)
 
 
 class Pad(BaseOperator, frozen=True):
@@ -58,14 +65,15 @@ class Pad(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("Pad",)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(1, 12), _pads_are_known)
 
     mode: str
     pads: Pads
     value: float | None
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "data")), 1, 12)
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src = required(node, 0, "data")
         mode, pads = string_attr(node, "mode", ("constant", *_BORDERS)), _pads(node, len(src.shape))
         expected = [n + before + behind for n, (before, behind) in zip(src.shape, pads, strict=True)]
         if list(result(node).shape) != expected:
@@ -73,7 +81,9 @@ class Pad(BaseOperator, frozen=True):
             raise wrong(node, what, f"the pads make them {expected}")
         if not any(number for pair in pads for number in pair):
             return bound(Identity(), {"src": src})
-        _refuse(node, mode, src.shape, pads)
+        refusal = _not_by_copies(node, mode, src.shape, pads)
+        if refusal:
+            return refusal
         if mode != "constant":
             return bound(cls(mode, pads, 0.0), {"src": src})
         given = optional(node, 2) if node.opset >= _FIRST_OPSET_OF_INPUTS else None
@@ -181,21 +191,22 @@ def _integers(values: object) -> list[int]:
 def _scalar(node: NodeInfo, value: Value) -> Value:
     if math.prod(value.shape) != 1 or len(value.shape) > 1:
         raise wrong(node, f"constant_value has extents {list(value.shape)}", "it must be a scalar")
-    return require_float(node, value)
+    return value
 
 
-def _refuse(node: NodeInfo, mode: str, dims: tuple[int, ...], pads: Pads) -> None:
-    """Complain about what no copies give."""
+def _not_by_copies(node: NodeInfo, mode: str, dims: tuple[int, ...], pads: Pads) -> Refusal | None:
+    """Refuses a result that is not made of copies of the source, or of too many."""
     kept = [n + min(before, 0) + min(behind, 0) for n, (before, behind) in zip(dims, pads, strict=True)]
     if min(kept) < 1:
-        raise unsupported(node, f"of extents {list(dims)} pads {pads} keep {kept}", "one element at least must be left")
+        return refused(node, f"of extents {list(dims)} pads {pads} keep {kept}", "one element at least must be left")
     if mode == "constant":
-        return
+        return None
     largest = max(number for pair in pads for number in pair)
     if min(number for pair in pads for number in pair) < 0:
-        raise unsupported(node, f"mode {mode} with negative pads {pads}", "cut first, with a Slice")
+        return refused(node, f"mode {mode} with negative pads {pads}", "cut first, with a Slice")
     room = [n - (mode == "reflect") for n in dims]
     if mode != "edge" and any(max(pair) > most for pair, most in zip(pads, room, strict=True)):
-        raise unsupported(node, f"mode {mode} with pads {pads} of extents {list(dims)}", f"at most {room} are one copy")
+        return refused(node, f"mode {mode} with pads {pads} of extents {list(dims)}", f"at most {room} are one copy")
     if mode == "reflect" and largest > _MOST_REFLECTED:
-        raise unsupported(node, f"mode reflect with {largest} elements", f"up to {_MOST_REFLECTED} are copied")
+        return refused(node, f"mode reflect with {largest} elements", f"up to {_MOST_REFLECTED} are copied")
+    return None

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Window, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Value, Window, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
@@ -15,12 +15,11 @@ from blocklayout.ops._padded import are_eltwise
 from blocklayout.ops._reading import (
     bound,
     flag_attr,
-    refuse_further_outputs,
-    require_float,
-    require_ndims,
+    has_one_output,
+    is_source,
+    refused,
     required,
     result,
-    unsupported,
     wrong,
 )
 from blocklayout.ops._window import check_extents, read_kernel_shape, read_window
@@ -39,18 +38,21 @@ class Pooling(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool", *_GLOBAL)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(3, 5), has_one_output("indices of the maxima"))
 
     algorithm: str
     window: Window
     is_shared: bool = False
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 3, 5)
-        refuse_further_outputs(node, "indices of the maxima")
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src = required(node, 0, "X")
+        windows = pooling_windows(node, src)
+        if isinstance(windows, Refusal):
+            return windows
         if node.op_type in _GLOBAL:
-            return bound(cls(_GLOBAL[node.op_type], global_window(node, src)), {"src": src})
-        window, covering = pooling_windows(node, src)
+            return bound(cls(_GLOBAL[node.op_type], windows[0]), {"src": src})
+        window, covering = windows
         algorithm = _algorithm(node, window, covering)
         if algorithm != "pooling_avg_include_padding" or covering == window:
             return bound(cls(algorithm, covering), {"src": src})
@@ -88,34 +90,31 @@ class Pooling(BaseOperator, frozen=True):
         return Recipe(steps, temporaries_of(dst, product), (("src", src), *whole_of(dst, dims)))
 
 
-def pooling_windows(node: NodeInfo, src: Value) -> tuple[Window, Window]:
-    """The window as the node has it, and with the pads behind that ``ceil_mode`` adds.
+def pooling_windows(node: NodeInfo, src: Value) -> tuple[Window, Window] | Refusal:
+    """The window as the node has it, the whole image for a global pool; and with the pads that ``ceil_mode`` adds.
+
+    Refuses windows that see nothing but padding.
 
     Raises:
         ModelError: An attribute is wrong.
-        UnsupportedError: A window sees nothing but padding.
     """
     spatial = src.shape[2:]
+    if node.op_type.startswith("Global"):
+        return _global_windows(node, src)
     window = read_window(node, read_kernel_shape(node, len(spatial)), spatial)
     covering = _covering(node, window, spatial) if flag_attr(node, "ceil_mode") else window
     check_extents(node, covering.extents(spatial))
-    _refuse_empty_windows(node, covering, spatial)
-    return window, covering
+    return _may_be_empty(node, covering, spatial) or (window, covering)
 
 
-def global_window(node: NodeInfo, src: Value) -> Window:
-    """The window that sees the whole image.
-
-    Raises:
-        UnsupportedError: There is no element to see.
-    """
+def _global_windows(node: NodeInfo, src: Value) -> tuple[Window, Window] | Refusal:
     spatial = src.shape[2:]
     if 0 in spatial:
-        raise unsupported(node, f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")
+        return refused(node, f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")
     ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
     window = Window(spatial, ones, zeros, zeros, ones)
     check_extents(node, window.extents(spatial))
-    return window
+    return window, window
 
 
 def _covering(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> Window:
@@ -132,15 +131,16 @@ def _covering(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> Windo
     return Window(window.kernel, window.strides, window.pads_begin, tuple(end), window.dilations)
 
 
-def _refuse_empty_windows(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> None:
-    """Complain about windows that may see nothing but padding: oneDNN and ONNX fill them differently."""
+def _may_be_empty(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> Refusal | None:
+    """Refuses windows that may see nothing but padding: oneDNN and ONNX fill them differently."""
     reach = zip(window.reach, window.pads_begin, window.pads_end, strict=True)
     if any(begin >= extent or end >= extent for extent, begin, end in reach):
         what = f"pads {list(window.pads)} reach past windows of {list(window.reach)}"
-        raise unsupported(node, what, "a window must see at least one element of the source")
+        return refused(node, what, "a window must see at least one element of the source")
     if any(dilation > extent for dilation, extent in zip(window.dilations, spatial, strict=True)):
         what = f"dilations {list(window.dilations)} exceed the source's {list(spatial)}"
-        raise unsupported(node, what, "a window must see at least one element of the source")
+        return refused(node, what, "a window must see at least one element of the source")
+    return None
 
 
 def _algorithm(node: NodeInfo, window: Window, covering: Window) -> str:

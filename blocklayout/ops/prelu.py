@@ -15,6 +15,7 @@ from blocklayout.kernels import (
     PostOpUse,
     Problem,
     Recipe,
+    Refusal,
     Role,
     TensorInfo,
     Wish,
@@ -23,7 +24,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, like
 from blocklayout.ops._digits import broadcast_views, seen_as
-from blocklayout.ops._reading import bound, require_float, require_ndims, required, unsupported, wrong
+from blocklayout.ops._reading import are_floats, bound, is_source, refused, required, wrong
 from blocklayout.ops.eltwise import Eltwise
 
 _FIRST_OPSET_OF_NUMPY_RULES = 7
@@ -42,18 +43,22 @@ class PRelu(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("PRelu",)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(1, 12), are_floats)
 
     slope_dims: tuple[int, ...]
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 1, 12)
-        slope = require_float(node, required(node, 1, "slope"))
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src = required(node, 0, "X")
+        slope = required(node, 1, "slope")
         dims = _slope_dims(node, src.shape, slope.shape)
         if slope.data is None:
             return bound(cls(dims), {"src": src, "weights": slope})
         if slope.data.size == 1:
-            return bound(_shared(node, slope.data), {"src": src})
+            number = float(slope.data.reshape(()))
+            if not np.isfinite(number):
+                return refused(node, f"the slope is {number}", "its primitive takes finite ones")
+            return bound(Eltwise("eltwise_relu", number), {"src": src})
         return bound(cls(dims), {"src": src}, {"weights": slope.data.reshape(dims)})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
@@ -107,10 +112,3 @@ def _slope_dims(node: NodeInfo, dims: tuple[int, ...], slope: tuple[int, ...]) -
     if full is None:
         raise wrong(node, f"the slopes have extents {list(slope)}", f"they must broadcast to the source's {list(dims)}")
     return full
-
-
-def _shared(node: NodeInfo, slope: np.ndarray) -> Eltwise:
-    number = float(slope.reshape(()))
-    if not np.isfinite(number):
-        raise unsupported(node, f"the slope is {number}", "its primitive takes finite ones")
-    return Eltwise("eltwise_relu", number)

@@ -19,12 +19,12 @@ from blocklayout.ops._reading import (
     constant,
     flag_attr,
     int_attr,
+    is_filled,
+    is_known,
+    is_source,
     optional,
-    require_float,
-    require_ndims,
     required,
     result,
-    unsupported,
     wrong,
 )
 from blocklayout.ops._reducing import Steps
@@ -82,16 +82,14 @@ class Reduce(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_FORMULAS)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(1, 12), is_filled("its primitive needs at least one element"), is_known(1, "axes"))
 
     formula: Formula
     axes: tuple[int, ...]
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "data")), 1, 12)
-        if 0 in src.shape:
-            what = f"{src.name} has extents {list(src.shape)}"
-            raise unsupported(node, what, "its primitive needs at least one element")
+        src = required(node, 0, "data")
         axes = _axes(node, len(src.shape))
         _check_extents(node, src.shape, axes)
         formula = _FORMULAS[node.op_type]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._coordinates import (
     TRANSFORMATIONS,
@@ -27,14 +27,14 @@ from blocklayout.ops._reading import (
     constant,
     flag_attr,
     float_attr,
+    has_one_output,
+    is_known,
+    is_source,
     optional,
-    refuse_further_outputs,
-    require_float,
-    require_ndims,
+    refused,
     required,
     result,
     string_attr,
-    unsupported,
     wrong,
 )
 from blocklayout.ops.interpolation import interpolated
@@ -49,6 +49,30 @@ _POLICIES = ("stretch", "not_larger", "not_smaller")
 _MOST_RESIZED = 3
 
 
+def _looks_at_elements(node: NodeInfo) -> Refusal | None:
+    src = required(node, 0, "X")
+    if 0 not in (*src.shape, *result(node).shape):
+        return None
+    return refused(node, f"{src.name} has extents {list(src.shape)}", "there must be something to look at")
+
+
+def _crops_nothing(node: NodeInfo) -> Refusal | None:
+    if node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize":
+        return None
+    return refused(node, "coordinate_transformation_mode is tf_crop_and_resize", "crop with a Slice")
+
+
+def _sizes_are_known(node: NodeInfo) -> Refusal | None:
+    scales, sizes = (is_known(_index(node, name), name)(node) for name in ("scales", "sizes"))
+    return scales or sizes
+
+
+def _index(node: NodeInfo, name: str) -> int:
+    """The input that holds the scales or sizes."""
+    has_regions = node.op_type == "Resize" and node.opset >= _FIRST_OPSET_OF_TRANSFORMATIONS
+    return {"scales": 2 if has_regions else 1, "sizes": 3}[name]
+
+
 class Resize(BaseOperator, frozen=True):
     """Images of other extents, along up to three dimensions.
 
@@ -59,16 +83,14 @@ class Resize(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("Resize", "Upsample")
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(1, 12), has_one_output("nothing"), _looks_at_elements, _crops_nothing, _sizes_are_known)
 
     algorithm: str
     axes: tuple[int, ...]
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 1, 12)
-        refuse_further_outputs(node, "nothing")
-        if 0 in (*src.shape, *result(node).shape):
-            raise unsupported(node, f"{src.name} has extents {list(src.shape)}", "there must be something to look at")
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        src = required(node, 0, "X")
         mode, resized = _mode(node), _resized(node, src)
         axes = tuple(dim for dim, axis in enumerate(resized) if axis.src != axis.dst)
         if not all(_is_like_dnnl(node, mode, axis) for axis in resized) or len(axes) > _MOST_RESIZED:
@@ -150,8 +172,7 @@ def _numbers(node: NodeInfo, name: str) -> list[float]:
     """The scales or sizes; none if they are absent."""
     if node.op_type == "Upsample" and node.opset < _FIRST_OPSET_OF_SCALES_INPUT:
         return [float(scale) for scale in node.attrs.get(name, ())]
-    first = 1 if node.op_type == "Upsample" or node.opset < _FIRST_OPSET_OF_TRANSFORMATIONS else 2
-    value = optional(node, {"scales": first, "sizes": 3}[name])
+    value = optional(node, _index(node, name))
     return [] if value is None else [float(number) for number in np.ravel(constant(node, value, name))]
 
 
@@ -165,7 +186,7 @@ def _is_like_dnnl(node: NodeInfo, mode: str, axis: Axis) -> bool:
     return is_linear_like_dnnl(axis, transformation)
 
 
-def _otherwise(node: NodeInfo, mode: str, src: Value, resized: list[Axis]) -> Lowered:
+def _otherwise(node: NodeInfo, mode: str, src: Value, resized: list[Axis]) -> Lowered | Refusal:
     """By copies or multiplications, where the library would look at other elements."""
     if mode == "nearest":
         return _picked(node, src, resized)
@@ -183,7 +204,7 @@ def _otherwise(node: NodeInfo, mode: str, src: Value, resized: list[Axis]) -> Lo
     return interpolated(src, matrices)
 
 
-def _picked(node: NodeInfo, src: Value, resized: list[Axis]) -> Lowered:
+def _picked(node: NodeInfo, src: Value, resized: list[Axis]) -> Lowered | Refusal:
     """The nearest elements: one copy where they lie in equal steps, else products with rows of one 1 each."""
     taken = []
     for dim, axis in enumerate(resized):
@@ -191,7 +212,7 @@ def _picked(node: NodeInfo, src: Value, resized: list[Axis]) -> Lowered:
         elements, *others = (nearest_elements(axis, transformation, rounding) for rounding in roundings)
         if not all(np.array_equal(elements, other) for other in others):
             what = f"dimension {dim} from {axis.src} to {axis.dst} in opset {node.opset}"
-            raise unsupported(node, what, "it does not say how to round: convert the model to opset 11")
+            return refused(node, what, "it does not say how to round: convert the model to opset 11")
         taken.append(elements)
     steps = [equal_steps(elements, extent) for elements, extent in zip(taken, src.shape, strict=True)]
     found = tuple(step for step in steps if step is not None)
@@ -211,7 +232,5 @@ def _rules(node: NodeInfo, axis: Axis) -> tuple[str, tuple[str, ...]]:
     if node.op_type == "Upsample" or node.opset < _FIRST_OPSET_OF_TRANSFORMATIONS:
         # The specification of these opsets does not say which element is taken of several.
         return "asymmetric", ("floor",) if axis.scale >= 1 else ("floor", "ceil")
-    if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        raise unsupported(node, "coordinate_transformation_mode is tf_crop_and_resize", "crop with a Slice")
     transformation = string_attr(node, "coordinate_transformation_mode", tuple(TRANSFORMATIONS))
     return transformation, (string_attr(node, "nearest_mode", _NEAREST_MODES),)

@@ -9,7 +9,7 @@ from blocklayout.errors import LayoutError
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import bound, int_attr, require_float, require_ndims, required, wrong
+from blocklayout.ops._reading import bound, int_attr, is_source, required, wrong
 
 
 class ChannelShuffle(BaseOperator, frozen=True):
@@ -23,12 +23,13 @@ class ChannelShuffle(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("ChannelShuffle",)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(2, 12),)
 
     groups: int
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "X")), 2, 12)
+        src = required(node, 0, "X")
         groups = int_attr(node, "groups", 1)
         if groups < 1 or src.shape[1] % groups:
             rule = f"it must divide the {src.shape[1]} channels of {src.name}"

@@ -11,11 +11,21 @@ from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import paired
-from blocklayout.ops._reading import bound, constant, optional, require_float, required, result, unsupported, wrong
+from blocklayout.ops._reading import (
+    bound,
+    constant,
+    is_known,
+    of_other_dtype,
+    optional,
+    refused,
+    required,
+    result,
+    wrong,
+)
 
 _FIRST_OPSET_OF_INPUTS = 10
 _MOST_BACKWARDS = 128
@@ -32,12 +42,13 @@ class Slice(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("Slice",)
     role: ClassVar[Role] = Role.VIEW
+    needs = tuple(is_known(index, name) for name, index in _INPUTS.items())
 
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         src, dst = required(node, 0, "data"), result(node)
         starts, ends = _bounds(node, "starts"), _bounds(node, "ends")
         if starts is None or ends is None:
@@ -52,8 +63,8 @@ class Slice(BaseOperator, frozen=True):
         n_backwards = prod(n for n, distance in zip(shape, distances, strict=True) if distance < 0)
         if n_backwards > _MOST_BACKWARDS:
             what = f"steps are {list(steps)}, backwards over {n_backwards} elements"
-            raise unsupported(node, what, f"strides are never negative: up to {_MOST_BACKWARDS} are copied one by one")
-        return bound(SteppedSlice(offsets, distances), {"src": require_float(node, src)})
+            return refused(node, what, f"strides are never negative: up to {_MOST_BACKWARDS} are copied one by one")
+        return of_other_dtype(node, src) or bound(SteppedSlice(offsets, distances), {"src": src})
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         try:

@@ -21,7 +21,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import as_rows, digits, is_padded, runs
 from blocklayout.ops._padded import are_eltwise, n_lanes
-from blocklayout.ops._reading import axis_attr, bound, require_float, require_ndims, required
+from blocklayout.ops._reading import axis_attr, bound, is_source, required
 
 _ALGORITHMS = {"Softmax": "softmax_accurate", "LogSoftmax": "softmax_log"}
 _FIRST_OPSET_OF_ONE_AXIS = 13
@@ -37,13 +37,14 @@ class Softmax(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_ALGORITHMS)
     role: ClassVar[Role] = Role.FOLLOWER
+    needs = (is_source(1, 12),)
 
     algorithm: str
     axes: tuple[int, ...]
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = require_ndims(node, require_float(node, required(node, 0, "input")), 1, 12)
+        src = required(node, 0, "input")
         return bound(cls(_ALGORITHMS[node.op_type], _axes(node, src.shape)), {"src": src})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:

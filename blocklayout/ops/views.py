@@ -6,18 +6,9 @@ import math
 from typing import ClassVar
 
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Role, Value
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Refusal, Role, Value
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._reading import (
-    bound,
-    ints_attr,
-    optional,
-    refuse_further_outputs,
-    required,
-    result,
-    unsupported,
-    wrong,
-)
+from blocklayout.ops._reading import bound, has_one_output, ints_attr, optional, refused, required, result, wrong
 
 
 class Reshape(BaseOperator, frozen=True):
@@ -35,7 +26,7 @@ class Reshape(BaseOperator, frozen=True):
     source: tuple[int, ...] = ()
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         src, dst = required(node, 0, "data"), result(node)
         if math.prod(src.shape) != math.prod(dst.shape):
             rule = f"output {dst.name} has {list(dst.shape)}, another number of elements"
@@ -74,7 +65,7 @@ class Transpose(BaseOperator, frozen=True):
     perm: tuple[int, ...]
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         src = required(node, 0, "data")
         ndims = len(src.shape)
         perm = tuple(range(ndims))[::-1]
@@ -94,17 +85,26 @@ class Transpose(BaseOperator, frozen=True):
         return desc.permuted(self.perm.index(axis) for axis in range(len(self.perm)))
 
 
+_FIRST_OPSET_OF_TRAINING_INPUT = 12
+
+
+def _is_inference(node: NodeInfo) -> Refusal | None:
+    training = optional(node, 2) if node.opset >= _FIRST_OPSET_OF_TRAINING_INPUT else None
+    if training is None or (training.data is not None and not training.data.any()):
+        return None
+    return refused(node, "training_mode is true or computed at run time", "only inference is computed: false")
+
+
 class Identity(BaseOperator, frozen=True):
     """The same tensor; Dropout is one once training is over."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Identity", "Dropout")
     role: ClassVar[Role] = Role.VIEW
+    needs = (has_one_output("the mask"), _is_inference)
 
     @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         src = required(node, 0, "input")
-        if node.op_type == "Dropout":
-            _refuse_training(node)
         if result(node).shape != src.shape:
             rule = f"{src.name} has {list(src.shape)}"
             raise wrong(node, f"output {result(node).name} has extents {list(result(node).shape)}", rule)
@@ -115,15 +115,3 @@ class Identity(BaseOperator, frozen=True):
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         return desc
-
-
-_FIRST_OPSET_OF_TRAINING_INPUT = 12
-
-
-def _refuse_training(node: NodeInfo) -> None:
-    refuse_further_outputs(node, "the mask")
-    training = optional(node, 2)
-    if node.opset < _FIRST_OPSET_OF_TRAINING_INPUT or training is None:
-        return
-    if training.data is None or bool(training.data.any()):
-        raise unsupported(node, "training_mode is true or computed at run time", "only inference is computed: false")

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 import blocklayout as bl
 from blocklayout.kernels import Program
 from blocklayout.loading.saved_plan import check_here, check_program
-from blocklayout.model import lower, simplify
+from blocklayout.model import legalize, lower, simplify
 from tests import nets
 from tests.loading.mutations import fields, mutations
 
@@ -88,7 +88,7 @@ def subject(name: str, layout: str = "auto") -> Subject:
     net = NETS[name]()
     session = bl.load(net, layout=layout)
     feed = nets.feed_of(session)
-    return Subject(net, session.plan, lower(simplify(net.to_graph())), feed, session.run(None, feed)[0])
+    return Subject(net, session.plan, lower(legalize(simplify(net.to_graph()))), feed, session.run(None, feed)[0])
 
 
 @cache

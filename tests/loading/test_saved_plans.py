@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import blocklayout as bl
 from blocklayout import zoo
 from blocklayout.loading.saved_plan import check_program
-from blocklayout.model import lower, simplify
+from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import POLICIES, CostModel, Machine, Request, make, make_plan
 from tests import nets
 
@@ -61,7 +61,7 @@ def test_a_saved_plan_gives_the_same_answers_without_planning(
 
 
 def test_every_plan_of_a_network_with_views_and_slices_is_proven() -> None:
-    program = lower(simplify(zoo.build("shufflenet_v2_x0_5", size=(64, 64)).to_graph()))
+    program = lower(legalize(simplify(zoo.build("shufflenet_v2_x0_5", size=(64, 64)).to_graph())))
     for policy in ("auto", "per-op"):
         plan = make_plan(program, Request(policy=policy), CostModel(Machine(bl.dnnl.isa(), 2)))
         check_program(plan, program)
@@ -226,10 +226,10 @@ def test_contents_that_decide_extents_are_planned_for_as_they_come() -> None:
 
 def test_a_digest_is_the_same_in_every_process(tree_environ: dict[str, str]) -> None:
     script = (
-        "from blocklayout import zoo; from blocklayout.model import lower, simplify;"
-        "print(lower(simplify(zoo.build('mobilenet_v2', size=(32, 32)).to_graph())).digest)"
+        "from blocklayout import zoo; from blocklayout.model import legalize, lower, simplify;"
+        "print(lower(legalize(simplify(zoo.build('mobilenet_v2', size=(32, 32)).to_graph()))).digest)"
     )
-    own = lower(simplify(zoo.build("mobilenet_v2", size=(32, 32)).to_graph())).digest
+    own = lower(legalize(simplify(zoo.build("mobilenet_v2", size=(32, 32)).to_graph()))).digest
     done = subprocess.run(
         [sys.executable, "-c", script],
         env=tree_environ | {"PYTHONHASHSEED": "4711"},

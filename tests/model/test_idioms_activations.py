@@ -11,27 +11,13 @@ import pytest
 
 from blocklayout.model import Builder, BuildValue, Graph, simplify
 from blocklayout.model.passes import MergeClips, Pass, RemoveDead
-from blocklayout.model.passes.merge_gelu import MergeGelu
-from blocklayout.model.passes.merge_hard_sigmoid import MergeHardSigmoid
-from blocklayout.model.passes.merge_leaky_relu import MergeLeakyRelu
-from blocklayout.model.passes.merge_mish import MergeMish
-from blocklayout.model.passes.merge_softplus import MergeSoftplus
-from blocklayout.model.passes.merge_swish import MergeSwish
+from blocklayout.model.passes.idioms import MergeIdioms
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]
 Spelling = Callable[[BuildValue], BuildValue]
 
-PASSES: tuple[Pass, ...] = (
-    RemoveDead(),
-    MergeClips(),
-    MergeLeakyRelu(),
-    MergeSoftplus(),
-    MergeHardSigmoid(),
-    MergeSwish(),
-    MergeMish(),
-    MergeGelu(),
-)
+PASSES: tuple[Pass, ...] = (RemoveDead(), MergeClips(), MergeIdioms())
 SQRT_2 = math.sqrt(2)
 SLOPE = math.sqrt(2 / math.pi)
 

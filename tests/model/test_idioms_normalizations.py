@@ -10,15 +10,13 @@ import pytest
 
 from blocklayout.model import Builder, BuildValue, Graph, simplify
 from blocklayout.model.passes import RemoveDead
-from blocklayout.model.passes.merge_group_norm import MergeGroupNorm
-from blocklayout.model.passes.merge_layer_norm import MergeLayerNorm
-from blocklayout.model.passes.merge_lrn import MergeLrn
+from blocklayout.model.passes.idioms import MergeIdioms
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]
 Spelling = Callable[[BuildValue], BuildValue]
 
-PASSES = (RemoveDead(), MergeLayerNorm(), MergeGroupNorm(), MergeLrn())
+PASSES = (RemoveDead(), MergeIdioms())
 IMAGE = (2, 6, 4, 5)
 RNG = np.random.default_rng(3)
 

@@ -11,7 +11,7 @@ import pytest
 
 from blocklayout.model import Builder, BuildValue, Graph, simplify
 from blocklayout.model.passes import DropExpands, FoldCastLike, FoldMasks, FoldPads, FoldWhere, RemoveDead
-from blocklayout.model.passes.merge_shuffle import MergeShuffle
+from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.pool_whole_images import PoolWholeImages
 from blocklayout.model.passes.space_to_views import SpaceToViews
 
@@ -52,7 +52,7 @@ def shuffled(x: BuildValue, groups: int, *rest: int, perm: tuple[int, ...] = (0,
     ],
 )
 def test_interleaved_groups_are_a_shuffle(groups: int, spelling: Spelling, op_types: OpTypes) -> None:
-    after = MergeShuffle()(graph_of(lambda x: spelling(x).relu()))
+    after = MergeIdioms()(graph_of(lambda x: spelling(x).relu()))
     assert op_types(after) == ["ChannelShuffle", "Relu"]
     assert after.nodes[0].attrs == {"groups": groups}
     assert len(after.nodes[0].absorbed) == 2
@@ -62,7 +62,7 @@ def test_a_batch_that_is_left_out_is_a_shuffle_too(op_types: OpTypes) -> None:
     def spelling(x: BuildValue) -> BuildValue:
         return x.reshape((4, 3, 2, 20)).transpose((0, 2, 1, 3)).reshape((4, 6, 4, 5))
 
-    assert op_types(MergeShuffle()(graph_of(spelling, (4, 6, 4, 5)))) == ["ChannelShuffle"]
+    assert op_types(MergeIdioms()(graph_of(spelling, (4, 6, 4, 5)))) == ["ChannelShuffle"]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_batch_that_is_left_out_is_a_shuffle_too(op_types: OpTypes) -> None:
 )
 def test_other_permutations_stay(spelling: Spelling, op_types: OpTypes) -> None:
     before = graph_of(spelling)
-    assert op_types(MergeShuffle()(before)) == op_types(before)
+    assert op_types(MergeIdioms()(before)) == op_types(before)
 
 
 def test_a_shuffle_whose_middle_is_read_stays(op_types: OpTypes) -> None:
@@ -86,7 +86,7 @@ def test_a_shuffle_whose_middle_is_read_stays(op_types: OpTypes) -> None:
     apart = x.reshape((2, 2, 3, 4, 5)).transpose((0, 2, 1, 3, 4))
     b.output("y", apart.reshape(IMAGE))
     b.output("z", apart.relu())
-    assert "ChannelShuffle" not in op_types(MergeShuffle()(b.to_graph()))
+    assert "ChannelShuffle" not in op_types(MergeIdioms()(b.to_graph()))
 
 
 # --- depth and space

@@ -5,7 +5,7 @@ import pytest
 
 from blocklayout.errors import UnsupportedError
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Role
-from blocklayout.model import Builder, lower, read, simplify
+from blocklayout.model import Builder, legalize, lower, read, simplify
 
 SEEN: list[NodeInfo] = []
 
@@ -52,14 +52,14 @@ def test_constants_are_told_apart_and_named() -> None:
 
 
 def test_absorbed_nodes_are_listed(small_net: Builder) -> None:
-    program = lower(simplify(read(small_net)), _find)
+    program = lower(legalize(simplify(read(small_net))), _find)
     assert program.kernels[0].nodes == ("stem", "norm")
 
 
 def test_operands_of_another_rank_get_a_view() -> None:
     b = Builder()
     b.output("y", b.input("x", (2, 3, 4, 4)) + b.input("z", (3, 1, 1)))
-    program = lower(b.to_graph(), _find)
+    program = lower(legalize(b.to_graph()), _find)
     view, add = program.kernels
     assert view.dst.shape == (1, 3, 1, 1)
     assert add.sources[1][1] is view.dst
@@ -104,5 +104,5 @@ def test_inputs_and_constants_may_be_outputs() -> None:
 
 
 def test_a_network_lowers_to_real_operators(small_net: Builder) -> None:
-    program = lower(simplify(read(small_net)))
+    program = lower(legalize(simplify(read(small_net))))
     assert type(program.kernels[0].operator).__name__ == "Conv"

@@ -19,7 +19,7 @@ from blocklayout.model.passes import (
 )
 from blocklayout.model.passes.align_ranks import AlignRanks
 from blocklayout.model.passes.expand_functions import ExpandFunctions
-from blocklayout.model.passes.merge_swish import MergeSwish
+from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.split_to_slices import SplitToSlices
 
 Same = Callable[[Graph, Graph], None]
@@ -312,7 +312,7 @@ def test_a_value_times_its_gate_is_one_operator(
     b = Builder(opset=24)
     x = b.input("x", (2, 3))
     b.output("y", b.op(gate, x, **attrs) * x)
-    after = MergeSwish()(b.to_graph())
+    after = MergeIdioms()(b.to_graph())
     assert op_types(after)[-1] == expected
     assert len(after.nodes) == (2 if expected == "Mul" else 1)
     assert_same(b.to_graph(), after)
@@ -321,7 +321,7 @@ def test_a_value_times_its_gate_is_one_operator(
 def test_a_gate_of_another_value_stays(op_types: OpTypes) -> None:
     b = Builder()
     b.output("y", b.input("x", (2, 3)).sigmoid() * b.input("z", (2, 3)))
-    assert op_types(MergeSwish()(b.to_graph())) == ["Sigmoid", "Mul"]
+    assert op_types(MergeIdioms()(b.to_graph())) == ["Sigmoid", "Mul"]
 
 
 def test_recurrent_nodes_with_absent_outputs_pass_through(rng: Rng, op_types: OpTypes) -> None:

@@ -13,7 +13,8 @@ from onnx import helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from blocklayout import ops
-from blocklayout.kernels import Lowered, NodeInfo, Problem, TensorInfo, Value
+from blocklayout.errors import UnsupportedError
+from blocklayout.kernels import Lowered, NodeInfo, Problem, Refusal, TensorInfo, Value
 
 _DTYPES = {
     "float32": "f32",
@@ -159,10 +160,17 @@ class OpCase:
 
 
 def bind(node: NodeInfo) -> Lowered:
-    """The node bound by its operator."""
+    """The node bound by its operator.
+
+    Raises:
+        UnsupportedError: The operator refuses it.
+    """
     operator = ops.find(node.op_type)
     assert operator is not None, node.op_type
-    return operator.from_onnx(node)
+    lowered = operator.accept(node)
+    if isinstance(lowered, Refusal):
+        raise UnsupportedError(lowered.reason)
+    return lowered
 
 
 def problem_of(lowered: Lowered, dst_shape: tuple[int, ...], dtype: str = "f32") -> Problem:

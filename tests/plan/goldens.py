@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl, zoo
-from blocklayout.model import lower, simplify
+from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan
 from blocklayout.plan.telling.text import primitive_name, step_layouts
 
@@ -60,7 +60,7 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 def main(network: str, dtype: str) -> None:
     """Print the golden text of a network's plan, or its JSON where ``BLOCKLAYOUT_TEST_JSON`` is set."""
-    program = lower(simplify(zoo.build(network, seed=None).to_graph()))
+    program = lower(legalize(simplify(zoo.build(network, seed=None).to_graph())))
     plan = make_plan(program, Request(dtype=dtype), _Unfused(Machine(dnnl.isa(), 2)))
     as_json = "BLOCKLAYOUT_TEST_JSON" in os.environ
     sys.stdout.write((plan.to_json() if as_json else golden_text(plan, os.environ["ONEDNN_MAX_CPU_ISA"])) + END)

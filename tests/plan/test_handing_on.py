@@ -9,7 +9,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
-from blocklayout.model import lower, simplify
+from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan
 from blocklayout.plan.candidates.handing_on import is_handed_on
 from tests import nets
@@ -40,7 +40,7 @@ class _Keen(CostModel, frozen=True):
 
 
 def _plan(net: bl.Builder) -> bl.Plan:
-    program = lower(simplify(net.to_graph()))
+    program = lower(legalize(simplify(net.to_graph())))
     return make_plan(program, Request(), _Keen(Machine(bl.dnnl.isa(), 2)))
 
 

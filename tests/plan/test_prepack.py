@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 import blocklayout as bl
 from blocklayout.loading.from_model import constants_of
-from blocklayout.model import lower, simplify
+from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import prepack
 from blocklayout.plan.prepack import PackedWeights
 from tests import nets
@@ -17,7 +17,7 @@ from tests import nets
 def test_threads_pack_the_same_bytes_as_one_by_one() -> None:
     net = nets.chain(convs=9)
     plan = bl.load(net, layout="blocked", tune="model").plan
-    program = lower(simplify(net.to_graph()))
+    program = lower(legalize(simplify(net.to_graph())))
     one_by_one = PackedWeights().pack(replace(plan, n_threads=1), constants_of(program).pop)
     together = PackedWeights().pack(replace(plan, n_threads=4), constants_of(program).pop)
     assert one_by_one.keys() == together.keys() == {item.buffer for item in plan.constants}
@@ -28,7 +28,7 @@ def test_threads_pack_the_same_bytes_as_one_by_one() -> None:
 
 def test_an_original_is_let_go() -> None:
     net = nets.chain(convs=3)
-    constants = constants_of(lower(simplify(net.to_graph())))
+    constants = constants_of(lower(legalize(simplify(net.to_graph()))))
     PackedWeights().pack(bl.load(net, tune="model").plan, constants.pop)
     assert constants == {}
 
@@ -37,7 +37,7 @@ def test_an_original_is_let_go() -> None:
 def test_an_error_names_the_constant(n_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     net = nets.chain(convs=3)
     plan = bl.load(net, tune="model").plan
-    constants = constants_of(lower(simplify(net.to_graph())))
+    constants = constants_of(lower(legalize(simplify(net.to_graph()))))
     name = plan.constants[0].constant
     packed = prepack._packed
 

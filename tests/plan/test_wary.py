@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from blocklayout.dnnl import Spec
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
-from blocklayout.model import lower, simplify
+from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.contenders import N_RACED, UNIFORM_POLICIES, cheapest, contenders_of, racers
@@ -55,7 +55,7 @@ class MadeUp:
 
 @pytest.fixture(scope="module")
 def proposed() -> Network:
-    program = lower(simplify(nets.residual().to_graph()))
+    program = lower(legalize(simplify(nets.residual().to_graph())))
     return propose_all(program, fuse(program, "f32", 2), Proposer(MODEL, "f32"), {})
 
 

@@ -120,14 +120,14 @@ def test_where_no_primitive_is_left_the_reference_computes_it(refusing: Refusing
 
 def test_a_plain_run_names_kernel_and_implementation(refusing: Refusing) -> None:
     from blocklayout.loading.from_model import constants_of
-    from blocklayout.model import lower, simplify
+    from blocklayout.model import legalize, lower, simplify
     from blocklayout.plan.prepack import PackedWeights
     from blocklayout.runtime.context import Feed
     from blocklayout.runtime.ready import ReadyPlan
 
     plan = bl.load(convolution()).plan
     refusing.run(lambda spec: spec.kind == "convolution")
-    constants = constants_of(lower(simplify(convolution().to_graph())))
+    constants = constants_of(lower(legalize(simplify(convolution().to_graph()))))
     context = Context(ReadyPlan(plan, PackedWeights().pack(plan, constants.pop), {}))
     feeds = {name: Feed(desc, dnnl.aligned_empty(desc.nbytes)) for name, desc in plan.inputs}
     match = r"^conv0: oneDNN offers \S+, and refuses to run it: .*ONEDNN_VERBOSE=check.*: load the model"

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS
 from blocklayout.model.graph import Graph, Node
+from blocklayout.model.lowering import is_native
 from blocklayout.model.passes.merging import Merging
 from blocklayout.model.passes.steps import Steps
 
@@ -25,7 +26,7 @@ class ActivationsToParts(Struct, frozen=True):
         is_native: Whether a node of a graph runs as it is.
     """
 
-    is_native: Callable[[Graph, Node], bool]
+    is_native: Callable[[Graph, Node], bool] = is_native
 
     def __call__(self, graph: Graph) -> Graph:
         merging = Merging(graph)

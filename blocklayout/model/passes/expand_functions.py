@@ -7,14 +7,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from blocklayout.errors import BlockLayoutError
 from blocklayout.kernels.value import Value
 from blocklayout.model.function_body import function_body
 from blocklayout.model.graph import Graph, Node, live_nodes
+from blocklayout.model.lowering import is_native
 from blocklayout.model.passes.fold_cast_like import FoldCastLike
 from blocklayout.model.passes.fold_constants import FoldConstants
 from blocklayout.model.schemas import schema_or_none
 from blocklayout.model.shapes import walk
+from blocklayout.model.undecided import DependsOnDataError
 
 
 class ExpandFunctions(Struct, frozen=True):
@@ -28,7 +29,7 @@ class ExpandFunctions(Struct, frozen=True):
         prepare: Passes that will follow; they may make a node native that is not yet.
     """
 
-    is_native: Callable[[Graph, Node], bool]
+    is_native: Callable[[Graph, Node], bool] = is_native
     prepare: tuple[Callable[[Graph], Graph], ...] = ()
 
     def __call__(self, graph: Graph) -> Graph:
@@ -81,7 +82,7 @@ def _written(graph: Graph, node: Node, values: dict[str, Value]) -> Graph | None
     found = {name: values[name] for name in node.inputs if name} | {value.name: value for value in constants}
     try:
         nodes = walk(live_nodes(nodes, node.outputs), found, graph.opset)
-    except BlockLayoutError:
+    except DependsOnDataError:  # extents inside of the body that are known at run time only
         return None
     found |= {name: values[name] for name in node.outputs if name}
     absorbed = (node.name, *node.absorbed)

@@ -8,10 +8,13 @@ from itertools import product
 
 from msgspec import Struct
 
-from blocklayout.model.graph import Graph, Node
+from blocklayout.model.graph import Graph
 
 Monomial = tuple[str, ...]
 """Names of the values that are multiplied, sorted; ``1/s`` stands for the reciprocal of ``s``."""
+
+Terms = Mapping[Monomial, float]
+"""The factor of each product."""
 
 _ARITHMETIC = frozenset(("Add", "Div", "Mul", "Neg", "Pow", "Reciprocal", "Sub", "Sum"))
 _MAX_TERMS = 12
@@ -32,16 +35,16 @@ class Expression(Struct, frozen=True):
     terms: Mapping[Monomial, float]
     nodes: frozenset[str] = frozenset()
 
-    def in_letters(self, letters: Mapping[str, str]) -> dict[str, float]:
+    def renamed(self, letters: Mapping[str, str]) -> dict[Monomial, float]:
         """The terms with a letter for each value; empty if there are other values in it.
 
         Example:
-            >>> Expression({("a",): 0.5, ("a", "b"): 0.25}).in_letters({"a": "x", "b": "g"})
-            {'x': 0.5, 'gx': 0.25}
+            >>> Expression({("a",): 0.5, ("a", "b"): 0.25}).renamed({"a": "x", "b": "g"})
+            {('x',): 0.5, ('g', 'x'): 0.25}
         """
         if any(atom not in letters for monomial in self.terms for atom in monomial):
             return {}
-        return {"".join(sorted(letters[atom] for atom in monomial)): factor for monomial, factor in self.terms.items()}
+        return {tuple(sorted(letters[atom] for atom in monomial)): factor for monomial, factor in self.terms.items()}
 
 
 class Expressions:
@@ -98,26 +101,36 @@ class Expressions:
         if node is None or name in atoms or depth == 0 or node.op_type not in _ARITHMETIC:
             return Expression({(name,): 1.0})
         operands = [self._of(each, atoms, depth - 1) for each in node.inputs]
-        terms = _combined(node, [operand.terms for operand in operands])
+        terms = combined(node.op_type, [operand.terms for operand in operands])
         if terms is None or len(terms) > _MAX_TERMS:
             return Expression({(name,): 1.0})
         return Expression(terms, frozenset((node.name,)).union(*(operand.nodes for operand in operands)))
 
 
-def is_close(found: Mapping[str, float], wanted: Mapping[str, float], dtype: str) -> bool:
-    """Whether two polynomials have the same terms, up to the rounding of constants in ``dtype``.
+def tolerance(dtype: str) -> float:
+    """How far apart, relatively, two constants of a data type may be that are the same number."""
+    return _TOLERANCES.get(dtype, 1e-5)
+
+
+def combined(op_type: str, operands: list[Terms]) -> Terms | None:
+    """The polynomial that an operator of arithmetic makes of others; ``None`` if it is none, or a large one.
 
     Example:
-        >>> is_close({"x": 0.5000001}, {"x": 0.5}, "f32"), is_close({"x": 0.5, "": 1.0}, {"x": 0.5}, "f32")
-        (True, False)
+        >>> combined("Mul", [{("x",): 2.0}, {("x",): 1.0, (): 3.0}])
+        {('x', 'x'): 2.0, ('x',): 6.0}
     """
-    tolerance = _TOLERANCES.get(dtype, 1e-5)
-    return found.keys() == wanted.keys() and all(
-        math.isclose(factor, wanted[term], rel_tol=tolerance) for term, factor in found.items()
-    )
-
-
-_Terms = Mapping[Monomial, float]
+    if op_type in ("Add", "Sum"):
+        return _sum(operands)
+    if op_type == "Sub":
+        return _sum([operands[0], _scaled(operands[1], -1.0)])
+    if op_type == "Neg":
+        return _scaled(operands[0], -1.0)
+    if op_type == "Mul":
+        return _product(operands)
+    if op_type == "Pow":
+        return _power(*operands)
+    inverse = _inverse(operands[-1])
+    return inverse and _product([*operands[:-1], inverse])
 
 
 def _walk(name: str, neighbours: Callable[[str], Iterable[str]]) -> list[str]:
@@ -130,22 +143,7 @@ def _walk(name: str, neighbours: Callable[[str], Iterable[str]]) -> list[str]:
     return found
 
 
-def _combined(node: Node, operands: list[_Terms]) -> _Terms | None:
-    if node.op_type in ("Add", "Sum"):
-        return _sum(operands)
-    if node.op_type == "Sub":
-        return _sum([operands[0], _scaled(operands[1], -1.0)])
-    if node.op_type == "Neg":
-        return _scaled(operands[0], -1.0)
-    if node.op_type == "Mul":
-        return _product(operands)
-    if node.op_type == "Pow":
-        return _power(*operands)
-    inverse = _inverse(operands[-1])
-    return inverse and _product([*operands[:-1], inverse])
-
-
-def _sum(operands: list[_Terms]) -> _Terms:
+def _sum(operands: list[Terms]) -> Terms:
     total: dict[Monomial, float] = {}
     for terms in operands:
         for monomial, factor in terms.items():
@@ -153,11 +151,11 @@ def _sum(operands: list[_Terms]) -> _Terms:
     return {monomial: factor for monomial, factor in total.items() if factor}
 
 
-def _scaled(terms: _Terms, scale: float) -> _Terms:
+def _scaled(terms: Terms, scale: float) -> Terms:
     return {monomial: factor * scale for monomial, factor in terms.items()}
 
 
-def _product(operands: list[_Terms]) -> _Terms:
+def _product(operands: list[Terms]) -> Terms:
     """One term for each choice of one term of every operand; those of the same values are added."""
     return _sum(
         [
@@ -167,14 +165,14 @@ def _product(operands: list[_Terms]) -> _Terms:
     )
 
 
-def _power(base: _Terms, exponent: _Terms) -> _Terms | None:
+def _power(base: Terms, exponent: Terms) -> Terms | None:
     number = exponent.get((), 0.0) if exponent.keys() == {()} else 0.0
     if number in (1.0, 2.0, 3.0) and len(base) <= 3:
         return _product([base] * int(number))
     return _inverse(base) if number == -1 else None
 
 
-def _inverse(terms: _Terms) -> _Terms | None:
+def _inverse(terms: Terms) -> Terms | None:
     """One divided by a number or by one value."""
     if len(terms) != 1:
         return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from blocklayout.model.graph import Graph, Node, fresh_name
@@ -37,25 +38,8 @@ class Merging:
         node = self.expressions.producers.get(name)
         return node if node is not None and node.op_type in op_types else None
 
-    def between_reshapes(self, node: Node) -> tuple[Node, Node] | None:
-        """The Reshape that gives a node its first source, and the one that alone reads its result."""
-        before = self.producer(node.inputs[0], "Reshape")
-        behind = self.expressions.readers[node.outputs[0]]
-        if before is None or len(behind) != 1 or behind[0].op_type not in ("Reshape", "Flatten"):
-            return None
-        return before, behind[0]
-
-    def choice(self, where: Node) -> tuple[Node, str, str] | None:
-        """The comparison by which a Where chooses, and the values it gives below and above."""
-        comparison = self.producer(where.inputs[0], "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
-        if comparison is None:
-            return None
-        if_true, if_false = where.inputs[1:]
-        is_true_below = comparison.op_type.startswith("Less")
-        return comparison, *((if_true, if_false) if is_true_below else (if_false, if_true))
-
     def merge(
-        self, root: str, nodes: Collection[str], op_type: str, inputs: Sequence[str], attrs: Mapping[str, Any]
+        self, root: str, nodes: AbstractSet[str], op_type: str, inputs: Sequence[str], attrs: Mapping[str, Any]
     ) -> bool:
         """Compute ``root`` by one node in place of ``nodes``; says whether that was possible.
 
@@ -91,7 +75,7 @@ class Merging:
     def _kept(self, node: Node) -> tuple[Node, ...]:
         return () if node.name in self._gone else (node,)
 
-    def _is_closed(self, root: str, nodes: Collection[str]) -> bool:
+    def _is_closed(self, root: str, nodes: AbstractSet[str]) -> bool:
         if not self._gone.isdisjoint(nodes):
             return False
         inside = [name for each in nodes for name in self._by_name[each].outputs if name and name != root]
@@ -99,6 +83,6 @@ class Merging:
             return False
         return all(reader.name in nodes for name in inside for reader in self.expressions.readers[name])
 
-    def _absorbed(self, last: Node, nodes: Collection[str]) -> tuple[str, ...]:
+    def _absorbed(self, last: Node, nodes: AbstractSet[str]) -> tuple[str, ...]:
         others = [node for node in self.graph.nodes if node.name in nodes and node is not last]
         return (*last.absorbed, *(name for node in others for name in (node.name, *node.absorbed)))

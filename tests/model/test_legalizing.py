@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blocklayout.kernels import Role
-from blocklayout.model import Builder, BuildValue, Graph, Node, lower, simplify
+from blocklayout.model import Builder, BuildValue, Graph, Node, legalize, lower, simplify
 from blocklayout.model.passes.activations_to_parts import ActivationsToParts
 from blocklayout.model.passes.align_matmul import AlignMatMul
 from blocklayout.model.passes.align_ranks import AlignRanks
@@ -42,7 +42,7 @@ def op(op_type: str, *args: Any, **attrs: Any) -> BuildValue:
 
 
 def plain_kernels(graph: Graph) -> list[str]:
-    return [kernel.name for kernel in lower(simplify(graph)).kernels if kernel.operator.role is Role.PLAIN]
+    return [kernel.name for kernel in lower(legalize(simplify(graph))).kernels if kernel.operator.role is Role.PLAIN]
 
 
 # --- products
@@ -272,5 +272,5 @@ def test_a_node_that_another_pass_makes_native_is_not_expanded(rng: Rng, op_type
 def test_a_body_half_of_which_would_be_plain_is_not_taken() -> None:
     b = Builder(opset=18)
     b.output("y", op("ThresholdedRelu", b.input("x", (2, 3)), alpha=0.5))
-    (kernel,) = lower(b.to_graph()).kernels
+    (kernel,) = lower(legalize(b.to_graph())).kernels
     assert kernel.nodes == ("thresholdedrelu_0",)

@@ -1,0 +1,269 @@
+"""Idioms: several nodes that are one operator, whichever version of ONNX has it.
+
+The merged node is for kernels, whatever the operator set; it is no part of what is written to files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
+from blocklayout.errors import PlanError
+from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes.merging import Merging
+from blocklayout.model.passes.normalizing import scale_and_shift
+from blocklayout.model.passes.patterns import Match, calls, parsed, roots
+
+_FIRST_OPSET_OF_CHANNELS = 21
+_LARGE = 16.0
+"""From here on Softplus(x) and x are the same number in f32."""
+
+Attrs = Mapping[str, Any]
+
+
+class Idiom(Struct, frozen=True):
+    """An operator, and an expression that spells it.
+
+    Attributes:
+        name: The op type.
+        pattern: The expression, in the notation of :mod:`blocklayout.model.passes.patterns`.
+        attrs: The operator's attributes from the numbers in the pattern; ``None`` where with these it is no spelling.
+    """
+
+    name: str
+    pattern: str
+    attrs: Callable[..., Attrs | None] = dict
+
+    @property
+    def op_types(self) -> tuple[str, ...]:
+        """Types of the nodes to begin at."""
+        call = parsed(self.pattern).call
+        return call.op_types if call is not None else ()
+
+    def merge(self, merging: Merging, node: Node) -> None:
+        """Merge nodes around ``node`` if they spell the operator."""
+        for root, match in roots(merging, node, parsed(self.pattern)):
+            attrs = self.attrs(**match.numbers)
+            if attrs is not None and len(match.nodes) > 1:
+                merging.merge(root, match.nodes, self.name, (match.x,), attrs)
+
+
+class Structure(Struct, frozen=True):
+    """An operator that no expression spells: a normalisation with its scales, or a view and what it does.
+
+    Attributes:
+        name: The op type.
+        op_types: Types of the nodes to begin at.
+        merge: Merges nodes around one of these if they are the operator.
+    """
+
+    name: str
+    op_types: tuple[str, ...]
+    merge: Callable[[Merging, Node], None]
+
+
+class MergeIdioms(Struct, frozen=True):
+    """Makes one node of each idiom in :data:`IDIOMS`.
+
+    Attributes:
+        without: Names of idioms to leave as they are.
+
+    Raises:
+        PlanError: There is no idiom of such a name.
+    """
+
+    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = dict.fromkeys(idiom.name for idiom in IDIOMS)
+        unknown = [name for name in self.without if name not in known]
+        if unknown:
+            raise PlanError(f"without names no idiom: {', '.join(unknown)}; there are {', '.join(known)}")
+
+    def __call__(self, graph: Graph) -> Graph:
+        for idiom in IDIOMS:
+            if idiom.name not in self.without:
+                graph = _merged(graph, idiom)
+        return graph
+
+
+def _merged(graph: Graph, idiom: Idiom | Structure) -> Graph:
+    op_types = idiom.op_types
+    nodes = [node for node in graph.nodes if node.op_type in op_types and graph.values[node.outputs[0]].dtype in FLOATS]
+    if not nodes:
+        return graph
+    merging = Merging(graph)
+    for node in nodes:
+        idiom.merge(merging, node)
+    return merging.result()
+
+
+def _normalization(merging: Merging, root: Node) -> None:
+    """``(x - mean) / sqrt(variance + epsilon) * scale + shift``.
+
+    A LayerNormalization reduces trailing dimensions, and each number along them has a scale and a shift. Where these
+    belong to channels, and all spatial dimensions are reduced, it is an InstanceNormalization.
+    """
+    s = root.outputs[0]
+    for pattern in ("({} + epsilon) ** 0.5", "{} ** 0.5"):
+        for reading, deviation in calls(merging, s, parsed(pattern.format(_VARIANCE)).call, Match()):
+            _scaled_normalization(merging, s if reading.is_inverse else f"1/{s}", deviation)
+
+
+_VARIANCE = "mean((x - mean(x, axes)) ** 2, axes)"
+
+
+def _scaled_normalization(merging: Merging, inverse: str, deviation: Match) -> None:
+    """Merge what is computed from a value, its mean, and the inverse of its deviation."""
+    graph, x = merging.graph, deviation.x
+    s, _, m = deviation.calls
+    shape = graph.shape(x)
+    normal = tuple(tuple(sorted((each, inverse))) for each in (x, m))
+    for root in merging.expressions.after(s):
+        if graph.shape(root) != shape:
+            continue
+        result = merging.expressions.of(root, (x, m, s))
+        for op_type, axes, others in _normalizations(deviation.numbers["axes"], len(shape)):
+            attrs = {"epsilon": deviation.numbers.get("epsilon", 0.0), **others}
+            arrays = scale_and_shift(graph, result, normal, shape, axes)
+            nodes = deviation.nodes | result.nodes
+            if arrays is not None and _merge_scaled(merging, root, nodes, Normalization(op_type, x, attrs), arrays):
+                return
+
+
+def _normalizations(axes: tuple[int, ...], ndims: int) -> Iterator[tuple[str, tuple[int, ...], Attrs]]:
+    """The operators that reduce these dimensions, the dimensions along which they scale, and attributes."""
+    if ndims >= 3 and axes == tuple(range(2, ndims)):
+        yield "InstanceNormalization", (1,), {}
+    if axes == tuple(range(axes[0], ndims)):
+        yield "LayerNormalization", axes, {"axis": axes[0]}
+
+
+def _group_normalization(merging: Merging, norm: Node) -> None:
+    """Reshape, InstanceNormalization and Reshape, and scale and shift behind.
+
+    The node is what GroupNormalization means in the graph's operator set: from 21 on there is a scale and a shift for
+    each channel. Before, they are for groups, and those for channels stay behind the node.
+    """
+    graph = merging.graph
+    reshapes = _between_reshapes(merging, norm)
+    per_group = [graph.constant(name) for name in norm.inputs[1:3]]
+    if reshapes is None or any(each is None for each in per_group):
+        return
+    apart, together = reshapes
+    x, y = apart.inputs[0], together.outputs[0]
+    shape, groups = graph.shape(x), graph.shape(norm.inputs[0])[:2]
+    if len(shape) < 3 or graph.shape(y) != shape or groups[0] != shape[0] or not groups[1] or shape[1] % groups[1]:
+        return
+    nodes = {apart.name, norm.name, together.name}
+    attrs = {"num_groups": groups[1], "epsilon": norm.attr("epsilon", 1e-5)}
+    if graph.opset < _FIRST_OPSET_OF_CHANNELS:
+        merging.merge(y, nodes, "GroupNormalization", (x, *norm.inputs[1:3]), attrs)
+        return
+    scale, shift = (np.repeat(each.astype(np.float64), shape[1] // groups[1]) for each in per_group if each is not None)
+    for root in merging.expressions.after(y):
+        result = merging.expressions.of(root, (y,))
+        found = scale_and_shift(graph, result, ((y,),), shape, (1,)) if graph.shape(root) == shape else None
+        if found is None:
+            continue
+        arrays = scale * found[0], shift * found[0] + found[1]
+        if _merge_scaled(merging, root, nodes | result.nodes, Normalization("GroupNormalization", x, attrs), arrays):
+            return
+
+
+class Normalization(Struct, frozen=True):
+    """A node without its scale and shift."""
+
+    op_type: str
+    x: str
+    attrs: Attrs
+
+
+def _merge_scaled(
+    merging: Merging,
+    root: str,
+    nodes: AbstractSet[str],
+    normalization: Normalization,
+    scale_and_shift: tuple[np.ndarray, np.ndarray],
+) -> bool:
+    """Merge to a normalisation with these constants, of the data type of ``root``; says whether that was possible."""
+    dtype = to_numpy(merging.graph.values[root].dtype)
+    names = [
+        merging.draft.constant(f"{root}.{name}", array.astype(dtype))
+        for name, array in zip(("scale", "shift"), scale_and_shift, strict=True)
+    ]
+    return merging.merge(root, nodes, normalization.op_type, (normalization.x, *names), normalization.attrs)
+
+
+def _shuffle(merging: Merging, transpose: Node) -> None:
+    """Reshape, Transpose and Reshape that interleave the channels of groups: in any layout, where those are not."""
+    graph = merging.graph
+    reshapes = _between_reshapes(merging, transpose)
+    if reshapes is None or graph.values[transpose.outputs[0]].dtype not in PRIMITIVE_FLOATS:
+        return
+    apart, together = reshapes
+    x, y = apart.inputs[0], together.outputs[0]
+    groups = _n_groups(graph.shape(x), graph.shape(apart.outputs[0]), tuple(transpose.attr("perm", ())))
+    if groups and graph.shape(x) == graph.shape(y):
+        nodes = {apart.name, transpose.name, together.name}
+        merging.merge(y, nodes, "ChannelShuffle", (x,), {"groups": groups})
+
+
+def _between_reshapes(merging: Merging, node: Node) -> tuple[Node, Node] | None:
+    """The Reshape whose result a node reads first, and the one that alone reads its result."""
+    before = merging.producer(node.inputs[0], "Reshape")
+    behind = merging.expressions.readers[node.outputs[0]]
+    if before is None or len(behind) != 1 or behind[0].op_type not in ("Reshape", "Flatten"):
+        return None
+    return before, behind[0]
+
+
+def _n_groups(shape: tuple[int, ...], apart: tuple[int, ...], perm: tuple[int, ...]) -> int:
+    """How many groups of channels become the inner dimension of two; 0 if that is not what happens.
+
+    Example:
+        >>> _n_groups((2, 6, 4, 4), (2, 3, 2, 4, 4), (0, 2, 1, 3, 4)), _n_groups((2, 6, 4), (2, 3, 2, 4), (0, 1, 3, 2))
+        (3, 0)
+    """
+    if len(shape) < 2 or 0 in shape or len(apart) < 3 or len(perm) != len(apart):
+        return 0
+    # the batch may be part of the outer dimensions, or be left out where it is 1
+    for axis in range(len(apart) - 1):
+        outer = math.prod(apart[:axis])
+        if outer == shape[0] and apart[axis] * apart[axis + 1] == shape[1]:
+            swapped = [*range(axis), axis + 1, axis, *range(axis + 2, len(apart))]
+            return apart[axis] if list(perm) == swapped else 0
+    return 0
+
+
+IDIOMS: tuple[Idiom | Structure, ...] = (
+    Idiom("LeakyRelu", "Max(x, alpha * x)", lambda alpha: {"alpha": alpha} if 0 <= alpha < 1 else None),
+    Idiom("LeakyRelu", "alpha * x if x < 0 else x"),
+    Idiom("Softplus", "Softplus(x) if x < limit else x", lambda limit: {} if limit >= _LARGE else None),
+    Idiom("HardSigmoid", "unit(alpha * x + beta)"),
+    Idiom("HardSwish", "x * unit(x / 6 + 0.5)"),
+    Idiom("Swish", "x * Sigmoid(alpha * x)", lambda alpha: {} if alpha == 1 else {"alpha": alpha}),
+    Idiom("Mish", "x * Tanh(Softplus(x))"),
+    Idiom("Mish", "x * Tanh(Log(1 + Exp(x)))"),
+    Idiom("Gelu", "x * (1 + Erf(x / 2 ** 0.5)) / 2"),
+    Idiom(
+        "Gelu",
+        "x * (1 + Tanh((2 / pi) ** 0.5 * (x + 0.044715 * x ** 3))) / 2",
+        lambda: {"approximate": "tanh"},
+    ),
+    Structure("LayerNormalization", ("Sqrt", "Pow"), _normalization),
+    Structure("GroupNormalization", ("InstanceNormalization",), _group_normalization),
+    Idiom(
+        "LRN",
+        "x / (bias + alpha * across(share * x * x, size)) ** beta",
+        lambda alpha, share, **others: {"alpha": alpha * share, **others},
+    ),
+    Structure("ChannelShuffle", ("Transpose",), _shuffle),
+)
+"""In an order in which one round is enough: a later one may have an earlier one in it."""

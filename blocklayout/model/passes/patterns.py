@@ -1,0 +1,235 @@
+"""Expressions to look for in a graph, in a small notation, and how they are found.
+
+A pattern is written as Python writes it: ``x * Sigmoid(alpha * x)``. ``x`` is the value that goes in, a capitalised
+call an ONNX operator, one in small letters a reading of :mod:`blocklayout.model.passes.readings`, any other name a
+number to find out. ``a if x < b else c`` is a comparison and a Where, ``p ** b`` a Sqrt or Pow. Everything around
+calls is compared as a polynomial, so that it does not matter how a model spells it.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import permutations
+from typing import Any
+
+from msgspec import Struct
+
+from blocklayout.model.graph import Node
+from blocklayout.model.passes.expressions import Monomial, Terms, combined, tolerance
+from blocklayout.model.passes.merging import Merging
+from blocklayout.model.passes.readings import READINGS, Reading
+
+_OPERATORS = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.Pow: "Pow"}
+_COMMUTATIVE = frozenset(("Max",))
+
+
+class Call(Struct, frozen=True):
+    """A function in a pattern.
+
+    Attributes:
+        name: Op type, or name of a reading.
+        args: Its arguments.
+    """
+
+    name: str
+    args: tuple[Pattern, ...]
+
+    @property
+    def op_types(self) -> tuple[str, ...]:
+        """Types of the nodes that may compute it."""
+        return READINGS[self.name].op_types if self.name in READINGS else (self.name,)
+
+    def readings(self, merging: Merging, node: Node) -> Iterator[Reading]:
+        """The ways to see a node as this call."""
+        if node.op_type not in self.op_types:
+            return
+        if self.name in READINGS:
+            yield from READINGS[self.name].read(merging, node)
+        elif len(node.inputs) == len(self.args):
+            orders = permutations(node.inputs) if self.name in _COMMUTATIVE else (node.inputs,)
+            yield from (Reading.of(node, *inputs) for inputs in orders)
+
+
+class Pattern(Struct, frozen=True):
+    """A polynomial in ``x`` and the result ``g`` of one call.
+
+    Attributes:
+        terms: The factor of each product: a number, or the name of one to find out.
+        call: The call, if there is one.
+    """
+
+    terms: tuple[tuple[Monomial, float | str], ...]
+    call: Call | None
+
+    @property
+    def has_x(self) -> bool:
+        """Whether ``x`` stands outside of the call."""
+        return any("x" in monomial for monomial, _ in self.terms)
+
+
+class Match(Struct, frozen=True, eq=False):
+    """A pattern as it was found.
+
+    Attributes:
+        x: Name of the value that goes in; empty until it is known.
+        numbers: Those found out, by name.
+        calls: Names of the values that calls gave, each before those in its arguments.
+        nodes: Names of the nodes behind ``x``.
+    """
+
+    x: str = ""
+    numbers: Mapping[str, Any] = {}
+    calls: tuple[str, ...] = ()
+    nodes: frozenset[str] = frozenset()
+
+
+@cache
+def parsed(text: str) -> Pattern:
+    """A pattern from its notation.
+
+    Example:
+        >>> parsed("x * Sigmoid(alpha * x)").terms
+        ((('g', 'x'), 1.0),)
+        >>> parsed("x * Sigmoid(alpha * x)").call.args[0].terms
+        ((('x',), 'alpha'),)
+    """
+    return _pattern(ast.parse(text, mode="eval").body)
+
+
+def roots(merging: Merging, node: Node, pattern: Pattern) -> Iterator[tuple[str, Match]]:
+    """The values that are ``pattern``, by a call that ``node`` computes; those of most nodes first."""
+    value = node.outputs[0]
+    for reading, inner in calls(merging, value, pattern.call, Match()):
+        for root in merging.expressions.after(value):
+            if merging.graph.shape(root) == merging.graph.shape(inner.x):
+                for match in _compared(merging, root, pattern, inner, reading.letters(value), scale=reading.scale):
+                    yield root, match
+
+
+def _matches(merging: Merging, name: str, pattern: Pattern, match: Match, of: Reading) -> Iterator[Match]:
+    """The ways to see a value, an argument of the reading ``of``, as ``pattern``."""
+    slope, offset = of.slope, of.offset
+    if pattern.call is not None:
+        for value in merging.expressions.before(name):
+            for reading, inner in calls(merging, value, pattern.call, match):
+                letters, scale = reading.letters(value), reading.scale
+                yield from _compared(merging, name, pattern, inner, letters, slope, offset, scale)
+        return
+    is_new = pattern.has_x and not match.x
+    for x in reversed(merging.expressions.before(name)) if is_new else (match.x,):
+        seen = Match(x, match.numbers, match.calls, match.nodes)
+        yield from _compared(merging, name, pattern, seen, {}, slope, offset)
+
+
+def calls(merging: Merging, value: str, call: Call | None, match: Match) -> Iterator[tuple[Reading, Match]]:
+    """The ways to see a value as a call, all of whose arguments are what its patterns say."""
+    node = merging.expressions.producers.get(value)
+    if node is None or call is None:
+        return
+    for reading in call.readings(merging, node):
+        states = [Match(match.x, match.numbers, (*match.calls, value), match.nodes | reading.nodes)]
+        for argument, pattern in zip(reading.arguments, call.args, strict=True):
+            if isinstance(argument, str):
+                states = [each for state in states for each in _matches(merging, argument, pattern, state, reading)]
+            else:
+                states = [each for state in states for each in _held(argument, pattern, state)]
+        yield from ((reading, state) for state in states if state.x)
+
+
+def _held(argument: Any, pattern: Pattern, match: Match) -> Iterator[Match]:
+    """The match, if the number that a node holds, or several, may be the pattern's."""
+    ((_, wanted),) = pattern.terms
+    numbers = {**match.numbers}
+    if argument == (numbers.setdefault(wanted, argument) if isinstance(wanted, str) else wanted):
+        yield Match(match.x, numbers, match.calls, match.nodes)
+
+
+def _compared(
+    merging: Merging,
+    name: str,
+    pattern: Pattern,
+    match: Match,
+    letters: Mapping[str, str],
+    slope: float = 1.0,
+    offset: float = 0.0,
+    scale: float = 1.0,
+) -> Iterator[Match]:
+    """The match, if ``slope * name + offset`` is the pattern's polynomial in ``x`` and ``scale * g``."""
+    expression = merging.expressions.of(name, (match.x, *letters))
+    found = {
+        monomial: factor * slope * scale ** (monomial.count("g") - monomial.count("1/g"))
+        for monomial, factor in expression.renamed({**letters, match.x: "x"}).items()
+    }
+    if offset:
+        found[()] = found.get((), 0.0) + offset
+    numbers = _numbers(found, pattern, match.numbers, tolerance(merging.graph.values[name].dtype))
+    if numbers is not None:
+        yield Match(match.x, numbers, match.calls, match.nodes | expression.nodes)
+
+
+def _numbers(found: Terms, pattern: Pattern, known: Mapping[str, Any], rel_tol: float) -> dict[str, Any] | None:
+    """The numbers known and found out; ``None`` if the terms are not those of the pattern."""
+    if found.keys() != {monomial for monomial, _ in pattern.terms}:
+        return None
+    numbers = dict(known)
+    for monomial, wanted in pattern.terms:
+        number = numbers.setdefault(wanted, found[monomial]) if isinstance(wanted, str) else wanted
+        if not math.isclose(found[monomial], number, rel_tol=rel_tol):
+            return None
+    return numbers
+
+
+def _pattern(node: ast.expr) -> Pattern:
+    calls: list[Call] = []
+    terms = _terms(node, calls)
+    if len(calls) > 1:
+        raise ValueError(f"a pattern has one call beside x: {ast.unparse(node)}")
+    return Pattern(tuple(map(_term, terms, terms.values())), calls[0] if calls else None)
+
+
+def _term(monomial: Monomial, factor: float) -> tuple[Monomial, float | str]:
+    letters = tuple(atom for atom in monomial if atom in ("x", "g", "1/g"))
+    names = [atom for atom in monomial if atom not in letters]
+    return letters, names[0] if names else factor
+
+
+def _terms(node: ast.expr, calls: list[Call]) -> Terms:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return {(): float(number)}
+        case ast.Name(id="pi"):
+            return {(): math.pi}
+        case ast.Name(id=name):
+            return {(name,): 1.0}
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return _called(Call(name, tuple(map(_pattern, args))), calls)
+        case ast.IfExp(test=ast.Compare(left=left, ops=[ast.Lt()], comparators=[right]), body=below, orelse=above):
+            return _called(Call("choice", tuple(map(_pattern, (left, right, below, above)))), calls)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            return _power(left, right, calls)
+        case ast.BinOp(left=left, op=op, right=right):
+            terms = combined(_OPERATORS[type(op)], [_terms(left, calls), _terms(right, calls)])
+            if terms is not None:
+                return terms
+    raise ValueError(f"no pattern: {ast.unparse(node)}")
+
+
+def _power(base: ast.expr, exponent: ast.expr, calls: list[Call]) -> Terms:
+    """A number, a product, or where it is neither the call of a reading."""
+    before: list[Call] = []
+    operands = [_terms(base, before), _terms(exponent, before)]
+    if all(terms.keys() == {()} for terms in operands):
+        return {(): operands[0][()] ** operands[1][()]}
+    terms = combined("Pow", operands)
+    if terms is None:
+        return _called(Call("power", (_pattern(base), _pattern(exponent))), calls)
+    calls += before
+    return terms
+
+
+def _called(call: Call, calls: list[Call]) -> Terms:
+    calls.append(call)
+    return {("g",): 1.0}
