@@ -1,13 +1,13 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
 from blocklayout.kernels.candidate import Candidate
+from blocklayout.kernels.facts import Affine, Facts, NodeInfo, Padding, Transposed
 from blocklayout.kernels.host_spec import Compute, HostSpec, copy_spec, zero_padding_step
 from blocklayout.kernels.kernel import Constant, Kernel, Program
 from blocklayout.kernels.operator import (
     LAYOUT_NAMES,
     BaseOperator,
     Lowered,
-    NodeInfo,
     Operator,
     PostOpUse,
     Problem,
@@ -23,15 +23,18 @@ from blocklayout.kernels.window import Window
 
 __all__ = [
     "LAYOUT_NAMES",
+    "Affine",
     "BaseOperator",
     "Candidate",
     "Compute",
     "Constant",
+    "Facts",
     "HostSpec",
     "Kernel",
     "Lowered",
     "NodeInfo",
     "Operator",
+    "Padding",
     "Plain",
     "PostOpUse",
     "Problem",
@@ -40,6 +43,7 @@ __all__ = [
     "RecipeStep",
     "Role",
     "TensorInfo",
+    "Transposed",
     "Value",
     "Window",
     "Wish",

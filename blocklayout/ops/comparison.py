@@ -55,6 +55,7 @@ class Comparison(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_FORMULAS)
     role: ClassVar[Role] = Role.FOLLOWER
+    is_elementwise: ClassVar[bool] = True
 
     first: str
     compared: str

@@ -7,9 +7,22 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Window, Wish
+from blocklayout.kernels import (
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    RecipeStep,
+    Role,
+    Transposed,
+    Window,
+    Wish,
+)
+from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import bound, float_attr, require_float, require_ndims, required, wrong
+from blocklayout.ops._transposing import per_channel
 from blocklayout.ops.pooling import global_window, pooling_windows
 
 
@@ -35,6 +48,10 @@ class LpPooling(BaseOperator, frozen=True):
             raise wrong(node, f"attribute p is {p}", "it must be above 0")
         window = global_window(node, src) if node.op_type == "GlobalLpPool" else pooling_windows(node, src)[1]
         return bound(cls(window, p), {"src": src})
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return per_channel(node, perm) if node.op_type == "GlobalLpPool" else None
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -42,6 +42,7 @@ class PRelu(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("PRelu",)
     role: ClassVar[Role] = Role.FOLLOWER
+    broadcasts_from: ClassVar[int | None] = 1
 
     slope_dims: tuple[int, ...]
 
