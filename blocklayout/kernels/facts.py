@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, field
 
-from blocklayout.kernels.result_format import Followed, keep
-from blocklayout.layout import MemoryDesc
+from blocklayout.kernels.result_format import Followed, keep, pointwise
 from blocklayout.layout.permutation import Perm
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.kernels.value import Value
+    from blocklayout.layout import MemoryDesc
 
 
 class NodeInfo(Struct, frozen=True):
@@ -143,11 +143,13 @@ class Facts(Struct, frozen=True):
     def same_as(cls, node: NodeInfo) -> int | None:
         """Index of the input that the first result is equal to, in extents, type and elements."""
         del node
+        return None
 
     @classmethod
     def permutation(cls, node: NodeInfo) -> Perm | None:
         """The permutation of dimensions, where the node does nothing else."""
         del node
+        return None
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -163,16 +165,19 @@ class Facts(Struct, frozen=True):
     def contracted(cls, node: NodeInfo) -> tuple[int, int] | None:
         """The input, and its dimension, that a product sums over together with dimension 1 of the first source."""
         del node
+        return None
 
     @classmethod
     def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
         """Inputs without negative elements from which follows that the result has none; ``None`` if it does not."""
         del node
+        return None
 
     @classmethod
     def padding(cls, node: NodeInfo) -> Padding | None:
         """The elements around its source, where the node does nothing but to add them."""
         del node
+        return None
 
     @classmethod
     def padded(cls, node: NodeInfo, padding: Padding, *, is_lowest: bool) -> Mapping[str, Any] | None:
@@ -184,11 +189,13 @@ class Facts(Struct, frozen=True):
             is_lowest: Whether no element of the source is below the padding's value.
         """
         del node, padding, is_lowest
+        return None
 
     @classmethod
     def affine(cls, node: NodeInfo) -> Affine | None:
         """The scale and shift of channels by constants, where the node does nothing else."""
         del node
+        return None
 
     @classmethod
     def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
@@ -204,14 +211,16 @@ class Facts(Struct, frozen=True):
             ``None`` if scaled weights do not scale the result.
         """
         del node, scale
+        return None
 
     @classmethod
     def result_format(cls, operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
-        """The format of the result of an eager call, by those of its operands.
+        """The format of an eager call's result.
 
         Args:
-            operands: Descriptors of the operands.
+            operands: The operands' descriptors.
             dims: The result's extents.
             dtype: The result's data type.
         """
-        return keep(operands, dims, dtype)
+        rule = keep if cls.broadcasts_from is None else pointwise
+        return rule(operands, dims, dtype)
