@@ -70,7 +70,7 @@ def _walked(walk: _Walk, entered: Mapping[str, Perm]) -> _Walk:
         walk.enter(name, perm)
     for old in walk.graph.nodes:
         node = walk.current(old)
-        held = permutation(walk.graph, node)
+        held = permutation(walk.graph, old)
         if held is not None:
             walk.hold(node, held)
         elif not walk.move(node):
