@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from blocklayout import dnnl
+from blocklayout import dnnl, ops
 from blocklayout.dtypes import has_reorder
-from blocklayout.eager.formats import rule_of
 from blocklayout.eager.operands import Known, as_tensor
 from blocklayout.errors import PlainKernelWarning
 from blocklayout.layout import MemoryDesc
@@ -45,14 +44,15 @@ class Op:
     """An operator that can be called on Tensors.
 
     Attributes:
-        name: That of the function, by which its rule is found, and which watches are told.
+        name: The function's, for reports.
         arguments: Names of its operands, in order; the last one's stands for all that follow.
         build: Applies it to values of a builder, constants, and attributes; by default ONNX's operator ``op_type``.
         onnx_dims: Names and extents, as ONNX has them, of those of its operands that come in other dimensions.
         op_type: ONNX's name for it; empty where ``build`` says all.
+        result_format: The rule by which its result has a format.
     """
 
-    __slots__ = ("arguments", "build", "name", "onnx_dims", "op_type")
+    __slots__ = ("arguments", "build", "name", "onnx_dims", "op_type", "result_format")
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class Op:
         self.op_type = op_type
         self.build = build or _by_name(op_type)
         self.onnx_dims = onnx_dims or _as_they_are
+        self.result_format = ops.facts_of(op_type).result_format
 
     def argument(self, place: int) -> str:
         """The name of an operand."""
@@ -162,7 +163,7 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str
         op_type=op.op_type,
         build=partial(op.build, **dict(attrs)),
         operands=dict(zip(names, known, strict=False)),
-        rule=rule_of(op.name),
+        rule=op.result_format,
         memory_format=memory_format,
         onnx_dims=dict(op.onnx_dims(described)),
         is_frugal=len(_calls) >= MAX_CALLS,
@@ -188,7 +189,7 @@ def _through_plain(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_forma
 
 def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str | None) -> Tensor:
     descs = [each.desc for each in operands if isinstance(each, Tensor)]
-    wanted = rule_of(op.name)(descs, result.desc.dims, result.desc.dtype).desc
+    wanted = op.result_format(descs, result.desc.dims, result.desc.dtype).desc
     if memory_format is not None:
         wanted = MemoryDesc(wanted.dims, wanted.dtype, memory_format)
     if result.desc.readable_as(wanted):

@@ -218,10 +218,17 @@ def _window(strides: Extents, pads: Extents, dilations: Extents, group: int) -> 
 
 
 _ARGUMENTS = ("x", "weights", "bias")
-_CONV = Op("conv", _ARGUMENTS, lambda x, weights, bias=None, **attrs: x.conv(weights, bias, **attrs), _onnx_conv)
+_CONV = Op(
+    "conv",
+    _ARGUMENTS,
+    lambda x, weights, bias=None, **attrs: x.conv(weights, bias, **attrs),
+    _onnx_conv,
+    op_type="Conv",
+)
 _CONV_TRANSPOSE = Op(
     "conv_transpose",
     _ARGUMENTS,
     lambda x, weights, bias=None, **attrs: x.conv_transpose(weights, bias, **attrs),
     _onnx_conv_transpose,
+    op_type="ConvTranspose",
 )

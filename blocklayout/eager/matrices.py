@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from blocklayout.eager.operands import Operand
     from blocklayout.tensor import Tensor
 
-_MATMUL = Op("matmul", ("x", "y"), lambda x, y: x.matmul(y))
-_GEMM = Op("gemm", ("x", "y", "c"), lambda x, y, c=None, **attrs: x.gemm(y, c, **attrs))
+_MATMUL = Op("matmul", ("x", "y"), lambda x, y: x.matmul(y), op_type="MatMul")
+_GEMM = Op("gemm", ("x", "y", "c"), lambda x, y, c=None, **attrs: x.gemm(y, c, **attrs), op_type="Gemm")
 
 
 def matmul(x: Operand, y: Operand) -> Tensor:

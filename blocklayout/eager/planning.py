@@ -13,9 +13,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl, model
-from blocklayout.eager.formats import Followed, Rule
 from blocklayout.errors import PlanError
 from blocklayout.kernels import Value
+from blocklayout.kernels.result_format import Followed, Rule
 from blocklayout.layout import MemoryDesc
 from blocklayout.loading.from_model import computes_of, constants_of, known_outputs
 from blocklayout.model.builder import DEFAULT_OPSET

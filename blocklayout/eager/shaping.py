@@ -27,9 +27,9 @@ def _resized(x: BuildValue, scales: Any = None, sizes: Any = None, **attrs: Any)
     return x.builder.op("Resize", x, None, scales, sizes, **attrs)
 
 
-_RESHAPE = Op("reshape", build=lambda x, shape: x.reshape(shape))
+_RESHAPE = Op("reshape", build=lambda x, shape: x.reshape(shape), op_type="Reshape")
 _EXPAND = Op("expand", ("x", "shape"), op_type="Expand")
-_CONCAT = Op("concat", build=lambda *tensors, axis: tensors[0].builder.concat(tensors, axis))
+_CONCAT = Op("concat", build=lambda *tensors, axis: tensors[0].builder.concat(tensors, axis), op_type="Concat")
 _SPLIT = Op("split", build=lambda x, sizes, axis: x.split(sizes, axis))
 _SLICE = Op("slice", ("x", "starts", "ends", "axes", "steps"), op_type="Slice")
 _PAD = Op("pad", ("x", "pads", "value"), op_type="Pad")

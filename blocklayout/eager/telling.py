@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from blocklayout.eager.formats import is_plain
+from blocklayout.kernels.result_format import is_plain
 from blocklayout.watching import carry, report
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
 from blocklayout.kernels.candidate import Candidate
+from blocklayout.kernels.facts import Affine, Facts, NodeInfo, Padding, Transposed
 from blocklayout.kernels.host_spec import Compute, HostSpec, copy_spec, zero_padding_step
 from blocklayout.kernels.kernel import Constant, Kernel, Program
 from blocklayout.kernels.operator import (
@@ -8,7 +9,6 @@ from blocklayout.kernels.operator import (
     BaseOperator,
     Lowered,
     Need,
-    NodeInfo,
     Operator,
     PostOpUse,
     Problem,
@@ -25,16 +25,19 @@ from blocklayout.kernels.window import Window
 
 __all__ = [
     "LAYOUT_NAMES",
+    "Affine",
     "BaseOperator",
     "Candidate",
     "Compute",
     "Constant",
+    "Facts",
     "HostSpec",
     "Kernel",
     "Lowered",
     "Need",
     "NodeInfo",
     "Operator",
+    "Padding",
     "Plain",
     "PostOpUse",
     "Problem",
@@ -44,6 +47,7 @@ __all__ = [
     "Refusal",
     "Role",
     "TensorInfo",
+    "Transposed",
     "Value",
     "Window",
     "Wish",

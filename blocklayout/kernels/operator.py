@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msgspec import Struct, field
 
 from blocklayout.dnnl import AnyDesc
+from blocklayout.kernels.facts import Facts, NodeInfo
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
@@ -30,24 +31,6 @@ class Role(StrEnum):
     """Moves no byte: new metadata over the same buffer."""
     PLAIN = "plain"
     """Computed by ``onnx.reference`` on row-major arrays: no primitive does the same."""
-
-
-class NodeInfo(Struct, frozen=True):
-    """A node of the model as an operator reads it.
-
-    Attributes:
-        name: For error messages: the node's own name, else ``conv_3`` and the like.
-        inputs: In ONNX order; ``None`` where an optional input is absent.
-        outputs: In ONNX order, those that somebody reads; ``None`` for the others.
-        opset: Version of the default operator set.
-    """
-
-    name: str
-    op_type: str
-    attrs: Mapping[str, Any]
-    inputs: tuple[Value | None, ...]
-    outputs: tuple[Value | None, ...]
-    opset: int
 
 
 class Lowered(Struct, frozen=True):
@@ -218,14 +201,13 @@ class Operator(Protocol):
         ...
 
 
-class BaseOperator(Struct, frozen=True):
+class BaseOperator(Facts, frozen=True):
     """Derive from this: an operator that is no post-op, no view, and has no primitive.
 
     Attributes:
         needs: Requirements of its primitives, checked in turn before a node is read.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ()
     role: ClassVar[Role] = Role.FOLLOWER
     needs: ClassVar[tuple[Need, ...]] = ()
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from blocklayout import ops
 from blocklayout.errors import ModelError
+from blocklayout.kernels import Facts, NodeInfo
 from blocklayout.kernels.value import Value
 from blocklayout.model.types import from_numpy
 
@@ -36,6 +38,22 @@ class Node(Struct, frozen=True, eq=False):
     attrs: Mapping[str, Any] = field(default_factory=dict)
     domain: str = ""
     absorbed: tuple[str, ...] = ()
+
+    @property
+    def facts(self) -> type[Facts]:
+        """Answers about its operator; of another domain's, nothing is known."""
+        return Facts if self.domain else ops.facts_of(self.op_type)
+
+    def info(self, values: Mapping[str, Value], opset: int) -> NodeInfo:
+        """The node as its operator reads it, among ``values``."""
+        return NodeInfo(
+            name=self.name,
+            op_type=self.op_type,
+            attrs=self.attrs,
+            inputs=tuple(values[name] if name else None for name in self.inputs),
+            outputs=tuple(values[name] if name else None for name in self.outputs),
+            opset=opset,
+        )
 
     def attr(self, name: str, default: Any) -> Any:
         """An attribute, or ``default`` where the node does not set it."""
@@ -105,6 +123,10 @@ class Graph(Struct, frozen=True, eq=False):
     def producers(self) -> dict[str, Node]:
         """The node that writes each value; inputs and constants have none."""
         return {name: node for node in self.nodes for name in node.outputs if name}
+
+    def info(self, node: Node) -> NodeInfo:
+        """A node of the graph as its operator reads it."""
+        return node.info(self.values, self.opset)
 
     def constant(self, name: str) -> np.ndarray | None:
         """The contents of a constant; ``None`` for an absent or computed value."""

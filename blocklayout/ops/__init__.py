@@ -1,7 +1,8 @@
 """The operators: one file per family, found by walking this package's modules.
 
-A class here that derives from :class:`blocklayout.kernels.BaseOperator` and names its
-``op_types`` is an operator; nothing else has to know of it.
+A class here that derives from :class:`blocklayout.kernels.Facts` and names its ``op_types`` is an operator; nothing
+else has to know of it. Primitives compute those that derive from :class:`blocklayout.kernels.BaseOperator`, and
+``onnx.reference`` the others.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from blocklayout.kernels import BaseOperator
+from blocklayout.kernels import BaseOperator, Facts
 
-__all__ = ["find", "op_types"]
+__all__ = ["facts_of", "find", "op_types"]
 
 
 def find(op_type: str) -> type[BaseOperator] | None:
-    """The operator that implements an ONNX op type of the default domain; ``None`` if there is none.
+    """The operator that computes an ONNX op type of the default domain by primitives; ``None`` if there is none.
 
     Example:
         >>> find("Conv").__name__
@@ -26,22 +27,33 @@ def find(op_type: str) -> type[BaseOperator] | None:
         >>> find("NoSuchOperator") is None
         True
     """
-    return _operators().get(op_type)
+    found = facts_of(op_type)
+    return found if issubclass(found, BaseOperator) else None
+
+
+def facts_of(op_type: str) -> type[Facts]:
+    """The facts about an ONNX op type of the default domain; none are known of an unknown one.
+
+    Example:
+        >>> facts_of("Sin").is_elementwise, facts_of("NoSuchOperator").is_elementwise
+        (True, False)
+    """
+    return _operators().get(op_type, Facts)
 
 
 def op_types() -> tuple[str, ...]:
-    """Every ONNX op type that has an operator, sorted.
+    """Every ONNX op type that primitives compute, sorted.
 
     Example:
         >>> "Conv" in op_types()
         True
     """
-    return tuple(sorted(_operators()))
+    return tuple(sorted(op_type for op_type, found in _operators().items() if issubclass(found, BaseOperator)))
 
 
 @cache
-def _operators() -> Mapping[str, type[BaseOperator]]:
-    found: dict[str, type[BaseOperator]] = {}
+def _operators() -> Mapping[str, type[Facts]]:
+    found: dict[str, type[Facts]] = {}
     for module_info in pkgutil.iter_modules(__path__, f"{__name__}."):
         module = importlib.import_module(module_info.name)
         for operator in _operators_of(module.__name__, vars(module)):
@@ -52,7 +64,7 @@ def _operators() -> Mapping[str, type[BaseOperator]]:
     return MappingProxyType(found)
 
 
-def _operators_of(module_name: str, names: Mapping[str, object]) -> list[type[BaseOperator]]:
+def _operators_of(module_name: str, names: Mapping[str, object]) -> list[type[Facts]]:
     """Classes defined in the module itself; imported ones belong to the module they come from."""
-    classes = [value for value in names.values() if isinstance(value, type) and issubclass(value, BaseOperator)]
+    classes = [value for value in names.values() if isinstance(value, type) and issubclass(value, Facts)]
     return [operator for operator in classes if operator.__module__ == module_name]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from blocklayout.kernels import NodeInfo, Window
+from typing import Any
+
+from blocklayout.kernels import NodeInfo, Padding, Window
 from blocklayout.ops._reading import ints_attr, result, string_attr, wrong
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
@@ -67,3 +69,12 @@ def check_extents(node: NodeInfo, extents: tuple[int, ...]) -> None:
     said = result(node).shape[2:]
     if said != extents:
         raise wrong(node, f"output {result(node).name} has extents {list(said)}", f"the window gives {list(extents)}")
+
+
+def padded_window(node: NodeInfo, padding: Padding) -> dict[str, Any] | None:
+    """The attributes of a node whose window also covers padding of its source; ``None`` if it computes its own pads."""
+    if node.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return None
+    own = tuple(node.attrs.get("pads", ())) or (0,) * len(padding.pads)
+    pads = tuple(int(a) + int(b) for a, b in zip(padding.pads, own, strict=True))
+    return {**{name: value for name, value in node.attrs.items() if name != "auto_pad"}, "pads": pads}

@@ -4,10 +4,34 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
+from blocklayout.kernels import (
+    Affine,
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    Refusal,
+    Role,
+    Transposed,
+    Wish,
+)
+from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import bound, float_attr, has_one_output, int_attr, is_source, refused, required, wrong
+from blocklayout.ops._reading import (
+    bound,
+    float_attr,
+    has_one_output,
+    int_attr,
+    is_source,
+    refused,
+    required,
+    wrong,
+)
+from blocklayout.ops._transposing import per_channel
 
 _FLAGS = ("use_global_stats", "use_scale", "use_shift")
 _VECTORS = {"scale": "scale", "shift": "B", "mean": "input_mean", "variance": "input_var"}
@@ -45,6 +69,28 @@ class BatchNormalization(BaseOperator, frozen=True):
                 raise wrong(node, f"{onnx_name} has extents {list(vector.shape)}", rule)
             arguments[argument_name] = vector
         return bound(cls(float_attr(node, "epsilon", 1e-5)), arguments)
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return per_channel(node, perm)
+
+    @classmethod
+    def affine(cls, node: NodeInfo) -> Affine | None:
+        known = [node.constant(index) for index in range(1, 5)]
+        if node.attrs.get("training_mode", 0) or not node.attrs.get("spatial", 1) or any(node.outputs[1:]):
+            return None
+        channels = node.shape(0)[1:2]
+        vectors = [array.astype(np.float64) for array in known if array is not None and array.shape == channels]
+        if len(vectors) != 4:
+            return None
+        scale, shift, mean, variance = vectors
+        with np.errstate(all="ignore"):
+            factor = scale / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
+            return Affine(0, factor, shift - mean * factor)
+
+    @classmethod
+    def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
+        return None if cls.affine(node) is None else scale
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -6,9 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
+import numpy as np
+
 from blocklayout import dnnl
 from blocklayout.kernels import (
+    Affine,
     BaseOperator,
+    Facts,
     Lowered,
     NodeInfo,
     PostOpUse,
@@ -19,7 +23,7 @@ from blocklayout.kernels import (
     TensorInfo,
     Wish,
 )
-from blocklayout.ops._broadcast import bind_broadcast
+from blocklayout.ops._broadcast import bind_broadcast, broadcast_dims
 from blocklayout.ops._combining import COMMUTATIVE, Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import bound, of_other_dtype, result, wrong
@@ -44,6 +48,7 @@ class Binary(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_ALGORITHMS)
     role: ClassVar[Role] = Role.FOLLOWER
+    broadcasts_from: ClassVar[int | None] = 0
 
     algorithm: str
 
@@ -52,6 +57,20 @@ class Binary(BaseOperator, frozen=True):
         if len(node.inputs) != 2:
             raise wrong(node, f"it has {len(node.inputs)} inputs", "it needs 2")
         return _of_a_number(node) or bind_broadcast(cls(_ALGORITHMS[node.op_type]), node)
+
+    @classmethod
+    def affine(cls, node: NodeInfo) -> Affine | None:
+        known = [node.constant(index) for index in (0, 1)]
+        if (known[0] is None) == (known[1] is None):
+            return None
+        place = 1 if known[0] is None else 0
+        shape, operand = node.result.shape, known[place]
+        vector = None if operand is None else _per_channel(operand, shape)
+        if vector is None or node.shape(1 - place) != shape:
+            return None
+        with np.errstate(all="ignore"):
+            function = (_SECOND_KNOWN if place else _FIRST_KNOWN).get(node.op_type)
+            return None if function is None else Affine(1 - place, *np.broadcast_arrays(*function(vector)))
 
     @property
     def is_commutative(self) -> bool:
@@ -78,6 +97,33 @@ class Binary(BaseOperator, frozen=True):
             return None
         is_sum = self.algorithm == "binary_add" and operand == problem.dst and operand.dtype in _SUMMABLE_DTYPES
         return PostOpUse(dnnl.Binary(self.algorithm), _OTHER[arg], is_sum)
+
+
+def _per_channel(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+    """A constant operand as one number for each channel of ``shape``; ``None`` where it varies otherwise.
+
+    Example:
+        >>> _per_channel(np.array([[[1.0]], [[2.0]]]), (5, 2, 7, 7))
+        array([1., 2.])
+    """
+    extents = broadcast_dims(array.shape, shape)
+    if extents is None or any(extent != 1 for axis, extent in enumerate(extents) if axis != 1):
+        return None
+    return np.broadcast_to(array.astype(np.float64).reshape(-1), (shape[1],))
+
+
+_ScaleAndShift = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+_SECOND_KNOWN: Mapping[str, _ScaleAndShift] = {
+    "Add": lambda vector: (np.ones(()), vector),
+    "Sub": lambda vector: (np.ones(()), -vector),
+    "Mul": lambda vector: (vector, np.zeros(())),
+    "Div": lambda vector: (1 / vector, np.zeros(())),
+}
+_FIRST_KNOWN: Mapping[str, _ScaleAndShift] = {
+    "Add": _SECOND_KNOWN["Add"],
+    "Sub": lambda vector: (-np.ones(()), vector),
+    "Mul": _SECOND_KNOWN["Mul"],
+}
 
 
 def _of_a_number(node: NodeInfo) -> Lowered | Refusal | None:
@@ -119,3 +165,28 @@ def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:
         return False
     varying = [dim for dim, extent in enumerate(operand.dims) if extent != 1]
     return varying in ([], [1], [len(dst.dims) - 1])
+
+
+class ReferenceBinary(Facts, frozen=True):
+    """Functions of elements in the same place that no primitive computes."""
+
+    op_types: ClassVar[tuple[str, ...]] = (
+        *("And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
+        *("Mod", "Or", "Xor"),
+    )
+    broadcasts_from: ClassVar[int | None] = 0
+
+
+class Where(Facts, frozen=True):
+    """The element of one of two tensors, by a condition."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Where",)
+    broadcasts_from: ClassVar[int | None] = 0
+
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        condition = node.constant(0)
+        if condition is None or not condition.size or bool(condition.any()) != bool(condition.all()):
+            return None
+        chosen = 1 if condition.all() else 2
+        return chosen if node.shape(chosen) == node.result.shape else None

@@ -9,7 +9,7 @@ from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import bound, of_other_dtype, required, result, wrong
-from blocklayout.ops.views import Identity
+from blocklayout.ops.views import Identity, same_if_same_shape
 
 _CONVERTED = ("u8", "s8", "s32", "bool")
 """What reorders take; a bool is a byte that is 0 or 1."""
@@ -24,6 +24,7 @@ class Cast(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("Cast", "CastLike")
     role: ClassVar[Role] = Role.FOLLOWER
+    is_elementwise: ClassVar[bool] = True
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
@@ -37,6 +38,10 @@ class Cast(BaseOperator, frozen=True):
         if src.dtype in PRIMITIVE_FLOATS:
             return bound(Identity(), {"src": src})
         return bound(cls(), {"src": src})
+
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        return same_if_same_shape(node)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -29,6 +29,16 @@ class Clip(Eltwise, frozen=True):
             low, high = node.attrs.get("min"), node.attrs.get("max")
         return bound(_clip(node, -_LARGEST if low is None else low, _LARGEST if high is None else high), {"src": src})
 
+    @classmethod
+    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        if node.opset < _FIRST_OPSET_OF_INPUTS:
+            low, high = node.attrs.get("min"), node.attrs.get("max")
+        else:
+            low, high = node.constant(1), node.constant(2)
+        # Where the bounds are crossed, the upper one is the result.
+        is_open = high is None and not node.has_input(2)
+        return () if low is not None and low >= 0 and (is_open or (high is not None and high >= 0)) else None
+
 
 def _clip(node: NodeInfo, low: float, high: float) -> Eltwise:
     if np.isnan(low) or np.isnan(high):

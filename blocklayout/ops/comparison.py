@@ -56,6 +56,7 @@ class Comparison(BaseOperator, frozen=True):
     op_types: ClassVar[tuple[str, ...]] = tuple(_FORMULAS)
     role: ClassVar[Role] = Role.FOLLOWER
     needs = (is_source(1, 12),)
+    is_elementwise: ClassVar[bool] = True
 
     first: str
     compared: str

@@ -6,8 +6,10 @@ from typing import ClassVar
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Transposed, Value, Wish
+from blocklayout.kernels.result_format import concatenated
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, like
 from blocklayout.ops._reading import are_floats, axis_attr, bound, required, result, wrong
 
@@ -35,6 +37,24 @@ class Concat(BaseOperator, frozen=True):
         axis = axis_attr(node, "axis", len(srcs[0].shape), 1 if node.opset < 4 else None)
         _check_shapes(node, srcs, axis)
         return bound(cls(axis, len(srcs)), {f"src_{index}": src for index, src in enumerate(srcs)})
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        ndims, n_sources = len(node.result.shape), len(node.inputs)
+        if len(perm) != ndims:
+            return None
+        axis = perm[int(node.attrs.get("axis", 1)) % ndims]
+        return Transposed(perm, {**node.attrs, "axis": axis}, sources=tuple(range(n_sources)))
+
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        return 0 if len(node.inputs) == 1 else None
+
+    @classmethod
+    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        return tuple(range(len(node.inputs)))
+
+    result_format = staticmethod(concatenated)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         first = wish.src_desc(argument(problem, "src_0"))

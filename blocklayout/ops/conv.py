@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Value, Window, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Padding, Problem, Recipe, Role, Value, Window, Wish
+from blocklayout.kernels.result_format import dominating
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
-from blocklayout.ops._reading import bound, int_attr, ints_attr, is_source, optional, required, wrong
-from blocklayout.ops._window import check_extents, read_window
+from blocklayout.ops._reading import (
+    bound,
+    int_attr,
+    ints_attr,
+    is_source,
+    optional,
+    required,
+    wrong,
+)
+from blocklayout.ops._window import check_extents, padded_window, read_window
 
 
 class Conv(BaseOperator, frozen=True):
@@ -42,6 +54,17 @@ class Conv(BaseOperator, frozen=True):
         if n_groups == 1 or weights.data is None:
             return bound(operator, arguments)
         return bound(operator, arguments, {"weights": weights.data.reshape(_grouped(weights.shape, n_groups))})
+
+    @classmethod
+    def padded(cls, node: NodeInfo, padding: Padding, *, is_lowest: bool) -> Mapping[str, Any] | None:
+        del is_lowest
+        return padded_window(node, padding) if padding.value == 0 else None
+
+    @classmethod
+    def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
+        return scale.reshape(-1, *(1,) * (len(node.shape(1)) - 1))
+
+    result_format = staticmethod(dominating)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")

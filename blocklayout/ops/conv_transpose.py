@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
+
+import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.kernels import (
@@ -17,6 +19,7 @@ from blocklayout.kernels import (
     Window,
     Wish,
 )
+from blocklayout.kernels.result_format import dominating
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
 from blocklayout.ops._reading import (
@@ -33,9 +36,6 @@ from blocklayout.ops._reading import (
 )
 from blocklayout.ops._window import AUTO_PADS
 from blocklayout.ops.conv import check_bias, check_weights
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 class ConvTranspose(BaseOperator, frozen=True):
@@ -67,6 +67,16 @@ class ConvTranspose(BaseOperator, frozen=True):
             return window
         arrays = {} if weights.data is None else {"weights": by_output_channel(weights.data, n_groups)}
         return bound(cls(window, n_groups), {"src": src, "weights": weights, "bias": bias}, arrays)
+
+    @classmethod
+    def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
+        # Input channels come first, group by group; each group computes its own slice of the output channels.
+        n_inputs, n_outputs, *spatial = node.shape(1)
+        group = node.attrs.get("group", 1)
+        of_input = np.repeat(scale.reshape(group, n_outputs), n_inputs // group, axis=0)
+        return of_input.reshape(n_inputs, n_outputs, *(1,) * len(spatial))
+
+    result_format = staticmethod(dominating)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")

@@ -1,4 +1,4 @@
-"""Functions of one element, where oneDNN's and ONNX's agree."""
+"""Functions of one element."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, Need, NodeInfo, PostOpUse, Problem, Recipe, Refusal, Role, Wish
+from blocklayout.kernels import (
+    BaseOperator,
+    Facts,
+    Lowered,
+    Need,
+    NodeInfo,
+    PostOpUse,
+    Problem,
+    Recipe,
+    Refusal,
+    Role,
+    Wish,
+)
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._padded import keeps_zero, over_padding, with_padding
@@ -34,18 +46,7 @@ def _gelu(node: NodeInfo) -> Parameters:
     return ("eltwise_gelu_erf" if exact else "eltwise_gelu_tanh"), 0.0, 0.0
 
 
-def _pow(node: NodeInfo) -> Parameters | Refusal:
-    base, exponent = required(node, 0, "X"), constant(node, required(node, 1, "Y"), "the exponent")
-    if exponent.size != 1 or exponent.ndim > len(base.shape):
-        what = f"the exponent has extents {list(exponent.shape)}"
-        return refused(node, what, "its primitive takes one exponent for all elements")
-    number = float(exponent.reshape(()))
-    if not np.isfinite(number):
-        return refused(node, f"the exponent is {number}", "its primitive takes finite ones")
-    return ("eltwise_square", 0.0, 0.0) if number == 2 else ("eltwise_pow", 1.0, number)
-
-
-_PARAMETERS: Mapping[str, Callable[[NodeInfo], Parameters | Refusal]] = {
+_PARAMETERS: Mapping[str, Callable[[NodeInfo], Parameters]] = {
     "Abs": _plain("eltwise_abs"),
     "Elu": _with_alpha("eltwise_elu", 1.0),
     "Exp": _plain("eltwise_exp"),
@@ -56,7 +57,6 @@ _PARAMETERS: Mapping[str, Callable[[NodeInfo], Parameters | Refusal]] = {
     "Log": _plain("eltwise_log"),
     "Mish": _plain("eltwise_mish"),
     "Neg": _plain("eltwise_linear", -1.0),
-    "Pow": _pow,
     "Reciprocal": _plain("eltwise_pow", 1.0, -1.0),
     "Relu": _plain("eltwise_relu"),
     "Round": _plain("eltwise_round"),
@@ -67,12 +67,14 @@ _PARAMETERS: Mapping[str, Callable[[NodeInfo], Parameters | Refusal]] = {
     "Tanh": _plain("eltwise_tanh"),
 }
 
+_NEVER_NEGATIVE = frozenset({"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softplus", "Sqrt"})
+
 _F32_ONLY = frozenset({"eltwise_round"})
 """Algorithms whose primitive knows no other data type."""
 
 
 class Eltwise(BaseOperator, frozen=True):
-    """One function of every element.
+    """One function of every element, where oneDNN's and ONNX's agree.
 
     Attributes:
         algorithm: oneDNN's name for it.
@@ -82,7 +84,8 @@ class Eltwise(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_PARAMETERS)
     role: ClassVar[Role] = Role.FOLLOWER
-    needs: ClassVar[tuple[Need, ...]] = (is_source(1, 12), is_known(1, "the exponent"))
+    needs: ClassVar[tuple[Need, ...]] = (is_source(1, 12),)
+    is_elementwise: ClassVar[bool] = True
 
     algorithm: str
     alpha: float = 0.0
@@ -90,9 +93,11 @@ class Eltwise(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = required(node, 0, "X")
-        parameters = _PARAMETERS[node.op_type](node)
-        return parameters if isinstance(parameters, Refusal) else bound(Eltwise(*parameters), {"src": src})
+        return bound(Eltwise(*_PARAMETERS[node.op_type](node)), {"src": required(node, 0, "X")})
+
+    @classmethod
+    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        return () if node.op_type in _NEVER_NEGATIVE else None
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
@@ -114,3 +119,34 @@ class Eltwise(BaseOperator, frozen=True):
 
     def _spec(self, src: MemoryDesc, dst: MemoryDesc, attr: dnnl.Attr, n_threads: int) -> dnnl.Spec:
         return dnnl.eltwise(src, dst, self.algorithm, alpha=self.alpha, beta=self.beta, attr=attr, n_threads=n_threads)
+
+
+class Power(Eltwise, frozen=True):
+    """Powers of one known exponent."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Pow",)
+    needs: ClassVar[tuple[Need, ...]] = (is_source(1, 12), is_known(1, "the exponent"))
+    is_elementwise: ClassVar[bool] = False
+    broadcasts_from: ClassVar[int | None] = 0
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        base, exponent = required(node, 0, "X"), constant(node, required(node, 1, "Y"), "the exponent")
+        if exponent.size != 1 or exponent.ndim > len(base.shape):
+            what = f"the exponent has extents {list(exponent.shape)}"
+            return refused(node, what, "its primitive takes one exponent for all elements")
+        number = float(exponent.reshape(()))
+        if not np.isfinite(number):
+            return refused(node, f"the exponent is {number}", "its primitive takes finite ones")
+        function = Eltwise("eltwise_square") if number == 2 else Eltwise("eltwise_pow", 1.0, number)
+        return bound(function, {"src": base})
+
+
+class ReferenceFunction(Facts, frozen=True):
+    """Functions of every element that no primitive computes."""
+
+    op_types: ClassVar[tuple[str, ...]] = (
+        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Celu", "Cos", "Cosh", "DequantizeLinear"),
+        *("Erf", "IsInf", "IsNaN", "Not", "QuantizeLinear", "Selu", "Shrink", "Sin", "Sinh", "Softsign", "Tan"),
+    )
+    is_elementwise: ClassVar[bool] = True

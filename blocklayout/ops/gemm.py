@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Value, Wish
+from blocklayout.kernels.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._reading import (
@@ -36,6 +37,16 @@ class InnerProduct(BaseOperator, frozen=True):
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         gemm = _Gemm.read(node)
         return gemm.as_inner_product() if gemm.is_inner_product else gemm.as_matmul()
+
+    @classmethod
+    def contracted(cls, node: NodeInfo) -> tuple[int, int] | None:
+        return None if node.attrs.get("transA", 0) else (1, 1 if node.attrs.get("transB", 0) else 0)
+
+    @classmethod
+    def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
+        return scale.reshape(-1, 1) if node.attrs.get("transB", 0) else scale
+
+    result_format = staticmethod(row_major)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         if wish.src == wish.dst == "channels_last" and "weights" in problem.constants and problem.dst.dims[0] > 1:

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Transposed, Wish
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import Digit, digits, is_padded, runs
 from blocklayout.ops._reading import (
@@ -23,6 +24,7 @@ from blocklayout.ops._reading import (
     wrong,
 )
 from blocklayout.ops._standardizing import Standardization, affine_step
+from blocklayout.ops._transposing import per_channel
 from blocklayout.ops.instance_normalization import InstanceNormalization
 
 _FIRST_OPSET_OF_CHANNELS = 21
@@ -70,6 +72,10 @@ class GroupNormalization(BaseOperator, frozen=True):
             return cls(n_groups, epsilon, is_per_group=True).bind({"src": src}, rows)
         instances = {name: v.reshape(n_images, n_channels, *ones) for name, v in rows.items()}
         return InstanceNormalization(epsilon).bind({"src": src}, instances)
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return per_channel(node, perm)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

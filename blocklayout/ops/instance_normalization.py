@@ -9,12 +9,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Transposed, Wish
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import digits, is_padded, runs
 from blocklayout.ops._reading import are_floats, float_attr, is_source, required, wrong
 from blocklayout.ops._standardizing import Standardization
+from blocklayout.ops._transposing import per_channel
 
 
 class InstanceNormalization(BaseOperator, frozen=True):
@@ -46,6 +48,10 @@ class InstanceNormalization(BaseOperator, frozen=True):
             row = vector.data.reshape(1, n_channels, *(1,) * (len(src.shape) - 2))
             constants[name] = np.repeat(row, n_images, axis=0)
         return cls(float_attr(node, "epsilon", 1e-5)).bind(sources, constants)
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return per_channel(node, perm)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

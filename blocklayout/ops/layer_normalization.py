@@ -8,8 +8,21 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Value, Wish
+from blocklayout.kernels import (
+    BaseOperator,
+    Facts,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    Refusal,
+    Role,
+    Transposed,
+    Value,
+    Wish,
+)
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, has_argument
 from blocklayout.ops._digits import as_rows, digits, runs, seen_as
@@ -25,6 +38,7 @@ from blocklayout.ops._reading import (
     required,
     wrong,
 )
+from blocklayout.ops._transposing import trailing
 
 
 class LayerNormalization(BaseOperator, frozen=True):
@@ -62,6 +76,10 @@ class LayerNormalization(BaseOperator, frozen=True):
                 return refused(node, what, f"its primitive takes {list(src.shape[axis:])}")
             arguments[name] = value
         return bound(cls(axis, float_attr(node, "epsilon", 1e-5)), arguments, arrays)
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return trailing(node, perm)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
@@ -105,3 +123,13 @@ def _vector(node: NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...],
         what = f"{name} has extents {list(array.shape)}, other values for other rows"
         return refused(node, what, f"its primitive takes {list(dims[axis:])}")
     return np.broadcast_to(array.reshape(full), (1,) * axis + dims[axis:])
+
+
+class RMSNormalization(Facts, frozen=True):
+    """Elements divided by the root of their mean square along the last dimensions, and scaled."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("RMSNormalization",)
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return trailing(node, perm)

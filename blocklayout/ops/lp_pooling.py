@@ -16,11 +16,14 @@ from blocklayout.kernels import (
     RecipeStep,
     Refusal,
     Role,
+    Transposed,
     Window,
     Wish,
 )
+from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import bound, float_attr, is_source, required, wrong
+from blocklayout.ops._transposing import per_channel
 from blocklayout.ops.pooling import pooling_windows
 
 
@@ -47,6 +50,10 @@ class LpPooling(BaseOperator, frozen=True):
             raise wrong(node, f"attribute p is {p}", "it must be above 0")
         windows = pooling_windows(node, src)
         return windows if isinstance(windows, Refusal) else bound(cls(windows[1], p), {"src": src})
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return per_channel(node, perm) if node.op_type == "GlobalLpPool" else None
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -6,12 +6,21 @@ from math import prod
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Transposed, Wish
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import Run, digits, is_padded, runs
 from blocklayout.ops._padded import n_lanes, over_padding, with_padding
-from blocklayout.ops._reading import bound, float_attr, int_attr, is_source, required, wrong
+from blocklayout.ops._reading import (
+    bound,
+    float_attr,
+    int_attr,
+    is_source,
+    required,
+    wrong,
+)
+from blocklayout.ops._transposing import per_channel
 
 _USUAL_SIZE, _USUAL_BETA = 5, 0.75
 
@@ -47,6 +56,10 @@ class LRN(BaseOperator, frozen=True):
             size, float_attr(node, "alpha", 1e-4), float_attr(node, "beta", 0.75), float_attr(node, "bias", 1.0)
         )
         return bound(operator, {"src": src})
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return per_channel(node, perm)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

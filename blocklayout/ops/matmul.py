@@ -19,10 +19,13 @@ from blocklayout.kernels import (
     Recipe,
     Refusal,
     Role,
+    Transposed,
     Value,
     Wish,
 )
+from blocklayout.kernels.result_format import row_major
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._digits import seen_as
 from blocklayout.ops._reading import are_floats, bound, of_other_rank, refused, required, result, wrong
@@ -34,14 +37,14 @@ class MatMul(BaseOperator, frozen=True):
     The product is multiplied by the constant ``scale_src`` where there is one, and ``bias`` is added to that.
 
     Attributes:
-        transposed: Arguments computed at run time whose matrices are read with rows and columns exchanged.
+        exchanged: Arguments computed at run time whose matrices are read with rows and columns exchanged.
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("MatMul",)
     role: ClassVar[Role] = Role.CHOOSER
     needs = (are_floats,)
 
-    transposed: frozenset[str] = frozenset()
+    exchanged: frozenset[str] = frozenset()
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
@@ -58,6 +61,17 @@ class MatMul(BaseOperator, frozen=True):
         }
         return bound(cls(), {"src": src, "weights": weights}, arrays)
 
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        is_product_of_rows = len(node.shape(1)) == 2 and perm[-1] == len(perm) - 1 and len(perm) >= 2
+        return Transposed(perm, node.attrs) if is_product_of_rows else None
+
+    @classmethod
+    def contracted(cls, node: NodeInfo) -> tuple[int, int] | None:
+        return (1, 0) if len(node.shape(0)) == len(node.shape(1)) == 2 else None
+
+    result_format = staticmethod(row_major)
+
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")
         wish = _of_matrices(wish)
@@ -65,10 +79,10 @@ class MatMul(BaseOperator, frozen=True):
         if is_scaled:
             attr = replace(attr, scales=(("src", 0),))
         names = {"scale_src": "scale_src"} if is_scaled else None
-        joined = None if self.transposed else _of_all_rows(problem, wish, attr)
+        joined = None if self.exchanged else _of_all_rows(problem, wish, attr)
         if joined is not None:
             return Recipe.single(joined[0], names, joined[1].items())
-        whole = {name: plain(argument(problem, name)) for name in sorted(self.transposed)}
+        whole = {name: plain(argument(problem, name)) for name in sorted(self.exchanged)}
         seen = {name: _turned(desc) for name, desc in whole.items()}
         bias = plain_if_any(problem, "bias")
         if bias is not None and bias.ndims < len(problem.dst.dims):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Role, Wish
+from blocklayout.kernels import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Role, Wish
 from blocklayout.ops._broadcast import bind_broadcast
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
@@ -28,6 +28,7 @@ class Nary(BaseOperator, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_ALGORITHMS)
     role: ClassVar[Role] = Role.FOLLOWER
+    broadcasts_from: ClassVar[int | None] = 0
 
     algorithm: str
     n_srcs: int
@@ -42,6 +43,10 @@ class Nary(BaseOperator, frozen=True):
         if n_srcs == 2:
             return bind_broadcast(Binary(algorithm), node)
         return bind_broadcast(cls(algorithm, n_srcs), node)
+
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        return 0 if len(node.inputs) == 1 else None
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         # Post-ops would have to go to the last of several primitives, and the sum primitive takes none.
@@ -71,3 +76,14 @@ def _fold(combination: Combination, dims: Mapping[str, tuple[int, ...]]) -> list
         steps += added
         first = Operand("dst", combination.dst.dims)
     return steps
+
+
+class Mean(Facts, frozen=True):
+    """The mean of elements in the same place."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Mean",)
+    broadcasts_from: ClassVar[int | None] = 0
+
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        return 0 if len(node.inputs) == 1 else None

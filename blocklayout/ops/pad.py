@@ -13,16 +13,19 @@ from blocklayout.kernels import (
     BaseOperator,
     Lowered,
     NodeInfo,
+    Padding,
     Problem,
     Recipe,
     RecipeStep,
     Refusal,
     Role,
+    Transposed,
     Value,
     Wish,
     zero_padding_step,
 )
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._boxes import Copy, Line, borders, interior, lines
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import digits
@@ -39,6 +42,7 @@ from blocklayout.ops._reading import (
     string_attr,
     wrong,
 )
+from blocklayout.ops._transposing import in_order
 from blocklayout.ops.views import Identity
 
 _FIRST_OPSET_OF_INPUTS = 11
@@ -93,6 +97,35 @@ class Pad(BaseOperator, frozen=True):
         if given is not None:
             value = float(constant(node, _scalar(node, given), "constant_value").reshape(()))
         return bound(cls(mode, pads, value), {"src": src}, {"fill": np.full(1, value, np.float32)})
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        axes = node.constant(3)
+        if node.has_input(3):
+            turned = None if axes is None else np.array([perm[axis] for axis in axes], np.int64)
+            return None if turned is None else Transposed(perm, node.attrs, {3: turned})
+        pads = np.asarray(node.attrs["pads"]) if "pads" in node.attrs else node.constant(1)
+        if pads is None:
+            return None
+        turned = in_order(pads, inverse(perm))
+        if "pads" in node.attrs:
+            return Transposed(perm, {**node.attrs, "pads": tuple(map(int, turned))})
+        return Transposed(perm, node.attrs, {1: turned})
+
+    @classmethod
+    def padding(cls, node: NodeInfo) -> Padding | None:
+        is_known = all(node.constant(index) is not None for index in (1, 2, 3) if node.has_input(index))
+        if node.attrs.get("mode", "constant") != "constant" or not is_known:
+            return None
+        begin, end = zip(*_pads(node, len(node.shape(0))), strict=True)
+        value = node.constant(2)
+        number = node.attrs.get("value", 0.0) if value is None or not value.size else value.reshape(-1)[0]
+        return Padding(begin, end, float(number))
+
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        pads = node.constant(1) if len(node.inputs) > 1 else np.asarray(node.attrs.get("pads", (1,)))
+        return 0 if pads is not None and not np.any(pads) else None
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

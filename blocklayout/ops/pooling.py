@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Value, Window, Wish
+from blocklayout.kernels import (
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Padding,
+    Problem,
+    Recipe,
+    Refusal,
+    Role,
+    Transposed,
+    Value,
+    Window,
+    Wish,
+)
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._padded import are_eltwise
@@ -22,8 +37,10 @@ from blocklayout.ops._reading import (
     result,
     wrong,
 )
-from blocklayout.ops._window import check_extents, read_kernel_shape, read_window
+from blocklayout.ops._transposing import per_channel
+from blocklayout.ops._window import check_extents, padded_window, read_kernel_shape, read_window
 
+_FIRST_OPSET_OF_COUNTED_PADS = 7
 _GLOBAL = {"GlobalAveragePool": "pooling_avg_exclude_padding", "GlobalMaxPool": "pooling_max"}
 
 
@@ -60,6 +77,32 @@ class Pooling(BaseOperator, frozen=True):
         return bound(
             cls(algorithm, covering, is_shared=True), {"src": src}, {"share": _shares(window, covering, src.shape[2:])}
         )
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return per_channel(node, perm) if node.op_type in _GLOBAL else None
+
+    @classmethod
+    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        del node
+        return (0,)
+
+    @classmethod
+    def padded(cls, node: NodeInfo, padding: Padding, *, is_lowest: bool) -> Mapping[str, Any] | None:
+        if node.op_type in _GLOBAL or node.attrs.get("ceil_mode", 0) or any(node.outputs[1:]):
+            return None
+        attrs = padded_window(node, padding)
+        kernel = tuple(node.attrs.get("kernel_shape", ()))
+        dilations = tuple(node.attrs.get("dilations", (1,) * len(kernel)))
+        reach = [(extent - 1) * dilation + 1 for extent, dilation in zip(kernel, dilations, strict=True)]
+        if attrs is None or any(pad >= extent for pad, extent in zip(attrs["pads"], reach * 2, strict=True)):
+            return None
+        if node.op_type == "MaxPool":
+            return attrs if is_lowest else None
+        counts = bool(node.attrs.get("count_include_pad", 0)) or not any(node.attrs.get("pads", ()))
+        if padding.value != 0 or not counts or node.opset < _FIRST_OPSET_OF_COUNTED_PADS:
+            return None
+        return {**attrs, "count_include_pad": 1}
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

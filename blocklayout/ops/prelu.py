@@ -44,6 +44,7 @@ class PRelu(BaseOperator, frozen=True):
     op_types: ClassVar[tuple[str, ...]] = ("PRelu",)
     role: ClassVar[Role] = Role.FOLLOWER
     needs = (is_source(1, 12), are_floats)
+    broadcasts_from: ClassVar[int | None] = 1
 
     slope_dims: tuple[int, ...]
 

@@ -10,8 +10,20 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish, zero_padding_step
+from blocklayout.kernels import (
+    BaseOperator,
+    Facts,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    Role,
+    Transposed,
+    Wish,
+    zero_padding_step,
+)
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm, without
 from blocklayout.ops._descs import argument
 from blocklayout.ops._digits import digits, is_padded, n_elements, runs, seen_as
 from blocklayout.ops._reading import (
@@ -28,6 +40,7 @@ from blocklayout.ops._reading import (
     wrong,
 )
 from blocklayout.ops._reducing import Steps
+from blocklayout.ops._transposing import named_axes, over_axis, with_axes
 from blocklayout.ops.views import Reshape
 
 _FIRST_OPSETS_OF_INPUTS = {"ReduceSum": 13}
@@ -97,6 +110,10 @@ class Reduce(BaseOperator, frozen=True):
         if not wide and formula.alone is None:
             return bound(Reshape(result(node).dims), {"src": src})
         return bound(cls(formula, wide), {"src": src})
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return _transposed(node, perm)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         src = wish.src_desc(argument(problem, "src"))
@@ -171,3 +188,34 @@ def _check_extents(node: NodeInfo, dims: tuple[int, ...], axes: tuple[int, ...])
     if list(result(node).shape) != kept:
         what = f"output {result(node).name} has extents {list(result(node).shape)}"
         raise wrong(node, what, f"reducing {list(dims)} along {list(axes)} gives {kept}")
+
+
+def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:
+    given, keeps = named_axes(node, 1), bool(node.attrs.get("keepdims", 1))
+    if given is None and node.has_input(1):
+        return None
+    if not given:
+        is_noop = bool(node.attrs.get("noop_with_empty_axes", 0))
+        return Transposed(perm if keeps or is_noop else (), node.attrs)
+    gone = {axis % len(perm) for axis in given}
+    return with_axes(node, 1, tuple(sorted(perm[axis] for axis in gone)), perm if keeps else without(perm, gone))
+
+
+class ReduceLogSumExp(Facts, frozen=True):
+    """The logarithm of the sum of exponentials along some dimensions."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("ReduceLogSumExp",)
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return _transposed(node, perm)
+
+
+class ArgReduce(Facts, frozen=True):
+    """The index of the largest or smallest element along one dimension."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("ArgMax", "ArgMin")
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return over_axis(node, perm, keeps_axis=bool(node.attrs.get("keepdims", 1)))

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Value, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Transposed, Value, Wish
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._coordinates import (
     TRANSFORMATIONS,
     Axis,
@@ -37,6 +38,7 @@ from blocklayout.ops._reading import (
     string_attr,
     wrong,
 )
+from blocklayout.ops._transposing import in_order
 from blocklayout.ops.interpolation import interpolated
 from blocklayout.ops.slice import SteppedSlice
 from blocklayout.ops.views import Identity
@@ -98,6 +100,23 @@ class Resize(BaseOperator, frozen=True):
         if not axes:
             return bound(Identity(), {"src": src})
         return bound(cls(f"resampling_{mode}", axes), {"src": src})
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        rest = range(1, len(node.inputs))
+        if any(node.has_input(index) and node.constant(index) is None for index in rest):
+            return None
+        # There are primitives for images, whose batch and channels, the first two dimensions, keep their extents.
+        changed = [dim for dim, extent in enumerate(node.shape(0)) if extent != node.result.shape[dim]]
+        if min(changed, default=2) >= 2 and min((perm[dim] for dim in changed), default=2) < 2:
+            return None
+        if "axes" in node.attrs:
+            return Transposed(perm, {**node.attrs, "axes": tuple(perm[axis] for axis in node.attrs["axes"])})
+        attrs, back = dict(node.attrs), inverse(perm)
+        if "scales" in attrs:
+            attrs["scales"] = tuple(in_order(np.asarray(attrs["scales"]), back).tolist())
+        constants = {index: array for index in rest if (array := node.constant(index)) is not None}
+        return Transposed(perm, attrs, {index: in_order(array, back) for index, array in constants.items()})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -7,12 +7,26 @@ from itertools import product
 from math import prod
 from typing import ClassVar
 
+import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Role, Wish
+from blocklayout.kernels import (
+    BaseOperator,
+    Facts,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    RecipeStep,
+    Refusal,
+    Role,
+    Transposed,
+    Wish,
+)
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import paired
 from blocklayout.ops._reading import (
@@ -26,6 +40,8 @@ from blocklayout.ops._reading import (
     result,
     wrong,
 )
+from blocklayout.ops._transposing import along_axis, named_axes, over_axis, with_axes
+from blocklayout.ops.views import same_if_same_shape
 
 _FIRST_OPSET_OF_INPUTS = 10
 _MOST_BACKWARDS = 128
@@ -65,6 +81,23 @@ class Slice(BaseOperator, frozen=True):
             what = f"steps are {list(steps)}, backwards over {n_backwards} elements"
             return refused(node, what, f"strides are never negative: up to {_MOST_BACKWARDS} are copied one by one")
         return of_other_dtype(node, src) or bound(SteppedSlice(offsets, distances), {"src": src})
+
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        steps = node.constant(_INPUTS["steps"])
+        goes_forward = not node.has_input(_INPUTS["steps"]) if steps is None else bool(np.all(steps > 0))
+        return same_if_same_shape(node) if goes_forward else None
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        axes = named_axes(node, _INPUTS["axes"])
+        if axes is None and node.has_input(_INPUTS["axes"]):
+            return None
+        if axes is None:
+            n_axes = len(node.attrs["starts"]) if "starts" in node.attrs else node.shape(_INPUTS["starts"])[0]
+            axes = tuple(range(n_axes))
+        turned = tuple(perm[axis % len(perm)] for axis in axes)
+        return with_axes(node, _INPUTS["axes"], turned, perm, attribute="starts")
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         try:
@@ -189,3 +222,26 @@ def _box(
         offsets[axis] = kept[0] if kept else 0
         distances[axis] = step if len(kept) > 1 else 1
     return tuple(shape), tuple(offsets), tuple(distances)
+
+
+class Split(Facts, frozen=True):
+    """Parts along one dimension."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Split",)
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return along_axis(node, perm, 0)
+
+
+class Gather(Facts, frozen=True):
+    """Elements at any places along one dimension."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Gather",)
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        places = node.constant(1)
+        if places is None or places.ndim > 1:
+            return None
+        return over_axis(node, perm, keeps_axis=places.ndim == 1)

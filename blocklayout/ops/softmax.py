@@ -8,20 +8,24 @@ from typing import ClassVar
 from blocklayout import dnnl
 from blocklayout.kernels import (
     BaseOperator,
+    Facts,
     Lowered,
     NodeInfo,
     Problem,
     Recipe,
     RecipeStep,
     Role,
+    Transposed,
     Wish,
     zero_padding_step,
 )
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.permutation import Perm, inverse, permuted
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import as_rows, digits, is_padded, runs
 from blocklayout.ops._padded import are_eltwise, n_lanes
 from blocklayout.ops._reading import axis_attr, bound, is_source, required
+from blocklayout.ops._transposing import along_axis
 
 _ALGORITHMS = {"Softmax": "softmax_accurate", "LogSoftmax": "softmax_log"}
 _FIRST_OPSET_OF_ONE_AXIS = 13
@@ -46,6 +50,18 @@ class Softmax(BaseOperator, frozen=True):
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         src = required(node, 0, "input")
         return bound(cls(_ALGORITHMS[node.op_type], _axes(node, src.shape)), {"src": src})
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        if node.opset >= _FIRST_OPSET_OF_ONE_AXIS:
+            return along_axis(node, perm, -1)
+        first = int(node.attrs.get("axis", 1)) % len(perm)
+        axis = _where_trailing(permuted(node.shape(0), inverse(perm)), set(perm[first:]))
+        return None if axis is None else Transposed(perm, {**node.attrs, "axis": axis})
+
+    @classmethod
+    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        return () if node.op_type == "Softmax" else None
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
@@ -106,3 +122,30 @@ def _axes(node: NodeInfo, shape: tuple[int, ...]) -> tuple[int, ...]:
     first = axis_attr(node, "axis", len(shape), min(1, len(shape) - 1))
     wide = tuple(axis for axis in range(first, len(shape)) if shape[axis] != 1)
     return wide or (first,)
+
+
+def _where_trailing(shape: tuple[int, ...], dims: set[int]) -> int | None:
+    """The first of ``dims`` if they are the last ones, apart from extents of 1."""
+    wide = {dim for dim, extent in enumerate(shape) if extent != 1}
+    first = min(wide & dims, default=len(shape) - 1)
+    return first if wide & set(range(first, len(shape))) == wide & dims else None
+
+
+class Hardmax(Facts, frozen=True):
+    """One where the largest element along some dimensions stands, zero elsewhere."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Hardmax",)
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return Softmax.transposed(node, perm)
+
+
+class LpNormalization(Facts, frozen=True):
+    """Elements divided by their norm along one dimension."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("LpNormalization",)
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        return along_axis(node, perm, -1)

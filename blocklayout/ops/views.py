@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
+import numpy as np
+from msgspec import Struct
+
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Refusal, Role, Value
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Refusal, Role, Transposed, Value
+from blocklayout.kernels.result_format import row_major
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._reading import bound, has_one_output, ints_attr, optional, refused, required, result, wrong
+from blocklayout.layout.permutation import Perm, identity, inverse
+from blocklayout.ops._reading import (
+    bound,
+    has_one_output,
+    ints_attr,
+    refused,
+    required,
+    result,
+    wrong,
+)
 
 
 class Reshape(BaseOperator, frozen=True):
@@ -33,11 +47,36 @@ class Reshape(BaseOperator, frozen=True):
             raise wrong(node, f"{src.name} has extents {list(src.shape)}", rule)
         return reshaping(src, dst)
 
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        return same_if_same_shape(node)
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        before, after = node.shape(0), node.result.shape
+        if 0 in before or not after:
+            return None
+        return _regrouped(before, after, perm) or _flattened(before, after, perm)
+
+    @classmethod
+    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        del node
+        return (0,)
+
+    result_format = staticmethod(row_major)
+
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         return _reshaped(desc, self.shape)
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         return _reshaped(desc, self.source) if self.source else None
+
+
+def same_if_same_shape(node: NodeInfo) -> int | None:
+    """The answer of an operator that computes nothing where extents and type stay as they are."""
+    source, result = node.inputs[0], node.outputs[0]
+    is_same = source is not None and result is not None and (source.shape, source.dtype) == (result.shape, result.dtype)
+    return 0 if is_same else None
 
 
 def reshaping(src: Value, dst: Value) -> Lowered:
@@ -50,6 +89,70 @@ def _reshaped(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
         return desc.reshaped(dims)
     except LayoutError:
         return None
+
+
+class Group(Struct, frozen=True):
+    """Dimensions before and after a Reshape that hold the same elements."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+def groups_of(before: Sequence[int], after: Sequence[int]) -> list[Group]:
+    """The smallest groups of dimensions that a Reshape keeps apart, without extents of 1.
+
+    Args:
+        before: Extents without a 0.
+        after: As many elements.
+
+    Example:
+        >>> groups_of((2, 4, 5, 6), (2, 20, 1, 3, 2))
+        [Group(before=(0,), after=(0,)), Group(before=(1, 2), after=(1,)), Group(before=(3,), after=(3, 4))]
+    """
+    olds = [dim for dim, extent in enumerate(before) if extent != 1]
+    news = [dim for dim, extent in enumerate(after) if extent != 1]
+    groups: list[Group] = []
+    while olds:
+        old, new = [olds.pop(0)], [news.pop(0)]
+        n_old, n_new = before[old[0]], after[new[0]]
+        while n_old != n_new:
+            if n_old < n_new:
+                old.append(olds.pop(0))
+                n_old *= before[old[-1]]
+            else:
+                new.append(news.pop(0))
+                n_new *= after[new[-1]]
+        groups.append(Group(tuple(old), tuple(new)))
+    return groups
+
+
+def _regrouped(before: Sequence[int], after: Sequence[int], perm: Perm) -> Transposed | None:
+    """The Reshape of the original: its groups stay where they are, and the result is permuted as a whole.
+
+    Dimensions to be merged that are not adjacent in the original are brought together first, which moves no more than
+    to transpose the whole. Where the result would not be permuted then, nothing is gained.
+    """
+    groups = groups_of(before, after)
+    groups.sort(key=lambda group: min(perm[dim] for dim in group.before))
+    ones = (dim for dim, extent in enumerate(after) if extent == 1)
+    dims = (*ones, *(dim for group in groups for dim in group.after))
+    result, extents = inverse(dims), np.array([after[dim] for dim in dims], np.int64)
+    order = [dim for group in groups for dim in group.before]
+    if sorted(perm[dim] for dim in order) == [perm[dim] for dim in order]:
+        return Transposed(result, {}, {1: extents}, op_type="Reshape")
+    if result == identity(len(result)):
+        return None
+    others = sorted((dim for dim in range(len(perm)) if dim not in order), key=lambda dim: perm[dim])
+    return Transposed(result, {}, {1: extents}, source=inverse((*others, *order)), op_type="Reshape")
+
+
+def _flattened(before: Sequence[int], after: Sequence[int], perm: Perm) -> Transposed | None:
+    """The rows of images as they are, their elements in another order."""
+    if perm[0] != 0 or len(after) != 2 or after[0] != before[0]:
+        return None
+    places = np.arange(after[1]).reshape(before[1:])
+    order = places.transpose([dim - 1 for dim in inverse(perm)[1:]]).reshape(-1)
+    return Transposed(identity(2), {}, {1: np.array(after, np.int64)}, op_type="Reshape", order=order)
 
 
 class Transpose(BaseOperator, frozen=True):
@@ -68,7 +171,7 @@ class Transpose(BaseOperator, frozen=True):
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         src = required(node, 0, "data")
         ndims = len(src.shape)
-        perm = tuple(range(ndims))[::-1]
+        perm = identity(ndims)[::-1]
         if node.attrs.get("perm"):
             perm = ints_attr(node, "perm", ndims, 0, at_least=0)
         if sorted(perm) != list(range(ndims)):
@@ -78,19 +181,35 @@ class Transpose(BaseOperator, frozen=True):
             raise wrong(node, f"output {result(node).name} has extents {list(result(node).shape)}", rule)
         return bound(cls(perm), {"src": src})
 
+    @classmethod
+    def permutation(cls, node: NodeInfo) -> Perm | None:
+        return tuple(node.attrs.get("perm") or reversed(identity(len(node.shape(0)))))
+
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        perm = cls.permutation(node)
+        return 0 if perm is not None and perm == identity(len(perm)) else None
+
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         return desc.permuted(self.perm)
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
-        return desc.permuted(self.perm.index(axis) for axis in range(len(self.perm)))
+        return desc.permuted(inverse(self.perm))
 
 
 _FIRST_OPSET_OF_TRAINING_INPUT = 12
 
 
+def _is_training(node: NodeInfo) -> bool:
+    """Whether a Dropout drops elements, or may do so."""
+    if node.op_type != "Dropout" or node.opset < _FIRST_OPSET_OF_TRAINING_INPUT or not node.has_input(2):
+        return False
+    training = node.constant(2)
+    return training is None or bool(training.any())
+
+
 def _is_inference(node: NodeInfo) -> Refusal | None:
-    training = optional(node, 2) if node.opset >= _FIRST_OPSET_OF_TRAINING_INPUT else None
-    if training is None or (training.data is not None and not training.data.any()):
+    if not _is_training(node):
         return None
     return refused(node, "training_mode is true or computed at run time", "only inference is computed: false")
 
@@ -101,6 +220,16 @@ class Identity(BaseOperator, frozen=True):
     op_types: ClassVar[tuple[str, ...]] = ("Identity", "Dropout")
     role: ClassVar[Role] = Role.VIEW
     needs = (has_one_output("the mask"), _is_inference)
+    is_elementwise: ClassVar[bool] = True
+
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        return None if _is_training(node) else 0
+
+    @classmethod
+    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        del node
+        return (0,)
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blocklayout.model import Builder, legalize, lower, simplify
-from blocklayout.model.passes.permuted_reshapes import groups_of
+from blocklayout.ops.views import groups_of
 from tests.model.permuting import FIRST, LAST, SHAPE, n_transposes, op_types, pushed, vector
 
 

@@ -12,10 +12,10 @@ from blocklayout.eager.backward.call import Call, Operand
 from blocklayout.eager.backward.choosing import first_optimised
 from blocklayout.eager.backward.formats import format_of, in_format
 from blocklayout.eager.backward.windows import Extents, read_window
-from blocklayout.eager.formats import dominating
 from blocklayout.eager.primitives import execute
 from blocklayout.errors import LayoutError
 from blocklayout.kernels import Window
+from blocklayout.kernels.result_format import dominating
 from blocklayout.layout import MemoryDesc
 from blocklayout.tensor import Tensor
 

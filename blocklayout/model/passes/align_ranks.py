@@ -9,52 +9,19 @@ from blocklayout.kernels.value import Value
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.passes.rewrite import Draft
 
-BROADCASTING = frozenset(
-    (
-        "Add",
-        "And",
-        "BitwiseAnd",
-        "BitwiseOr",
-        "BitwiseXor",
-        "Div",
-        "Equal",
-        "Greater",
-        "GreaterOrEqual",
-        "Less",
-        "LessOrEqual",
-        "Max",
-        "Mean",
-        "Min",
-        "Mod",
-        "Mul",
-        "Or",
-        "PRelu",
-        "Pow",
-        "Sub",
-        "Sum",
-        "Where",
-        "Xor",
-    )
-)
-
 
 class AlignRanks(Struct, frozen=True):
     """Gives every operand of a broadcasting operator the rank of the result, with extents of 1 in front.
 
     A constant is reshaped; a computed value gets a Reshape, which moves no byte.
-
-    Attributes:
-        op_types: Operators that broadcast their operands against each other.
     """
-
-    op_types: frozenset[str] = BROADCASTING
 
     def __call__(self, graph: Graph) -> Graph:
         draft = Draft(graph)
         reshaped: dict[tuple[str, int], str] = {}
         nodes: list[Node] = []
         for node in graph.nodes:
-            if node.op_type not in self.op_types:
+            if node.facts.broadcasts_from is None:
                 nodes.append(node)
                 continue
             ndims = len(graph.shape(next(filter(None, node.outputs))))

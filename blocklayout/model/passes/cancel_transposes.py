@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
+from blocklayout.layout.permutation import Perm, identity, permuted
 from blocklayout.model.graph import Graph, Node, live_nodes
-from blocklayout.model.passes.permuting import keeps_order, perm_of
+from blocklayout.model.passes.push_transposes import permutation
 from blocklayout.model.passes.rewrite import bypass
 
 
@@ -13,25 +16,27 @@ class CancelTransposes(Struct, frozen=True):
     """Makes one Transpose of several in a row, and none of those that undo each other."""
 
     def __call__(self, graph: Graph) -> Graph:
-        producers: dict[str, Node] = {}
+        transposes: dict[str, tuple[Node, Perm]] = {}
         nodes: list[Node] = []
         undone: dict[str, str] = {}
         for node in graph.nodes:
-            merged = _merged(graph, node, producers) if node.op_type == "Transpose" else node
+            merged, perm = _merged(graph, node, transposes)
             nodes.append(merged)
-            producers.update({name: merged for name in merged.outputs if name})
-            if merged.op_type == "Transpose" and keeps_order(graph, merged):
-                undone[merged.outputs[0]] = merged.inputs[0]
+            if perm is None:
+                continue
+            transposes[node.outputs[0]] = merged, perm
+            if perm == identity(len(perm)):
+                undone[node.outputs[0]] = merged.inputs[0]
         short = bypass(graph.replace(nodes=tuple(nodes)), undone)
         return short.replace(nodes=live_nodes(short.nodes, short.outputs))
 
 
-def _merged(graph: Graph, node: Node, producers: dict[str, Node]) -> Node:
-    first = producers.get(node.inputs[0])
-    if first is None or first.op_type != "Transpose":
-        return node
-    inner = perm_of(graph, first)
-    perm = tuple(inner[axis] for axis in perm_of(graph, node))
-    return node.replace(
-        inputs=first.inputs, attrs={"perm": perm}, absorbed=(first.name, *first.absorbed, *node.absorbed)
-    )
+def _merged(graph: Graph, node: Node, transposes: Mapping[str, tuple[Node, Perm]]) -> tuple[Node, Perm | None]:
+    """A node, with the Transpose it reads, and its permutation if it is a Transpose."""
+    perm = permutation(graph, node)
+    if perm is None or node.inputs[0] not in transposes:
+        return node, perm
+    first, inner = transposes[node.inputs[0]]
+    perm = permuted(inner, perm)
+    absorbed = (first.name, *first.absorbed, *node.absorbed)
+    return node.replace(inputs=first.inputs, attrs={"perm": perm}, absorbed=absorbed), perm

@@ -6,7 +6,6 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
-from blocklayout.model.passes.align_ranks import BROADCASTING
 from blocklayout.model.passes.rewrite import bypass, resolve
 
 
@@ -26,7 +25,8 @@ class DropExpands(Struct, frozen=True):
 
 
 def _broadcasts(graph: Graph, node: Node, dropped: dict[str, str]) -> bool:
-    if node.op_type not in BROADCASTING or (node.op_type == "PRelu" and node.inputs[0] in dropped):
+    first = node.facts.broadcasts_from
+    if first is None or any(name in dropped for name in node.inputs[:first]):
         return False
     shapes = [graph.shape(resolve(dropped, name)) for name in node.inputs]
     return np.broadcast_shapes(*shapes) == graph.shape(node.outputs[0])

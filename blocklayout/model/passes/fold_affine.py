@@ -6,9 +6,11 @@ import numpy as np
 from msgspec import Struct, field
 
 from blocklayout.dnnl import default_threads
+from blocklayout.dtypes import FLOATS
+from blocklayout.errors import ModelError
+from blocklayout.kernels import Affine
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.origins import scaled
-from blocklayout.model.passes.affine import Affine, read_affine
 from blocklayout.model.passes.rewrite import Draft
 from blocklayout.side_by_side import side_by_side
 
@@ -16,14 +18,9 @@ from blocklayout.side_by_side import side_by_side
 class FoldAffine(Struct, frozen=True):
     """Folds BatchNormalization, and Mul, Div, Add and Sub by constants per channel, into the node before.
 
-    That node must have constant weights and no other reader. Whatever follows one node is composed in
+    That node must have constant weights and no other reader. All that follows one node is composed in
     float64, and its new weights are rounded once.
-
-    Attributes:
-        into: Op types that take a scale and shift in, out of BatchNormalization, Conv, ConvTranspose and Gemm.
     """
-
-    into: frozenset[str] = frozenset(("BatchNormalization", "Conv", "ConvTranspose", "Gemm"))
 
     def __call__(self, graph: Graph) -> Graph:
         readers = graph.readers()
@@ -31,10 +28,11 @@ class FoldAffine(Struct, frozen=True):
         bases: dict[str, Node] = {}  # whose chain writes a value
         gone: set[str] = set()
         for node in graph.nodes:
-            affine = read_affine(graph, node)
-            base = bases.get(affine.source) if affine is not None and affine.is_finite else None
-            if affine is None or base is None or len(readers[affine.source]) != 1 or affine.source in graph.outputs:
-                base = node if self._takes_affine(graph, node) else None
+            affine = _affine(graph, node)
+            source = "" if affine is None else node.inputs[affine.source]
+            base = bases.get(source)
+            if affine is None or base is None or len(readers[source]) != 1 or source in graph.outputs:
+                base = node if _takes_affine(graph, node) else None
             else:
                 chains.setdefault(base.name, _Chain()).append(node, affine)
                 gone.add(node.name)
@@ -44,7 +42,7 @@ class FoldAffine(Struct, frozen=True):
         products: dict[str, np.ndarray] = {}
 
         def scale(node: Node) -> None:
-            products[node.name] = _product(draft, node, chains[node.name])
+            products[node.name] = _product(graph, node, chains[node.name])
 
         with side_by_side(scale, [node for node in graph.nodes if node.name in chains], default_threads()):
             pass
@@ -56,12 +54,29 @@ class FoldAffine(Struct, frozen=True):
                 nodes.append(node)
         return graph.replace(nodes=tuple(nodes), values=draft.values)
 
-    def _takes_affine(self, graph: Graph, node: Node) -> bool:
-        if node.op_type not in self.into or any(node.outputs[1:]) or not node.outputs[0]:
-            return False
-        if any(graph.constant(name) is None for name in node.inputs[1:3] if name):
-            return False
-        return node.op_type != "BatchNormalization" or read_affine(graph, node) is not None
+
+def _affine(graph: Graph, node: Node) -> Affine | None:
+    """The scale and shift that a node is, if folding them keeps numbers numbers."""
+    if not _has_channels(graph, node):
+        return None
+    affine = node.facts.affine(graph.info(node))
+    if affine is None or not (np.isfinite(affine.scale).all() and np.isfinite(affine.shift).all()):
+        return None
+    return affine
+
+
+def _takes_affine(graph: Graph, node: Node) -> bool:
+    if not _has_channels(graph, node) or any(node.outputs[1:]):
+        return False
+    if any(graph.constant(name) is None for name in node.inputs[1:3] if name):
+        return False
+    ones = np.ones(graph.shape(node.outputs[0])[1])
+    return node.facts.aligned_scale(graph.info(node), ones) is not None
+
+
+def _has_channels(graph: Graph, node: Node) -> bool:
+    value = graph.values.get(node.outputs[0])
+    return value is not None and value.dtype in FLOATS and len(value.shape) >= 2
 
 
 class _Chain(Struct):
@@ -76,11 +91,13 @@ class _Chain(Struct):
         self.scale, self.shift = self.scale * affine.scale, self.shift * affine.scale + affine.shift
 
 
-def _product(draft: Draft, node: Node, chain: _Chain) -> np.ndarray:
-    """The weights of a node with the scale of what follows it."""
-    weights = _weights(draft, node)
+def _product(graph: Graph, node: Node, chain: _Chain) -> np.ndarray:
+    """The weights of a node with the scale behind it."""
+    weights, scale = graph.constant(node.inputs[1]), node.facts.aligned_scale(graph.info(node), chain.scale)
+    if weights is None or scale is None:
+        raise ModelError(f"node {node.name!r}: its weights take no scale")
     with np.errstate(all="ignore"):  # weights that are not finite to begin with are their owner's affair
-        return scaled(weights, _aligned(node, weights, chain.scale))
+        return scaled(weights, scale)
 
 
 def _folded(draft: Draft, node: Node, chain: _Chain, product: np.ndarray) -> Node:
@@ -95,19 +112,6 @@ def _folded(draft: Draft, node: Node, chain: _Chain, product: np.ndarray) -> Nod
         attrs={name: value for name, value in node.attrs.items() if name != "beta"},
         absorbed=(*node.absorbed, *(name for each in chain.nodes for name in (each.name, *each.absorbed))),
     )
-
-
-def _aligned(node: Node, weights: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """``scale`` in a shape that meets the output channels of ``weights``."""
-    if node.op_type == "Conv" or node.attr("transB", 0):
-        return scale.reshape(-1, *(1,) * (weights.ndim - 1))
-    if node.op_type != "ConvTranspose":
-        return scale
-    # input channels come first, group by group; each group computes its own slice of the output channels
-    n_inputs, n_outputs = weights.shape[:2]
-    group = node.attr("group", 1)
-    of_input = np.repeat(scale.reshape(group, n_outputs), n_inputs // group, axis=0)
-    return of_input.reshape(n_inputs, n_outputs, *(1,) * (weights.ndim - 2))
 
 
 def _weights(draft: Draft, node: Node, index: int = 1) -> np.ndarray:

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from blocklayout.kernels import Padding
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merge_clips import clip_bounds
 from blocklayout.model.passes.merging import Merging
-from blocklayout.model.passes.paddings import Padding, read_padding
 from blocklayout.model.passes.reductions import reduced_axes
 
 _VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
@@ -141,7 +141,7 @@ def _n_channels(graph: Graph, pool: Node, pad: Node | None, window: str) -> int:
         return 0
     if any(own) and not pool.attr("count_include_pad", 0):
         return 0
-    padding = Padding((0,) * ndims, (0,) * ndims, 0.0) if pad is None else read_padding(graph, pad)
+    padding = Padding((0,) * ndims, (0,) * ndims, 0.0) if pad is None else pad.facts.padding(graph.info(pad))
     if padding is None or padding.value != 0:
         return 0
     begin = [sum(ends) for ends in zip(padding.begin, (0, 0, *own[: len(kernel)]), strict=True)]

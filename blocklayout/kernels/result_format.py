@@ -6,7 +6,7 @@ those cannot tell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from msgspec import Struct
@@ -28,11 +28,6 @@ class Followed(Struct, frozen=True):
 
 Rule = Callable[[Sequence[MemoryDesc], tuple[int, ...], str], Followed]
 """Takes the operands' descriptors, and the extents and data type of the result."""
-
-
-def rule_of(name: str) -> Rule:
-    """The rule of an operator, by its name here or in ONNX."""
-    return _RULES.get(name.lower(), keep)
 
 
 def is_plain(desc: MemoryDesc) -> bool:
@@ -118,15 +113,3 @@ def _is_channels_last(weights: MemoryDesc, ndims: int) -> bool:
     first = weights.ndims - ndims
     order = tuple(dim - first for dim in weights.format_tag.order if dim >= first)
     return order == (0, *range(2, ndims), 1)
-
-
-_RULES: Mapping[str, Rule] = {
-    "conv": dominating,
-    "conv_transpose": dominating,
-    "matmul": row_major,
-    "gemm": row_major,
-    "reshape": row_major,
-    "flatten": row_major,
-    "concat": concatenated,
-    **dict.fromkeys(("add", "sub", "mul", "div", "max", "min", "sum", "mean", "pow", "prelu"), pointwise),
-}

@@ -1,0 +1,226 @@
+"""Facts about operators: the answers to the questions that rewriting passes ask.
+
+They hold for every node of an operator, whether or not a primitive computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec import Struct, field
+
+from blocklayout.kernels.result_format import Followed, keep, pointwise
+from blocklayout.layout.permutation import Perm
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy as np
+
+    from blocklayout.kernels.value import Value
+    from blocklayout.layout import MemoryDesc
+
+
+class NodeInfo(Struct, frozen=True):
+    """A node of the model as an operator reads it.
+
+    Attributes:
+        name: For error messages: the node's own name, else ``conv_3`` and the like.
+        inputs: In ONNX order; ``None`` where an optional input is absent.
+        outputs: In ONNX order, those that somebody reads; ``None`` for the others.
+        opset: Version of the default operator set.
+    """
+
+    name: str
+    op_type: str
+    attrs: Mapping[str, Any]
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...]
+    opset: int
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Extents of an input; of an absent one those of a scalar."""
+        value = self.inputs[index] if index < len(self.inputs) else None
+        return () if value is None else value.shape
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """Contents of an input; ``None`` where it is absent or computed at run time."""
+        value = self.inputs[index] if index < len(self.inputs) else None
+        return None if value is None else value.data
+
+    def has_input(self, index: int) -> bool:
+        """Whether an optional input is there."""
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    @property
+    def result(self) -> Value:
+        """The first output that somebody reads."""
+        return next(value for value in self.outputs if value is not None)
+
+
+class Transposed(Struct, frozen=True, eq=False):
+    """A node rewritten to read a source from before a Transpose.
+
+    Where the original reads ``x = u.transpose(source)``, the rewritten node reads ``u``, and the original's results are
+    the rewritten node's after ``.transpose(result)``.
+
+    Attributes:
+        result: The permutation of all results.
+        attrs: The rewritten node's.
+        constants: New contents of constant inputs, by index.
+        sources: Indices of the inputs that it reads from before a Transpose. Those of lower rank get extents of 1 in
+            front before they are permuted.
+        source: The permutation of these, if it is another than the one asked for.
+        op_type: The rewritten node's, if it is another operator.
+        order: For each element along dimension 1 of the rewritten node's result, its index in the original's; ``None``
+            where they are in the same order. Whoever reads the result has to make up for it.
+    """
+
+    result: Perm
+    attrs: Mapping[str, Any]
+    constants: Mapping[int, np.ndarray] = field(default_factory=dict)
+    sources: tuple[int, ...] = (0,)
+    source: Perm | None = None
+    op_type: str = ""
+    order: np.ndarray | None = None
+
+
+class Padding(Struct, frozen=True):
+    """Elements of one value around a tensor.
+
+    Attributes:
+        begin: How many before each dimension; negative numbers cut off.
+        end: How many behind each dimension.
+        value: Their value.
+    """
+
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    value: float
+
+    @property
+    def is_spatial(self) -> bool:
+        """Whether it adds to the dimensions behind batch and channels, and to no other."""
+        return not any(self.begin[:2] + self.end[:2]) and min(self.begin + self.end, default=0) >= 0
+
+    @property
+    def pads(self) -> tuple[int, ...]:
+        """As windows have them: beginnings of the spatial dimensions, then their ends."""
+        return self.begin[2:] + self.end[2:]
+
+
+class Affine(Struct, frozen=True, eq=False):
+    """A scale and a shift of each channel (dimension 1): ``source * scale + shift``.
+
+    Attributes:
+        source: Index of the input that is scaled.
+        scale: Shape (channels,), float64.
+        shift: Shape (channels,), float64.
+    """
+
+    source: int
+    scale: np.ndarray
+    shift: np.ndarray
+
+
+class Facts(Struct, frozen=True):
+    """An operator as passes see it. Derive from this an operator that only the reference computes.
+
+    The defaults claim nothing: no pass rewrites a node of an operator that does not answer.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = ()
+
+    is_elementwise: ClassVar[bool] = False
+    """Each element of a result follows from the element of the first source in its place, and from scalars."""
+
+    broadcasts_from: ClassVar[int | None] = None
+    """Index of the first input that is broadcast to the result as in numpy, with all inputs behind it."""
+
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        """Index of the input that the first result is equal to, in extents, type and elements."""
+        del node
+        return None
+
+    @classmethod
+    def permutation(cls, node: NodeInfo) -> Perm | None:
+        """The permutation of dimensions, where the node does nothing else."""
+        del node
+        return None
+
+    @classmethod
+    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
+        """The node on sources from before a Transpose by ``perm``; ``None`` if it needs their order as it is."""
+        if cls.broadcasts_from is not None:
+            is_whole = None not in node.inputs and len(perm) == len(node.result.shape)
+            return Transposed(perm, node.attrs, sources=tuple(range(len(node.inputs)))) if is_whole else None
+        if not cls.is_elementwise or any(prod(node.shape(index)) != 1 for index in range(1, len(node.inputs))):
+            return None
+        return Transposed(perm, node.attrs)
+
+    @classmethod
+    def contracted(cls, node: NodeInfo) -> tuple[int, int] | None:
+        """The input, and its dimension, that a product sums over together with dimension 1 of the first source."""
+        del node
+        return None
+
+    @classmethod
+    def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        """Inputs without negative elements from which follows that the result has none; ``None`` if it does not."""
+        del node
+        return None
+
+    @classmethod
+    def padding(cls, node: NodeInfo) -> Padding | None:
+        """The elements around its source, where the node does nothing but to add them."""
+        del node
+        return None
+
+    @classmethod
+    def padded(cls, node: NodeInfo, padding: Padding, *, is_lowest: bool) -> Mapping[str, Any] | None:
+        """The attributes with which the node pads its source by itself; ``None`` if it cannot.
+
+        Args:
+            node: The node, on a padded source.
+            padding: Spatial padding.
+            is_lowest: Whether no element of the source is below the padding's value.
+        """
+        del node, padding, is_lowest
+        return None
+
+    @classmethod
+    def affine(cls, node: NodeInfo) -> Affine | None:
+        """The scale and shift of channels by constants, where the node does nothing else."""
+        del node
+        return None
+
+    @classmethod
+    def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
+        """A scale of the result's channels in a shape that multiplies the weights, input 1.
+
+        With it, and with input 2 as the bias that is shifted, the node also computes a scale and a shift behind it.
+
+        Args:
+            node: The node.
+            scale: Shape (channels,), or a scalar.
+
+        Returns:
+            ``None`` if scaled weights do not scale the result.
+        """
+        del node, scale
+        return None
+
+    @classmethod
+    def result_format(cls, operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
+        """The format of an eager call's result.
+
+        Args:
+            operands: The operands' descriptors.
+            dims: The result's extents.
+            dtype: The result's data type.
+        """
+        rule = keep if cls.broadcasts_from is None else pointwise
+        return rule(operands, dims, dtype)
