@@ -117,34 +117,27 @@ def describe(pd: Handle, spec: Spec) -> Resolved:
     Raises:
         UnsupportedError: A layout that only the library knows, or other than the one it was given.
     """
-    descs: dict[str, Desc] = {}
-    for name in arguments.queried(spec):
-        found = _query_desc(pd, spec, name)
-        if found is not None:
-            descs[name] = found
+    names, c_args = _asked(spec)
+    records, scratchpad_nbytes = c_desc.describe(pd.c, c_args)
+    found = ((name, _found_desc(spec, name, record)) for name, record in zip(names, records, strict=True))
+    descs: dict[str, Desc] = {name: desc for name, desc in found if desc is not None}
     descs |= arguments.of_attributes(spec, descs)
     resolved = spec.settled(descs=tuple(descs.items()), attr=_settled(spec.attr, descs), impl=impl_name(pd, spec))
-    return Resolved(resolved, _scratchpad_nbytes(pd))
+    return Resolved(resolved, scratchpad_nbytes)
 
 
-def _query_desc(pd: Handle, spec: Spec, name: str) -> MemoryDesc | None:
-    c_library: Any = library.load()
-    c_found = c_library.dnnl_primitive_desc_query_md(pd.c, _EXEC_ARG, arguments.number(spec, name))
-    if not c_found:
-        return None
+def _asked(spec: Spec) -> tuple[tuple[str, ...], Any]:
+    """Names of the arguments whose descriptors are read, and their numbers in C."""
+    names = tuple(arguments.queried(spec))
+    return names, ffi.new("int[]", [arguments.number(spec, name) for name in names])
+
+
+def _found_desc(spec: Spec, name: str, record: bytes) -> MemoryDesc | None:
     given = spec.desc(name) if spec.has(name) else None
-    role = "weights" if "weights" in name else "src"
-    if isinstance(given, AnyDesc):
-        return c_desc.chosen(c_found, given, role)
-    if given is not None and c_desc.is_same(c_found, c_desc.to_c(given)):
-        return given  # it names the layout as its owner does, and may have an offset
-    found = c_desc.from_c(c_found)  # borrowed from pd, and read at once
-    if not isinstance(found, MemoryDesc):
-        return None
-    if given is not None:
-        return _as_given(spec, name, given, found)
-    c_desc.to_c(found)  # whoever makes a Memory of it will need that
-    return found.in_role(role)
+    if not isinstance(given, MemoryDesc):
+        return c_desc.in_role(record, "weights" if "weights" in name else "src")
+    found = c_desc.of_record(record)
+    return _as_given(spec, name, given, found) if isinstance(found, MemoryDesc) else None
 
 
 def _as_given(spec: Spec, name: str, given: MemoryDesc, found: MemoryDesc) -> MemoryDesc:
@@ -175,12 +168,4 @@ def impl_name(pd: Handle, spec: Spec) -> str:
     return str(ffi.string(c_name[0]).decode())
 
 
-def _scratchpad_nbytes(pd: Handle) -> int:
-    c_library: Any = library.load()
-    c_found = c_library.dnnl_primitive_desc_query_md(pd.c, _SCRATCHPAD, 0)
-    return int(c_library.dnnl_memory_desc_get_size(c_found)) if c_found else 0
-
-
-_EXEC_ARG = enums.value("query", "exec_arg_md")
-_SCRATCHPAD = enums.value("query", "scratchpad_md")
 _IMPL_INFO = enums.value("query", "impl_info_str")
