@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from math import gcd
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -18,9 +17,6 @@ from blocklayout.plan.candidates.fuse import Follower, Group, constant_info, ker
 
 NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
 """What asking for something that does not exist raises."""
-
-_BLOCK = 16
-"""Channels of the largest block."""
 
 
 class GroupRecipe(Struct, frozen=True):
@@ -73,6 +69,10 @@ class GroupRecipes(Struct, frozen=True, dict=True):
     def _problem(self) -> Problem:
         return kernel_problem(self.group.main, self.dtype, self.n_threads)
 
+    @cached_property
+    def _likeness(self) -> object:
+        return self.group.main.operator.likeness(self._problem)
+
     def wished(self, wish: Wish) -> Iterator[GroupRecipe]:
         """Recipes in wished layouts: with as many post-ops fused as run optimised, and with a sum left apart."""
         followers = self.group.followers
@@ -90,9 +90,9 @@ class GroupRecipes(Struct, frozen=True, dict=True):
     def _is_worth_asking(self, wish: Wish) -> bool:
         """Whether there is more than a reference from one layout to another, without post-ops; mostly there is not.
 
-        That depends on the operator, the data types and how channels fill blocks. The library is asked once a kind.
+        The library is asked once for problems that are alike.
         """
-        question = (self.group.main.operator, wish, *_likenesses(self._problem))
+        question = wish, self._likeness
         if question not in self.answers:
             self.answers[question] = self._has_optimised(wish)
         return self.answers[question]
@@ -215,13 +215,6 @@ def resolved(steps: Iterable[RecipeStep]) -> list[RecipeStep]:
         settled = dnnl.resolve(step.spec)
         found.append(replace(step, spec=settled.spec, scratchpad_nbytes=settled.scratchpad_nbytes))
     return found
-
-
-def _likenesses(problem: Problem) -> Iterator[tuple[object, ...]]:
-    """Of each argument its data type, and of its extents how they divide into blocks; those below a block exactly."""
-    arguments = {**problem.sources, **problem.constants, "dst": problem.dst}
-    for arg, info in arguments.items():
-        yield arg, info.dtype, tuple(extent if extent < _BLOCK else -gcd(extent, _BLOCK) for extent in info.dims)
 
 
 def _standalone(follower: Follower, problem: Problem, desc: MemoryDesc, source: str, result: str) -> Recipe | None:
