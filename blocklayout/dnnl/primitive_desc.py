@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from blocklayout.dnnl import arguments, c_desc, enums, library, status
 from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.any_desc import AnyDesc
 from blocklayout.dnnl.attr import Binary
 from blocklayout.dnnl.create._call import Call
 from blocklayout.dnnl.faults import fault_of
@@ -55,6 +54,9 @@ def is_reference(impl: str) -> bool:
     """
     # A deconvolution names the convolution behind it: conv:any+ref:any.
     return any(name.startswith("ref") for name in impl.split("+"))
+
+
+_known_arguments: dict[object, tuple[tuple[str, ...], Any]] = {}
 
 
 @cache
@@ -127,9 +129,14 @@ def describe(pd: Handle, spec: Spec) -> Resolved:
 
 
 def _asked(spec: Spec) -> tuple[tuple[str, ...], Any]:
-    """Names of the arguments whose descriptors are read, and their numbers in C."""
-    names = tuple(arguments.queried(spec))
-    return names, ffi.new("int[]", [arguments.number(spec, name) for name in names])
+    """Names of the arguments whose descriptors are read, and their numbers in C: the same for many Specs."""
+    flags = next((value for name, value in spec.params if name == "flags"), ())
+    names = tuple(name for name, _ in spec.descs)
+    key = spec.kind, spec.prop_kind, flags, names, tuple(map(type, spec.attr.post_ops))
+    if key not in _known_arguments:
+        queried = tuple(arguments.queried(spec))
+        _known_arguments[key] = queried, ffi.new("int[]", [arguments.number(spec, name) for name in queried])
+    return _known_arguments[key]
 
 
 def _found_desc(spec: Spec, name: str, record: bytes) -> MemoryDesc | None:

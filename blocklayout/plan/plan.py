@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -328,6 +327,8 @@ class Plan(Struct, frozen=True, dict=True):
         save_plan(self, path)
 
     def _repr_html_(self) -> str:
+        import html
+
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
