@@ -121,8 +121,12 @@ def describe(pd: Handle, spec: Spec) -> Resolved:
     """
     names, c_args = _asked(spec)
     records, scratchpad_nbytes = c_desc.describe(pd.c, c_args)
-    found = ((name, _found_desc(spec, name, record)) for name, record in zip(names, records, strict=True))
-    descs: dict[str, Desc] = {name: desc for name, desc in found if desc is not None}
+    given = dict(spec.descs)
+    descs: dict[str, Desc] = {}
+    for name, record in zip(names, records, strict=True):
+        found = _found_desc(spec, name, given.get(name), record)
+        if found is not None:
+            descs[name] = found
     descs |= arguments.of_attributes(spec, descs)
     resolved = spec.settled(descs=tuple(descs.items()), attr=_settled(spec.attr, descs), impl=impl_name(pd, spec))
     return Resolved(resolved, scratchpad_nbytes)
@@ -139,8 +143,7 @@ def _asked(spec: Spec) -> tuple[tuple[str, ...], Any]:
     return _known_arguments[key]
 
 
-def _found_desc(spec: Spec, name: str, record: bytes) -> MemoryDesc | None:
-    given = spec.desc(name) if spec.has(name) else None
+def _found_desc(spec: Spec, name: str, given: Desc | None, record: bytes) -> MemoryDesc | None:
     if not isinstance(given, MemoryDesc):
         return c_desc.in_role(record, "weights" if "weights" in name else "src")
     found = c_desc.of_record(record)

@@ -101,7 +101,7 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
 
     def has(self, name: str) -> bool:
         """Whether there is an argument of this name."""
-        return any(argument == name for argument, _ in self.descs)
+        return name in dict(self.descs)
 
     def param(self, name: str) -> Any:
         """A parameter: ``strides``, ``axis``, ...
