@@ -7,13 +7,14 @@ An offset does not travel at all: Memory adds it to the address, because most im
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from blocklayout.dnnl import enums, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.handles import Handle, create
+from blocklayout.dnnl.native import native
 from blocklayout.dnnl.tag_search import find_corner
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import Layout, MemoryDesc
@@ -52,7 +53,6 @@ def clear_cache() -> None:
     """Lets go of every cached C descriptor; those still in use live on."""
     _any_to_c.cache_clear()
     _layout_to_c.cache_clear()
-    _met.cache_clear()
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -138,75 +138,68 @@ def c_dims(values: tuple[int, ...]) -> Any:
     return ffi.new("dnnl_dims_t", values)
 
 
-def chosen(c_desc: Any, left_open: AnyDesc, role: str) -> MemoryDesc | None:
-    """The layout that the library chose for what was left to it, called by its role.
+def describe(c_pd: Any, c_args: Any) -> tuple[list[bytes], int]:
+    """The records of some arguments' descriptors, as :func:`of_record` reads them, and the bytes of scratchpad.
 
-    One that was met before is recognised, since that takes a tenth of reading it.
-
-    Raises:
-        UnsupportedError: As :func:`from_c`.
+    Args:
+        c_pd: A primitive descriptor.
+        c_args: Numbers of execution arguments, ``int[]``.
     """
-    met = _met(left_open, role)
-    n = len(left_open.dims)
-    for c_known, strides, known in met:
-        # The library compares no strides that take no step, and some implementations want the very ones they chose.
-        if is_same(c_desc, c_known) and _query_dims(c_desc, "strides", n) == strides:
-            return known
-    found = from_c(c_desc)
-    if not isinstance(found, MemoryDesc):
-        return None
-    named = found.in_role(role)
-    met.append((to_c(named), _query_dims(c_desc, "strides", n), named))
-    return named
+    executor, n_args = native(), len(c_args)
+    if executor is None:
+        return _describe(c_pd, c_args)
+    c_read = ffi.new("bl_desc_t[]", n_args)
+    nbytes = executor.bl_describe(_c_library(), c_pd, n_args, c_args, c_read)
+    records = bytes(ffi.buffer(c_read))
+    return [records[start : start + _RECORD] for start in range(0, n_args * _RECORD, _RECORD)], nbytes
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _met(left_open: AnyDesc, role: str) -> list[tuple[Handle, tuple[int, ...], MemoryDesc]]:
-    """What the library chose for it so far; grows."""
-    del left_open, role
-    return []
+def in_role(record: bytes, role: str) -> MemoryDesc | None:
+    """The layout that the library chose for an argument, called by its role; ``None`` where it has none.
+
+    Raises:
+        UnsupportedError: As :func:`of_record` and :func:`to_c`.
+    """
+    found = of_record(record)
+    if not isinstance(found, MemoryDesc):
+        return None
+    to_c(found)  # whoever makes a Memory of it will need that
+    return found.in_role(role)
 
 
-def is_same(c_desc: Any, other: Handle) -> bool:
-    """Whether the library takes two descriptors for the same."""
-    return bool(library.load().dnnl_memory_desc_equal(c_desc, other.c))
+@lru_cache(maxsize=_MAX_CACHED)
+def of_record(record: bytes) -> Desc | None:
+    """The descriptor that a record tells of; None where there is none.
 
-
-def from_c(c_desc: Any) -> Desc | None:
-    """The descriptor that a C descriptor, owned or borrowed, stands for; None if it stands for nothing.
+    Args:
+        record: A ``bl_desc_t``.
 
     Raises:
         UnsupportedError: Its bytes are arranged as only the library knows.
     """
-    if not c_desc:
+    read: Any = ffi.from_buffer("bl_desc_t *", record)
+    kind = enums.name("format_kind", read.format_kind)
+    if read.ndims == 0 or kind == "format_kind_undef":
         return None
-    kind = enums.name("format_kind", _query_int(c_desc, "format_kind", "dnnl_format_kind_t *"))
-    ndims = _query_int(c_desc, "ndims_s32", "int *")
-    if ndims == 0 or kind == "format_kind_undef":
-        return None
-    dims = _query_dims(c_desc, "dims", ndims)
-    dtype = enums.name("data_type", _query_int(c_desc, "data_type", "dnnl_data_type_t *"))
+    dims, dtype = _first(read.dims, read.ndims), enums.name("data_type", read.data_type)
     if kind == "format_kind_any":
         return AnyDesc(dims, dtype)
     if kind != "blocked":
         raise UnsupportedError(f"{dtype} {dims} has a layout that only the library knows ({kind}); choose one by a tag")
-    return _blocked_from_c(c_desc, dims, dtype)
+    return _blocked_from_c(read, dims, dtype)
 
 
-def _blocked_from_c(c_desc: Any, dims: tuple[int, ...], dtype: str) -> MemoryDesc:
-    n_blks = _query_int(c_desc, "inner_nblks_s32", "int *")
+def _blocked_from_c(read: Any, dims: tuple[int, ...], dtype: str) -> MemoryDesc:
     layout = Layout(
-        strides=_query_dims(c_desc, "strides", len(dims)),
-        inner_blks=_query_dims(c_desc, "inner_blks", n_blks),
-        inner_idxs=_query_dims(c_desc, "inner_idxs", n_blks),
+        strides=_first(read.strides, read.ndims),
+        inner_blks=_first(read.inner_blks, read.n_blks),
+        inner_idxs=_first(read.inner_idxs, read.n_blks),
     )
-    offset = _query_int(c_desc, "submemory_offset_s64", "dnnl_dim_t *")
-    padded_dims = _query_dims(c_desc, "padded_dims", len(dims))
-    desc = _place(dims, padded_dims, dtype, layout, offset)
-    c_nbytes = library.load().dnnl_memory_desc_get_size(c_desc)
-    if offset == 0 and c_nbytes != desc.nbytes:
+    desc = _place(dims, _first(read.padded_dims, read.ndims), dtype, layout, read.offset)
+    if read.offset == 0 and read.nbytes != desc.nbytes:
         raise UnsupportedError(
-            f"{desc} carries more than its elements ({c_nbytes} bytes instead of {desc.nbytes}): the library keeps "
+            f"{desc} carries more than its elements ({read.nbytes} bytes instead of {desc.nbytes}): the library keeps "
             f"compensation for 8-bit arithmetic there, which a descriptor cannot express"
         )
     return desc
@@ -220,25 +213,61 @@ def _place(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layo
     return whole if whole_dims == dims else whole.submemory(dims, (0,) * len(dims))
 
 
-_QUERIES = enums.values("query")
+def _first(c_values: Any, n: int) -> tuple[int, ...]:
+    return tuple(ffi.unpack(c_values, n)) if n else ()
 
 
-def _query(c_desc: Any, what: str, c_result: Any) -> None:
-    c_status = library.load().dnnl_memory_desc_query(c_desc, _QUERIES[what], c_result)
-    if c_status:
-        status.check(c_status, "dnnl_memory_desc_query")
+@cache
+def _c_library() -> Any:
+    """The library's functions that answer, as our own C takes them."""
+    c_library = library.load()
+    names = ("dnnl_primitive_desc_query_md", "dnnl_memory_desc_query", "dnnl_memory_desc_get_size")
+    types = ("bl_query_md_t", "bl_query_desc_t", "bl_desc_size_t")
+    functions = (ffi.cast(type_, getattr(c_library, name)) for type_, name in zip(types, names, strict=True))
+    return ffi.new("bl_library_t *", tuple(functions))
 
 
-def _query_int(c_desc: Any, what: str, c_type: str) -> int:
+def _describe(c_pd: Any, c_args: Any) -> tuple[list[bytes], int]:
+    """As ``bl_describe``, where no compiler built that."""
+    c_library: Any = library.load()
+    c_descs = [c_library.dnnl_primitive_desc_query_md(c_pd, _QUERIES["exec_arg_md"], number) for number in c_args]
+    c_scratchpad = c_library.dnnl_primitive_desc_query_md(c_pd, _QUERIES["scratchpad_md"], 0)
+    nbytes = c_library.dnnl_memory_desc_get_size(c_scratchpad) if c_scratchpad else 0
+    return [record_of(c_desc) for c_desc in c_descs], int(nbytes)
+
+
+def record_of(c_desc: Any) -> bytes:
+    """The record of a C descriptor, owned or borrowed; all zeros for none."""
+    c_read = ffi.new("bl_desc_t *")
+    if c_desc:
+        for name, what in (("format_kind", "format_kind"), ("data_type", "data_type"), ("ndims", "ndims_s32")):
+            setattr(c_read, name, _query(c_desc, what, "int *"))
+        c_read.dims = _query_dims(c_desc, "dims", c_read.ndims)
+    if c_read.format_kind == _BLOCKED:
+        c_read.n_blks = _query(c_desc, "inner_nblks_s32", "int *")
+        c_read.offset = _query(c_desc, "submemory_offset_s64", "dnnl_dim_t *")
+        c_read.nbytes = library.load().dnnl_memory_desc_get_size(c_desc)
+        for name, n in (
+            ("padded_dims", c_read.ndims),
+            ("strides", c_read.ndims),
+            ("inner_blks", c_read.n_blks),
+            ("inner_idxs", c_read.n_blks),
+        ):
+            setattr(c_read, name, _query_dims(c_desc, name, n))
+    return bytes(ffi.buffer(c_read))
+
+
+def _query(c_desc: Any, what: str, c_type: str) -> Any:
     c_result = ffi.new(c_type)
-    _query(c_desc, what, c_result)
-    return int(ffi.cast("int64_t", c_result[0]))
+    status.call("dnnl_memory_desc_query", c_desc, _QUERIES[what], c_result)
+    return c_result[0]
 
 
 def _query_dims(c_desc: Any, what: str, n: int) -> tuple[int, ...]:
     """The first ``n`` of the numbers the library keeps under ``what``."""
-    if n == 0:
-        return ()
-    c_result = ffi.new("dnnl_dims_t **")
-    _query(c_desc, what, c_result)
-    return tuple(ffi.unpack(c_result[0][0], n))
+    return _first(_query(c_desc, what, "dnnl_dims_t **")[0], n) if n else ()
+
+
+_QUERIES = enums.values("query")
+_BLOCKED = enums.value("format_kind", "blocked")
+_RECORD = ffi.sizeof("bl_desc_t")

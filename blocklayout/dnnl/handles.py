@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import weakref
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from blocklayout.dnnl import library, status
 from blocklayout.dnnl._abi import ffi
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 KINDS = ("engine", "stream", "memory_desc", "memory", "primitive_attr", "post_ops", "primitive_desc", "primitive")
 
@@ -21,32 +24,33 @@ class Handle:
         c: The C pointer. Whoever keeps it keeps this object too.
     """
 
-    __slots__ = ("__weakref__", "_finalizer", "c", "keep", "kind")
+    __slots__ = ("_owned", "c", "keep", "kind")
 
     def __init__(self, kind: str, c: Any, keep: object = None) -> None:
         self.kind = kind
         self.c = c
         self.keep = keep
-        address = int(ffi.cast("uintptr_t", c))
-        _live[kind].add(address)
-        self._finalizer = weakref.finalize(self, _destroy, kind, c, address, keep)
-        self._finalizer.atexit = False  # the process's end frees everything, and the library may be gone by then
+        self._owned = [int(ffi.cast("uintptr_t", c))]  # taking the address out is atomic: one caller destroys
+        _live[kind].update(self._owned)
 
     def destroy(self) -> None:
         """Destroys the C object now; a second call does nothing."""
-        self._finalizer()
+        try:
+            address = self._owned.pop()
+        except IndexError:
+            return
+        _live[self.kind].discard(address)  # first: the library may give the address to another thread at once
+        getattr(library.load(), f"dnnl_{self.kind}_destroy")(self.c)
+
+    # The process's end frees everything, and the library may be gone by then.
+    def __del__(self, *, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_ending():
+            self.destroy()
 
     @property
     def is_alive(self) -> bool:
         """Whether the C object still exists."""
-        return self._finalizer.alive
-
-
-def _destroy(kind: str, c: Any, address: int, keep: object) -> None:
-    """Takes ``keep`` only so that what the C object refers to outlives it."""
-    _live[kind].discard(address)  # first: the library may give the address to another thread at once
-    getattr(library.load(), f"dnnl_{kind}_destroy")(c)
-    del keep
+        return bool(self._owned)
 
 
 def create(kind: str, function: str, *c_args: Any, subject: object = None, keep: object = None) -> Handle:

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from blocklayout.dnnl import arguments, c_desc, enums, library, status
 from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.any_desc import AnyDesc
 from blocklayout.dnnl.attr import Binary
 from blocklayout.dnnl.create._call import Call
 from blocklayout.dnnl.faults import fault_of
@@ -55,6 +54,9 @@ def is_reference(impl: str) -> bool:
     """
     # A deconvolution names the convolution behind it: conv:any+ref:any.
     return any(name.startswith("ref") for name in impl.split("+"))
+
+
+_known_arguments: dict[object, tuple[tuple[str, ...], Any]] = {}
 
 
 @cache
@@ -117,34 +119,35 @@ def describe(pd: Handle, spec: Spec) -> Resolved:
     Raises:
         UnsupportedError: A layout that only the library knows, or other than the one it was given.
     """
+    names, c_args = _asked(spec)
+    records, scratchpad_nbytes = c_desc.describe(pd.c, c_args)
+    given = dict(spec.descs)
     descs: dict[str, Desc] = {}
-    for name in arguments.queried(spec):
-        found = _query_desc(pd, spec, name)
+    for name, record in zip(names, records, strict=True):
+        found = _found_desc(spec, name, given.get(name), record)
         if found is not None:
             descs[name] = found
     descs |= arguments.of_attributes(spec, descs)
     resolved = spec.settled(descs=tuple(descs.items()), attr=_settled(spec.attr, descs), impl=impl_name(pd, spec))
-    return Resolved(resolved, _scratchpad_nbytes(pd))
+    return Resolved(resolved, scratchpad_nbytes)
 
 
-def _query_desc(pd: Handle, spec: Spec, name: str) -> MemoryDesc | None:
-    c_library: Any = library.load()
-    c_found = c_library.dnnl_primitive_desc_query_md(pd.c, _EXEC_ARG, arguments.number(spec, name))
-    if not c_found:
-        return None
-    given = spec.desc(name) if spec.has(name) else None
-    role = "weights" if "weights" in name else "src"
-    if isinstance(given, AnyDesc):
-        return c_desc.chosen(c_found, given, role)
-    if given is not None and c_desc.is_same(c_found, c_desc.to_c(given)):
-        return given  # it names the layout as its owner does, and may have an offset
-    found = c_desc.from_c(c_found)  # borrowed from pd, and read at once
-    if not isinstance(found, MemoryDesc):
-        return None
-    if given is not None:
-        return _as_given(spec, name, given, found)
-    c_desc.to_c(found)  # whoever makes a Memory of it will need that
-    return found.in_role(role)
+def _asked(spec: Spec) -> tuple[tuple[str, ...], Any]:
+    """Names of the arguments whose descriptors are read, and their numbers in C: the same for many Specs."""
+    flags = next((value for name, value in spec.params if name == "flags"), ())
+    names = tuple(name for name, _ in spec.descs)
+    key = spec.kind, spec.prop_kind, flags, names, tuple(map(type, spec.attr.post_ops))
+    if key not in _known_arguments:
+        queried = tuple(arguments.queried(spec))
+        _known_arguments[key] = queried, ffi.new("int[]", [arguments.number(spec, name) for name in queried])
+    return _known_arguments[key]
+
+
+def _found_desc(spec: Spec, name: str, given: Desc | None, record: bytes) -> MemoryDesc | None:
+    if not isinstance(given, MemoryDesc):
+        return c_desc.in_role(record, "weights" if "weights" in name else "src")
+    found = c_desc.of_record(record)
+    return _as_given(spec, name, given, found) if isinstance(found, MemoryDesc) else None
 
 
 def _as_given(spec: Spec, name: str, given: MemoryDesc, found: MemoryDesc) -> MemoryDesc:
@@ -175,12 +178,4 @@ def impl_name(pd: Handle, spec: Spec) -> str:
     return str(ffi.string(c_name[0]).decode())
 
 
-def _scratchpad_nbytes(pd: Handle) -> int:
-    c_library: Any = library.load()
-    c_found = c_library.dnnl_primitive_desc_query_md(pd.c, _SCRATCHPAD, 0)
-    return int(c_library.dnnl_memory_desc_get_size(c_found)) if c_found else 0
-
-
-_EXEC_ARG = enums.value("query", "exec_arg_md")
-_SCRATCHPAD = enums.value("query", "scratchpad_md")
 _IMPL_INFO = enums.value("query", "impl_info_str")

@@ -30,7 +30,8 @@ def cpu_name() -> str:
     """The CPU's name as the system gives it."""
     lines = _text(_CPU_INFO).splitlines()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
+    # Asked for its processor, the platform module starts another program.
+    return next(names, "") or platform.processor() or platform.machine()
 
 
 @cache

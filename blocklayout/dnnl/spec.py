@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from functools import cache, cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -68,10 +68,6 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
             message = f"{self.kind}: n_threads is {self.n_threads}; give 1 to {MAX_THREADS}"
             raise InvalidArgumentsError(message, INVALID_ARGUMENTS)
 
-    @cached_property
-    def _descs_by_name(self) -> dict[str, Desc]:
-        return dict(self.descs)
-
     def __str__(self) -> str:
         parts = [self.kind, self.algorithm, self.prop_kind, *(f"{name}: {desc}" for name, desc in self.descs)]
         parts += [f"{name}={value}" for name, value in self.params]
@@ -85,10 +81,11 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
         Raises:
             InvalidArgumentsError: There is no such argument.
         """
-        if name not in self._descs_by_name:
-            message = f"{self.kind}: no argument {name!r}; there are {', '.join(self._descs_by_name)}"
-            raise InvalidArgumentsError(message, INVALID_ARGUMENTS)
-        return self._descs_by_name[name]
+        for argument, desc in self.descs:
+            if argument == name:
+                return desc
+        names = ", ".join(argument for argument, _ in self.descs)
+        raise InvalidArgumentsError(f"{self.kind}: no argument {name!r}; there are {names}", INVALID_ARGUMENTS)
 
     def memory_desc(self, name: str) -> MemoryDesc:
         """The descriptor of an argument that has a layout.
@@ -104,7 +101,7 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
 
     def has(self, name: str) -> bool:
         """Whether there is an argument of this name."""
-        return name in self._descs_by_name
+        return name in dict(self.descs)
 
     def param(self, name: str) -> Any:
         """A parameter: ``strides``, ``axis``, ...

@@ -16,6 +16,7 @@ from blocklayout.kernels.operator import (
     Role,
     TensorInfo,
     Wish,
+    in_blocks,
     wished_desc,
 )
 from blocklayout.kernels.plain import Plain
@@ -52,6 +53,7 @@ __all__ = [
     "Window",
     "Wish",
     "copy_spec",
+    "in_blocks",
     "wished_desc",
     "zero_padding_step",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from math import gcd
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msgspec import Struct, field
@@ -61,6 +62,10 @@ Need = Callable[[NodeInfo], Refusal | None]
 """A requirement of an operator's primitives: ``None`` where a node meets it."""
 
 
+_BLOCK = 16
+"""Channels of the largest block."""
+
+
 class TensorInfo(Struct, frozen=True):
     """Extents and data type of one argument, before it has a layout."""
 
@@ -83,6 +88,21 @@ class Problem(Struct, frozen=True):
     constants: Mapping[str, TensorInfo]
     dst: TensorInfo
     n_threads: int
+
+    @property
+    def arguments(self) -> tuple[tuple[str, TensorInfo], ...]:
+        """All arguments by name, the result last."""
+        return *self.sources.items(), *self.constants.items(), ("dst", self.dst)
+
+
+def in_blocks(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """How extents divide into blocks, as negative numbers; those below a block as they are.
+
+    Example:
+        >>> in_blocks((3, 24, 960))
+        (3, -8, -16)
+    """
+    return tuple(extent if extent < _BLOCK else -gcd(extent, _BLOCK) for extent in dims)
 
 
 LAYOUT_NAMES = ("any", "plain", "channels_last", "blocked8", "blocked16")
@@ -193,6 +213,10 @@ class Operator(Protocol):
         """This operator as a depthwise post-op of a convolution that computes its source."""
         ...
 
+    def likeness(self, problem: Problem) -> object:
+        """All that decides between which layouts the library has more than references; equal for many problems."""
+        ...
+
     def slices(self, problem: Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:
         """Where the sources lie in a result of this layout, if that is nothing but them side by side.
 
@@ -240,6 +264,9 @@ class BaseOperator(Facts, frozen=True):
     def as_depthwise(self, problem: Problem) -> DepthwiseConv | None:
         del problem
         return None
+
+    def likeness(self, problem: Problem) -> object:
+        return self, *((arg, info.dtype, in_blocks(info.dims)) for arg, info in problem.arguments)
 
     def slices(self, problem: Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:
         del problem, dst

@@ -8,7 +8,19 @@ from typing import Any, ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Padding, Problem, Recipe, Role, Value, Window, Wish
+from blocklayout.kernels import (
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Padding,
+    Problem,
+    Recipe,
+    Role,
+    Value,
+    Window,
+    Wish,
+    in_blocks,
+)
 from blocklayout.kernels.result_format import dominating
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
@@ -87,6 +99,16 @@ class Conv(BaseOperator, frozen=True):
             n_threads=problem.n_threads,
         )
         return Recipe.single(spec, whole=whole)
+
+    def likeness(self, problem: Problem) -> object:
+        """Of an image's pixels nothing has a say but whether there is one."""
+
+        def alike(arg: str, dims: tuple[int, ...]) -> tuple[int, ...]:
+            n_blocked = 2 if arg in ("src", "dst") else len(dims)
+            return *in_blocks(dims[:n_blocked]), *(min(extent, 2) for extent in dims[n_blocked:])
+
+        arguments = tuple((arg, info.dtype, alike(arg, info.dims)) for arg, info in problem.arguments)
+        return self.window, in_blocks((self.n_groups,)), arguments
 
     def as_depthwise(self, problem: Problem) -> dnnl.DepthwiseConv | None:
         window, weights = self.window, problem.constants.get("weights")

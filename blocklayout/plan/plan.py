@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -360,6 +359,8 @@ class Plan(Struct, frozen=True, dict=True):
             raise PlanError(f"{Path(path)}: {error}") from error
 
     def _repr_html_(self) -> str:
+        import html
+
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:

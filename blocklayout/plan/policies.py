@@ -114,7 +114,8 @@ def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str,
         return candidate.cost_ns + moved
 
     dislikes = [dislike(candidate) for candidate in offered]
-    liked = [number for number, each in enumerate(dislikes) if each == min(dislikes)]
+    least = min(dislikes)
+    liked = [number for number, each in enumerate(dislikes) if each == least]
     return min(liked, key=lambda number: cost_ns(offered[number]))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import sys
 import warnings
@@ -74,6 +73,8 @@ class Watch:
         return f"<Watch {self.mode!r}: {len(self)} events>"
 
     def _repr_html_(self) -> str:
+        import html
+
         return f"<pre>{html.escape(self.table())}</pre>"
 
 

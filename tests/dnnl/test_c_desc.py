@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blocklayout.dnnl import AnyDesc, c_desc, engine, enums, library, live_handles
+from blocklayout import dnnl
+from blocklayout.dnnl import AnyDesc, c_desc, engine, enums, library, live_handles, primitive_desc
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.handles import create
 from blocklayout.errors import UnsupportedError
@@ -17,8 +19,12 @@ from blocklayout.layout import FormatTag, Layout, MemoryDesc
 EXTENTS = st.sampled_from((1, 2, 3, 5, 8, 16, 17, 32))
 
 
+def from_c(c_descriptor: Any) -> AnyDesc | MemoryDesc | None:
+    return c_desc.of_record(c_desc.record_of(c_descriptor))
+
+
 def there_and_back(desc: MemoryDesc) -> MemoryDesc:
-    found = c_desc.from_c(c_desc.to_c(desc).c)
+    found = from_c(c_desc.to_c(desc).c)
     assert isinstance(found, MemoryDesc)
     return found
 
@@ -65,7 +71,7 @@ def test_every_tag_of_the_library_has_our_strides() -> None:
         assert there_and_back(MemoryDesc(dims, "f32", tag)) == MemoryDesc(dims, "f32", tag), name
         c_dims = c_desc.c_dims(dims)
         handle = create("memory_desc", "dnnl_memory_desc_create_with_tag", len(dims), c_dims, 3, number)
-        assert c_desc.from_c(handle.c) == MemoryDesc(dims, "f32", tag), name
+        assert from_c(handle.c) == MemoryDesc(dims, "f32", tag), name
         same = c_desc.to_c(MemoryDesc(dims, "f32", tag))
         assert c_library.dnnl_memory_desc_equal(handle.c, same.c), name
 
@@ -107,7 +113,7 @@ def test_no_elements() -> None:
 def test_weights_turned_around_are_made_by_way_of_their_tag(dims: tuple[int, ...], axes: tuple[int, ...]) -> None:
     tag = "ABcd8b8a" if len(dims) == 4 else "aBCde8c8b"
     turned = MemoryDesc(dims, "f32", tag).permuted(axes)
-    assert c_desc.from_c(c_desc.to_c(turned).c) == turned
+    assert from_c(c_desc.to_c(turned).c) == turned
 
 
 def test_blocks_no_tag_has_are_refused() -> None:
@@ -121,20 +127,29 @@ def test_steps_no_dense_parent_has_are_refused() -> None:
 
 
 def test_any_stays_any() -> None:
-    assert c_desc.from_c(c_desc.to_c(AnyDesc((2, 3), "bf16")).c) == AnyDesc((2, 3), "bf16")
+    assert from_c(c_desc.to_c(AnyDesc((2, 3), "bf16")).c) == AnyDesc((2, 3), "bf16")
 
 
 def test_nothing_is_none() -> None:
-    assert c_desc.from_c(ffi.NULL) is None
+    assert from_c(ffi.NULL) is None
 
 
 def test_chosen_layouts_keep_strides_that_take_no_step() -> None:
-    dims = (1, 16, 1, 1)
-    descs = [MemoryDesc(dims, "f32", layout) for layout in ("nchw", "nhwc", "nchw", "nhwc")]
-    assert c_desc.is_same(c_desc.to_c(descs[0]).c, c_desc.to_c(descs[1]))  # to the library
-    found = [c_desc.chosen(c_desc.to_c(desc).c, AnyDesc(dims, "f32"), "src") for desc in descs]
+    descs = [MemoryDesc((1, 16, 1, 1), "f32", layout) for layout in ("nchw", "nhwc")]
+    c_descs = [c_desc.to_c(desc).c for desc in descs]
+    assert library.load().dnnl_memory_desc_equal(*c_descs)
+    found = [c_desc.in_role(c_desc.record_of(each), "src") for each in c_descs]
     assert [desc.strides for desc in found if desc is not None] == [desc.strides for desc in descs]
-    assert found[0] is found[2]
+
+
+def test_our_own_c_reads_descriptors_as_python_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    src, weights = MemoryDesc((1, 16, 8, 8), "f32", "nChw8c"), AnyDesc((24, 16, 3, 3), "f32")
+    pd = primitive_desc.create_pd(dnnl.convolution(src, weights, AnyDesc((1, 24, 8, 8), "f32"), pads=1, n_threads=1))
+    c_args = ffi.new("int[]", [enums.argument(name) for name in ("src", "weights", "bias", "dst")])
+    by_c = c_desc.describe(pd.c, c_args)
+    monkeypatch.setattr(c_desc, "native", lambda: None)
+    assert c_desc.describe(pd.c, c_args) == by_c
+    assert c_desc.of_record(by_c[0][0]) == src
 
 
 def test_hidden_compensation_is_refused() -> None:
@@ -151,7 +166,7 @@ def test_hidden_compensation_is_refused() -> None:
     c_found = library.load().dnnl_primitive_desc_query_md(handle.c, enums.value("query", "weights_md"), 0)
     nbytes = library.load().dnnl_memory_desc_get_size(c_found)
     try:
-        found = c_desc.from_c(c_found)
+        found = from_c(c_found)
     except UnsupportedError:
         found = None
     assert found is None or (isinstance(found, MemoryDesc) and found.nbytes == nbytes)

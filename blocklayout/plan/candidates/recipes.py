@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from math import gcd
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl
+from blocklayout.dnnl.attr import NO_ATTR
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
 from blocklayout.kernels import HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
@@ -18,9 +18,6 @@ from blocklayout.plan.candidates.fuse import Follower, Group, constant_info, ker
 
 NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
 """What asking for something that does not exist raises."""
-
-_BLOCK = 16
-"""Channels of the largest block."""
 
 
 class GroupRecipe(Struct, frozen=True):
@@ -73,6 +70,10 @@ class GroupRecipes(Struct, frozen=True, dict=True):
     def _problem(self) -> Problem:
         return kernel_problem(self.group.main, self.dtype, self.n_threads)
 
+    @cached_property
+    def _likeness(self) -> object:
+        return self.group.main.operator.likeness(self._problem)
+
     def wished(self, wish: Wish) -> Iterator[GroupRecipe]:
         """Recipes in wished layouts: with as many post-ops fused as run optimised, and with a sum left apart."""
         followers = self.group.followers
@@ -90,16 +91,16 @@ class GroupRecipes(Struct, frozen=True, dict=True):
     def _is_worth_asking(self, wish: Wish) -> bool:
         """Whether there is more than a reference from one layout to another, without post-ops; mostly there is not.
 
-        That depends on the operator, the data types and how channels fill blocks. The library is asked once a kind.
+        The library is asked once for problems that are alike.
         """
-        question = (self.group.main.operator, wish, *_likenesses(self._problem))
+        question = wish, self._likeness
         if question not in self.answers:
             self.answers[question] = self._has_optimised(wish)
         return self.answers[question]
 
     def _has_optimised(self, wish: Wish) -> bool:
         try:
-            recipe = self.group.main.operator.lower(self._problem, wish, dnnl.Attr())
+            recipe = self.group.main.operator.lower(self._problem, wish, NO_ATTR)
             specs = [step.spec for step in recipe.steps] if recipe else []
             return any(isinstance(spec, dnnl.Spec) and dnnl.has_optimised(spec) for spec in specs)
         except NOT_OFFERED:
@@ -117,7 +118,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
     def _main_recipes(self, wish: Wish, fused: Sequence[Follower], alias: str | None) -> list[Recipe]:
         """The group's primitives, the last with its post-ops, in every implementation of that."""
         try:
-            attr = dnnl.Attr(post_ops=tuple(self._post_ops(wish, self._problem.dst, fused, alias)))
+            attr = dnnl.Attr(tuple(self._post_ops(wish, self._problem.dst, fused, alias))) if fused else NO_ATTR
             recipe = self.group.main.operator.lower(self._problem, wish, attr)
             return _implementations(_with_whole_operands(recipe, attr, fused), fused) if recipe else []
         except NOT_OFFERED:
@@ -196,7 +197,7 @@ def trained_wishes(group: Group, dtype: str, n_threads: int) -> Iterator[Wish]:
     """The layouts that the library would pick for training: other ones than for inference, and often as fast."""
     problem = kernel_problem(group.main, dtype, n_threads)
     try:
-        recipe = group.main.operator.lower(problem, Wish("any", "any", "forward_training"), dnnl.Attr())
+        recipe = group.main.operator.lower(problem, Wish("any", "any", "forward_training"), NO_ATTR)
         specs = [step.spec for step in resolved(recipe.steps)] if recipe else []
     except NOT_OFFERED:
         return
@@ -213,21 +214,14 @@ def resolved(steps: Iterable[RecipeStep]) -> list[RecipeStep]:
             found.append(step)
             continue
         settled = dnnl.resolve(step.spec)
-        found.append(replace(step, spec=settled.spec, scratchpad_nbytes=settled.scratchpad_nbytes))
+        found.append(RecipeStep(settled.spec, step.operands, settled.scratchpad_nbytes))
     return found
-
-
-def _likenesses(problem: Problem) -> Iterator[tuple[object, ...]]:
-    """Of each argument its data type, and of its extents how they divide into blocks; those below a block exactly."""
-    arguments = {**problem.sources, **problem.constants, "dst": problem.dst}
-    for arg, info in arguments.items():
-        yield arg, info.dtype, tuple(extent if extent < _BLOCK else -gcd(extent, _BLOCK) for extent in info.dims)
 
 
 def _standalone(follower: Follower, problem: Problem, desc: MemoryDesc, source: str, result: str) -> Recipe | None:
     """A follower that did not fuse, its operands named as the group's."""
     try:
-        recipe = follower.kernel.operator.lower(problem, Wish(desc, desc), dnnl.Attr())
+        recipe = follower.kernel.operator.lower(problem, Wish(desc, desc), NO_ATTR)
         if recipe is None or recipe.temporaries:
             return None
         steps = resolved(recipe.steps)
@@ -251,13 +245,16 @@ def _implementations(recipe: Recipe, fused: Sequence[Follower]) -> list[Recipe]:
     before, behind = resolved(recipe.steps[:last]), resolved(recipe.steps[last + 1 :])
     found = []
     for each in dnnl.optimised(spec):
-        step = replace(recipe.steps[last], spec=each.spec, scratchpad_nbytes=each.scratchpad_nbytes)
-        found.append(replace(recipe, steps=(*before, _name_post_op_operands(step, fused), *behind)))
+        operands = _with_post_op_operands(recipe.steps[last].operands, each.spec, fused)
+        step = RecipeStep(each.spec, operands, each.scratchpad_nbytes)
+        found.append(Recipe((*before, step, *behind), recipe.temporaries, recipe.whole))
     return found
 
 
 def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[Follower]) -> Recipe:
     """With the layouts of what post-ops read where the primitive sees it under other extents than it was asked to."""
+    if not fused:
+        return recipe
     last = recipe.steps[-1].spec
     given = last.attr.post_ops if isinstance(last, dnnl.Spec) else ()
     whole = dict(recipe.whole)
@@ -269,18 +266,20 @@ def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[Follo
     return replace(recipe, whole=tuple(whole.items()))
 
 
-def _name_post_op_operands(step: RecipeStep, fused: Sequence[Follower]) -> RecipeStep:
-    """Bind what post-ops read, a second source or slopes, to the followers' operands."""
+def _with_post_op_operands(
+    operands: tuple[tuple[str, str], ...], spec: dnnl.Spec, fused: Sequence[Follower]
+) -> tuple[tuple[str, str], ...]:
+    """With what post-ops read, a second source or slopes, bound to the followers' operands."""
     bound = [
-        (f"post_op_{index}_{role}", follower.operand(follower.use.operand))
+        (arg, follower.operand(follower.use.operand))
         for index, follower in enumerate(fused)
         if follower.use.operand is not None
-        for role in ("src_1", "weights")
+        for arg in (f"post_op_{index}_src_1", f"post_op_{index}_weights")
+        if spec.has(arg)
     ]
-    present = {arg for arg, _ in step.spec.descs}
     # A recipe may have bound a post-op of its own; by its argument's name it did not.
-    kept = [(arg, operand) for arg, operand in step.operands if operand != arg or not arg.startswith("post_op_")]
-    return replace(step, operands=tuple(sorted([*kept, *(pair for pair in bound if pair[0] in present)])))
+    kept = [(arg, operand) for arg, operand in operands if operand != arg or not arg.startswith("post_op_")]
+    return tuple(sorted([*kept, *bound]))
 
 
 def _renamed(step: RecipeStep, operand: str, name: str) -> RecipeStep:

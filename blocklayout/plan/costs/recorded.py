@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -24,7 +25,7 @@ FOREIGN_DOUBT = 0.25
 """How much more prices are doubted on CPUs of another maker than the atlas's."""
 
 
-class RecordedCosts(Struct, frozen=True):
+class RecordedCosts(Struct, frozen=True, dict=True):
     """Costs by an atlas of recorded times; to be asked as :class:`~blocklayout.plan.costs.model.CostModel` is.
 
     Attributes:
@@ -65,25 +66,27 @@ class RecordedCosts(Struct, frozen=True):
         """How far off the price of a reorder may be."""
         return self._reorder(src, dst).doubt
 
-    @property
+    @cached_property
     def is_foreign(self) -> bool:
         """Whether the atlas is of CPUs of another maker."""
         return self.cpu.split(" ")[0] != self.atlas.origin.split(" ")[0]
 
     def _reorder(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
-        if (src, dst) not in self._reorders:
-            found = None
+        found = self._reorders.get((src, dst))
+        if found is None:
             if has_reorder(src.dtype):
                 found = self._found(dnnl.reorder(src, dst, n_threads=self.machine.n_threads))
             if found is None:
                 found = Price(self.model.reorder_ns(src, dst), self.model.reorder_doubt(src, dst))
             self._reorders[src, dst] = found
-        return self._reorders[src, dst]
+        return found
 
     def _price(self, spec: Spec) -> Price:
-        if spec not in self._prices:
-            self._prices[spec] = self._found(spec) or Price(self.model.step_ns(spec), self.model.doubt(spec))
-        return self._prices[spec]
+        price = self._prices.get(spec)
+        if price is None:
+            price = self._found(spec) or Price(self.model.step_ns(spec), self.model.doubt(spec))
+            self._prices[spec] = price
+        return price
 
     def _found(self, spec: Spec) -> Price | None:
         """By the atlas, for so many threads."""

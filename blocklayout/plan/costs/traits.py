@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
 
 _MAX_CACHED = 8192
+_LEAST = 2.0**-10
 _ALIGNED = 16
 """Channels that fill a vector register; others are computed in part on padding, or one by one."""
 
@@ -102,7 +103,6 @@ def spec_numbers(spec: Spec) -> tuple[float, ...]:
     """The numbers of a Spec, as :data:`NUMBERS` names them."""
     src, dst = _ends(spec)
     params = dict(spec.params)
-    names = [name for name, _ in spec.descs]
     groups, window = 1, prod(params.get("kernel") or (1,))
     if spec.kind == "convolution":
         weights = spec.memory_desc("weights").dims
@@ -111,27 +111,28 @@ def spec_numbers(spec: Spec) -> tuple[float, ...]:
     functions = [each.algorithm for each in spec.attr.post_ops if isinstance(each, Eltwise)]
     n_cheap = sum(name.removeprefix("eltwise_") in _CHEAP for name in functions)
     channels_in, channels_out = (desc.dims[1] if desc.ndims > 1 else 1 for desc in (src, dst))
-    sizes = (
-        1 + spec.multiply_adds(padded=True),
-        1 + spec.nbytes_moved,
-        channels_in / groups,
-        channels_out / groups,
-        groups,
-        prod(src.dims[2:]),
-        prod(dst.dims[2:]),
-        window,
-        prod(params.get("strides") or (1,)),
-    )
     return (
-        *(log2(max(size, 2.0**-10)) for size in sizes),
+        _log2(1 + spec.multiply_adds(padded=True)),
+        _log2(1 + spec.nbytes_moved),
+        _log2(channels_in / groups),
+        _log2(channels_out / groups),
+        _log2(groups),
+        _log2(prod(src.dims[2:])),
+        _log2(prod(dst.dims[2:])),
+        _log2(window),
+        _log2(prod(params.get("strides") or (1,))),
         n_cheap,
         len(functions) - n_cheap,
         len(spec.attr.post_ops) - len(functions),
         float(channels_in % _ALIGNED == 0),
         float(channels_out % _ALIGNED == 0),
         log2(max(src.dims[0], 1)),
-        sum(name.startswith("src") for name in names),
+        sum(name.startswith("src") for name, _ in spec.descs),
     )
+
+
+def _log2(size: float) -> float:
+    return log2(size) if size > _LEAST else log2(_LEAST)
 
 
 def _ends(spec: Spec) -> tuple[MemoryDesc, MemoryDesc]:
