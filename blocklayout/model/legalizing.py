@@ -6,35 +6,16 @@ from collections.abc import Callable, Sequence
 
 from blocklayout.model.graph import Graph
 from blocklayout.model.passes import Pass, simplify
-from blocklayout.model.passes.activations_to_parts import ActivationsToParts
-from blocklayout.model.passes.align_matmul import AlignMatMul
 from blocklayout.model.passes.align_ranks import AlignRanks
+from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.drop_no_ops import DropNoOps
 from blocklayout.model.passes.expand_functions import ExpandFunctions
-from blocklayout.model.passes.gather_to_slices import GatherToSlices
-from blocklayout.model.passes.gemm_to_matmul import GemmToMatMul
 from blocklayout.model.passes.idioms import MergeIdioms
-from blocklayout.model.passes.mean_to_sum import MeanToSum
-from blocklayout.model.passes.pool_whole_images import PoolWholeImages
 from blocklayout.model.passes.remove_dead import RemoveDead
-from blocklayout.model.passes.space_to_views import SpaceToViews
-from blocklayout.model.passes.split_to_slices import SplitToSlices
 
-PARTS: tuple[Pass, ...] = (
-    DropNoOps(),
-    PoolWholeImages(),
-    SpaceToViews(),
-    MeanToSum(),
-    ActivationsToParts(),
-    SplitToSlices(),
-    GatherToSlices(),
-    GemmToMatMul(),
-    AlignMatMul(),
-    AlignRanks(),
-)
-"""Nodes that no primitive computes as they are, by those that primitives compute."""
+_REWRITES: tuple[Pass, ...] = (DropNoOps(), Decompose(), AlignRanks())
 
-LEGALIZATION: tuple[Pass, ...] = (RemoveDead(), MergeIdioms(), ExpandFunctions(prepare=PARTS), *PARTS)
+LEGALIZATION: tuple[Pass, ...] = (RemoveDead(), MergeIdioms(), ExpandFunctions(prepare=_REWRITES), *_REWRITES)
 """In an order in which one round is enough."""
 
 

@@ -10,13 +10,9 @@ import pytest
 
 from blocklayout.kernels import Role
 from blocklayout.model import Builder, BuildValue, Graph, Node, legalize, lower, simplify
-from blocklayout.model.passes.activations_to_parts import ActivationsToParts
-from blocklayout.model.passes.align_matmul import AlignMatMul
 from blocklayout.model.passes.align_ranks import AlignRanks
+from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.expand_functions import ExpandFunctions
-from blocklayout.model.passes.gather_to_slices import GatherToSlices
-from blocklayout.model.passes.gemm_to_matmul import GemmToMatMul
-from blocklayout.model.passes.mean_to_sum import MeanToSum
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]
@@ -67,7 +63,7 @@ def test_operands_of_a_product_get_its_rank(
     builder = Builder()
     builder.output("y", op("MatMul", builder.input("a", a), builder.input("b", b)))
     before = builder.to_graph()
-    after = AlignMatMul()(before)
+    after = Decompose()(before)
     product = next(node for node in after.nodes if node.op_type == "MatMul")
     ranks = {len(after.shape(name)) for name in (*product.inputs, *product.outputs)}
     assert len(ranks) == 1
@@ -81,7 +77,7 @@ def test_a_constant_operand_is_reshaped(a: tuple[int, ...], b: tuple[int, ...], 
     builder = Builder()
     builder.output("y", op("MatMul", builder.input("a", a), array(rng, *b)))
     before = builder.to_graph()
-    after = AlignMatMul()(before)
+    after = Decompose()(before)
     assert all(node.op_type == "MatMul" or not after.values[node.inputs[0]].is_constant for node in after.nodes)
     assert_same(before, after)
     assert not plain_kernels(before)
@@ -91,7 +87,7 @@ def test_a_product_of_equal_ranks_stays() -> None:
     builder = Builder()
     builder.output("y", op("MatMul", builder.input("a", (2, 3, 4)), builder.input("b", (1, 4, 5))))
     before = builder.to_graph()
-    assert AlignMatMul()(before) is before
+    assert Decompose()(before) is before
 
 
 @pytest.mark.parametrize("attrs", [{}, {"transA": 1}, {"transB": 1}, {"transA": 1, "alpha": 0.5}, {"beta": 2.0}])
@@ -105,7 +101,7 @@ def test_a_gemm_of_computed_matrices_runs_in_parts(
     addend = () if c is None else (b.input("c", c),)
     b.output("y", op("Gemm", left, right, *addend, **attrs))
     before = b.to_graph()
-    after = GemmToMatMul(never)(before)
+    after = Decompose(never)(before)
     assert "Gemm" not in [node.op_type for node in after.nodes]
     assert after.nodes[-1].name == before.nodes[0].name
     assert_same(before, after)
@@ -116,15 +112,15 @@ def test_a_constant_matrix_is_transposed_once(rng: Rng, assert_same: Same, op_ty
     b = Builder()
     b.output("y", b.input("a", (3, 4)).gemm(array(rng, 5, 4), trans_b=True))
     before = b.to_graph()
-    assert op_types(GemmToMatMul(never)(before)) == ["MatMul"]
-    assert_same(before, GemmToMatMul(never)(before))
+    assert op_types(Decompose(never)(before)) == ["MatMul"]
+    assert_same(before, Decompose(never)(before))
 
 
 def test_a_gemm_that_runs_stays() -> None:
     b = Builder()
     b.output("y", op("Gemm", b.input("a", (3, 4)), b.input("b", (4, 5))))
     before = b.to_graph()
-    assert GemmToMatMul(one_of("Gemm"))(before) is before
+    assert Decompose(one_of("Gemm"))(before) is before
 
 
 # --- neighbours
@@ -153,7 +149,7 @@ def test_neighbours_are_a_slice(
     b = Builder(opset=opset)
     b.output("y", op("Gather", b.input("x", (3, 3, 3)), np.array(indices), axis=axis))
     before = b.to_graph()
-    after = GatherToSlices()(before)
+    after = Decompose()(before)
     assert op_types(after) == expected
     assert_same(before, after)
 
@@ -166,7 +162,7 @@ def test_a_mean_is_a_sum_and_a_share(n: int, assert_same: Same, op_types: OpType
     b = Builder()
     b.output("y", op("Mean", *(b.input(f"x{index}", (3,) if index else (2, 3)) for index in range(n))))
     before = b.to_graph()
-    after = MeanToSum()(before)
+    after = Decompose()(before)
     assert op_types(after) == ["Sum", "Mul"]
     assert_same(before, after)
     assert not plain_kernels(before)
@@ -188,17 +184,17 @@ def test_activations_run_in_parts(
     b = Builder(opset=opset)
     b.output("y", op(op_type, b.input("x", (2, 3, 4)), **attrs))
     before = b.to_graph()
-    after = ActivationsToParts(never)(before)
+    after = Decompose(never)(before)
     assert op_types(after) == expected
     assert_same(before, after)
     assert not plain_kernels(before)
-    assert ActivationsToParts(one_of(op_type))(before) is before
+    assert Decompose(one_of(op_type))(before) is before
 
 
 def test_a_hard_shrink_stays(op_types: OpTypes) -> None:
     b = Builder()
     b.output("y", op("Shrink", b.input("x", (2, 3)), lambd=0.5))
-    assert op_types(ActivationsToParts(never)(b.to_graph())) == ["Shrink"]
+    assert op_types(Decompose(never)(b.to_graph())) == ["Shrink"]
 
 
 @pytest.mark.parametrize("limits", [(True, True), (True, False), (False, True)])
@@ -210,7 +206,7 @@ def test_limits_computed_at_run_time_are_a_maximum_and_a_minimum(
     given = [b.input(name, ()) if is_there else None for name, is_there in zip(("lo", "hi"), limits, strict=True)]
     b.output("y", op("Clip", x, *given))
     before = b.to_graph()
-    after = simplify(before, (ActivationsToParts(never),))
+    after = simplify(before, (Decompose(never),))
     wanted = zip(("Max", "Min"), limits, strict=True)
     assert op_types(after) == [op_type for op_type, is_there in wanted if is_there]
     assert_same(before, after)
@@ -220,7 +216,7 @@ def test_limits_computed_at_run_time_are_a_maximum_and_a_minimum(
 def test_a_mean_of_one_is_that_one(op_types: OpTypes) -> None:
     b = Builder()
     b.output("y", op("Mean", b.input("x", (2, 3))))
-    assert op_types(MeanToSum()(b.to_graph())) == ["Identity"]
+    assert op_types(Decompose()(b.to_graph())) == ["Identity"]
 
 
 # --- function bodies
