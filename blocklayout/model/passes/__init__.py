@@ -9,26 +9,34 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from blocklayout.model.graph import Graph
+from blocklayout.model.passes.align_ranks import AlignRanks
 from blocklayout.model.passes.cancel_transposes import CancelTransposes
 from blocklayout.model.passes.chain_concats import ChainConcats
+from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.drop_expands import DropExpands
 from blocklayout.model.passes.drop_no_ops import DropNoOps
+from blocklayout.model.passes.expand_functions import ExpandFunctions
 from blocklayout.model.passes.fold_affine import FoldAffine
 from blocklayout.model.passes.fold_cast_like import FoldCastLike
 from blocklayout.model.passes.fold_constants import FoldConstants
 from blocklayout.model.passes.fold_masks import FoldMasks
 from blocklayout.model.passes.fold_pads import FoldPads
 from blocklayout.model.passes.fold_where import FoldWhere
+from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.merge_clips import MergeClips
 from blocklayout.model.passes.push_transposes import PushTransposes
 from blocklayout.model.passes.remove_dead import RemoveDead
 
 __all__ = [
     "DEFAULT",
+    "LEGALIZATION",
+    "AlignRanks",
     "CancelTransposes",
     "ChainConcats",
+    "Decompose",
     "DropExpands",
     "DropNoOps",
+    "ExpandFunctions",
     "FoldAffine",
     "FoldCastLike",
     "FoldConstants",
@@ -36,9 +44,11 @@ __all__ = [
     "FoldPads",
     "FoldWhere",
     "MergeClips",
+    "MergeIdioms",
     "Pass",
     "PushTransposes",
     "RemoveDead",
+    "legalize",
     "simplify",
 ]
 
@@ -68,6 +78,11 @@ DEFAULT: tuple[Pass, ...] = (
 )
 """In an order in which one round is enough."""
 
+_REWRITES: tuple[Pass, ...] = (DropNoOps(), Decompose(), AlignRanks())
+
+LEGALIZATION: tuple[Pass, ...] = (RemoveDead(), MergeIdioms(), ExpandFunctions(prepare=_REWRITES), *_REWRITES)
+"""In an order in which one round is enough."""
+
 
 def simplify(
     graph: Graph, passes: Sequence[Pass] = DEFAULT, on_pass: Callable[[Pass, Graph], None] | None = None
@@ -88,3 +103,22 @@ def simplify(
         if on_pass is not None:
             on_pass(each, graph)
     return graph
+
+
+def legalize(
+    graph: Graph, passes: Sequence[Pass] = LEGALIZATION, on_pass: Callable[[Pass, Graph], None] | None = None
+) -> Graph:
+    """The graph in nodes that operators accept, as far as there are such.
+
+    Idioms become the operator they spell, functions that ONNX defines by simpler operators their bodies, operands of
+    different ranks get views that make their ranks agree. What is left as it is runs by ``onnx.reference``.
+
+    Args:
+        graph: Simplified or not; left as it is.
+        passes: In the order they run.
+        on_pass: Called after each pass with its result, to show intermediate forms.
+
+    Raises:
+        ModelError: A node contradicts its operator's specification, or a pass left a graph that is not well-formed.
+    """
+    return simplify(graph, passes, on_pass)

@@ -130,7 +130,7 @@ class Steps:
         start, nodes = 0, []
         for index, (size, output) in enumerate(zip(sizes, self._node.outputs, strict=False)):
             if output:
-                name = self._merging.fresh_name(f"{self._node.name}.{index}")
+                name = self._merging.fresh_node_name(f"{self._node.name}.{index}")
                 inputs, attrs = self._bounds(name, start, start + size, axis)
                 nodes.append(self._step(name, "Slice", (self._node.inputs[0], *inputs), output, attrs))
             start += size

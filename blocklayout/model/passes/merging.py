@@ -33,6 +33,10 @@ class Merging:
         """A name that no value and no node has."""
         return fresh_name(wanted, ChainMap[str, Any](self.draft.values, self._by_name))
 
+    def fresh_node_name(self, wanted: str) -> str:
+        """A name that no node has."""
+        return fresh_name(wanted, self._by_name)
+
     def producer(self, name: str, *op_types: str) -> Node | None:
         """The node that writes a value, if it is one of ``op_types``."""
         node = self.expressions.producers.get(name)
