@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blocklayout.errors import PlanError
 from blocklayout.kernels import Role
 from blocklayout.model import Builder, BuildValue, Graph, Node, legalize, lower, simplify
+from blocklayout.model.passes import LEGALIZATION, Pass, RemoveDead
 from blocklayout.model.passes.align_ranks import AlignRanks
 from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.expand_functions import ExpandFunctions
+from blocklayout.model.passes.idioms import MergeIdioms
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]
@@ -270,3 +273,50 @@ def test_a_body_half_of_which_would_be_plain_is_not_taken() -> None:
     b.output("y", op("ThresholdedRelu", b.input("x", (2, 3)), alpha=0.5))
     (kernel,) = lower(legalize(b.to_graph())).kernels
     assert kernel.nodes == ("thresholdedrelu_0",)
+
+
+# --- the stage
+
+
+def test_every_form_between_can_be_seen() -> None:
+    b = Builder()
+    x = b.input("x", (2, 3))
+    b.output("y", op("Celu", x * x.sigmoid()))
+    seen: list[tuple[Pass, list[str]]] = []
+    graph = legalize(b.to_graph(), on_pass=lambda each, form: seen.append((each, [n.op_type for n in form.nodes])))
+    assert tuple(each for each, _ in seen) == LEGALIZATION
+    forms = {type(each): op_types for each, op_types in seen}
+    assert forms[RemoveDead] == ["Sigmoid", "Mul", "Celu"]
+    assert forms[MergeIdioms] == ["Swish", "Celu"]
+    assert forms[ExpandFunctions] == ["Swish", "Div", "Elu", "Mul"]
+    assert seen[-1][1] == [node.op_type for node in graph.nodes]
+
+
+def test_single_passes_are_left_out(op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", op("Celu", b.input("x", (2, 3))))
+    without = [each for each in LEGALIZATION if not isinstance(each, ExpandFunctions)]
+    assert op_types(legalize(b.to_graph(), without)) == ["Celu"]
+
+
+def test_a_decomposition_is_left_out(op_types: OpTypes) -> None:
+    b = Builder()
+    x = b.input("x", (1, 4, 2, 2))
+    b.output("y", op("Mean", op("DepthToSpace", x, blocksize=2), b.input("z", ())))
+    assert op_types(Decompose(without=("DepthToSpace",))(b.to_graph())) == ["DepthToSpace", "Sum", "Mul"]
+    with pytest.raises(PlanError, match=r"no decomposition: Conv; there are those of AveragePool, Clip"):
+        Decompose(without=("Mean", "Conv"))
+
+
+def test_a_graph_that_is_not_legalized_is_lowered_as_it_is() -> None:
+    b = Builder()
+    x = b.input("x", (2, 3, 4))
+    x.sigmoid()  # nobody reads it
+    first, second = b.op("Split", x, axis=1, num_outputs=2, n_outputs=2, name="split")
+    b.output("y", op("Add", first, b.input("z", (4,)), name="sum"))
+    b.output("z2", second)
+    kernels = {kernel.name: kernel for kernel in lower(b.to_graph()).kernels}
+    assert list(kernels) == ["split", "sum"]
+    assert all(kernel.operator.role is Role.PLAIN for kernel in kernels.values())
+    assert "unsqueeze it to the output's rank 3" in kernels["sum"].reason
+    assert not plain_kernels(b.to_graph())

@@ -210,7 +210,7 @@ def _terms(node: ast.expr, calls: list[Call]) -> Terms:
             return _called(Call("choice", tuple(map(_pattern, (left, right, below, above)))), calls)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
             return _power(left, right, calls)
-        case ast.BinOp(left=left, op=op, right=right):
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             terms = combined(_OPERATORS[type(op)], [_terms(left, calls), _terms(right, calls)])
             if terms is not None:
                 return terms
