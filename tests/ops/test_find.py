@@ -12,6 +12,12 @@ RECOGNISED = frozenset({"ChannelShuffle"})
 """What ONNX writes as several operators."""
 
 
+def _is_view(op_type: str) -> bool:
+    """Whether an operator takes elements of any type."""
+    operator = ops.find(op_type)
+    return operator is not None and operator.role is Role.VIEW
+
+
 def test_every_op_type_finds_an_operator_that_names_it() -> None:
     for op_type in ops.op_types():
         operator = ops.find(op_type)
@@ -32,12 +38,10 @@ def test_operators_are_frozen_values_of_operators_that_onnx_knows(op_type: str) 
     assert onnx.defs.has(op_type) or op_type in RECOGNISED
 
 
-@pytest.mark.parametrize("op_type", ops.op_types())
+@pytest.mark.parametrize("op_type", [op_type for op_type in ops.op_types() if not _is_view(op_type)])
 def test_integers_are_refused_and_nothing_is_raised(op_type: str) -> None:
     operator = ops.find(op_type)
     assert operator is not None
-    if operator.role is Role.VIEW:
-        pytest.skip("moves bytes of any type")
     values = tuple(Value(f"in_{index}", (2, 3, 4, 5), "s64") for index in range(2))
     answer = operator.accept(NodeInfo("tested", op_type, {}, values, (values[0],), 20))
     assert isinstance(answer, Refusal)

@@ -1,6 +1,6 @@
-"""Graph to graph: each pass keeps what the network computes and makes it smaller.
+"""Graph to graph: :func:`simplify` makes a network smaller, :func:`legalize` fits it to the operators.
 
-A pass is a frozen Struct in a file of its own; its fields are its options.
+A pass is a frozen Struct whose fields are its options; it keeps the results of the network.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ __all__ = [
 
 
 class Pass(Protocol):
-    """A step of simplification."""
+    """A step of simplification or legalization."""
 
     def __call__(self, graph: Graph) -> Graph:
         """A graph that computes the same outputs."""
@@ -92,7 +92,7 @@ def simplify(
     Args:
         graph: Left as it is.
         passes: In the order they run.
-        on_pass: Called after each pass with what it gave, so that intermediate forms can be shown.
+        on_pass: Called after each pass with its result, to show intermediate forms.
 
     Raises:
         ModelError: A pass left a graph that is not well-formed.
@@ -111,7 +111,7 @@ def legalize(
     """The graph in nodes that operators accept, as far as there are such.
 
     Idioms become the operator they spell, functions that ONNX defines by simpler operators their bodies, operands of
-    different ranks get views that make their ranks agree. What is left as it is runs by ``onnx.reference``.
+    different ranks get views that make their ranks agree. Other nodes stay, and ``onnx.reference`` computes them.
 
     Args:
         graph: Simplified or not; left as it is.

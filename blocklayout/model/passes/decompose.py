@@ -137,7 +137,7 @@ class Steps:
         self._merging.replace(self._node, nodes)
 
     def finish(self) -> None:
-        """Let the last step, if there is one, compute what the node did."""
+        """Give the last step, if there is one, the node's name and output."""
         if self._nodes:
             last = self._nodes[-1].replace(
                 name=self._node.name, outputs=self._node.outputs[:1], absorbed=self._node.absorbed
@@ -187,7 +187,7 @@ def _softsign(steps: Steps, node: Node) -> None:
 
 
 def _shrink(steps: Steps, node: Node) -> None:
-    """A soft one: what is beyond the limits."""
+    """The distance beyond the limits, where the node is a soft shrink."""
     limit, shape = node.attr("lambd", 0.5), steps.result_shape
     if node.attr("bias", 0.0) == limit and limit >= 0:
         upper = steps.add("Max", (node.inputs[0], steps.number(-limit, "lower")), shape)

@@ -1,6 +1,6 @@
 """Idioms: several nodes that are one operator, whichever version of ONNX has it.
 
-The merged node is for kernels, whatever the operator set; it is no part of what is written to files.
+The merged node is for kernels, in whatever operator set the graph is; files are written without it.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Idiom(Struct, frozen=True):
 
 
 class Structure(Struct, frozen=True):
-    """An operator that no expression spells: a normalisation with its scales, or a view and what it does.
+    """An operator that an expression alone does not spell: a normalisation with its scales, or a reordering of channels.
 
     Attributes:
-        name: The op type.
+        name: The op type, the usual one where ``merge`` makes nodes of several.
         op_types: Types of the nodes to begin at.
         merge: Merges nodes around one of these if they are the operator.
     """
@@ -118,7 +118,7 @@ def _normalization(merging: Merging, root: Node) -> None:
 
 
 def _scaled_normalization(merging: Merging, inverse: str, deviation: Match) -> None:
-    """Merge what is computed from a value, its mean, and the inverse of its deviation."""
+    """Merge a normalisation, of which the deviation and its inverse are known."""
     graph, x = merging.graph, deviation.x
     s, _, m = deviation.calls
     shape = graph.shape(x)
@@ -208,7 +208,7 @@ def _between_reshapes(merging: Merging, node: Node) -> tuple[Node, Node] | None:
 
 
 def _n_groups(shape: tuple[int, ...], apart: tuple[int, ...], perm: tuple[int, ...]) -> int:
-    """How many groups of channels become the inner dimension of two; 0 if that is not what happens.
+    """How many groups of channels become the inner dimension of two; 0 if they do not.
 
     Example:
         >>> _n_groups((2, 6, 4, 4), (2, 3, 2, 4, 4), (0, 2, 1, 3, 4)), _n_groups((2, 6, 4), (2, 3, 2, 4), (0, 1, 3, 2))

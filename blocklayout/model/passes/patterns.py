@@ -125,7 +125,7 @@ def _matches(merging: Merging, name: str, pattern: Pattern, match: Match, of: Re
 
 
 def calls(merging: Merging, value: str, call: Call | None, match: Match) -> Iterator[tuple[Reading, Match]]:
-    """The ways to see a value as a call, all of whose arguments are what its patterns say."""
+    """The ways to see a value as a call with arguments that match."""
     node = merging.expressions.producers.get(value)
     if node is None or call is None:
         return
