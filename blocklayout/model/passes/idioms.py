@@ -56,7 +56,7 @@ class Idiom(Struct, frozen=True):
 
 
 class Structure(Struct, frozen=True):
-    """An operator that an expression alone does not spell: a normalisation with its scales, or a reordering of channels.
+    """An operator that no expression alone spells: a normalisation with its scales, or a reordering of channels.
 
     Attributes:
         name: The op type, the usual one where ``merge`` makes nodes of several.
