@@ -52,7 +52,7 @@ class Refusal(Struct, frozen=True):
     """The answer of an operator that has no primitive for a valid node.
 
     Attributes:
-        reason: Names the node, the rule it is outside of, and what would run.
+        reason: Names the node, the rule it is outside of, and a remedy.
     """
 
     reason: str
@@ -242,7 +242,7 @@ class BaseOperator(Facts, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        """Validate a node that meets all ``needs``, and bind its arguments; may still refuse for what it reads."""
+        """Validate a node that meets all ``needs``, and bind its arguments; may still refuse for something it reads."""
         raise NotImplementedError
 
     def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:

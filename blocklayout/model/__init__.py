@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue
     from blocklayout.model.builder import Builder
     from blocklayout.model.graph import Graph, Node
-    from blocklayout.model.legalizing import legalize
     from blocklayout.model.lowering import lower
     from blocklayout.model.model_file import ModelFile
     from blocklayout.model.onnx_read import InputInfo, OnnxModel
     from blocklayout.model.onnx_write import to_model, write
-    from blocklayout.model.passes import simplify
+    from blocklayout.model.passes import legalize, simplify
     from blocklayout.model.reading import (
         expected,
         free_extents,
@@ -75,7 +74,7 @@ _HOMES = {
     "expected": "reading",
     "free_extents": "reading",
     "keep_model": "reading",
-    "legalize": "legalizing",
+    "legalize": "passes",
     "lower": "lowering",
     "open_model": "reading",
     "read": "reading",

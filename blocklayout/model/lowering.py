@@ -1,4 +1,4 @@
-"""A graph in ONNX words as kernels: what the planner takes."""
+"""A graph in ONNX words as kernels, which the planner takes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FindOperator = Callable[[str], type[BaseOperator] | None]
 def lower(graph: Graph, find: FindOperator | None = None) -> Program:
     """Every node as a kernel: an operator bound to its sources and constants, or a plain kernel that says why not.
 
-    Any graph is lowered to what it computes. Legalize it first (:func:`blocklayout.model.legalize`) for speed: what
-    that would rewrite is plain here, or several kernels where one does.
+    Any graph gives a program with the same results. Legalize it first (:func:`blocklayout.model.legalize`) for speed:
+    nodes that this rewrites become plain kernels otherwise, or several kernels where one would do.
 
     Args:
         graph: Simplified and legalized, or not.

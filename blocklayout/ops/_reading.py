@@ -19,12 +19,12 @@ _FLOAT = 1
 
 
 def wrong(node: NodeInfo, what: str, rule: str) -> ModelError:
-    """The error for a node that contradicts its specification: what it has, and what would be right."""
+    """The error for a node that contradicts its specification: the fault, and the rule."""
     return ModelError(f"{node.op_type} {node.name!r}: {what}; {rule}")
 
 
 def refused(node: NodeInfo, what: str, remedy: str) -> Refusal:
-    """The refusal of a valid node that no primitive computes: the reason, and what would run."""
+    """The refusal of a valid node that no primitive computes: the reason, and a remedy."""
     return Refusal(f"{node.op_type} {node.name!r}: {what}; {remedy}")
 
 
@@ -198,7 +198,7 @@ def is_filled(remedy: str) -> Need:
 
 
 def has_one_output(meaning: str) -> Need:
-    """Nothing but the first output is read; ``meaning`` is what the others hold."""
+    """Nothing but the first output is read; ``meaning`` names the content of the others."""
 
     def need(node: NodeInfo) -> Refusal | None:
         extra = [value.name for value in node.outputs[1:] if value is not None]

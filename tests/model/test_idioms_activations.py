@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blocklayout.errors import PlanError
 from blocklayout.model import Builder, BuildValue, Graph, simplify
 from blocklayout.model.passes import MergeClips, Pass, RemoveDead
-from blocklayout.model.passes.idioms import MergeIdioms
+from blocklayout.model.passes.idioms import Idiom, MergeIdioms
+from blocklayout.model.passes.merging import Merging
+from blocklayout.model.passes.patterns import parsed
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]
@@ -175,3 +178,49 @@ def test_constants_rounded_to_half_precision_are_recognised(op_types: OpTypes) -
     x = b.input("x", (2, 3), "f16")
     b.output("y", 0.5 * x * (op("Erf", x / SQRT_2) + 1))
     assert op_types(simplify(b.to_graph(), PASSES)) == ["Gelu"]
+
+
+def test_single_idioms_are_switched_off(op_types: OpTypes) -> None:
+    before = graph_of(lambda x: op("Erf", x.sigmoid() * x / SQRT_2) * 0.5)
+    both = graph_of(lambda x: x * x.sigmoid() + op("Max", x, x * 0.1))
+    assert op_types(MergeIdioms(without=("Gelu", "Swish"))(before)) == op_types(before)
+    assert op_types(MergeIdioms(without=("Swish",))(both)) == ["Add", "Sigmoid", "Mul", "LeakyRelu", "Add"]
+    assert op_types(MergeIdioms()(both)) == ["Add", "Swish", "LeakyRelu", "Add"]
+
+
+def test_an_idiom_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(PlanError, match=r"no idiom: Glu; there are LeakyRelu, .*Gelu.*ChannelShuffle"):
+        MergeIdioms(without=("Gelu", "Glu"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "spelling"),
+    [
+        ("x * Tanh(x)", lambda x: op("Tanh", x) * x),
+        ("3 * Tanh(scale * x) - x", lambda x: (op("Tanh", x / 4) * 6 - x - x) / 2),
+        ("2 * x if x < 1 else x / 2", lambda x: op("Where", op("GreaterOrEqual", x, 1.0), x * 0.5, x + x)),
+        ("(x ** 2 + 1) ** 0.5", lambda x: op("Sqrt", 1 + x * x)),
+        ("1 / (x ** 2 + 1) ** beta", lambda x: op("Pow", 1 + x * x, -0.3)),
+        ("unit(slope * x + offset)", lambda x: (x * 2 + 1).clip(0, 4) * 0.25),
+    ],
+)
+def test_a_pattern_is_found_in_every_spelling(pattern: str, spelling: Spelling, op_types: OpTypes) -> None:
+    graph = graph_of(spelling)
+    idiom = Idiom("Found", pattern, lambda **numbers: numbers)
+    merging = Merging(graph)
+    for node in graph.nodes:
+        idiom.merge(merging, node)
+    after = merging.result()
+    assert op_types(after) == ["Add", "Found"]
+    expected = {"scale": 0.25, "beta": 0.3, "slope": 0.5, "offset": 0.25}
+    attrs = after.nodes[1].attrs
+    assert attrs == pytest.approx({name: expected[name] for name in attrs})
+    assert list(attrs) == [name for name in expected if name in pattern]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["x * Tanh(x) * Erf(x)", "x @ Erf(x)", "Erf(x) if x > 1 else x", "x / (1 + Abs(x))"]
+)
+def test_what_is_no_pattern_is_said_to_be_none(pattern: str) -> None:
+    with pytest.raises(ValueError, match="pattern"):
+        parsed(pattern)

@@ -11,9 +11,8 @@ import pytest
 
 from blocklayout.model import Builder, BuildValue, Graph, simplify
 from blocklayout.model.passes import DropExpands, DropNoOps, FoldCastLike, FoldMasks, FoldPads, RemoveDead
+from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.idioms import MergeIdioms
-from blocklayout.model.passes.pool_whole_images import PoolWholeImages
-from blocklayout.model.passes.space_to_views import SpaceToViews
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]
@@ -95,7 +94,7 @@ def test_a_shuffle_whose_middle_is_read_stays(op_types: OpTypes) -> None:
 @pytest.mark.parametrize(("opset", "attrs"), [(9, {}), (13, {}), (13, {"mode": "DCR"}), (13, {"mode": "CRD"})], ids=str)
 def test_depth_to_space_is_views(opset: int, attrs: dict[str, str], assert_same: Same, op_types: OpTypes) -> None:
     before = graph_of(lambda x: op("DepthToSpace", x, blocksize=2, **attrs), (2, 12, 3, 4), opset)
-    after = SpaceToViews()(before)
+    after = Decompose()(before)
     assert op_types(after) == ["Reshape", "Transpose", "Reshape"]
     assert after.nodes[-1].name == before.nodes[0].name
     assert_same(before, after)
@@ -106,8 +105,8 @@ def test_space_to_depth_is_views(opset: int, attrs: dict[str, str], assert_same:
     if opset > onnx.defs.onnx_opset_version():
         pytest.skip("this onnx knows no modes")
     before = graph_of(lambda x: op("SpaceToDepth", x, blocksize=2, **attrs), (2, 3, 4, 6), opset)
-    assert op_types(SpaceToViews()(before)) == ["Reshape", "Transpose", "Reshape"]
-    assert_same(before, SpaceToViews()(before))
+    assert op_types(Decompose()(before)) == ["Reshape", "Transpose", "Reshape"]
+    assert_same(before, Decompose()(before))
 
 
 # --- pools
@@ -141,7 +140,7 @@ def test_reductions_of_whole_images_are_pools(
     opset: int, expected: list[str], spelling: Spelling, assert_same: Same, op_types: OpTypes
 ) -> None:
     before = graph_of(spelling, opset=opset)
-    after = PoolWholeImages()(before)
+    after = Decompose()(before)
     assert op_types(after) == expected
     assert_same(before, after)
 

@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from blocklayout.errors import PlanError
 from blocklayout.kernels import Role
 from blocklayout.model import Builder, BuildValue, Graph, Node, legalize, lower, simplify
-from blocklayout.model.passes.activations_to_parts import ActivationsToParts
-from blocklayout.model.passes.align_matmul import AlignMatMul
+from blocklayout.model.passes import LEGALIZATION, Pass, RemoveDead
 from blocklayout.model.passes.align_ranks import AlignRanks
+from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.expand_functions import ExpandFunctions
-from blocklayout.model.passes.gather_to_slices import GatherToSlices
-from blocklayout.model.passes.gemm_to_matmul import GemmToMatMul
-from blocklayout.model.passes.mean_to_sum import MeanToSum
+from blocklayout.model.passes.idioms import MergeIdioms
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]
@@ -67,7 +66,7 @@ def test_operands_of_a_product_get_its_rank(
     builder = Builder()
     builder.output("y", op("MatMul", builder.input("a", a), builder.input("b", b)))
     before = builder.to_graph()
-    after = AlignMatMul()(before)
+    after = Decompose()(before)
     product = next(node for node in after.nodes if node.op_type == "MatMul")
     ranks = {len(after.shape(name)) for name in (*product.inputs, *product.outputs)}
     assert len(ranks) == 1
@@ -81,7 +80,7 @@ def test_a_constant_operand_is_reshaped(a: tuple[int, ...], b: tuple[int, ...], 
     builder = Builder()
     builder.output("y", op("MatMul", builder.input("a", a), array(rng, *b)))
     before = builder.to_graph()
-    after = AlignMatMul()(before)
+    after = Decompose()(before)
     assert all(node.op_type == "MatMul" or not after.values[node.inputs[0]].is_constant for node in after.nodes)
     assert_same(before, after)
     assert not plain_kernels(before)
@@ -91,7 +90,7 @@ def test_a_product_of_equal_ranks_stays() -> None:
     builder = Builder()
     builder.output("y", op("MatMul", builder.input("a", (2, 3, 4)), builder.input("b", (1, 4, 5))))
     before = builder.to_graph()
-    assert AlignMatMul()(before) is before
+    assert Decompose()(before) is before
 
 
 @pytest.mark.parametrize("attrs", [{}, {"transA": 1}, {"transB": 1}, {"transA": 1, "alpha": 0.5}, {"beta": 2.0}])
@@ -105,7 +104,7 @@ def test_a_gemm_of_computed_matrices_runs_in_parts(
     addend = () if c is None else (b.input("c", c),)
     b.output("y", op("Gemm", left, right, *addend, **attrs))
     before = b.to_graph()
-    after = GemmToMatMul(never)(before)
+    after = Decompose(never)(before)
     assert "Gemm" not in [node.op_type for node in after.nodes]
     assert after.nodes[-1].name == before.nodes[0].name
     assert_same(before, after)
@@ -116,15 +115,15 @@ def test_a_constant_matrix_is_transposed_once(rng: Rng, assert_same: Same, op_ty
     b = Builder()
     b.output("y", b.input("a", (3, 4)).gemm(array(rng, 5, 4), trans_b=True))
     before = b.to_graph()
-    assert op_types(GemmToMatMul(never)(before)) == ["MatMul"]
-    assert_same(before, GemmToMatMul(never)(before))
+    assert op_types(Decompose(never)(before)) == ["MatMul"]
+    assert_same(before, Decompose(never)(before))
 
 
 def test_a_gemm_that_runs_stays() -> None:
     b = Builder()
     b.output("y", op("Gemm", b.input("a", (3, 4)), b.input("b", (4, 5))))
     before = b.to_graph()
-    assert GemmToMatMul(one_of("Gemm"))(before) is before
+    assert Decompose(one_of("Gemm"))(before) is before
 
 
 # --- neighbours
@@ -153,7 +152,7 @@ def test_neighbours_are_a_slice(
     b = Builder(opset=opset)
     b.output("y", op("Gather", b.input("x", (3, 3, 3)), np.array(indices), axis=axis))
     before = b.to_graph()
-    after = GatherToSlices()(before)
+    after = Decompose()(before)
     assert op_types(after) == expected
     assert_same(before, after)
 
@@ -166,7 +165,7 @@ def test_a_mean_is_a_sum_and_a_share(n: int, assert_same: Same, op_types: OpType
     b = Builder()
     b.output("y", op("Mean", *(b.input(f"x{index}", (3,) if index else (2, 3)) for index in range(n))))
     before = b.to_graph()
-    after = MeanToSum()(before)
+    after = Decompose()(before)
     assert op_types(after) == ["Sum", "Mul"]
     assert_same(before, after)
     assert not plain_kernels(before)
@@ -188,17 +187,17 @@ def test_activations_run_in_parts(
     b = Builder(opset=opset)
     b.output("y", op(op_type, b.input("x", (2, 3, 4)), **attrs))
     before = b.to_graph()
-    after = ActivationsToParts(never)(before)
+    after = Decompose(never)(before)
     assert op_types(after) == expected
     assert_same(before, after)
     assert not plain_kernels(before)
-    assert ActivationsToParts(one_of(op_type))(before) is before
+    assert Decompose(one_of(op_type))(before) is before
 
 
 def test_a_hard_shrink_stays(op_types: OpTypes) -> None:
     b = Builder()
     b.output("y", op("Shrink", b.input("x", (2, 3)), lambd=0.5))
-    assert op_types(ActivationsToParts(never)(b.to_graph())) == ["Shrink"]
+    assert op_types(Decompose(never)(b.to_graph())) == ["Shrink"]
 
 
 @pytest.mark.parametrize("limits", [(True, True), (True, False), (False, True)])
@@ -210,7 +209,7 @@ def test_limits_computed_at_run_time_are_a_maximum_and_a_minimum(
     given = [b.input(name, ()) if is_there else None for name, is_there in zip(("lo", "hi"), limits, strict=True)]
     b.output("y", op("Clip", x, *given))
     before = b.to_graph()
-    after = simplify(before, (ActivationsToParts(never),))
+    after = simplify(before, (Decompose(never),))
     wanted = zip(("Max", "Min"), limits, strict=True)
     assert op_types(after) == [op_type for op_type, is_there in wanted if is_there]
     assert_same(before, after)
@@ -220,7 +219,7 @@ def test_limits_computed_at_run_time_are_a_maximum_and_a_minimum(
 def test_a_mean_of_one_is_that_one(op_types: OpTypes) -> None:
     b = Builder()
     b.output("y", op("Mean", b.input("x", (2, 3))))
-    assert op_types(MeanToSum()(b.to_graph())) == ["Identity"]
+    assert op_types(Decompose()(b.to_graph())) == ["Identity"]
 
 
 # --- function bodies
@@ -274,3 +273,50 @@ def test_a_body_half_of_which_would_be_plain_is_not_taken() -> None:
     b.output("y", op("ThresholdedRelu", b.input("x", (2, 3)), alpha=0.5))
     (kernel,) = lower(legalize(b.to_graph())).kernels
     assert kernel.nodes == ("thresholdedrelu_0",)
+
+
+# --- the stage
+
+
+def test_every_form_between_can_be_seen() -> None:
+    b = Builder()
+    x = b.input("x", (2, 3))
+    b.output("y", op("Celu", x * x.sigmoid()))
+    seen: list[tuple[Pass, list[str]]] = []
+    graph = legalize(b.to_graph(), on_pass=lambda each, form: seen.append((each, [n.op_type for n in form.nodes])))
+    assert tuple(each for each, _ in seen) == LEGALIZATION
+    forms = {type(each): op_types for each, op_types in seen}
+    assert forms[RemoveDead] == ["Sigmoid", "Mul", "Celu"]
+    assert forms[MergeIdioms] == ["Swish", "Celu"]
+    assert forms[ExpandFunctions] == ["Swish", "Div", "Elu", "Mul"]
+    assert seen[-1][1] == [node.op_type for node in graph.nodes]
+
+
+def test_single_passes_are_left_out(op_types: OpTypes) -> None:
+    b = Builder()
+    b.output("y", op("Celu", b.input("x", (2, 3))))
+    without = [each for each in LEGALIZATION if not isinstance(each, ExpandFunctions)]
+    assert op_types(legalize(b.to_graph(), without)) == ["Celu"]
+
+
+def test_a_decomposition_is_left_out(op_types: OpTypes) -> None:
+    b = Builder()
+    x = b.input("x", (1, 4, 2, 2))
+    b.output("y", op("Mean", op("DepthToSpace", x, blocksize=2), b.input("z", ())))
+    assert op_types(Decompose(without=("DepthToSpace",))(b.to_graph())) == ["DepthToSpace", "Sum", "Mul"]
+    with pytest.raises(PlanError, match=r"no decomposition: Conv; there are those of AveragePool, Clip"):
+        Decompose(without=("Mean", "Conv"))
+
+
+def test_a_graph_that_is_not_legalized_is_lowered_as_it_is() -> None:
+    b = Builder()
+    x = b.input("x", (2, 3, 4))
+    x.sigmoid()  # nobody reads it
+    first, second = b.op("Split", x, axis=1, num_outputs=2, n_outputs=2, name="split")
+    b.output("y", op("Add", first, b.input("z", (4,)), name="sum"))
+    b.output("z2", second)
+    kernels = {kernel.name: kernel for kernel in lower(b.to_graph()).kernels}
+    assert list(kernels) == ["split", "sum"]
+    assert all(kernel.operator.role is Role.PLAIN for kernel in kernels.values())
+    assert "unsqueeze it to the output's rank 3" in kernels["sum"].reason
+    assert not plain_kernels(b.to_graph())

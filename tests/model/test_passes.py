@@ -18,9 +18,9 @@ from blocklayout.model.passes import (
     RemoveDead,
 )
 from blocklayout.model.passes.align_ranks import AlignRanks
+from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.expand_functions import ExpandFunctions
 from blocklayout.model.passes.idioms import MergeIdioms
-from blocklayout.model.passes.split_to_slices import SplitToSlices
 
 Same = Callable[[Graph, Graph], None]
 OpTypes = Callable[[Graph], list[str]]
@@ -262,7 +262,7 @@ def test_a_split_becomes_slices(
     b.output("first", parts[0])
     b.output("last", parts[2].relu())
     graph = b.to_graph()
-    after = simplify(graph, (RemoveDead(), SplitToSlices()))
+    after = simplify(graph, (RemoveDead(), Decompose()))
     assert op_types(after) == ["Slice", "Slice", "Relu"]
     assert_same(graph, after)
 

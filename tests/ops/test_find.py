@@ -6,10 +6,16 @@ import onnx.defs
 import pytest
 
 from blocklayout import ops
-from blocklayout.kernels import BaseOperator
+from blocklayout.kernels import BaseOperator, NodeInfo, Refusal, Role, Value
 
 RECOGNISED = frozenset({"ChannelShuffle"})
 """What ONNX writes as several operators."""
+
+
+def _is_view(op_type: str) -> bool:
+    """Whether an operator takes elements of any type."""
+    operator = ops.find(op_type)
+    return operator is not None and operator.role is Role.VIEW
 
 
 def test_every_op_type_finds_an_operator_that_names_it() -> None:
@@ -30,3 +36,13 @@ def test_operators_are_frozen_values_of_operators_that_onnx_knows(op_type: str) 
     assert issubclass(operator, BaseOperator)
     assert operator.__struct_config__.frozen
     assert onnx.defs.has(op_type) or op_type in RECOGNISED
+
+
+@pytest.mark.parametrize("op_type", [op_type for op_type in ops.op_types() if not _is_view(op_type)])
+def test_integers_are_refused_and_nothing_is_raised(op_type: str) -> None:
+    operator = ops.find(op_type)
+    assert operator is not None
+    values = tuple(Value(f"in_{index}", (2, 3, 4, 5), "s64") for index in range(2))
+    answer = operator.accept(NodeInfo("tested", op_type, {}, values, (values[0],), 20))
+    assert isinstance(answer, Refusal)
+    assert answer.reason.startswith(f"{op_type} 'tested': ")

@@ -1,6 +1,6 @@
-"""Graph to graph: each pass keeps what the network computes and makes it smaller.
+"""Graph to graph: :func:`simplify` makes a network smaller, :func:`legalize` fits it to the operators.
 
-A pass is a frozen Struct in a file of its own; its fields are its options.
+A pass is a frozen Struct whose fields are its options; it keeps the results of the network.
 """
 
 from __future__ import annotations
@@ -9,40 +9,50 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from blocklayout.model.graph import Graph
+from blocklayout.model.passes.align_ranks import AlignRanks
 from blocklayout.model.passes.cancel_transposes import CancelTransposes
 from blocklayout.model.passes.chain_concats import ChainConcats
+from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.drop_expands import DropExpands
 from blocklayout.model.passes.drop_no_ops import DropNoOps
+from blocklayout.model.passes.expand_functions import ExpandFunctions
 from blocklayout.model.passes.fold_affine import FoldAffine
 from blocklayout.model.passes.fold_cast_like import FoldCastLike
 from blocklayout.model.passes.fold_constants import FoldConstants
 from blocklayout.model.passes.fold_masks import FoldMasks
 from blocklayout.model.passes.fold_pads import FoldPads
+from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.merge_clips import MergeClips
 from blocklayout.model.passes.push_transposes import PushTransposes
 from blocklayout.model.passes.remove_dead import RemoveDead
 
 __all__ = [
     "DEFAULT",
+    "LEGALIZATION",
+    "AlignRanks",
     "CancelTransposes",
     "ChainConcats",
+    "Decompose",
     "DropExpands",
     "DropNoOps",
+    "ExpandFunctions",
     "FoldAffine",
     "FoldCastLike",
     "FoldConstants",
     "FoldMasks",
     "FoldPads",
     "MergeClips",
+    "MergeIdioms",
     "Pass",
     "PushTransposes",
     "RemoveDead",
+    "legalize",
     "simplify",
 ]
 
 
 class Pass(Protocol):
-    """A step of simplification."""
+    """A step of simplification or legalization."""
 
     def __call__(self, graph: Graph) -> Graph:
         """A graph that computes the same outputs."""
@@ -65,6 +75,11 @@ DEFAULT: tuple[Pass, ...] = (
 )
 """In an order in which one round is enough."""
 
+_REWRITES: tuple[Pass, ...] = (DropNoOps(), Decompose(), AlignRanks())
+
+LEGALIZATION: tuple[Pass, ...] = (RemoveDead(), MergeIdioms(), ExpandFunctions(prepare=_REWRITES), *_REWRITES)
+"""In an order in which one round is enough."""
+
 
 def simplify(
     graph: Graph, passes: Sequence[Pass] = DEFAULT, on_pass: Callable[[Pass, Graph], None] | None = None
@@ -74,7 +89,7 @@ def simplify(
     Args:
         graph: Left as it is.
         passes: In the order they run.
-        on_pass: Called after each pass with what it gave, so that intermediate forms can be shown.
+        on_pass: Called after each pass with its result, to show intermediate forms.
 
     Raises:
         ModelError: A pass left a graph that is not well-formed.
@@ -85,3 +100,22 @@ def simplify(
         if on_pass is not None:
             on_pass(each, graph)
     return graph
+
+
+def legalize(
+    graph: Graph, passes: Sequence[Pass] = LEGALIZATION, on_pass: Callable[[Pass, Graph], None] | None = None
+) -> Graph:
+    """The graph in nodes that operators accept, as far as there are such.
+
+    Idioms become the operator they spell, functions that ONNX defines by simpler operators their bodies, operands of
+    different ranks get views that make their ranks agree. Other nodes stay, and ``onnx.reference`` computes them.
+
+    Args:
+        graph: Simplified or not; left as it is.
+        passes: In the order they run.
+        on_pass: Called after each pass with its result, to show intermediate forms.
+
+    Raises:
+        ModelError: A node contradicts its operator's specification, or a pass left a graph that is not well-formed.
+    """
+    return simplify(graph, passes, on_pass)

@@ -19,7 +19,7 @@ from blocklayout.model.undecided import DependsOnDataError
 
 
 class ExpandFunctions(Struct, frozen=True):
-    """Replaces nodes that no primitive computes by their function bodies, where ONNX gives one.
+    """Replaces nodes that no primitive computes by their function bodies, where ONNX has one.
 
     Celu becomes Elu between two scalings. A body is taken only if primitives compute everything in it:
     the reference computes a node better as a whole than half of its body.
@@ -67,7 +67,7 @@ def _has_body(graph: Graph, node: Node) -> bool:
 
 
 def _alone(graph: Graph, node: Node, nodes: tuple[Node, ...], values: dict[str, Value]) -> Graph:
-    """A graph that computes only what ``node`` does."""
+    """A graph of ``nodes`` alone, with the inputs and outputs of ``node``."""
     inputs = tuple(dict.fromkeys(name for name in node.inputs if name and values[name].data is None))
     outputs = tuple(name for name in node.outputs if name)
     return Graph(node.name, graph.opset, nodes, values, inputs, outputs).replace()

@@ -1,4 +1,4 @@
-"""What nodes compute, as polynomials: the same sum of products however it was written down."""
+"""Arithmetic as polynomials: one sum of products for all ways to write it down."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ class Expressions:
         self.readers = graph.readers()
 
     def of(self, name: str, atoms: Collection[str]) -> Expression:
-        """A value as a polynomial; what would grow too long stays as it is.
+        """A value as a polynomial in ``atoms`` and values that no arithmetic computes, or would make too long.
 
         Args:
             name: The value.
-            atoms: Values that stay as they are, whoever computes them.
+            atoms: Values that stay as they are, even if arithmetic computes them.
         """
         return self._of(name, atoms, _MAX_DEPTH)
 
@@ -74,7 +74,7 @@ class Expressions:
         return _walk(name, self._operands)
 
     def after(self, name: str) -> list[str]:
-        """What is computed from a value by arithmetic, the farthest first; the value itself is the last."""
+        """The values computed from a value by arithmetic, the farthest first; the value itself is the last."""
         return _walk(name, self._results)[::-1]
 
     def number(self, name: str) -> float | None:

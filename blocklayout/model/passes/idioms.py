@@ -1,13 +1,12 @@
 """Idioms: several nodes that are one operator, whichever version of ONNX has it.
 
-The merged node is for kernels, whatever the operator set; it is no part of what is written to files.
+The merged node is for kernels, in whatever operator set the graph is; files are written without it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,8 @@ from blocklayout.model.passes.patterns import Match, calls, parsed, roots
 _FIRST_OPSET_OF_CHANNELS = 21
 _LARGE = 16.0
 """From here on Softplus(x) and x are the same number in f32."""
+
+_VARIANCE = "mean((x - mean(x, axes)) ** 2, axes)"
 
 Attrs = Mapping[str, Any]
 
@@ -55,10 +56,10 @@ class Idiom(Struct, frozen=True):
 
 
 class Structure(Struct, frozen=True):
-    """An operator that no expression spells: a normalisation with its scales, or a view and what it does.
+    """An operator that no expression alone spells: a normalisation with its scales, or a reordering of channels.
 
     Attributes:
-        name: The op type.
+        name: The op type, the usual one where ``merge`` makes nodes of several.
         op_types: Types of the nodes to begin at.
         merge: Merges nodes around one of these if they are the operator.
     """
@@ -116,11 +117,8 @@ def _normalization(merging: Merging, root: Node) -> None:
             _scaled_normalization(merging, s if reading.is_inverse else f"1/{s}", deviation)
 
 
-_VARIANCE = "mean((x - mean(x, axes)) ** 2, axes)"
-
-
 def _scaled_normalization(merging: Merging, inverse: str, deviation: Match) -> None:
-    """Merge what is computed from a value, its mean, and the inverse of its deviation."""
+    """Merge a normalisation, of which the deviation and its inverse are known."""
     graph, x = merging.graph, deviation.x
     s, _, m = deviation.calls
     shape = graph.shape(x)
@@ -130,10 +128,12 @@ def _scaled_normalization(merging: Merging, inverse: str, deviation: Match) -> N
             continue
         result = merging.expressions.of(root, (x, m, s))
         for op_type, axes, others in _normalizations(deviation.numbers["axes"], len(shape)):
+            found = scale_and_shift(graph, result, normal, shape, axes)
+            if found is None:
+                continue
+            inputs = x, *_constants(merging, root, found)
             attrs = {"epsilon": deviation.numbers.get("epsilon", 0.0), **others}
-            arrays = scale_and_shift(graph, result, normal, shape, axes)
-            nodes = deviation.nodes | result.nodes
-            if arrays is not None and _merge_scaled(merging, root, nodes, Normalization(op_type, x, attrs), arrays):
+            if merging.merge(root, deviation.nodes | result.nodes, op_type, inputs, attrs):
                 return
 
 
@@ -172,33 +172,16 @@ def _group_normalization(merging: Merging, norm: Node) -> None:
         found = scale_and_shift(graph, result, ((y,),), shape, (1,)) if graph.shape(root) == shape else None
         if found is None:
             continue
-        arrays = scale * found[0], shift * found[0] + found[1]
-        if _merge_scaled(merging, root, nodes | result.nodes, Normalization("GroupNormalization", x, attrs), arrays):
+        vectors = _constants(merging, root, (scale * found[0], shift * found[0] + found[1]))
+        if merging.merge(root, nodes | result.nodes, "GroupNormalization", (x, *vectors), attrs):
             return
 
 
-class Normalization(Struct, frozen=True):
-    """A node without its scale and shift."""
-
-    op_type: str
-    x: str
-    attrs: Attrs
-
-
-def _merge_scaled(
-    merging: Merging,
-    root: str,
-    nodes: AbstractSet[str],
-    normalization: Normalization,
-    scale_and_shift: tuple[np.ndarray, np.ndarray],
-) -> bool:
-    """Merge to a normalisation with these constants, of the data type of ``root``; says whether that was possible."""
+def _constants(merging: Merging, root: str, scale_and_shift: tuple[np.ndarray, np.ndarray]) -> list[str]:
+    """Names of new constants, of the data type of ``root``."""
     dtype = to_numpy(merging.graph.values[root].dtype)
-    names = [
-        merging.draft.constant(f"{root}.{name}", array.astype(dtype))
-        for name, array in zip(("scale", "shift"), scale_and_shift, strict=True)
-    ]
-    return merging.merge(root, nodes, normalization.op_type, (normalization.x, *names), normalization.attrs)
+    arrays = zip(("scale", "shift"), scale_and_shift, strict=True)
+    return [merging.draft.constant(f"{root}.{name}", array.astype(dtype)) for name, array in arrays]
 
 
 def _shuffle(merging: Merging, transpose: Node) -> None:
@@ -225,7 +208,7 @@ def _between_reshapes(merging: Merging, node: Node) -> tuple[Node, Node] | None:
 
 
 def _n_groups(shape: tuple[int, ...], apart: tuple[int, ...], perm: tuple[int, ...]) -> int:
-    """How many groups of channels become the inner dimension of two; 0 if that is not what happens.
+    """How many groups of channels become the inner dimension of two; 0 if they do not.
 
     Example:
         >>> _n_groups((2, 6, 4, 4), (2, 3, 2, 4, 4), (0, 2, 1, 3, 4)), _n_groups((2, 6, 4), (2, 3, 2, 4), (0, 1, 3, 2))

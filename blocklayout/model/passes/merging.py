@@ -1,4 +1,4 @@
-"""Several nodes into one that computes the same."""
+"""Rewriting groups of nodes as one, and single nodes as several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Merging:
 
     Attributes:
         graph: As it was.
-        expressions: What its arithmetic computes.
+        expressions: Its arithmetic as polynomials.
         draft: Takes the constants that new nodes read.
     """
 
@@ -33,6 +33,10 @@ class Merging:
         """A name that no value and no node has."""
         return fresh_name(wanted, ChainMap[str, Any](self.draft.values, self._by_name))
 
+    def fresh_node_name(self, wanted: str) -> str:
+        """A name that no node has."""
+        return fresh_name(wanted, self._by_name)
+
     def producer(self, name: str, *op_types: str) -> Node | None:
         """The node that writes a value, if it is one of ``op_types``."""
         node = self.expressions.producers.get(name)
@@ -41,9 +45,9 @@ class Merging:
     def merge(
         self, root: str, nodes: AbstractSet[str], op_type: str, inputs: Sequence[str], attrs: Mapping[str, Any]
     ) -> bool:
-        """Compute ``root`` by one node in place of ``nodes``; says whether that was possible.
+        """Compute ``root`` by one node in place of ``nodes``; returns whether that was possible.
 
-        It is not where somebody else reads a value between them, or another group has one of them.
+        It is not where other nodes read a value between them, or one of them was merged already.
 
         Args:
             root: The value they compute.
@@ -66,7 +70,7 @@ class Merging:
         self._gone.add(node.name)
 
     def result(self) -> Graph:
-        """The graph with what was merged and replaced."""
+        """The graph with all merged and replaced nodes."""
         if not self._gone:
             return self.graph
         nodes = [new for node in self.graph.nodes for new in self._made.get(node.name, self._kept(node))]

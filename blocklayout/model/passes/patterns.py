@@ -125,7 +125,7 @@ def _matches(merging: Merging, name: str, pattern: Pattern, match: Match, of: Re
 
 
 def calls(merging: Merging, value: str, call: Call | None, match: Match) -> Iterator[tuple[Reading, Match]]:
-    """The ways to see a value as a call, all of whose arguments are what its patterns say."""
+    """The ways to see a value as a call with arguments that match."""
     node = merging.expressions.producers.get(value)
     if node is None or call is None:
         return
@@ -210,7 +210,7 @@ def _terms(node: ast.expr, calls: list[Call]) -> Terms:
             return _called(Call("choice", tuple(map(_pattern, (left, right, below, above)))), calls)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
             return _power(left, right, calls)
-        case ast.BinOp(left=left, op=op, right=right):
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             terms = combined(_OPERATORS[type(op)], [_terms(left, calls), _terms(right, calls)])
             if terms is not None:
                 return terms

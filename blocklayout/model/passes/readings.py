@@ -21,7 +21,7 @@ class Reading(Struct, frozen=True):
     """A value as ``scale * f(slope * argument + offset, ...)``, or one divided by that.
 
     Attributes:
-        arguments: Names of values, and what nodes hold: numbers and tuples of them.
+        arguments: Names of values; numbers and tuples of numbers that the nodes hold.
         nodes: Names of the nodes that compute it from the arguments.
         slope: Of the arguments.
         offset: Of the arguments.

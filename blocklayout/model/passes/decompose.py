@@ -1,0 +1,341 @@
+"""Decompositions: nodes that no primitive computes as they are, or not well, as others in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
+from blocklayout.errors import PlanError
+from blocklayout.kernels.value import Value
+from blocklayout.model.graph import Graph, Node
+from blocklayout.model.lowering import is_native
+from blocklayout.model.passes.merging import Merging
+from blocklayout.model.passes.reductions import reduced_axes
+
+_FIRST_OPSET_OF_SLICE_INPUTS = 10
+_SELU_ALPHA = 1.67326319217681884765625
+_SELU_GAMMA = 1.05070102214813232421875
+
+
+class Decompose(Struct, frozen=True):
+    """Writes nodes of the types in :data:`DECOMPOSITIONS` as the nodes that these give.
+
+    Attributes:
+        is_native: Whether a node of a graph runs as it is.
+        without: Op types to leave as they are.
+
+    Raises:
+        PlanError: There is no decomposition of such an op type.
+    """
+
+    is_native: Callable[[Graph, Node], bool] = is_native
+    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        unknown = [op_type for op_type in self.without if op_type not in DECOMPOSITIONS]
+        if unknown:
+            known = ", ".join(sorted(DECOMPOSITIONS))
+            raise PlanError(f"without names no decomposition: {', '.join(unknown)}; there are those of {known}")
+
+    def __call__(self, graph: Graph) -> Graph:
+        nodes = [node for node in graph.nodes if node.op_type in DECOMPOSITIONS and node.op_type not in self.without]
+        if not nodes:
+            return graph
+        merging = Merging(graph)
+        for node in nodes:
+            write = DECOMPOSITIONS[node.op_type]
+            if write not in _FALLBACKS or (_is_float(graph, node) and not self.is_native(graph, node)):
+                steps = Steps(merging, node)
+                write(steps, node)
+                steps.finish()
+        return merging.result()
+
+
+def _is_float(graph: Graph, node: Node) -> bool:
+    return graph.values[node.outputs[0]].dtype in FLOATS
+
+
+class Steps:
+    """The nodes that take the place of one, written step by step; views of constants become constants.
+
+    Args:
+        merging: The graph that is rewritten.
+        node: The node that goes, if any step is written. The last step gets its name and its output.
+    """
+
+    def __init__(self, merging: Merging, node: Node) -> None:
+        self.graph = merging.graph
+        self._merging = merging
+        self._node = node
+        self._nodes: list[Node] = []
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """The extents of the node's output."""
+        return self.graph.shape(self._node.outputs[0])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The extents of a value of the graph or of a step."""
+        return self._merging.draft.values[name].shape
+
+    def add(
+        self, op_type: str, inputs: Sequence[str], shape: tuple[int, ...], attrs: Mapping[str, Any] | None = None
+    ) -> str:
+        """A step that computes a value of these extents; returns the value's name."""
+        name = self._merging.fresh_name(f"{self._node.name}.{op_type.lower()}")
+        self._merging.draft.values[name] = Value(name, shape, self._dtype)
+        self._nodes.append(self._step(name, op_type, inputs, name, attrs))
+        return name
+
+    def constant(self, array: np.ndarray, what: str) -> str:
+        """The name of a new constant."""
+        return self._merging.draft.constant(f"{self._node.name}.{what}", array)
+
+    def number(self, number: float, what: str) -> str:
+        """The name of a new scalar of the node's data type."""
+        return self.constant(np.asarray(number).astype(to_numpy(self._dtype)), what)
+
+    def reshape(self, name: str, shape: tuple[int, ...]) -> str:
+        """The same elements with other extents."""
+        if self.shape(name) == shape:
+            return name
+        data = self._merging.draft.values[name].data
+        if data is not None:
+            return self.constant(data.reshape(shape), "reshaped")
+        if not shape:
+            return self.add("Squeeze", (name,), shape)
+        extents = self.constant(np.array(shape, np.int64), "shape")
+        # without it a Reshape reads 0 as "the extent before"
+        return self.add("Reshape", (name, extents), shape, {"allowzero": 1} if 0 in shape else {})
+
+    def transpose(self, name: str, perm: tuple[int, ...]) -> str:
+        """The dimensions in another order."""
+        data = self._merging.draft.values[name].data
+        if data is not None:
+            return self.constant(data.transpose(perm), "transposed")
+        return self.add("Transpose", (name,), tuple(self.shape(name)[axis] for axis in perm), {"perm": perm})
+
+    def slice(self, start: int, end: int, axis: int) -> str:
+        """A part of the node's source."""
+        source, shape = self._node.inputs[0], self.shape(self._node.inputs[0])
+        inputs, attrs = self._bounds(self._node.name, start, end, axis)
+        return self.add("Slice", (source, *inputs), (*shape[:axis], end - start, *shape[axis + 1 :]), attrs)
+
+    def slices(self, sizes: Sequence[int], axis: int) -> None:
+        """For each output that is read a part of the node's source: a kernel computes one value."""
+        start, nodes = 0, []
+        for index, (size, output) in enumerate(zip(sizes, self._node.outputs, strict=False)):
+            if output:
+                name = self._merging.fresh_node_name(f"{self._node.name}.{index}")
+                inputs, attrs = self._bounds(name, start, start + size, axis)
+                nodes.append(self._step(name, "Slice", (self._node.inputs[0], *inputs), output, attrs))
+            start += size
+        self._merging.replace(self._node, nodes)
+
+    def finish(self) -> None:
+        """Give the last step, if there is one, the node's name and output."""
+        if self._nodes:
+            last = self._nodes[-1].replace(
+                name=self._node.name, outputs=self._node.outputs[:1], absorbed=self._node.absorbed
+            )
+            self._merging.replace(self._node, [*self._nodes[:-1], last])
+
+    def _step(
+        self, name: str, op_type: str, inputs: Sequence[str], output: str, attrs: Mapping[str, Any] | None
+    ) -> Node:
+        absorbed = (self._node.name, *self._node.absorbed)
+        return Node(name, op_type, tuple(inputs), (output,), attrs or {}, absorbed=absorbed)
+
+    def _bounds(self, name: str, *bounds: int) -> tuple[tuple[str, ...], dict[str, tuple[int, ...]]]:
+        """Inputs and attributes of a Slice in the words of this operator set."""
+        keys = ("starts", "ends", "axes")
+        if self.graph.opset < _FIRST_OPSET_OF_SLICE_INPUTS:
+            return (), {key: (value,) for key, value in zip(keys, bounds, strict=True)}
+        arrays = (np.array([value], np.int64) for value in bounds)
+        draft = self._merging.draft
+        return tuple(draft.constant(f"{name}.{key}", array) for key, array in zip(keys, arrays, strict=True)), {}
+
+    @property
+    def _dtype(self) -> str:
+        return self.graph.values[self._node.outputs[0]].dtype
+
+
+# --- only where no primitive computes the node whole
+
+
+def _clip(steps: Steps, node: Node) -> None:
+    """A maximum and a minimum, where limits are computed at run time."""
+    result = ""
+    for op_type, limit in zip(("Max", "Min"), node.inputs[1:], strict=False):
+        if limit:
+            result = steps.add(op_type, (result or node.inputs[0], limit), steps.result_shape)
+
+
+def _selu(steps: Steps, node: Node) -> None:
+    elu = steps.add("Elu", node.inputs, steps.result_shape, {"alpha": node.attr("alpha", _SELU_ALPHA)})
+    steps.add("Mul", (elu, steps.number(node.attr("gamma", _SELU_GAMMA), "gamma")), steps.result_shape)
+
+
+def _softsign(steps: Steps, node: Node) -> None:
+    shape = steps.result_shape
+    size = steps.add("Add", (steps.add("Abs", node.inputs, shape), steps.number(1.0, "one")), shape)
+    steps.add("Div", (node.inputs[0], size), shape)
+
+
+def _shrink(steps: Steps, node: Node) -> None:
+    """The distance beyond the limits, where the node is a soft shrink."""
+    limit, shape = node.attr("lambd", 0.5), steps.result_shape
+    if node.attr("bias", 0.0) == limit and limit >= 0:
+        upper = steps.add("Max", (node.inputs[0], steps.number(-limit, "lower")), shape)
+        inner = steps.add("Min", (upper, steps.number(limit, "upper")), shape)
+        steps.add("Sub", (node.inputs[0], inner), shape)
+
+
+def _gemm(steps: Steps, node: Node) -> None:
+    shape = steps.result_shape
+    a, b = (
+        steps.transpose(name, (1, 0)) if node.attr(key, 0) else name
+        for name, key in zip(node.inputs, ("transA", "transB"), strict=False)
+    )
+    result = _scaled(steps, steps.add("MatMul", (a, b), shape), node.attr("alpha", 1.0), "alpha")
+    beta = node.attr("beta", 1.0)
+    if len(node.inputs) > 2 and node.inputs[2] and beta:
+        c = steps.shape(node.inputs[2])
+        matrix = steps.reshape(node.inputs[2], (1,) * (2 - len(c)) + c)
+        steps.add("Add", (result, _scaled(steps, matrix, beta, "beta")), shape)
+
+
+def _scaled(steps: Steps, name: str, scale: float, what: str) -> str:
+    return name if scale == 1 else steps.add("Mul", (name, steps.number(scale, what)), steps.shape(name))
+
+
+_FALLBACKS = (_clip, _selu, _softsign, _shrink, _gemm)
+
+
+# --- always
+
+
+def _mean(steps: Steps, node: Node) -> None:
+    """A sum, and a share of it."""
+    if len(node.inputs) == 1:
+        steps.add("Identity", node.inputs, steps.result_shape)
+    elif _is_float(steps.graph, node):
+        total = steps.add("Sum", node.inputs, steps.result_shape)
+        steps.add("Mul", (total, steps.number(1 / len(node.inputs), "share")), steps.result_shape)
+
+
+def _matmul(steps: Steps, node: Node) -> None:
+    """Operands of the product's rank: vectors become matrices of one row or column. No byte moves for that."""
+    a, b = (steps.shape(name) for name in node.inputs)
+    matrix_a, matrix_b = (1, *a) if len(a) == 1 else a, (*b, 1) if len(b) == 1 else b
+    batch = np.broadcast_shapes(matrix_a[:-2], matrix_b[:-2])
+    ndims = len(batch) + 2
+    if len(a) == len(b) == ndims:
+        return
+    operands = [
+        steps.reshape(name, (1,) * (ndims - len(shape)) + shape)
+        for name, shape in zip(node.inputs, (matrix_a, matrix_b), strict=True)
+    ]
+    product = steps.add("MatMul", operands, (*batch, matrix_a[-2], matrix_b[-1]))
+    steps.reshape(product, steps.result_shape)
+
+
+def _image_reduction(steps: Steps, node: Node) -> None:
+    """A global pool, where all spatial dimensions are reduced: it keeps its source's layout, a reduction does not."""
+    shape = steps.shape(node.inputs[0])
+    if _is_of_images(steps, node) and reduced_axes(steps.graph, node) == tuple(range(2, len(shape))):
+        pooled = steps.add(_GLOBAL_POOLS[node.op_type], node.inputs[:1], (*shape[:2], *(1,) * (len(shape) - 2)))
+        steps.reshape(pooled, steps.result_shape)
+
+
+def _pool(steps: Steps, node: Node) -> None:
+    """A global pool, where one window sees the whole image."""
+    spatial = steps.shape(node.inputs[0])[2:]
+    is_padded = any(node.attr("pads", ())) or any(each != 1 for each in node.attr("dilations", ()))
+    if is_padded or any(node.outputs[1:]) or tuple(node.attr("kernel_shape", ())) != spatial:
+        return
+    if _is_of_images(steps, node) and steps.result_shape[2:] == (1,) * len(spatial):
+        steps.add(_GLOBAL_POOLS[node.op_type], node.inputs[:1], steps.result_shape)
+
+
+_GLOBAL_POOLS = {
+    "AveragePool": "GlobalAveragePool",
+    "MaxPool": "GlobalMaxPool",
+    "ReduceMax": "GlobalMaxPool",
+    "ReduceMean": "GlobalAveragePool",
+}
+
+
+def _is_of_images(steps: Steps, node: Node) -> bool:
+    source = steps.graph.values[node.inputs[0]]
+    return source.dtype in PRIMITIVE_FLOATS and 3 <= len(source.shape) <= 5 and 0 not in source.shape
+
+
+def _gather(steps: Steps, node: Node) -> None:
+    """A Slice, where constant indices are neighbours in order; of one number a Reshape behind it: ``x[:, 0]``."""
+    shape, indices = steps.shape(node.inputs[0]), steps.graph.constant(node.inputs[1])
+    axis = int(node.attr("axis", 0)) % len(shape)
+    if indices is None or indices.ndim > 1 or not indices.size or 0 in shape:
+        return
+    chosen = np.where(indices < 0, indices + shape[axis], indices).reshape(-1).astype(np.int64)
+    start, end = int(chosen[0]), int(chosen[-1]) + 1
+    if start >= 0 and end <= shape[axis] and np.array_equal(chosen, np.arange(start, end)):
+        steps.reshape(steps.slice(start, end, axis), steps.result_shape)
+
+
+def _split(steps: Steps, node: Node) -> None:
+    axis = int(node.attr("axis", 0)) % len(steps.shape(node.inputs[0]))
+    sizes = _sizes(steps.graph, node, axis)
+    if sizes is not None:
+        steps.slices(sizes, axis)
+
+
+def _sizes(graph: Graph, node: Node, axis: int) -> list[int] | None:
+    """Extents of a Split's parts along ``axis``; ``None`` where an unread part leaves them unknown."""
+    if len(node.inputs) > 1 and node.inputs[1]:
+        given = graph.constant(node.inputs[1])
+        return None if given is None else [int(size) for size in given]
+    if "split" in node.attrs:
+        return [int(size) for size in node.attrs["split"]]
+    extent = graph.shape(node.inputs[0])[axis]
+    n_parts = int(node.attr("num_outputs", len(node.outputs)))
+    size = -(-extent // n_parts)
+    return [min(size, extent - index * size) for index in range(n_parts)]
+
+
+def _space(steps: Steps, node: Node) -> None:
+    """Reshape, Transpose and Reshape: one reorder at most."""
+    n, c, h, w = steps.shape(node.inputs[0])
+    b = int(node.attr("blocksize", 1))
+    is_depth_first = node.attr("mode", "DCR") == "DCR"
+    if node.op_type == "SpaceToDepth":
+        apart, perm = (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4) if is_depth_first else (0, 1, 3, 5, 2, 4)
+    elif is_depth_first:
+        apart, perm = (n, b, b, c // (b * b), h, w), (0, 3, 4, 1, 5, 2)
+    else:
+        apart, perm = (n, c // (b * b), b, b, h, w), (0, 1, 4, 2, 5, 3)
+    steps.reshape(steps.transpose(steps.reshape(node.inputs[0], apart), perm), steps.result_shape)
+
+
+DECOMPOSITIONS: Mapping[str, Callable[[Steps, Node], None]] = {
+    "AveragePool": _pool,
+    "Clip": _clip,
+    "DepthToSpace": _space,
+    "Gather": _gather,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
+    "MaxPool": _pool,
+    "Mean": _mean,
+    "ReduceMax": _image_reduction,
+    "ReduceMean": _image_reduction,
+    "Selu": _selu,
+    "Shrink": _shrink,
+    "Softsign": _softsign,
+    "SpaceToDepth": _space,
+    "Split": _split,
+}
+"""By op type, the function that writes a node's steps; none where it had better stay."""
