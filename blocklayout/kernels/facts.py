@@ -139,6 +139,9 @@ class Facts(Struct, frozen=True):
     broadcasts_from: ClassVar[int | None] = None
     """Index of the first input that is broadcast to the result as in numpy, with all inputs behind it."""
 
+    reads_extents_only: ClassVar[bool] = False
+    """Results follow from the extents of the sources."""
+
     @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:
         """Index of the input that the first result is equal to, in extents, type and elements."""
@@ -160,6 +163,12 @@ class Facts(Struct, frozen=True):
         if not cls.is_elementwise or any(prod(node.shape(index)) != 1 for index in range(1, len(node.inputs))):
             return None
         return Transposed(perm, node.attrs)
+
+    @classmethod
+    def reduced_axes(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        """The dimensions that a reduction reduces, ascending; ``None`` where they are known at run time only."""
+        del node
+        return None
 
     @classmethod
     def contracted(cls, node: NodeInfo) -> tuple[int, int] | None:

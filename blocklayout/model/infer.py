@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from blocklayout.model.graph import Node
 
-OF_SHAPES = frozenset(("Shape", "Size"))
 _MAX_INFERENCE_ELEMENTS = 512
 """Constants that shapes depend on (pads, axes, scales) are small; weights stay out of protobuf."""
 _MAX_FOLDED_NBYTES = 4 << 30
@@ -206,7 +205,7 @@ def _feeds(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray] 
             continue
         if value.data is not None:
             feeds[value.name] = value.data
-        elif node.op_type in OF_SHAPES:
+        elif node.facts.reads_extents_only:
             feeds[value.name] = np.broadcast_to(np.zeros((), np.int8), value.shape)
         else:
             return None

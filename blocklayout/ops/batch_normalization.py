@@ -7,8 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import Affine, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Transposed, Wish
-from blocklayout.layout.permutation import Perm
+from blocklayout.kernels import Affine, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import (
     bound,
@@ -52,9 +51,7 @@ class BatchNormalization(BaseOperator, frozen=True):
             arguments[argument_name] = vector
         return bound(cls(float_attr(node, "epsilon", 1e-5)), arguments)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return per_channel(node, perm)
+    transposed = staticmethod(per_channel)
 
     @classmethod
     def affine(cls, node: NodeInfo) -> Affine | None:

@@ -36,9 +36,7 @@ class Cast(BaseOperator, frozen=True):
             return bound(Identity(), {"src": src})
         return bound(cls(), {"src": require_float(node, src, (*_CONVERTED, *PRIMITIVE_FLOATS))})
 
-    @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
-        return same_if_same_shape(node)
+    same_as = staticmethod(same_if_same_shape)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -9,9 +9,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Transposed, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
 from blocklayout.layout import MemoryDesc
-from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._digits import digits, is_padded, runs
 from blocklayout.ops._reading import float_attr, require_float, require_ndims, required, wrong
@@ -48,9 +47,7 @@ class InstanceNormalization(BaseOperator, frozen=True):
             constants[name] = np.repeat(row, n_images, axis=0)
         return cls(float_attr(node, "epsilon", 1e-5)).bind(sources, constants)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return per_channel(node, perm)
+    transposed = staticmethod(per_channel)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, Role, Transposed, Value, Wish
+from blocklayout.kernels import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
-from blocklayout.layout.permutation import Perm
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, has_argument
 from blocklayout.ops._digits import as_rows, digits, runs, seen_as
@@ -64,9 +63,7 @@ class LayerNormalization(BaseOperator, frozen=True):
             arguments[name] = value
         return bound(cls(axis, float_attr(node, "epsilon", 1e-5)), arguments, arrays)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return trailing(node, perm)
+    transposed = staticmethod(trailing)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
@@ -117,6 +114,4 @@ class RMSNormalization(Facts, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("RMSNormalization",)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return trailing(node, perm)
+    transposed = staticmethod(trailing)

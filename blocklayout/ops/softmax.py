@@ -135,9 +135,7 @@ class Hardmax(Facts, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("Hardmax",)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return Softmax.transposed(node, perm)
+    transposed = staticmethod(Softmax.transposed)
 
 
 class LpNormalization(Facts, frozen=True):

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Role, Transposed, Value
+from blocklayout.kernels import BaseOperator, Facts, Lowered, NodeInfo, Role, Transposed, Value
 from blocklayout.kernels.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
@@ -23,6 +23,13 @@ from blocklayout.ops._reading import (
     unsupported,
     wrong,
 )
+
+
+def same_if_same_shape(node: NodeInfo) -> int | None:
+    """The answer of an operator that computes nothing where extents and type stay as they are."""
+    source, result = node.inputs[0], node.outputs[0]
+    is_same = source is not None and result is not None and (source.shape, source.dtype) == (result.shape, result.dtype)
+    return 0 if is_same else None
 
 
 class Reshape(BaseOperator, frozen=True):
@@ -47,9 +54,7 @@ class Reshape(BaseOperator, frozen=True):
             raise wrong(node, f"{src.name} has extents {list(src.shape)}", rule)
         return reshaping(src, dst)
 
-    @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
-        return same_if_same_shape(node)
+    same_as = staticmethod(same_if_same_shape)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -70,13 +75,6 @@ class Reshape(BaseOperator, frozen=True):
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         return _reshaped(desc, self.source) if self.source else None
-
-
-def same_if_same_shape(node: NodeInfo) -> int | None:
-    """The answer of an operator that computes nothing where extents and type stay as they are."""
-    source, result = node.inputs[0], node.outputs[0]
-    is_same = source is not None and result is not None and (source.shape, source.dtype) == (result.shape, result.dtype)
-    return 0 if is_same else None
 
 
 def reshaping(src: Value, dst: Value) -> Lowered:
@@ -242,3 +240,10 @@ def _is_training(node: NodeInfo) -> bool:
         return False
     training = node.constant(2)
     return training is None or bool(training.any())
+
+
+class Extents(Facts, frozen=True):
+    """The extents of a tensor, or the number of its elements."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Shape", "Size")
+    reads_extents_only: ClassVar[bool] = True
