@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._digits import Digit
+from blocklayout.ops._mixed_radix import Digit
 
 
 class Line(Struct, frozen=True):

@@ -16,7 +16,7 @@ from blocklayout import dnnl
 from blocklayout.kernels import Problem, RecipeStep, TensorInfo, Wish, zero_padding_step
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import like
-from blocklayout.ops._digits import broadcast_views, digits
+from blocklayout.ops._mixed_radix import broadcast_views, digits
 from blocklayout.ops._padded import are_eltwise, keep_zero, n_lanes, with_padding
 from blocklayout.ops.expand import Expand
 

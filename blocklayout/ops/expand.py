@@ -25,7 +25,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, like
-from blocklayout.ops._digits import digits, is_padded, seen_as
+from blocklayout.ops._mixed_radix import digits, is_padded, seen_as
 from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, wrong
 from blocklayout.ops._transposing import in_order
 from blocklayout.ops.views import Reshape, same_if_same_shape

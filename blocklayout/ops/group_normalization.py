@@ -11,7 +11,7 @@ from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import Digit, digits, is_padded, runs
+from blocklayout.ops._mixed_radix import Digit, digits, is_padded, runs
 from blocklayout.ops._reading import (
     constant,
     float_attr,

@@ -12,7 +12,7 @@ from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import digits, is_padded, runs
+from blocklayout.ops._mixed_radix import digits, is_padded, runs
 from blocklayout.ops._reading import float_attr, require_float, require_ndims, required, wrong
 from blocklayout.ops._standardizing import Standardization
 from blocklayout.ops._transposing import per_channel

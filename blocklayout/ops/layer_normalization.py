@@ -12,7 +12,7 @@ from blocklayout.kernels import BaseOperator, Facts, Lowered, NodeInfo, Problem,
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, has_argument
-from blocklayout.ops._digits import as_rows, digits, runs, seen_as
+from blocklayout.ops._mixed_radix import as_rows, digits, runs, seen_as
 from blocklayout.ops._reading import (
     axis_attr,
     bound,

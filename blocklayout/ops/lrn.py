@@ -9,7 +9,7 @@ from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import Run, digits, is_padded, runs
+from blocklayout.ops._mixed_radix import Run, digits, is_padded, runs
 from blocklayout.ops._padded import n_lanes, over_padding, with_padding
 from blocklayout.ops._reading import (
     bound,

@@ -26,7 +26,7 @@ from blocklayout.kernels.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
-from blocklayout.ops._digits import seen_as
+from blocklayout.ops._mixed_radix import seen_as
 from blocklayout.ops._reading import bound, require_float, require_ndims, required, result, unsupported, wrong
 
 

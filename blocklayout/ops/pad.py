@@ -27,7 +27,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._boxes import Copy, Line, borders, interior, lines
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import digits
+from blocklayout.ops._mixed_radix import digits
 from blocklayout.ops._reading import (
     bound,
     constant,

@@ -22,7 +22,7 @@ from blocklayout.kernels import (
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, like
-from blocklayout.ops._digits import broadcast_views, seen_as
+from blocklayout.ops._mixed_radix import broadcast_views, seen_as
 from blocklayout.ops._reading import bound, require_float, require_ndims, required, unsupported, wrong
 from blocklayout.ops.eltwise import Eltwise
 

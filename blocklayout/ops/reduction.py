@@ -25,7 +25,7 @@ from blocklayout.kernels import (
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, without
 from blocklayout.ops._descs import argument
-from blocklayout.ops._digits import digits, is_padded, n_elements, runs, seen_as
+from blocklayout.ops._mixed_radix import digits, is_padded, n_elements, runs, seen_as
 from blocklayout.ops._reading import (
     bound,
     constant,

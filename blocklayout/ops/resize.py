@@ -22,7 +22,7 @@ from blocklayout.ops._coordinates import (
     nearest_elements,
 )
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import Digit, n_elements, paired
+from blocklayout.ops._mixed_radix import Digit, n_elements, paired
 from blocklayout.ops._reading import (
     bound,
     constant,

@@ -27,7 +27,7 @@ from blocklayout.kernels import (
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import paired
+from blocklayout.ops._mixed_radix import paired
 from blocklayout.ops._reading import bound, constant, optional, require_float, required, result, unsupported, wrong
 from blocklayout.ops._transposing import along_axis, named_axes, over_axis, with_axes
 from blocklayout.ops.views import same_if_same_shape

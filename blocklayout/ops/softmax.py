@@ -22,7 +22,7 @@ from blocklayout.kernels import (
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse, permuted
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import as_rows, digits, is_padded, runs
+from blocklayout.ops._mixed_radix import as_rows, digits, is_padded, runs
 from blocklayout.ops._padded import are_eltwise, n_lanes
 from blocklayout.ops._reading import axis_attr, bound, require_float, require_ndims, required
 from blocklayout.ops._transposing import along_axis
