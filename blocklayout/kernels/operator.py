@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct, field
 
@@ -42,7 +42,7 @@ class Lowered(Struct, frozen=True):
         constants: Arrays known now, by argument (``weights``, ``bias`` ...); any strides.
     """
 
-    operator: Operator
+    operator: BaseOperator
     sources: Mapping[str, Value]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
 
@@ -141,14 +141,13 @@ class PostOpUse(Struct, frozen=True):
     is_sum: bool = False
 
 
-class Operator(Protocol):
-    """One ONNX operator with its attributes: a frozen Struct in ``ops/``.
+class BaseOperator(Facts, frozen=True):
+    """An operator that primitives compute, with its attributes: derive from this in ``ops/``.
 
-    Implement it by deriving from :class:`BaseOperator`, which answers "no" to what is optional.
+    It inherits "no" to what is optional: it is no post-op, no view, and has no primitive.
     """
 
-    op_types: ClassVar[tuple[str, ...]]
-    role: ClassVar[Role]
+    role: ClassVar[Role] = Role.FOLLOWER
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
@@ -158,66 +157,38 @@ class Operator(Protocol):
             ModelError: The node contradicts the operator's specification.
             UnsupportedError: It is valid but no primitive computes it.
         """
-        ...
-
-    def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
-        """The primitives that would compute ``problem`` as wished; ``None`` if there are none."""
-        ...
-
-    def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
-        """This operator as a post-op of the primitive that computes its source ``arg``."""
-        ...
-
-    def through(self, desc: MemoryDesc) -> MemoryDesc | None:
-        """A view's descriptor over the bytes of ``desc``; ``None`` where bytes would have to move."""
-        ...
-
-    def back(self, desc: MemoryDesc) -> MemoryDesc | None:
-        """The source's descriptor over the bytes of a view's result ``desc``; ``None`` if there is none."""
-        ...
-
-    def as_depthwise(self, problem: Problem) -> DepthwiseConv | None:
-        """This operator as a depthwise post-op of a convolution that computes its source."""
-        ...
-
-    def slices(self, problem: Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:
-        """Where the sources lie in a result of this layout, if that is nothing but them side by side.
-
-        Each source as a dense descriptor, and the bytes before it; ``None`` where a slice is not dense.
-        """
-        ...
-
-
-class BaseOperator(Facts, frozen=True):
-    """Derive from this: an operator that is no post-op, no view, and has no primitive."""
-
-    role: ClassVar[Role] = Role.FOLLOWER
-
-    @classmethod
-    def from_onnx(cls, node: NodeInfo) -> Lowered:
         raise NotImplementedError
 
     def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
+        """The primitives that would compute ``problem`` as wished; ``None`` if there are none."""
         del problem, wish, attr
         return None
 
     def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
+        """This operator as a post-op of the primitive that computes its source ``arg``."""
         del arg, problem
         return None
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
+        """A view's descriptor over the bytes of ``desc``; ``None`` where bytes would have to move."""
         del desc
         return None
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
+        """The source's descriptor over the bytes of a view's result ``desc``; ``None`` if there is none."""
         del desc
         return None
 
     def as_depthwise(self, problem: Problem) -> DepthwiseConv | None:
+        """This operator as a depthwise post-op of a convolution that computes its source."""
         del problem
         return None
 
     def slices(self, problem: Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:
+        """Places of the sources in a result of this layout, if that is nothing but them side by side.
+
+        Each source as a dense descriptor, and the bytes before it; ``None`` where a slice is not dense.
+        """
         del problem, dst
         return None
 

@@ -32,6 +32,11 @@ def same_if_same_shape(node: NodeInfo) -> int | None:
     return 0 if is_same else None
 
 
+def same_if_alone(node: NodeInfo) -> int | None:
+    """The answer of an operator that combines sources: of one alone it computes nothing."""
+    return 0 if len(node.inputs) == 1 else None
+
+
 class Reshape(BaseOperator, frozen=True):
     """The same elements in the same logical order, with other extents.
 

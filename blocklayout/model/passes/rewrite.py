@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec.structs import replace
 
 from blocklayout.errors import ModelError
+from blocklayout.kernels.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
@@ -90,3 +88,20 @@ class Draft:
         name = fresh_name(wanted_name, self.values)
         self.values[name] = constant_value(name, array)
         return name
+
+    def of_rank(self, name: str, ndims: int) -> tuple[str, Node | None]:
+        """A new value: another one with extents of 1 in front, up to a rank.
+
+        Returns:
+            Its name, and the node that computes it; a constant has none.
+        """
+        old = self.values[name]
+        shape = (1,) * (ndims - len(old.shape)) + old.shape
+        new = fresh_name(f"{name}.{ndims}d", self.values)
+        self.values[new] = Value(new, shape, old.dtype, None if old.data is None else old.data.reshape(shape))
+        if old.data is not None:
+            return new, None
+        extents = self.constant(f"{new}.shape", np.array(shape, np.int64))
+        # Without it a Reshape reads 0 as "the extent before"; with batch 0 that need not be the same.
+        allow_zero = {"allowzero": 1} if 0 in shape else {}
+        return new, Node(new, "Reshape", (name, extents), (new,), allow_zero)
