@@ -142,6 +142,9 @@ class Facts(Struct, frozen=True):
     reads_extents_only: ClassVar[bool] = False
     """Results follow from the extents of the sources."""
 
+    is_random: ClassVar[bool] = False
+    """Results are others in each run."""
+
     @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:
         """Index of the input that the first result is equal to, in extents, type and elements."""

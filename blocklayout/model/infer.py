@@ -16,7 +16,7 @@ from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels.value import Value
 from blocklayout.model.function_body import function_body
-from blocklayout.model.reference import RANDOM, is_wrong_there
+from blocklayout.model.reference import is_wrong_there
 from blocklayout.model.reshaping import check_n_elements, target_of_empty
 from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, type_proto
@@ -175,7 +175,7 @@ def _fold(
     feeds = _feeds(node, inputs)
     if feeds is None or _inferred_nbytes(types) > _MAX_FOLDED_NBYTES:
         return None
-    if node.op_type in RANDOM or is_wrong_there(node, opset):
+    if node.facts.is_random or is_wrong_there(node, opset):
         return None
     from onnx import GraphProto, ValueInfoProto
     from onnx.reference import ReferenceEvaluator
