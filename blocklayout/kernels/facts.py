@@ -75,7 +75,7 @@ class Transposed(Struct, frozen=True, eq=False):
         source: The permutation of these, if it is another than the one asked for.
         op_type: The rewritten node's, if it is another operator.
         order: For each element along dimension 1 of the rewritten node's result, its index in the original's; ``None``
-            where they are in the same order. Whoever reads the result has to make up for it.
+            where they are in the same order. The reader of the result has to make up for it.
     """
 
     result: Perm

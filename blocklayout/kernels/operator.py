@@ -1,4 +1,4 @@
-"""What an operator answers about itself, so that the planner never asks its name."""
+"""Operators as the planner sees them: bound to their arguments, and asked for recipes instead of names."""
 
 from __future__ import annotations
 

@@ -198,7 +198,7 @@ def _fold(
 
 
 def _feeds(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray] | None:
-    """What the reference is fed; ``None`` where something is only known at run time."""
+    """Inputs of the reference; ``None`` where something is only known at run time."""
     feeds: dict[str, np.ndarray] = {}
     for value in inputs:
         if value is None:

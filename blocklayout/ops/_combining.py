@@ -83,7 +83,7 @@ class Combination(Struct, frozen=True):
         return self.algorithm in COMMUTATIVE or self.algorithm == "binary_sub"
 
     def _reversed(self) -> Combination:
-        """The function that gives the same with its operands exchanged: a - b is -(b - a)."""
+        """The same function with its operands exchanged: a - b is -(b - a)."""
         if self.algorithm in COMMUTATIVE:
             return self
         return replace(self, attr=replace(self.attr, post_ops=(_NEGATED, *self.attr.post_ops)))

@@ -22,7 +22,7 @@ _MOST_IMAGES = 16
 
 
 class Standardization(Struct, frozen=True):
-    """What to normalise.
+    """A normalisation.
 
     Attributes:
         found: Runs of digits; those along which statistics are computed are marked.

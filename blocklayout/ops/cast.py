@@ -12,7 +12,7 @@ from blocklayout.ops._reading import bound, require_float, required, result, wro
 from blocklayout.ops.views import Identity, same_if_same_shape
 
 _CONVERTED = ("u8", "s8", "s32", "bool")
-"""What reorders take; a bool is a byte that is 0 or 1."""
+"""Data types that reorders take; a bool is a byte that is 0 or 1."""
 
 
 class Cast(BaseOperator, frozen=True):

@@ -187,7 +187,7 @@ _BORDERS: Mapping[str, Callable[[int, Line], list[Copy]]] = {"reflect": _reflect
 
 
 def _copies(mode: str, index: int, line: Line) -> Sequence[Copy]:
-    """What fills a line before and behind the source."""
+    """Copies that fill a line before and behind the source."""
     return [copy for copy in _BORDERS.get(mode, _constant)(index, line) if copy.n]
 
 

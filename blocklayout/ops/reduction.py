@@ -49,7 +49,7 @@ _FIRST_OPSET_OF_INPUTS = 18
 
 
 class Formula(Struct, frozen=True):
-    """What a reduction computes.
+    """The computation of a reduction.
 
     Attributes:
         algorithm: The library's name of what is done to all elements.

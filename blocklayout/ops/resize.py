@@ -138,7 +138,7 @@ def _mode(node: NodeInfo) -> str:
 
 
 def _resized(node: NodeInfo, src: Value) -> list[Axis]:
-    """What becomes of each dimension."""
+    """Source and result along each dimension."""
     dims, extents = src.shape, result(node).shape
     if len(dims) != len(extents):
         raise wrong(node, f"output {result(node).name} has rank {len(extents)}", f"{src.name} has rank {len(dims)}")

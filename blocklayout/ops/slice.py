@@ -121,7 +121,7 @@ class SteppedSlice(BaseOperator, frozen=True):
         return Recipe(steps, (), tuple(zip(("src", "dst"), descs, strict=True)))
 
     def _parts(self, src: MemoryDesc, dst: MemoryDesc) -> list[tuple[MemoryDesc, MemoryDesc]] | None:
-        """What is copied, from where to where; ``None`` where blocks are cut."""
+        """Parts to copy, in the source and in the result; ``None`` where blocks are cut."""
         is_cut = {dim for dim, step in enumerate(self.steps) if dst.dims[dim] != src.dims[dim] or step != 1}
         pairs = paired(src, dst, is_cut)
         if pairs is None:
@@ -136,7 +136,7 @@ class SteppedSlice(BaseOperator, frozen=True):
 
 
 class _Line(Struct, frozen=True):
-    """What is taken of one digit of a dense source.
+    """The elements taken along one digit of a dense source.
 
     Attributes:
         stride: Elements between two of it.

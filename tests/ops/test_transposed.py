@@ -1,4 +1,4 @@
-"""What operators say of sources from before a Transpose, against the reference."""
+"""Operators on sources from before a Transpose, against the reference."""
 
 from __future__ import annotations
 

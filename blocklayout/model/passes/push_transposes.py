@@ -389,7 +389,7 @@ def _prices(walk: _Walk) -> _Prices:
             _price_crossing(prices, walk, name, (writer, _side(walk, node)))
             is_led = isinstance(writer, tuple) and sum(name in walk.views for name in set(node.inputs)) == 1
             if is_led and node.name in walk.turning:
-                # left as it is written, a node gives no permutation for its reader to follow
+                # of a node that is left as it is written, no reader has a permutation to follow
                 prices[("node", node.name), writer] = UNCUT
     return prices
 

@@ -13,7 +13,7 @@ from blocklayout.model.graph import Graph, Node, constant_value, fresh_name
 
 
 def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
-    """A graph without the nodes that write ``sources``' keys; whoever read a key reads its source.
+    """A graph without the nodes that write ``sources``' keys; readers of a key read its source.
 
     An output of the graph keeps its name: the node that computes the source then writes that name. Where
     none can (the source is an input, or an output itself), the node that was to go stays.
@@ -48,7 +48,7 @@ def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
 
 
 def resolve(names: Mapping[str, str], name: str) -> str:
-    """What stands for a value in the end, where names may stand for others in turn."""
+    """The name that stands for a value in the end, where names may stand for others in turn."""
     while name in names:
         name = names[name]
     return name
@@ -84,7 +84,7 @@ class Draft:
         return data
 
     def constant(self, wanted_name: str, array: np.ndarray) -> str:
-        """Add a constant; gives its name."""
+        """Add a constant and return its name."""
         name = fresh_name(wanted_name, self.values)
         self.values[name] = constant_value(name, array)
         return name
