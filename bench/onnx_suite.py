@@ -17,9 +17,8 @@ from onnx import TypeProto, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
-from blocklayout import onnx_backend
+from blocklayout import onnx_backend, ops
 from blocklayout.errors import UnsupportedError
-from blocklayout.model.reference import RANDOM
 from blocklayout.zoo import light
 
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
@@ -91,7 +90,7 @@ class Case:
         nodes = self.model.graph.node
         return (
             any(node.domain not in ("", "ai.onnx") for node in nodes)
-            or any(node.op_type in _CONTROL_FLOW | RANDOM for node in nodes)
+            or any(node.op_type in _CONTROL_FLOW or ops.facts_of(node.op_type).is_random for node in nodes)
             or any(node.op_type in _OF_SEQUENCES for node in nodes)
             or "train" in self.name
         )

@@ -75,7 +75,7 @@ class Transposed(Struct, frozen=True, eq=False):
         source: The permutation of these, if it is another than the one asked for.
         op_type: The rewritten node's, if it is another operator.
         order: For each element along dimension 1 of the rewritten node's result, its index in the original's; ``None``
-            where they are in the same order. Whoever reads the result has to make up for it.
+            where they are in the same order. The reader of the result has to make up for it.
     """
 
     result: Perm
@@ -139,6 +139,12 @@ class Facts(Struct, frozen=True):
     broadcasts_from: ClassVar[int | None] = None
     """Index of the first input that is broadcast to the result as in numpy, with all inputs behind it."""
 
+    reads_extents_only: ClassVar[bool] = False
+    """Results follow from the extents of the sources."""
+
+    is_random: ClassVar[bool] = False
+    """Results are others in each run."""
+
     @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:
         """Index of the input that the first result is equal to, in extents, type and elements."""
@@ -160,6 +166,12 @@ class Facts(Struct, frozen=True):
         if not cls.is_elementwise or any(prod(node.shape(index)) != 1 for index in range(1, len(node.inputs))):
             return None
         return Transposed(perm, node.attrs)
+
+    @classmethod
+    def reduced_axes(cls, node: NodeInfo) -> tuple[int, ...] | None:
+        """The dimensions that a reduction reduces, ascending; ``None`` where they are known at run time only."""
+        del node
+        return None
 
     @classmethod
     def contracted(cls, node: NodeInfo) -> tuple[int, int] | None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from blocklayout.kernels.operator import Operator
+    from blocklayout.kernels.operator import BaseOperator
     from blocklayout.kernels.value import Value
 
 
@@ -46,7 +46,7 @@ class Kernel(Struct, frozen=True, eq=False):
     """
 
     name: str
-    operator: Operator
+    operator: BaseOperator
     sources: tuple[tuple[str, Value], ...]
     constants: tuple[tuple[str, Constant], ...]
     dst: Value

@@ -1,11 +1,11 @@
-"""What an operator answers about itself, so that the planner never asks its name."""
+"""Operators as the planner sees them: bound to their arguments, and asked for recipes instead of names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from math import gcd
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct, field
 
@@ -43,7 +43,7 @@ class Lowered(Struct, frozen=True):
         constants: Arrays known now, by argument (``weights``, ``bias`` ...); any strides.
     """
 
-    operator: Operator
+    operator: BaseOperator
     sources: Mapping[str, Value]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
 
@@ -175,58 +175,10 @@ class PostOpUse(Struct, frozen=True):
     is_sum: bool = False
 
 
-class Operator(Protocol):
-    """One ONNX operator with its attributes: a frozen Struct in ``ops/``.
-
-    Implement it by deriving from :class:`BaseOperator`, which answers "no" to what is optional.
-    """
-
-    op_types: ClassVar[tuple[str, ...]]
-    role: ClassVar[Role]
-
-    @classmethod
-    def accept(cls, node: NodeInfo) -> Lowered | Refusal:
-        """The operator with its attributes and arguments, or why no primitive computes a valid node.
-
-        Raises:
-            ModelError: The node contradicts the operator's specification.
-        """
-        ...
-
-    def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
-        """The primitives that would compute ``problem`` as wished; ``None`` if there are none."""
-        ...
-
-    def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
-        """This operator as a post-op of the primitive that computes its source ``arg``."""
-        ...
-
-    def through(self, desc: MemoryDesc) -> MemoryDesc | None:
-        """A view's descriptor over the bytes of ``desc``; ``None`` where bytes would have to move."""
-        ...
-
-    def back(self, desc: MemoryDesc) -> MemoryDesc | None:
-        """The source's descriptor over the bytes of a view's result ``desc``; ``None`` if there is none."""
-        ...
-
-    def as_depthwise(self, problem: Problem) -> DepthwiseConv | None:
-        """This operator as a depthwise post-op of a convolution that computes its source."""
-        ...
-
-    def likeness(self, problem: Problem) -> object:
-        """All that decides between which layouts the library has more than references; equal for many problems."""
-        ...
-
-    def slices(self, problem: Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:
-        """Where the sources lie in a result of this layout, if that is nothing but them side by side.
-
-        Each source as a dense descriptor, and the bytes before it; ``None`` where a slice is not dense.
-        """
-        ...
-
-
 class BaseOperator(Facts, frozen=True):
-    """Derive from this: an operator that is no post-op, no view, and has no primitive.
+    """An operator that primitives compute, with its attributes: derive from this in ``ops/``.
+
+    It inherits "no" to what is optional: it is no post-op, no view, and has no primitive.
 
     Attributes:
         needs: Requirements of its primitives, checked in turn before a node is read.
@@ -237,6 +189,11 @@ class BaseOperator(Facts, frozen=True):
 
     @classmethod
     def accept(cls, node: NodeInfo) -> Lowered | Refusal:
+        """The operator with its attributes and arguments, or why no primitive computes a valid node.
+
+        Raises:
+            ModelError: The node contradicts the operator's specification.
+        """
         refusals = (need(node) for need in cls.needs)
         return next(filter(None, refusals), None) or cls.from_onnx(node)
 
@@ -246,29 +203,39 @@ class BaseOperator(Facts, frozen=True):
         raise NotImplementedError
 
     def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
+        """The primitives that would compute ``problem`` as wished; ``None`` if there are none."""
         del problem, wish, attr
         return None
 
     def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
+        """This operator as a post-op of the primitive that computes its source ``arg``."""
         del arg, problem
         return None
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
+        """A view's descriptor over the bytes of ``desc``; ``None`` where bytes would have to move."""
         del desc
         return None
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
+        """The source's descriptor over the bytes of a view's result ``desc``; ``None`` if there is none."""
         del desc
         return None
 
     def as_depthwise(self, problem: Problem) -> DepthwiseConv | None:
+        """This operator as a depthwise post-op of a convolution that computes its source."""
         del problem
         return None
 
     def likeness(self, problem: Problem) -> object:
+        """All that decides between which layouts the library has more than references; equal for many problems."""
         return self, *((arg, info.dtype, in_blocks(info.dims)) for arg, info in problem.arguments)
 
     def slices(self, problem: Problem, dst: MemoryDesc) -> dict[str, tuple[MemoryDesc, int]] | None:
+        """Places of the sources in a result of this layout, if that is nothing but them side by side.
+
+        Each source as a dense descriptor, and the bytes before it; ``None`` where a slice is not dense.
+        """
         del problem, dst
         return None
 

@@ -15,7 +15,7 @@ from blocklayout.layout import FormatTag, MemoryDesc
 
 
 class Followed(Struct, frozen=True):
-    """What an operator's result is to be like.
+    """The format of an operator's result.
 
     Attributes:
         desc: The result's descriptor.

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout.model.infer import OF_SHAPES
 from blocklayout.model.shapes import Shapes, concrete_extents, set_shapes
 from blocklayout.model.undecided import DependsOnDataError
 
@@ -98,7 +97,7 @@ def _fed_to(value: str, producers: Mapping[str, Node]) -> Iterator[str]:
         node = producers.get(name)
         if node is None:
             yield name
-        elif node.op_type not in OF_SHAPES:
+        elif not node.facts.reads_extents_only:
             fresh = {each for each in node.inputs if each} - seen
             seen |= fresh
             pending += fresh

@@ -50,8 +50,8 @@ class Node(Struct, frozen=True, eq=False):
             name=self.name,
             op_type=self.op_type,
             attrs=self.attrs,
-            inputs=tuple(values[name] if name else None for name in self.inputs),
-            outputs=tuple(values[name] if name else None for name in self.outputs),
+            inputs=tuple([values[name] if name else None for name in self.inputs]),
+            outputs=tuple([values[name] if name else None for name in self.outputs]),
             opset=opset,
         )
 

@@ -16,7 +16,7 @@ from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.kernels.value import Value
 from blocklayout.model.function_body import function_body
-from blocklayout.model.reference import RANDOM, is_wrong_there
+from blocklayout.model.reference import is_wrong_there
 from blocklayout.model.reshaping import check_n_elements, target_of_empty
 from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, type_proto
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from blocklayout.model.graph import Node
 
-OF_SHAPES = frozenset(("Shape", "Size"))
 _MAX_INFERENCE_ELEMENTS = 512
 """Constants that shapes depend on (pads, axes, scales) are small; weights stay out of protobuf."""
 _MAX_FOLDED_NBYTES = 4 << 30
@@ -176,7 +175,7 @@ def _fold(
     feeds = _feeds(node, inputs)
     if feeds is None or _inferred_nbytes(types) > _MAX_FOLDED_NBYTES:
         return None
-    if node.op_type in RANDOM or is_wrong_there(node, opset):
+    if node.facts.is_random or is_wrong_there(node, opset):
         return None
     from onnx import GraphProto, ValueInfoProto
     from onnx.reference import ReferenceEvaluator
@@ -199,14 +198,14 @@ def _fold(
 
 
 def _feeds(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray] | None:
-    """What the reference is fed; ``None`` where something is only known at run time."""
+    """Inputs of the reference; ``None`` where something is only known at run time."""
     feeds: dict[str, np.ndarray] = {}
     for value in inputs:
         if value is None:
             continue
         if value.data is not None:
             feeds[value.name] = value.data
-        elif node.op_type in OF_SHAPES:
+        elif node.facts.reads_extents_only:
             feeds[value.name] = np.broadcast_to(np.zeros((), np.int8), value.shape)
         else:
             return None

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
     from blocklayout.model.graph import Node
 
-RANDOM = frozenset(
-    ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-)
-
 _WRONG_THERE: Mapping[str, Callable[[Node, int], bool]] = {
     "LRN": lambda _node, _opset: True,
     "BatchNormalization": lambda _node, opset: opset < 14,
@@ -46,7 +42,7 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
     Raises:
         UnsupportedError: The evaluator does not have the operator, or has it wrong, or its results are random.
     """
-    if node.op_type in RANDOM:
+    if node.facts.is_random:
         raise UnsupportedError(f"node {node.name!r}: {node.op_type} is random; a plan computes the same every time")
     if is_wrong_there(node, opset):
         raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._digits import Digit
+from blocklayout.ops._mixed_radix import Digit
 
 
 class Line(Struct, frozen=True):
@@ -57,7 +57,7 @@ class Copy(Struct, frozen=True):
 
 
 def lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[int, int]]) -> list[Line] | None:
-    """What becomes of each digit; neighbours of which nothing is added or cut off are one line.
+    """The change of each digit; neighbours of which nothing is added or cut off are one line.
 
     Args:
         src: The source's digits, outermost first.
@@ -85,7 +85,7 @@ def _line(src: int, dst: int, before: int, behind: int) -> Line:
 
 
 def interior(of: Sequence[Line], dtype: str) -> tuple[MemoryDesc, MemoryDesc]:
-    """What is kept, in the source and in the destination."""
+    """The elements that are kept, in the source and in the destination."""
     box = tuple(line.n_kept for line in of)
     src = MemoryDesc((line.src for line in of), dtype).submemory(box, (line.skipped for line in of))
     dst = MemoryDesc((line.dst for line in of), dtype).submemory(box, (line.begin for line in of))

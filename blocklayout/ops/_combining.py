@@ -16,7 +16,7 @@ from blocklayout import dnnl
 from blocklayout.kernels import Problem, RecipeStep, TensorInfo, Wish, zero_padding_step
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import like
-from blocklayout.ops._digits import broadcast_views, digits
+from blocklayout.ops._mixed_radix import broadcast_views, digits
 from blocklayout.ops._padded import are_eltwise, keep_zero, n_lanes, with_padding
 from blocklayout.ops.expand import Expand
 
@@ -83,7 +83,7 @@ class Combination(Struct, frozen=True):
         return self.algorithm in COMMUTATIVE or self.algorithm == "binary_sub"
 
     def _reversed(self) -> Combination:
-        """The function that gives the same with its operands exchanged: a - b is -(b - a)."""
+        """The same function with its operands exchanged: a - b is -(b - a)."""
         if self.algorithm in COMMUTATIVE:
             return self
         return replace(self, attr=replace(self.attr, post_ops=(_NEGATED, *self.attr.post_ops)))

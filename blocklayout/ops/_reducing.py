@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from blocklayout import dnnl
 from blocklayout.kernels import RecipeStep
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._digits import Run
+from blocklayout.ops._mixed_radix import Run
 
 _POOLINGS: Mapping[str, str] = {
     "reduction_max": "pooling_max",

@@ -14,7 +14,7 @@ from msgspec import Struct
 from blocklayout import dnnl
 from blocklayout.kernels import RecipeStep
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._digits import Run, as_rows
+from blocklayout.ops._mixed_radix import Run, as_rows
 from blocklayout.ops._padded import are_eltwise
 
 _MOST_IMAGES = 16
@@ -22,7 +22,7 @@ _MOST_IMAGES = 16
 
 
 class Standardization(Struct, frozen=True):
-    """What to normalise.
+    """A normalisation.
 
     Attributes:
         found: Runs of digits; those along which statistics are computed are marked.

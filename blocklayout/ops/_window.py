@@ -59,7 +59,7 @@ def read_kernel_shape(node: NodeInfo, ndims: int) -> tuple[int, ...]:
 
 
 def check_extents(node: NodeInfo, extents: tuple[int, ...]) -> None:
-    """Compare what a window gives with what the model says.
+    """Compare a window's extents with the model's.
 
     Raises:
         ModelError: They differ, or no window fits.

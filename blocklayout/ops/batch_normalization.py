@@ -16,10 +16,8 @@ from blocklayout.kernels import (
     Recipe,
     Refusal,
     Role,
-    Transposed,
     Wish,
 )
-from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import (
     bound,
@@ -70,9 +68,7 @@ class BatchNormalization(BaseOperator, frozen=True):
             arguments[argument_name] = vector
         return bound(cls(float_attr(node, "epsilon", 1e-5)), arguments)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return per_channel(node, perm)
+    transposed = staticmethod(per_channel)
 
     @classmethod
     def affine(cls, node: NodeInfo) -> Affine | None:

@@ -107,7 +107,7 @@ def _per_channel(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None
         array([1., 2.])
     """
     extents = broadcast_dims(array.shape, shape)
-    if extents is None or any(extent != 1 for axis, extent in enumerate(extents) if axis != 1):
+    if extents is None or len(shape) < 2 or any(extent != 1 for dim, extent in enumerate(extents) if dim != 1):
         return None
     return np.broadcast_to(array.astype(np.float64).reshape(-1), (shape[1],))
 

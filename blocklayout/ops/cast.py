@@ -12,7 +12,7 @@ from blocklayout.ops._reading import bound, of_other_dtype, required, result, wr
 from blocklayout.ops.views import Identity, same_if_same_shape
 
 _CONVERTED = ("u8", "s8", "s32", "bool")
-"""What reorders take; a bool is a byte that is 0 or 1."""
+"""Data types that reorders take; a bool is a byte that is 0 or 1."""
 
 
 class Cast(BaseOperator, frozen=True):
@@ -39,9 +39,7 @@ class Cast(BaseOperator, frozen=True):
             return bound(Identity(), {"src": src})
         return bound(cls(), {"src": src})
 
-    @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
-        return same_if_same_shape(node)
+    same_as = staticmethod(same_if_same_shape)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

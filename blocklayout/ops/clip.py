@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -31,13 +32,9 @@ class Clip(Eltwise, frozen=True):
 
     @classmethod
     def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
-        if node.opset < _FIRST_OPSET_OF_INPUTS:
-            low, high = node.attrs.get("min"), node.attrs.get("max")
-        else:
-            low, high = node.constant(1), node.constant(2)
+        low, high = (_known_bound(node, index, name) for index, name in ((1, "min"), (2, "max")))
         # Where the bounds are crossed, the upper one is the result.
-        is_open = high is None and not node.has_input(2)
-        return () if low is not None and low >= 0 and (is_open or (high is not None and high >= 0)) else None
+        return () if low >= 0 and high >= 0 else None
 
 
 def _clip(node: NodeInfo, low: float, high: float) -> Eltwise:
@@ -58,3 +55,11 @@ def _bound_input(node: NodeInfo, index: int, name: str) -> float | None:
     if array.size != 1:
         raise wrong(node, f"{name} ({value.name}) has extents {list(array.shape)}", "it must be a scalar")
     return float(array.reshape(()))
+
+
+def _known_bound(node: NodeInfo, index: int, name: str) -> float:
+    """A bound, infinite where it is absent; NaN where it is computed at run time."""
+    if node.opset < _FIRST_OPSET_OF_INPUTS or not node.has_input(index):
+        return float(node.attrs.get(name, -math.inf if name == "min" else math.inf))
+    array = node.constant(index)
+    return float(array.item()) if array is not None and array.size == 1 else math.nan

@@ -12,7 +12,7 @@ from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import digits, n_elements
+from blocklayout.ops._mixed_radix import digits, n_elements
 from blocklayout.ops._reading import bound, float_attr, is_source, required
 
 

@@ -12,6 +12,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, like
 from blocklayout.ops._reading import are_floats, axis_attr, bound, required, result, wrong
+from blocklayout.ops.views import same_if_alone
 
 
 class Concat(BaseOperator, frozen=True):
@@ -46,9 +47,7 @@ class Concat(BaseOperator, frozen=True):
         axis = perm[int(node.attrs.get("axis", 1)) % ndims]
         return Transposed(perm, {**node.attrs, "axis": axis}, sources=tuple(range(n_sources)))
 
-    @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
-        return 0 if len(node.inputs) == 1 else None
+    same_as = staticmethod(same_if_alone)
 
     @classmethod
     def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:

@@ -26,7 +26,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, like
-from blocklayout.ops._digits import digits, is_padded, seen_as
+from blocklayout.ops._mixed_radix import digits, is_padded, seen_as
 from blocklayout.ops._reading import (
     bound,
     of_other_dtype,
@@ -37,6 +37,15 @@ from blocklayout.ops._reading import (
 )
 from blocklayout.ops._transposing import in_order
 from blocklayout.ops.views import Reshape, same_if_same_shape
+
+
+def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:
+    """With a number for each dimension, or for the last ones, in input 1."""
+    numbers = node.constant(1)
+    if numbers is None or numbers.size > len(perm):
+        return None
+    full = np.concatenate([np.ones(len(perm) - numbers.size, np.int64), numbers])
+    return Transposed(perm, node.attrs, {1: in_order(full, inverse(perm))})
 
 
 class Expand(BaseOperator, frozen=True):
@@ -59,13 +68,8 @@ class Expand(BaseOperator, frozen=True):
             return bound(Reshape(dst.dims), {"src": src})
         return bound(cls(), {"src": src})
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return _transposed(node, perm)
-
-    @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
-        return same_if_same_shape(node)
+    transposed = staticmethod(_transposed)
+    same_as = staticmethod(same_if_same_shape)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         info = argument(problem, "src")
@@ -97,24 +101,10 @@ def _views(src: MemoryDesc, dst: MemoryDesc, repeated: set[int]) -> tuple[Memory
     return MemoryDesc(dims, src.dtype, strides=strides), MemoryDesc(dims, dst.dtype)
 
 
-def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:
-    """With a number for each dimension, or for the last ones, in input 1."""
-    numbers = node.constant(1)
-    if numbers is None or numbers.size > len(perm):
-        return None
-    full = np.concatenate([np.ones(len(perm) - numbers.size, np.int64), numbers])
-    return Transposed(perm, node.attrs, {1: in_order(full, inverse(perm))})
-
-
 class Tile(Facts, frozen=True):
     """The whole tensor again and again along some dimensions."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Tile",)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return _transposed(node, perm)
-
-    @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
-        return same_if_same_shape(node)
+    transposed = staticmethod(_transposed)
+    same_as = staticmethod(same_if_same_shape)

@@ -8,11 +8,10 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Transposed, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
 from blocklayout.layout import MemoryDesc
-from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import Digit, digits, is_padded, runs
+from blocklayout.ops._mixed_radix import Digit, digits, is_padded, runs
 from blocklayout.ops._reading import (
     constant,
     float_attr,
@@ -73,9 +72,7 @@ class GroupNormalization(BaseOperator, frozen=True):
         instances = {name: v.reshape(n_images, n_channels, *ones) for name, v in rows.items()}
         return InstanceNormalization(epsilon).bind({"src": src}, instances)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return per_channel(node, perm)
+    transposed = staticmethod(per_channel)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -9,11 +9,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Transposed, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
 from blocklayout.layout import MemoryDesc
-from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import digits, is_padded, runs
+from blocklayout.ops._mixed_radix import digits, is_padded, runs
 from blocklayout.ops._reading import are_floats, float_attr, is_source, required, wrong
 from blocklayout.ops._standardizing import Standardization
 from blocklayout.ops._transposing import per_channel
@@ -49,9 +48,7 @@ class InstanceNormalization(BaseOperator, frozen=True):
             constants[name] = np.repeat(row, n_images, axis=0)
         return cls(float_attr(node, "epsilon", 1e-5)).bind(sources, constants)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return per_channel(node, perm)
+    transposed = staticmethod(per_channel)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

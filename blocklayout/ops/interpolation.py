@@ -12,7 +12,7 @@ from blocklayout import dnnl
 from blocklayout.kernels import BaseOperator, Lowered, Problem, Recipe, Role, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import paired
+from blocklayout.ops._mixed_radix import paired
 from blocklayout.ops._reading import bound
 from blocklayout.ops._reducing import Steps
 

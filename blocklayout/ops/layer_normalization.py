@@ -17,15 +17,13 @@ from blocklayout.kernels import (
     Recipe,
     Refusal,
     Role,
-    Transposed,
     Value,
     Wish,
 )
 from blocklayout.layout import MemoryDesc
-from blocklayout.layout.permutation import Perm
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, has_argument
-from blocklayout.ops._digits import as_rows, digits, runs, seen_as
+from blocklayout.ops._mixed_radix import as_rows, digits, runs, seen_as
 from blocklayout.ops._reading import (
     axis_attr,
     bound,
@@ -77,9 +75,7 @@ class LayerNormalization(BaseOperator, frozen=True):
             arguments[name] = value
         return bound(cls(axis, float_attr(node, "epsilon", 1e-5)), arguments, arrays)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return trailing(node, perm)
+    transposed = staticmethod(trailing)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
@@ -130,6 +126,4 @@ class RMSNormalization(Facts, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("RMSNormalization",)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return trailing(node, perm)
+    transposed = staticmethod(trailing)

@@ -6,11 +6,10 @@ from math import prod
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Transposed, Wish
+from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
 from blocklayout.layout import MemoryDesc
-from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import Run, digits, is_padded, runs
+from blocklayout.ops._mixed_radix import Run, digits, is_padded, runs
 from blocklayout.ops._padded import n_lanes, over_padding, with_padding
 from blocklayout.ops._reading import (
     bound,
@@ -57,9 +56,7 @@ class LRN(BaseOperator, frozen=True):
         )
         return bound(operator, {"src": src})
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return per_channel(node, perm)
+    transposed = staticmethod(per_channel)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -13,7 +13,7 @@ from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._padded import with_padding
 from blocklayout.ops._reading import are_floats, bound, required, wrong
 from blocklayout.ops.binary import Binary
-from blocklayout.ops.views import Identity
+from blocklayout.ops.views import Identity, same_if_alone
 
 _ALGORITHMS: Mapping[str, str] = {"Sum": "binary_add", "Min": "binary_min", "Max": "binary_max"}
 
@@ -44,9 +44,7 @@ class Nary(BaseOperator, frozen=True):
             return bind_broadcast(Binary(algorithm), node)
         return bind_broadcast(cls(algorithm, n_srcs), node)
 
-    @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
-        return 0 if len(node.inputs) == 1 else None
+    same_as = staticmethod(same_if_alone)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         # Post-ops would have to go to the last of several primitives, and the sum primitive takes none.
@@ -84,6 +82,4 @@ class Mean(Facts, frozen=True):
     op_types: ClassVar[tuple[str, ...]] = ("Mean",)
     broadcasts_from: ClassVar[int | None] = 0
 
-    @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
-        return 0 if len(node.inputs) == 1 else None
+    same_as = staticmethod(same_if_alone)

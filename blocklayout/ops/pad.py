@@ -28,7 +28,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._boxes import Copy, Line, borders, interior, lines
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import digits
+from blocklayout.ops._mixed_radix import digits
 from blocklayout.ops._reading import (
     bound,
     constant,
@@ -197,7 +197,7 @@ _BORDERS: Mapping[str, Callable[[int, Line], list[Copy]]] = {"reflect": _reflect
 
 
 def _copies(mode: str, index: int, line: Line) -> Sequence[Copy]:
-    """What fills a line before and behind the source."""
+    """Copies that fill a line before and behind the source."""
     return [copy for copy in _BORDERS.get(mode, _constant)(index, line) if copy.n]
 
 

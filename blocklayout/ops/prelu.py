@@ -23,8 +23,15 @@ from blocklayout.kernels import (
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, like
-from blocklayout.ops._digits import broadcast_views, seen_as
-from blocklayout.ops._reading import are_floats, bound, is_source, refused, required, wrong
+from blocklayout.ops._mixed_radix import broadcast_views, seen_as
+from blocklayout.ops._reading import (
+    are_floats,
+    bound,
+    is_source,
+    refused,
+    required,
+    wrong,
+)
 from blocklayout.ops.eltwise import Eltwise
 
 _FIRST_OPSET_OF_NUMPY_RULES = 7

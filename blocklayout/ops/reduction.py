@@ -25,7 +25,7 @@ from blocklayout.kernels import (
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, without
 from blocklayout.ops._descs import argument
-from blocklayout.ops._digits import digits, is_padded, n_elements, runs, seen_as
+from blocklayout.ops._mixed_radix import digits, is_padded, n_elements, runs, seen_as
 from blocklayout.ops._reading import (
     bound,
     constant,
@@ -49,7 +49,7 @@ _FIRST_OPSET_OF_INPUTS = 18
 
 
 class Formula(Struct, frozen=True):
-    """What a reduction computes.
+    """The computation of a reduction.
 
     Attributes:
         algorithm: The library's name of what is done to all elements.
@@ -85,6 +85,25 @@ _FORMULAS: Mapping[str, Formula] = {
 }
 
 
+def _reduced_axes(node: NodeInfo) -> tuple[int, ...] | None:
+    given, ndims = named_axes(node, 1), len(node.shape(0))
+    if given is None and node.has_input(1):
+        return None
+    if not given:
+        return () if node.attrs.get("noop_with_empty_axes", 0) else tuple(range(ndims))
+    return tuple(sorted({axis % ndims for axis in given}))
+
+
+def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:
+    gone = _reduced_axes(node)
+    if gone is None:
+        return None
+    result = perm if node.attrs.get("keepdims", 1) else without(perm, set(gone))
+    if not named_axes(node, 1):
+        return Transposed(result, node.attrs)
+    return with_axes(node, 1, tuple(sorted(perm[axis] for axis in gone)), result)
+
+
 class Reduce(BaseOperator, frozen=True):
     """Sums, means, extremes, products and norms along some dimensions, in any dense layout.
 
@@ -111,9 +130,8 @@ class Reduce(BaseOperator, frozen=True):
             return bound(Reshape(result(node).dims), {"src": src})
         return bound(cls(formula, wide), {"src": src})
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return _transposed(node, perm)
+    reduced_axes = staticmethod(_reduced_axes)
+    transposed = staticmethod(_transposed)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         src = wish.src_desc(argument(problem, "src"))
@@ -190,25 +208,13 @@ def _check_extents(node: NodeInfo, dims: tuple[int, ...], axes: tuple[int, ...])
         raise wrong(node, what, f"reducing {list(dims)} along {list(axes)} gives {kept}")
 
 
-def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:
-    given, keeps = named_axes(node, 1), bool(node.attrs.get("keepdims", 1))
-    if given is None and node.has_input(1):
-        return None
-    if not given:
-        is_noop = bool(node.attrs.get("noop_with_empty_axes", 0))
-        return Transposed(perm if keeps or is_noop else (), node.attrs)
-    gone = {axis % len(perm) for axis in given}
-    return with_axes(node, 1, tuple(sorted(perm[axis] for axis in gone)), perm if keeps else without(perm, gone))
-
-
 class ReduceLogSumExp(Facts, frozen=True):
     """The logarithm of the sum of exponentials along some dimensions."""
 
     op_types: ClassVar[tuple[str, ...]] = ("ReduceLogSumExp",)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return _transposed(node, perm)
+    reduced_axes = staticmethod(_reduced_axes)
+    transposed = staticmethod(_transposed)
 
 
 class ArgReduce(Facts, frozen=True):

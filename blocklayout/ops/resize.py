@@ -22,7 +22,7 @@ from blocklayout.ops._coordinates import (
     nearest_elements,
 )
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import Digit, n_elements, paired
+from blocklayout.ops._mixed_radix import Digit, n_elements, paired
 from blocklayout.ops._reading import (
     bound,
     constant,
@@ -160,7 +160,7 @@ def _mode(node: NodeInfo) -> str:
 
 
 def _resized(node: NodeInfo, src: Value) -> list[Axis]:
-    """What becomes of each dimension."""
+    """Source and result along each dimension."""
     dims, extents = src.shape, result(node).shape
     if len(dims) != len(extents):
         raise wrong(node, f"output {result(node).name} has rank {len(extents)}", f"{src.name} has rank {len(dims)}")

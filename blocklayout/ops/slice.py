@@ -28,7 +28,7 @@ from blocklayout.kernels import (
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import paired
+from blocklayout.ops._mixed_radix import paired
 from blocklayout.ops._reading import (
     bound,
     constant,
@@ -133,7 +133,7 @@ class SteppedSlice(BaseOperator, frozen=True):
         return Recipe(steps, (), tuple(zip(("src", "dst"), descs, strict=True)))
 
     def _parts(self, src: MemoryDesc, dst: MemoryDesc) -> list[tuple[MemoryDesc, MemoryDesc]] | None:
-        """What is copied, from where to where; ``None`` where blocks are cut."""
+        """Parts to copy, in the source and in the result; ``None`` where blocks are cut."""
         is_cut = {dim for dim, step in enumerate(self.steps) if dst.dims[dim] != src.dims[dim] or step != 1}
         pairs = paired(src, dst, is_cut)
         if pairs is None:
@@ -148,7 +148,7 @@ class SteppedSlice(BaseOperator, frozen=True):
 
 
 class _Line(Struct, frozen=True):
-    """What is taken of one digit of a dense source.
+    """The elements taken along one digit of a dense source.
 
     Attributes:
         stride: Elements between two of it.

@@ -22,7 +22,7 @@ from blocklayout.kernels import (
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse, permuted
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._digits import as_rows, digits, is_padded, runs
+from blocklayout.ops._mixed_radix import as_rows, digits, is_padded, runs
 from blocklayout.ops._padded import are_eltwise, n_lanes
 from blocklayout.ops._reading import axis_attr, bound, is_source, required
 from blocklayout.ops._transposing import along_axis
@@ -136,9 +136,7 @@ class Hardmax(Facts, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = ("Hardmax",)
 
-    @classmethod
-    def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        return Softmax.transposed(node, perm)
+    transposed = staticmethod(Softmax.transposed)
 
 
 class LpNormalization(Facts, frozen=True):

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Refusal, Role, Transposed, Value
+from blocklayout.kernels import BaseOperator, Facts, Lowered, NodeInfo, Refusal, Role, Transposed, Value
 from blocklayout.kernels.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
@@ -23,6 +23,18 @@ from blocklayout.ops._reading import (
     result,
     wrong,
 )
+
+
+def same_if_same_shape(node: NodeInfo) -> int | None:
+    """The answer of an operator that computes nothing where extents and type stay as they are."""
+    source, result = node.inputs[0], node.outputs[0]
+    is_same = source is not None and result is not None and (source.shape, source.dtype) == (result.shape, result.dtype)
+    return 0 if is_same else None
+
+
+def same_if_alone(node: NodeInfo) -> int | None:
+    """The answer of an operator that combines sources: of one alone it computes nothing."""
+    return 0 if len(node.inputs) == 1 else None
 
 
 class Reshape(BaseOperator, frozen=True):
@@ -47,9 +59,7 @@ class Reshape(BaseOperator, frozen=True):
             raise wrong(node, f"{src.name} has extents {list(src.shape)}", rule)
         return reshaping(src, dst)
 
-    @classmethod
-    def same_as(cls, node: NodeInfo) -> int | None:
-        return same_if_same_shape(node)
+    same_as = staticmethod(same_if_same_shape)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -70,13 +80,6 @@ class Reshape(BaseOperator, frozen=True):
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         return _reshaped(desc, self.source) if self.source else None
-
-
-def same_if_same_shape(node: NodeInfo) -> int | None:
-    """The answer of an operator that computes nothing where extents and type stay as they are."""
-    source, result = node.inputs[0], node.outputs[0]
-    is_same = source is not None and result is not None and (source.shape, source.dtype) == (result.shape, result.dtype)
-    return 0 if is_same else None
 
 
 def reshaping(src: Value, dst: Value) -> Lowered:
@@ -244,3 +247,10 @@ class Identity(BaseOperator, frozen=True):
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         return desc
+
+
+class Extents(Facts, frozen=True):
+    """The extents of a tensor, or the number of its elements."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Shape", "Size")
+    reads_extents_only: ClassVar[bool] = True

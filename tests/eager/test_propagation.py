@@ -6,6 +6,7 @@ import re
 import warnings
 from itertools import product
 
+import numpy as np
 import pytest
 
 import blocklayout as bl
@@ -59,3 +60,18 @@ def test_the_page_shows_these_rules(*, update_golden: bool) -> None:
         PAGE.write_text(written, encoding="utf-8")
     assert TABLE.search(page)
     assert PAGE.read_text(encoding="utf-8") == written, "pytest tests/eager --update-golden writes it"
+
+
+@pytest.mark.parametrize("op_type", ["Add", "Greater", "Mod"])
+def test_operands_that_are_broadcast_have_no_say(op_type: str) -> None:
+    image = bl.reorder(np.ones(IMAGE, np.float32), "channels_last")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = bl.op(op_type, np.full(IMAGE[-1], 2, np.float32), image, **({"fmod": 1} if op_type == "Mod" else {}))
+    assert result.desc.format_tag == image.desc.format_tag
+
+
+def test_weights_dominate_a_transposed_convolution_too() -> None:
+    x = bl.reorder(np.ones((1, 16, 5, 5), np.float32), "nchw")
+    weights = bl.reorder(np.ones((16, 32, 3, 3), np.float32), "channels_last")
+    assert bl.op("ConvTranspose", x, weights).memory_format == bl.channels_last

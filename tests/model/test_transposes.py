@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocklayout.model import Builder, BuildValue, simplify
-from tests.model.permuting import FIRST, LAST, SHAPE, n_transposes, op_types, pushed, vector
+from tests.model.transposing import FIRST, LAST, SHAPE, n_transposes, op_types, pushed, vector
 
 Step = Callable[[Builder, BuildValue], BuildValue]
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 from msgspec import Struct
 
-from blocklayout.kernels.value import Value
-from blocklayout.model.graph import Graph, Node, fresh_name
+from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.rewrite import Draft
 
 
@@ -24,27 +22,11 @@ class AlignRanks(Struct, frozen=True):
             if node.facts.broadcasts_from is None:
                 nodes.append(node)
                 continue
-            ndims = len(graph.shape(next(filter(None, node.outputs))))
+            ndims = len(graph.info(node).result.shape)
             for name in node.inputs:
                 if name and len(graph.shape(name)) < ndims and (name, ndims) not in reshaped:
-                    reshaped[name, ndims] = _reshape(draft, graph.values[name], ndims, nodes)
+                    reshaped[name, ndims], reshape = draft.of_rank(name, ndims)
+                    nodes += [reshape] if reshape else []
             inputs = tuple(reshaped.get((name, ndims), name) for name in node.inputs)
             nodes.append(node if inputs == node.inputs else node.replace(inputs=inputs))
         return graph.replace(nodes=tuple(nodes), values=draft.values)
-
-
-def _reshape(draft: Draft, value: Value, ndims: int, nodes: list[Node]) -> str:
-    shape = (1,) * (ndims - len(value.shape)) + value.shape
-    name = fresh_name(f"{value.name}.{ndims}d", draft.values)
-    if value.data is not None:
-        draft.values[name] = Value(name, shape, value.dtype, value.data.reshape(shape))
-        return name
-    draft.values[name] = Value(name, shape, value.dtype)
-    extents = draft.constant(f"{name}.shape", np.array(shape, np.int64))
-    nodes.append(Node(name, "Reshape", (value.name, extents), (name,), _allow_zero(shape)))
-    return name
-
-
-def _allow_zero(shape: tuple[int, ...]) -> dict[str, int]:
-    """Without it a Reshape reads 0 as "the extent before"; with batch 0 that need not be the same."""
-    return {"allowzero": 1} if 0 in shape else {}

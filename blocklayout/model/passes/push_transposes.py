@@ -296,12 +296,10 @@ class _Walk:
         """A value with extents of 1 in front, up to a rank."""
         key = (name, ndims)
         if key not in self._ranked:
-            value = self.draft.values[name]
-            shape = (1,) * (ndims - len(value.shape)) + value.shape
-            if value.data is not None:
-                self._ranked[key] = self.draft.constant(f"{name}.{ndims}d", value.data.reshape(shape))
-            else:
-                self._ranked[key] = self._reshape(name, shape, fresh_name(f"{name}.{ndims}d", self.draft.values))
+            self._ranked[key], reshape = self.draft.of_rank(name, ndims)
+            if reshape is not None:
+                inputs = (self._read(name), *reshape.inputs[1:])
+                self.nodes.append(reshape.replace(name=self._node_name(reshape.name), inputs=inputs))
         return self._ranked[key]
 
     def _transposed(self, name: str, perm: Perm) -> str:
@@ -338,13 +336,6 @@ class _Walk:
         self.draft.values[new] = Value(new, permuted(value.shape, inverse(perm)), value.dtype)
         self.views[name] = _Permuted(new, perm, nodes)
         return new
-
-    def _reshape(self, name: str, shape: tuple[int, ...], result: str) -> str:
-        self.draft.values[result] = Value(result, shape, self.draft.values[name].dtype)
-        extents = self.draft.constant(f"{result}.shape", np.array(shape, np.int64))
-        allow_zero = {"allowzero": 1} if 0 in shape else {}
-        self.nodes.append(Node(self._node_name(result), "Reshape", (self._read(name), extents), (result,), allow_zero))
-        return result
 
     def _node_name(self, wanted: str) -> str:
         name = fresh_name(wanted, self._names)
@@ -398,7 +389,7 @@ def _prices(walk: _Walk) -> _Prices:
             _price_crossing(prices, walk, name, (writer, _side(walk, node)))
             is_led = isinstance(writer, tuple) and sum(name in walk.views for name in set(node.inputs)) == 1
             if is_led and node.name in walk.turning:
-                # left as it is written, a node gives no permutation for its reader to follow
+                # of a node that is left as it is written, no reader has a permutation to follow
                 prices[("node", node.name), writer] = UNCUT
     return prices
 

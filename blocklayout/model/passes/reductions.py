@@ -1,4 +1,4 @@
-"""What a reduction reduces, in every version of the operator set."""
+"""Dimensions of reductions, and constants along them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from blocklayout.model.graph import Graph, Node
 
 def reduced_axes(graph: Graph, node: Node) -> tuple[int, ...] | None:
     """The dimensions that a reduction reduces, ascending; ``None`` where they are not known."""
-    ndims = len(graph.shape(node.inputs[0]))
-    given = node.attr("axes", ())
-    if len(node.inputs) > 1 and node.inputs[1]:
-        constant = graph.constant(node.inputs[1])
-        if constant is None:
-            return None
-        given = constant.reshape(-1).tolist()
-    if not given:
-        return () if node.attr("noop_with_empty_axes", 0) else tuple(range(ndims))
-    return tuple(sorted(int(axis) % ndims for axis in given))
+    return node.facts.reduced_axes(graph.info(node))
 
 
 def spread(graph: Graph, name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray | None:

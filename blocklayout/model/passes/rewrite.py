@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+import numpy as np
 from msgspec.structs import replace
 
 from blocklayout.errors import ModelError
+from blocklayout.kernels.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
-    """A graph without the nodes that write ``sources``' keys; whoever read a key reads its source.
+    """A graph without the nodes that write ``sources``' keys; readers of a key read its source.
 
     An output of the graph keeps its name: the node that computes the source then writes that name. Where
     none can (the source is an input, or an output itself), the node that was to go stays.
@@ -50,7 +48,7 @@ def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
 
 
 def resolve(names: Mapping[str, str], name: str) -> str:
-    """What stands for a value in the end, where names may stand for others in turn."""
+    """The name that stands for a value in the end, where names may stand for others in turn."""
     while name in names:
         name = names[name]
     return name
@@ -86,7 +84,24 @@ class Draft:
         return data
 
     def constant(self, wanted_name: str, array: np.ndarray) -> str:
-        """Add a constant; gives its name."""
+        """Add a constant and return its name."""
         name = fresh_name(wanted_name, self.values)
         self.values[name] = constant_value(name, array)
         return name
+
+    def of_rank(self, name: str, ndims: int) -> tuple[str, Node | None]:
+        """A new value: another one with extents of 1 in front, up to a rank.
+
+        Returns:
+            Its name, and the node that computes it; a constant has none.
+        """
+        old = self.values[name]
+        shape = (1,) * (ndims - len(old.shape)) + old.shape
+        new = fresh_name(f"{name}.{ndims}d", self.values)
+        self.values[new] = Value(new, shape, old.dtype, None if old.data is None else old.data.reshape(shape))
+        if old.data is not None:
+            return new, None
+        extents = self.constant(f"{new}.shape", np.array(shape, np.int64))
+        # Without it a Reshape reads 0 as "the extent before"; with batch 0 that need not be the same.
+        allow_zero = {"allowzero": 1} if 0 in shape else {}
+        return new, Node(new, "Reshape", (name, extents), (new,), allow_zero)

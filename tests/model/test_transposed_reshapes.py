@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from blocklayout.model import Builder, legalize, lower, simplify
 from blocklayout.ops.views import groups_of
-from tests.model.permuting import FIRST, LAST, SHAPE, n_transposes, op_types, pushed, vector
+from tests.model.transposing import FIRST, LAST, SHAPE, n_transposes, op_types, pushed, vector
 
 
 def test_channels_split_where_they_are() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from blocklayout.model import Builder, BuildValue
 from blocklayout.model.passes.push_transposes import moved_nbytes
-from tests.model.permuting import FIRST, LAST, SHAPE, n_transposes, op_types, pushed, vector
+from tests.model.transposing import FIRST, LAST, SHAPE, n_transposes, op_types, pushed, vector
 
 
 def insisting(b: Builder, x: BuildValue) -> BuildValue:

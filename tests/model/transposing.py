@@ -1,4 +1,4 @@
-"""What the tests of Transposes share: graphs through the pass, computed before and after."""
+"""Graphs through PushTransposes, computed before and after."""
 
 from __future__ import annotations
 

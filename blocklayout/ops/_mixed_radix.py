@@ -1,4 +1,4 @@
-"""Dense layouts as plain ones: the digits an address is made of, in the order in which bytes lie.
+"""Dense layouts as mixed-radix numbers: the digits of an address, in the order in which bytes lie.
 
 A primitive that is fast on plain tensors runs on any dense layout, padding included, if it sees the bytes under
 these extents: ``nChw8c`` of 17 channels is a plain tensor (N, 3, H, W, 8), ``nhwc`` a plain (N, H, W, C).
