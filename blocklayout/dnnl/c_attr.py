@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, singledispatch
+from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.dnnl import arguments, c_desc, enums, status
 from blocklayout.dnnl.attr import Attr, Binary, DepthwiseConv, Eltwise, Prelu, Sum
 from blocklayout.dnnl.handles import Handle, create
-from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.attr import PostOp
-
-_MAX_CACHED = 256
+    from blocklayout.dnnl.spec import Spec
 
 
 def to_c(attr: Attr, spec: Spec) -> Handle:
-    """The C attributes, whose scratchpad is the caller's; cached, so do not destroy them.
+    """The C attributes, whose scratchpad is the caller's.
 
     Args:
         attr: The attributes.
-        spec: Whose they are.
+        spec: Whose they are; it numbers the arguments that have scales.
 
     Raises:
         DnnlError: The library refused one of them.
     """
-    return _to_c(attr, spec.kind)
-
-
-@lru_cache(maxsize=_MAX_CACHED)
-def _to_c(attr: Attr, kind: str) -> Handle:
-    spec = Spec(kind=kind, descs=(), attr=attr)  # it numbers the arguments that have scales
     handle = create("primitive_attr", "dnnl_primitive_attr_create", subject=spec)
     _set(handle, "scratchpad_mode", enums.value("scratchpad_mode", "user"), subject=spec)
     if attr.fpmath != "strict":

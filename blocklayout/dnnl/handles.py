@@ -30,8 +30,9 @@ class Handle:
         self.kind = kind
         self.c = c
         self.keep = keep
-        self._owned = [int(ffi.cast("uintptr_t", c))]  # taking the address out is atomic: one caller destroys
-        _live[kind].update(self._owned)
+        address = int(ffi.cast("uintptr_t", c))
+        self._owned = [address]  # taking it out is atomic: one caller destroys
+        _live[kind].add(address)
 
     def destroy(self) -> None:
         """Destroys the C object now; a second call does nothing."""

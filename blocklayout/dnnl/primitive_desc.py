@@ -45,6 +45,7 @@ class Resolved(Struct, frozen=True):
         return is_reference(self.spec.impl)
 
 
+@cache  # there are some dozens of names
 def is_reference(impl: str) -> bool:
     """Whether an implementation is one of the library's unoptimised references.
 

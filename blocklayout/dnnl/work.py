@@ -56,11 +56,11 @@ def nbytes(desc: Desc) -> int:
 
 def _of_convolution(spec: Spec, *, padded: bool) -> int:
     dst, weights = _side(spec, "dst"), _side(spec, "weights")
-    from blocklayout.dnnl.specs.convolution import inner_extents
-
     depthwise = spec.attr.depthwise
     if depthwise is None:
         return _of_window(dst, weights, padded=padded)
+    from blocklayout.dnnl.specs.convolution import inner_extents
+
     inner = inner_extents(spec)
     before, behind = math.prod(inner), math.prod(depthwise.dst_extent(extent) for extent in inner)
     channels = _extents(dst, padded=padded)[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -112,6 +111,8 @@ def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple
         DisturbedError: Other work keeps the CPUs busy.
         RefusedError: One of them cannot run here; planned anew, each policy has another.
     """
+    import statistics  # only where plans race
+
     times = time_plans(plans)
     if times is None:
         return 0, ()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
+import pytest
+
+from blocklayout.dnnl import processor
 from blocklayout.dnnl.processor import Cache, cpu_name, data_caches
 
 
@@ -28,3 +32,12 @@ def test_a_system_that_tells_nothing_has_no_caches(tmp_path: Path) -> None:
 
 def test_the_cpu_has_a_name() -> None:
     assert cpu_name()
+
+
+def test_no_other_program_is_asked_for_a_name_that_the_system_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: A CPU of Words\n", encoding="ascii")
+    monkeypatch.setattr(processor, "_CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(platform, "processor", lambda: pytest.fail("it starts uname"))
+    assert cpu_name.__wrapped__() == "A CPU of Words"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +11,8 @@ from hypothesis import strategies as st
 
 from blocklayout import dnnl
 from blocklayout.errors import ModelError
-from blocklayout.kernels import Wish
+from blocklayout.kernels import LAYOUT_NAMES, Problem, TensorInfo, Window, Wish
+from blocklayout.ops.conv import Conv
 from tests.ops.cases import OpCase, Weights, problem_of
 from tests.ops.harness import check_case
 
@@ -123,3 +126,44 @@ def test_contradictions_name_node_and_attribute(
     case = OpCase("Conv", inputs, attrs)
     with pytest.raises(ModelError, match=f"'tested'.*{message}"):
         case.uninferred((1, 4, 3, 3))
+
+
+def alike(*problems: tuple[int, int, int, int]) -> list[tuple[Conv, Problem]]:
+    """Convolutions with 3x3 windows of some source channels, result channels, groups and pixels a side."""
+    found = []
+    for n_src, n_dst, n_groups, side in problems:
+        dims = (n_dst, n_src, 3, 3) if n_groups == 1 else (n_groups, n_dst // n_groups, n_src // n_groups, 3, 3)
+        src, dst = TensorInfo((1, n_src, side, side), "f32"), TensorInfo((1, n_dst, side, side), "f32")
+        window = Window((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+        found.append((Conv(window, n_groups), Problem({"src": src}, {"weights": TensorInfo(dims, "f32")}, dst, 1)))
+    return found
+
+
+@pytest.mark.parametrize(
+    "problems",
+    [
+        ((16, 64, 1, 7), (48, 80, 1, 20)),
+        ((3, 24, 1, 9), (3, 40, 1, 12)),
+        ((32, 32, 32, 5), (96, 96, 96, 14)),
+        ((32, 16, 1, 1), (64, 48, 1, 1)),
+    ],
+)
+def test_between_which_layouts_there_are_implementations_depends_on_likeness_alone(
+    problems: tuple[tuple[int, int, int, int], ...],
+) -> None:
+    found = alike(*problems)
+    assert len({operator.likeness(problem) for operator, problem in found}) == 1
+    for src, dst in permutations([name for name in LAYOUT_NAMES if name != "any"], 2):
+        offered = set()
+        for operator, problem in found:
+            recipe = operator.lower(problem, Wish(src, dst), dnnl.Attr())
+            assert recipe is not None
+            [step] = recipe.steps
+            assert isinstance(step.spec, dnnl.Spec)
+            offered.add(dnnl.has_optimised(step.spec))
+        assert len(offered) == 1
+
+
+def test_a_single_pixel_is_like_no_image() -> None:
+    (pixel, one), (image, many) = alike((32, 16, 1, 1), (32, 16, 1, 2))
+    assert pixel.likeness(one) != image.likeness(many)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,12 @@ from blocklayout import dnnl
 from blocklayout.errors import DisturbedError, UnimplementedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.costs.machine import Machine
-from blocklayout.plan.costs.measuring import SpecTimer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from blocklayout.dnnl import Spec
+    from blocklayout.plan.costs.measuring import SpecTimer
     from blocklayout.plan.costs.store import CostStore
 
 _CONV_SRC, _CONV_WEIGHTS = (1, 256, 28, 28), (256, 256, 3, 3)
@@ -75,6 +74,8 @@ def measure_ceilings(n_threads: int) -> dict[str, float]:
     Raises:
         DisturbedError: Other work keeps the CPUs busy.
     """
+    from blocklayout.plan.costs.measuring import SpecTimer
+
     timer = SpecTimer()
     dtypes = ("f32", "bf16") if dnnl.has_bf16() else ("f32",)
     flops = {_FLOPS + dtype: max(_flops(timer, dtype, n_threads), default=0.0) for dtype in dtypes}
@@ -111,6 +112,8 @@ def _flops(timer: SpecTimer, dtype: str, n_threads: int) -> Iterator[float]:
 
 def _reorder_bandwidth(timer: SpecTimer, n_threads: int) -> float:
     """The median over sizes and pairs of layouts."""
+    import statistics  # only where ceilings are measured
+
     specs = [
         dnnl.reorder(MemoryDesc(dims, "f32", src), MemoryDesc(dims, "f32", dst), n_threads=n_threads)
         for dims in _REORDERED

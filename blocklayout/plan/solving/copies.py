@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from blocklayout.layout import MemoryDesc
+
+_MAX_CACHED = 1024
 
 MAX_STATES = 4096
 """Of a value with several readers; beyond that, sets of more than two copies are left out."""
@@ -50,11 +52,7 @@ class Layouts(Struct, frozen=True, eq=False, dict=True):
             descs: Produced or wanted.
             price: Nanoseconds of a reorder from one layout to another.
         """
-        members: list[MemoryDesc] = []
-        for desc in dict.fromkeys(descs):
-            if not any(_alike(desc, member) for member in members):
-                members.append(desc)
-        return cls(tuple(members), price)
+        return cls(_kinds(tuple(dict.fromkeys(descs))), price)
 
     def index(self, desc: MemoryDesc) -> int:
         """Which kind a layout is of."""
@@ -77,7 +75,7 @@ class Layouts(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def readable(self) -> np.ndarray:
         """``[i, j]``: whether kind ``i`` can be read as kind ``j``."""
-        return np.array([[a is b or a.readable_as(b) for b in self.members] for a in self.members], bool)
+        return _readable(self.members)
 
     @cached_property
     def prices(self) -> np.ndarray:
@@ -162,6 +160,21 @@ def _subsets(layouts: Layouts, start: int, kinds: Sequence[int], limit: int) -> 
         for copies in combinations(useful, size):
             if not any(readable[a, b] for a in copies for b in copies if a != b):
                 yield copies
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _kinds(descs: tuple[MemoryDesc, ...]) -> tuple[MemoryDesc, ...]:
+    """The first of each kind; networks repeat themselves, and are solved more than once."""
+    members: list[MemoryDesc] = []
+    for desc in descs:
+        if not any(_alike(desc, member) for member in members):
+            members.append(desc)
+    return tuple(members)
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _readable(members: tuple[MemoryDesc, ...]) -> np.ndarray:
+    return np.array([[a.readable_as(b) for b in members] for a in members], bool)
 
 
 def _alike(a: MemoryDesc, b: MemoryDesc) -> bool:

@@ -135,7 +135,7 @@ class MinSum:
 
     def add(self, scope: Sequence[int], costs: np.ndarray) -> None:
         """Add the costs of every assignment of some variables, an axis for each; infinity forbids one."""
-        order = np.argsort(scope, kind="stable")
+        order = sorted(range(len(scope)), key=scope.__getitem__)
         self._tables.append(_Table(tuple(scope[i] for i in order), np.transpose(costs, order)))
 
     def cost(self, choice: Sequence[int]) -> float:
