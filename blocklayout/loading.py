@@ -29,7 +29,7 @@ from blocklayout.plan.saving.files import open_plan
 from blocklayout.plan.saving.fitting import check_here, check_wishes
 from blocklayout.plan.saving.terms import Terms
 from blocklayout.runtime import ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session
-from blocklayout.runtime.border import check_names, check_rank, with_layouts
+from blocklayout.runtime.io_layout import check_names, check_rank, with_layouts
 from blocklayout.runtime.streams import Streams
 from blocklayout.saved_plans import SavedPlan, served_extents, warn_of_misfit
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from blocklayout.kernels import Compute, Program
     from blocklayout.model import Graph, ModelFile, OnnxModel
     from blocklayout.plan.contenders import TimePlans
-    from blocklayout.runtime.made_for import Contents, Shapes
+    from blocklayout.runtime.plan_key import Contents, Shapes
 
     Opened = OnnxModel | Graph | ModelFile
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from blocklayout.errors import BlockLayoutError, ModelError, PlanError
 from blocklayout.plan.saving.fitting import check_here, check_wishes
 from blocklayout.runtime import ReadyPlan, Session
-from blocklayout.runtime.feeding import InputInfo, OutputInfo
+from blocklayout.runtime.inputs import InputInfo, OutputInfo
 from blocklayout.runtime.session_file import PlanRecord, SessionRecord, read_session
 from blocklayout.runtime.streams import Streams
 from blocklayout.tensor.tensor_file import TensorFile, is_tensor_file
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from blocklayout.kernels import Compute, HostSpec
     from blocklayout.plan import Request
     from blocklayout.plan.saving.terms import Terms
-    from blocklayout.runtime.made_for import Contents, Shapes
+    from blocklayout.runtime.plan_key import Contents, Shapes
 
 
 def is_saved_session(source: object) -> TypeGuard[str | os.PathLike[str]]:

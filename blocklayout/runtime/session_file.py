@@ -16,8 +16,8 @@ from blocklayout.layout import FormatTag
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.saving.codec import MisfitError, from_json, to_json
 from blocklayout.runtime.bounds import check_bounds
-from blocklayout.runtime.feeding import InputInfo, OutputInfo
-from blocklayout.runtime.ready import ReadyPlan
+from blocklayout.runtime.inputs import InputInfo, OutputInfo
+from blocklayout.runtime.workspace import ReadyPlan
 from blocklayout.tensor.files import is_tensor_text
 from blocklayout.tensor.tensor_file import TensorFile, open_tensors, write_tensors
 
@@ -80,7 +80,7 @@ class ArrayRecord(Struct, frozen=True):
 
 
 class PlanRecord(Struct, frozen=True):
-    """A plan with what it needs; see :class:`~blocklayout.runtime.ready.ReadyPlan`."""
+    """A plan with what it needs; see :class:`~blocklayout.runtime.workspace.ReadyPlan`."""
 
     plan: Plan
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
