@@ -46,8 +46,7 @@ class Bindable(Protocol):
 _NOTHING = (ffi.NULL, ffi.NULL, ffi.NULL, 0)
 _FIRST = slice(0, 1)
 _UINT8 = np.dtype(np.uint8)
-_UINTPTR = ffi.typeof("uintptr_t")
-_empty, _from_buffer, _c_cast = np.empty, ffi.from_buffer, ffi.cast
+_empty, _from_buffer = np.empty, ffi.from_buffer
 
 
 class Executable:
@@ -109,17 +108,16 @@ class Executable:
         """
         if self._parts is not None:
             return self._run_parts(self._parts, buffers, times)
-        c_buffers, place, made = self._c_buffers, 0, []
+        c_buffers, place = self._c_buffers, 0
         for buffer in buffers:  # an element of an array with holes is at its beginning, and has none
             c_buffers[place] = _from_buffer(buffer if buffer.flags.c_contiguous else buffer[(_FIRST,) * buffer.ndim])
             place += 1
+        made = []
         for nbytes in self._fresh_nbytes:
             raw = _empty(nbytes + ALIGNMENT, _UINT8)
-            c_raw = _from_buffer(raw)
-            gap = -int(_c_cast(_UINTPTR, c_raw)) % ALIGNMENT
-            c_buffers[place] = c_raw + gap
-            made.append(raw[gap : gap + nbytes])
+            c_buffers[place] = _from_buffer(raw)
             place += 1
+            made.append(raw)
         if times is None:
             c_status = self._call(self._c_program, ffi.NULL)
         else:
@@ -128,6 +126,9 @@ class Executable:
             times += [readings[number + 1] - readings[number] if step else 0 for number, step in enumerate(self._steps)]
         if c_status:
             raise self._steps[self._c_program.failed].refusal(c_status)
+        for place, nbytes in enumerate(self._fresh_nbytes):
+            gap = self._c_gaps[place]
+            made[place] = made[place][gap : gap + nbytes]
         return made
 
     def _compile(self, code: Any, steps: Sequence[Execution | None]) -> None:
@@ -143,6 +144,7 @@ class Executable:
             ],
         )
         self._c_buffers = ffi.new("char *[]", len(self._memories))
+        self._c_gaps = ffi.new("int[]", len(self._fresh_nbytes))
         n_flushing = (
             1 if library.is_sequential() or has_team else self._n_threads
         )  # workers of a team do as their caller
@@ -154,6 +156,9 @@ class Executable:
                 "steps": self._c_steps,
                 "bindings": self._c_bindings,
                 "buffers": self._c_buffers,
+                "gaps": self._c_gaps,
+                "n_given": len(self._memories) - len(self._fresh_nbytes),
+                "n_fresh": len(self._fresh_nbytes),
                 "n_steps": len(self._steps),
                 "n_bindings": len(self._c_bindings),
                 "n_threads": self._n_threads if has_team else 0,

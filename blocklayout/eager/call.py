@@ -124,30 +124,30 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
         LayoutError: ``memory_format`` is none, or has another rank.
         WatchError: A watch raises on what is to be told.
     """
-    key: list[Any] = [op, attrs, memory_format]
+    key: tuple[Any, ...] = (op, attrs, memory_format)
     for each in operands:
-        key.append(id(each.desc) if type(each) is Tensor else each)  # noqa: PERF401 - a list comprehension is a call
-    found = _calls.get(tuple(key))
+        key += (id(each.desc) if type(each) is Tensor else each,)
+    found = _calls.get(key)
     if found is None:
         if any(map(_is_stuck, operands)):
             return _through_plain(op, operands, attrs, memory_format)
         with _lock:
-            found = _calls.get(tuple(key)) or _made(op, operands, attrs, memory_format)
+            found = _calls.get(key) or _made(op, operands, attrs, memory_format)
             while len(_calls) >= MAX_CALLS:
                 del _calls[next(iter(_calls))]
-            _calls[tuple(key)] = found
-    results: list[Any] = []
-    if found.run is not None:
-        buffers = []
-        for place in found.places:
-            buffers.append(operands[place].buffer)  # noqa: PERF401 - as above
-        telling = found.telling
-        if telling is not None and (telling.always_warns or is_watched()):
-            times: list[int] = []
-            results += found.run(buffers, None, times).values()
-            telling.tell(times)
-        else:
-            results += found.run(buffers).values()
+            _calls[key] = found
+    if found.run is None:
+        return found.with_fixed(operands, ())
+    buffers = []
+    for place in found.places:
+        buffers.append(operands[place].buffer)  # noqa: PERF401 - a list comprehension is a call
+    telling = found.telling
+    if telling is None or not (telling.always_warns or is_watched()):
+        results = [*found.run(buffers).values()]
+    else:
+        times: list[int] = []
+        results = [*found.run(buffers, None, times).values()]
+        telling.tell(times)
     return found.with_fixed(operands, results) if found.fixed else results
 
 

@@ -152,21 +152,22 @@ class Workspace:
         Raises:
             RefusedError: The library does not run a primitive.
         """
-        given = [*buffers]
         results: dict[str, np.ndarray | Tensor] = {}
-        for result in self._arrays:
-            array = out.get(result.name) if out else None
-            if array is None:
-                array = np.empty(result.extents, result.dtype)
-            given.append(array)
-            results[result.name] = array
+        if self._arrays:
+            buffers = [*buffers]
+            for result in self._arrays:
+                array = out.get(result.name) if out else None
+                if array is None:
+                    array = np.empty(result.extents, result.dtype)
+                buffers.append(array)
+                results[result.name] = array
         try:
             with self._lock:
-                fresh = executable.run(given, times)
+                fresh = executable.run(buffers, times)
         except RefusedError as error:
             raise self._named(error) from None
-        for result, buffer in zip(self._tensors, fresh):  # noqa: B905 - as many as were asked for
-            results[result.name] = Tensor.over(result.desc, buffer)
+        for place, result in enumerate(self._tensors):
+            results[result.name] = Tensor.over(result.desc, fresh[place])
         return results
 
     def _named(self, error: RefusedError) -> RefusedError:

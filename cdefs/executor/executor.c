@@ -28,6 +28,14 @@ static long long now(void) {
     return read.tv_sec * 1000000000LL + read.tv_nsec;
 }
 
+static void align_fresh(const bl_program_t *program) {
+    for (int i = 0; i < program->n_fresh; i++) {
+        char **buffer = &program->buffers[program->n_given + i];
+        program->gaps[i] = (int)(-(uintptr_t)*buffer % 64);
+        *buffer += program->gaps[i];
+    }
+}
+
 /* Setting a memory's handle cannot fail: the memory is there. */
 static void bind(const bl_program_t *program) {
     for (int i = 0; i < program->n_bindings; i++) {
@@ -91,6 +99,7 @@ static int run_flushed(bl_program_t *program, long long *times) {
 int bl_run(bl_program_t *program, long long *times) {
     int before = program->n_threads ? bl_enter(program->n_threads) : 0;
     if (program->n_threads > 1) bl_wake();
+    align_fresh(program);
     bind(program);
     int status = run_flushed(program, times);
     unbind(program);

@@ -22,8 +22,9 @@ typedef struct {
     bl_set_data_t set_data; /* dnnl_memory_set_data_handle */
     const bl_step_t *steps;
     const bl_binding_t *bindings;
-    char *const *buffers;
-    int n_steps, n_bindings;
+    char **buffers; /* given ones, then fresh ones, each of which may begin up to 63 bytes further on */
+    int *gaps;      /* how much further on each fresh one begins, at a multiple of 64 */
+    int n_steps, n_bindings, n_given, n_fresh;
     int n_threads;     /* width of parallel regions, with our own team; 0: as the caller made them */
     int flush_threads; /* threads, the caller among them, on which denormals are zero meanwhile; 0: as they are */
     int failed;        /* index of the step that failed */
