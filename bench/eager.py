@@ -84,14 +84,21 @@ def sizes(text: str) -> tuple[tuple[int, int], ...]:
 
 
 class Worker:
-    """A process that runs the chain in one way, and sleeps but in its turn."""
+    """A process that measures one thing, and sleeps but in its turn.
 
-    def __init__(self, name: str, size: tuple[int, int], n_threads: int) -> None:
-        arguments = ("--work", name, "--sizes", "x".join(map(str, size)), "--threads", str(n_threads))
+    Args:
+        script: What it runs, with ``--work``: a line of JSON first, then one for each line that it is sent.
+        name: What it measures.
+        n_threads: Threads it may use.
+        arguments: What else the script is called with.
+    """
+
+    def __init__(self, script: str, name: str, n_threads: int, *arguments: str) -> None:
+        given = ("--work", name, "--threads", str(n_threads), *arguments)
         self.name = name
         self.report: dict[str, Any] = {}
         self._process = subprocess.Popen(
-            [sys.executable, __file__, *arguments],
+            [sys.executable, script, *given],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -111,13 +118,13 @@ class Worker:
         self._process.kill()
         self._process.communicate()
 
-    def turn(self) -> float:
-        """Microseconds of the fastest run of a turn."""
+    def turn(self) -> dict[str, Any]:
+        """What it measures in a turn."""
         self._process.send_signal(signal.SIGCONT)
         print("turn", file=self._process.stdin, flush=True)
-        us = self._answer()["us"]
+        found = self._answer()
         self._process.send_signal(signal.SIGSTOP)
-        return float(us)
+        return found
 
     def _answer(self) -> dict[str, Any]:
         line = self._process.stdout.readline() if self._process.stdout else ""
@@ -129,8 +136,9 @@ class Worker:
 def measured(size: tuple[int, int], names: Sequence[str], args: argparse.Namespace) -> dict[str, Any]:
     """Each way of running the chain at one size, in turn."""
     with ExitStack() as stack:
-        workers = [stack.enter_context(Worker(name, size, args.threads)) for name in names]
-        rounds = [[worker.turn() for worker in workers] for _ in range(args.rounds)]
+        sizes = ("--sizes", "x".join(map(str, size)))
+        workers = [stack.enter_context(Worker(__file__, name, args.threads, *sizes)) for name in names]
+        rounds = [[worker.turn()["us"] for worker in workers] for _ in range(args.rounds)]
     by_worker = list(zip(*rounds, strict=True))
     rows = [
         {

@@ -16,7 +16,7 @@ import blocklayout as bl
 from blocklayout import model, ops
 from blocklayout.errors import PlainKernelWarning
 from blocklayout.plan import POLICIES, Plan
-from blocklayout.runtime.context import Context
+from blocklayout.runtime import Workspace
 from tests import nets
 
 pytestmark = pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
@@ -153,12 +153,14 @@ def test_one_warning_names_the_operators_and_what_they_cost() -> None:
 
 def test_a_plan_with_a_plain_step_read_from_json_runs() -> None:
     session = bl.load(_between_convolutions())
-    key, (ready, _) = next(iter(session._plans.items()))
+    [kept] = session._plans.values()
+    ready = kept.ready
     again = Plan.from_json(ready.plan.to_json())
     assert again == ready.plan
     feed = nets.feed_of(session)
     before = session.run(None, feed)[0]
-    session._plans[key] = ready, {0: Context(replace(ready, plan=again))}
+    kept.workspaces[0] = Workspace(replace(ready, plan=again))
+    session._bound.clear()
     np.testing.assert_array_equal(session.run(None, feed)[0], before)
 
 

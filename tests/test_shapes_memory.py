@@ -37,7 +37,8 @@ def test_plans_share_packed_weights(policy: str) -> None:
     for size in (17, 18, 20):
         _run(session, size)
     assert session.memory().n_plans == 4
-    packs = {tuple((item.constant, item.desc) for item in ready.plan.constants) for ready, _ in session._plans.values()}
+    readies = [kept.ready for kept in session._plans.values()]
+    packs = {tuple((item.constant, item.desc) for item in ready.plan.constants) for ready in readies}
     kinds = {pack for each in packs for pack in each}
     assert session.memory().packed_nbytes == sum(desc.nbytes for _, desc in kinds)
     if len(packs) == 1:
@@ -52,6 +53,7 @@ def test_packs_go_with_the_last_plan_that_has_them() -> None:
         gc.collect()
         assert weights.nbytes == session.memory().packed_nbytes > 0
     session._plans.clear()
+    session._bound.clear()
     gc.collect()
     assert weights.nbytes == 0
 
@@ -81,7 +83,7 @@ def test_one_plan_of_many_leaves_no_code_behind() -> None:
     session = bl.load(nets.free_model(), max_plans=2)
     for size in range(8, 14):
         _run(session, size)
-    specs = [step.spec for ready, _ in session._plans.values() for step in ready.plan.steps]
+    specs = [step.spec for kept in session._plans.values() for step in kept.ready.plan.steps]
     assert not any(dnnl.leaves_code_behind(spec) for spec in specs if isinstance(spec, dnnl.Spec))
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.backward.pooling import pooling_backward as pooling_backward
     from blocklayout.dnnl.c_desc import is_expressible as is_expressible
     from blocklayout.dnnl.cpus import cpu_shares as cpu_shares
+    from blocklayout.dnnl.executable import Executable as Executable
     from blocklayout.dnnl.execution import Execution as Execution
-    from blocklayout.dnnl.executor import ExecutionList as ExecutionList
     from blocklayout.dnnl.faults import refusals as refusals
     from blocklayout.dnnl.handles import live_handles as live_handles
     from blocklayout.dnnl.lasting_code import leaves_code_behind as leaves_code_behind
@@ -86,9 +86,9 @@ _NAMES_BY_HOME = {
     "backward.inner_product": ("inner_product_backward_data", "inner_product_backward_weights"),
     "backward.pooling": ("pooling_backward",),
     "cpus": ("cpu_shares",),
+    "executable": ("Executable",),
     "execution": ("Execution",),
     "faults": ("refusals",),
-    "executor": ("ExecutionList",),
     "handles": ("live_handles",),
     "lasting_code": ("leaves_code_behind",),
     "library": ("fmt_tag_names", "has_bf16", "has_isa", "isa", "version"),

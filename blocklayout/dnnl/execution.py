@@ -30,7 +30,7 @@ class Execution:
         memories: By argument, the scratchpad included.
     """
 
-    __slots__ = ("_c_args", "_call", "_execute", "_primitive", "memories", "spec")
+    __slots__ = ("__weakref__", "_c_args", "_call", "_execute", "_primitive", "memories", "spec")
 
     def __init__(self, primitive: Handle | Kernel, spec: Spec, memories: Mapping[str, Memory]) -> None:
         self._primitive = primitive
@@ -44,7 +44,7 @@ class Execution:
 
     @property
     def c_step(self) -> tuple[Any, Any, Any, int]:
-        """In C what executes, the primitive, its arguments and their number; whoever keeps them keeps this too."""
+        """In C what executes, the primitive, its arguments and their number; keep this alive as long as them."""
         return ffi.cast("bl_execute_t", self._execute), self._primitive.c, self._c_args, len(self._c_args)
 
     def run(self) -> None:

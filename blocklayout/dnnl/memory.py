@@ -99,23 +99,20 @@ class Memory:
         Raises:
             InvalidArgumentsError: The buffer is too small.
         """
+        self.check(buffer)
+        self.rebind_pointer(buffer.__array_interface__["data"][0], buffer)
+
+    def check(self, buffer: np.ndarray) -> None:
+        """Refuse a buffer that the descriptor reaches beyond.
+
+        Raises:
+            InvalidArgumentsError: The buffer is too small.
+        """
         available = _reach_nbytes(buffer)
         if available < self._needed:
             raise InvalidArgumentsError(
                 f"buffer holds {available} bytes from its first element on, and {self.desc} needs {self._needed}"
             )
-        self.rebind_pointer(buffer.__array_interface__["data"][0], buffer)
-
-    def rebind_bytes(self, buffer: np.ndarray) -> None:
-        """Put the descriptor to a buffer without holes that is large enough: nothing is checked.
-
-        Args:
-            buffer: Bytes from the descriptor's start on. Shape (nbytes,), uint8, contiguous.
-        """
-        place = ffi.from_buffer(buffer) + self.desc.offset0 * self.desc.itemsize
-        c_status = library.load().dnnl_memory_set_data_handle(self._handle.c, place)
-        status.check(c_status, "dnnl_memory_set_data_handle", self.desc)
-        self.buffer = buffer
 
     def rebind_pointer(self, address: int, owner: object) -> None:
         """Put the descriptor to an address: nothing is checked.
@@ -128,6 +125,10 @@ class Memory:
         c_status = library.load().dnnl_memory_set_data_handle(self._handle.c, ffi.cast("void *", place))
         status.check(c_status, "dnnl_memory_set_data_handle", self.desc)
         self.buffer = owner
+
+    def release(self) -> None:
+        """Put the descriptor to nothing; the buffer is let go."""
+        self.rebind_pointer(0, None)
 
     def destroy(self) -> None:
         """Destroys the C object and lets the buffer go; a second call does nothing."""

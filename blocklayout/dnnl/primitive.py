@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from blocklayout.dnnl import arguments
+from blocklayout.dnnl.executable import Executable
 from blocklayout.dnnl.execution import Execution, check_memories, scratchpad_desc
 from blocklayout.dnnl.handles import create
-from blocklayout.dnnl.memory import Memory
+from blocklayout.dnnl.memory import Memory, aligned_empty
 from blocklayout.dnnl.resolution import open_pd, refused, resolve
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.dnnl.winograd import Kernel, is_winograd
@@ -15,11 +21,27 @@ from blocklayout.errors import DnnlError, RefusedError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    import numpy as np
-
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.primitive_desc import Resolved
     from blocklayout.dnnl.spec import Spec
+
+_MAX_IDLE = 4
+"""Executables that are kept for threads that run one primitive at the same time."""
+
+
+class _Scratch(threading.local):
+    """A thread's scratchpad, as large as the largest it has needed."""
+
+    def __init__(self) -> None:
+        self.buffer = np.empty(0, np.uint8)
+
+    def of(self, nbytes: int) -> np.ndarray:
+        if self.buffer.nbytes < nbytes:
+            self.buffer = aligned_empty(nbytes)
+        return self.buffer
+
+
+_scratch = _Scratch()
 
 
 class Primitive:
@@ -39,7 +61,7 @@ class Primitive:
 
     Where the bytes should stay as they are, give and get :class:`Memory`:
     ``conv.compute(src=memory, weights=w)["dst"]`` has the layout ``conv.spec.desc("dst")``, and
-    ``conv.bind({...}).run()`` is the bare call.
+    ``conv.bind({...}).run()`` is the bare call, ``conv.run({...})`` one on the bytes of arrays.
 
     Attributes:
         spec: Resolved: implementation, and every descriptor.
@@ -51,13 +73,14 @@ class Primitive:
             one is taken.
     """
 
-    __slots__ = ("_handle", "scratchpad_nbytes", "spec")
+    __slots__ = ("_handle", "_idle", "scratchpad_nbytes", "spec")
 
     def __init__(self, spec: Spec) -> None:
         spec.validate()
         self._handle, resolved = run_parallel(lambda: _compile(spec), spec.n_threads)
         self.spec = resolved.spec
         self.scratchpad_nbytes = resolved.scratchpad_nbytes
+        self._idle: deque[_Bound] = deque(maxlen=_MAX_IDLE)
 
     def bind(self, memories: Mapping[str, Memory]) -> Execution:
         """The primitive with its arguments, ready to run.
@@ -73,6 +96,27 @@ class Primitive:
         if self.scratchpad_nbytes and "scratchpad" not in memories:
             memories = {**memories, "scratchpad": Memory.empty(scratchpad_desc(self.scratchpad_nbytes))}
         return Execution(self._handle, self.spec, memories)
+
+    def run(self, buffers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Execute it once, on bytes in the layouts of ``spec``; several threads may do so at the same time.
+
+        Args:
+            buffers: For each argument that it reads, an array whose bytes reach as far as the argument's descriptor.
+
+        Returns:
+            For each result its bytes, 64-byte aligned. Shape (nbytes,), uint8.
+
+        Raises:
+            InvalidArgumentsError: A buffer is too small.
+            RefusedError: The library refused.
+        """
+        try:
+            bound = self._idle.pop()  # one call of the interpreter: no other thread gets the same
+        except IndexError:
+            bound = _Bound(self)
+        results = bound.run(buffers)
+        self._idle.append(bound)
+        return results
 
     def __call__(self, **arrays: Any) -> np.ndarray | dict[str, np.ndarray]:
         """Compute with numpy arrays.
@@ -113,6 +157,33 @@ class Primitive:
 
     def __repr__(self) -> str:
         return f"Primitive({self.spec})"
+
+
+class _Bound:
+    """A primitive bound to memories of its own, for one thread at a time; they hold no buffers between two runs."""
+
+    def __init__(self, primitive: Primitive) -> None:
+        spec = primitive.spec
+        memories = {name: Memory(spec.memory_desc(name)) for name, _ in spec.descs}
+        if primitive.scratchpad_nbytes:
+            memories["scratchpad"] = Memory(scratchpad_desc(primitive.scratchpad_nbytes))
+        self._results = arguments.results(spec)
+        self._sources = {name: memory for name, memory in memories.items() if name not in self._results}
+        self._executable = Executable(
+            [primitive.bind(memories)],
+            spec.n_threads,
+            given=[[memory] for memory in self._sources.values()],
+            fresh=[(memories[name].nbytes, [memories[name]]) for name in self._results],
+            keeps_denormals=spec.kind == "reorder",  # values stay
+        )
+
+    def run(self, buffers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        given = []
+        for name, memory in self._sources.items():
+            buffer = _scratch.of(memory.nbytes) if name == "scratchpad" else buffers[name]
+            memory.check(buffer)
+            given.append(buffer)
+        return dict(zip(self._results, self._executable.run(given), strict=True))
 
 
 def _compile(spec: Spec) -> tuple[Handle | Kernel, Resolved]:

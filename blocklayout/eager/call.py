@@ -20,7 +20,6 @@ from blocklayout.watching import is_watched, report, warn_caller
 if TYPE_CHECKING:
     from blocklayout.eager.planning import Problem
     from blocklayout.eager.telling import Telling
-    from blocklayout.runtime.direct import Direct
 
 MAX_CALLS = 1024
 """Plans that are kept; the oldest makes room."""
@@ -83,35 +82,25 @@ class _Call(Struct, frozen=True, eq=False):
     Attributes:
         descs: The operands' descriptors, held so that no other object gets their identity.
         places: Which operands the plan reads.
-        direct: What runs; ``None`` where nothing is computed.
+        run: Computes what is computed, of the buffers of these; ``None`` where nothing is.
         fixed: For each result that is not computed the place of the operand that it is, or a Tensor like it. Empty
             where all are computed.
-        telling: What there is to be told of each run.
+        telling: What is reported of each run; ``None`` for nothing.
     """
 
     descs: tuple[MemoryDesc, ...]
     places: tuple[int, ...]
-    direct: Direct | None
+    run: Callable[..., dict[str, Any]] | None
     fixed: tuple[int | Tensor | None, ...]
-    telling: Telling
+    telling: Telling | None
 
-    def run(self, operands: Sequence[Any]) -> list[Tensor]:
-        computed = self._computed(self.direct, operands) if self.direct is not None else []
-        if not self.fixed:
-            return computed
+    def with_fixed(self, operands: Sequence[Any], computed: Sequence[Tensor]) -> list[Tensor]:
+        """All results, where some are not computed."""
         rest = iter(computed)
         return [
             next(rest) if each is None else operands[each] if isinstance(each, int) else each.clone()
             for each in self.fixed
         ]
-
-    def _computed(self, direct: Direct, operands: Sequence[Any]) -> list[Tensor]:
-        buffers = [operands[place].buffer for place in self.places]
-        if self.telling.is_quiet or not (self.telling.always_warns or is_watched()):
-            return direct.run(buffers)
-        results, times = direct.run_timed(buffers)
-        self.telling.tell(times)
-        return results
 
 
 _calls: dict[tuple[Any, ...], _Call] = {}
@@ -136,7 +125,9 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
         LayoutError: ``memory_format`` is none, or has another rank.
         WatchError: A watch raises on what is to be told.
     """
-    key = (op, attrs, memory_format, *[id(each.desc) if type(each) is Tensor else each for each in operands])
+    key: tuple[Any, ...] = (op, attrs, memory_format)
+    for each in operands:
+        key += (id(each.desc) if type(each) is Tensor else each,)
     found = _calls.get(key)
     if found is None:
         if any(map(_is_stuck, operands)):
@@ -146,7 +137,19 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
             while len(_calls) >= MAX_CALLS:
                 del _calls[next(iter(_calls))]
             _calls[key] = found
-    return found.run(operands)
+    if found.run is None:
+        return found.with_fixed(operands, ())
+    buffers = []
+    for place in found.places:
+        buffers.append(operands[place].buffer)  # noqa: PERF401 - a list comprehension is a call
+    telling = found.telling
+    if telling is None or not (telling.always_warns or is_watched()):
+        results = [*found.run(buffers).values()]
+    else:
+        times: list[int] = []
+        results = [*found.run(buffers, None, times).values()]
+        telling.tell(times)
+    return found.with_fixed(operands, results) if found.fixed else results
 
 
 def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str | None = None) -> Problem:
@@ -202,7 +205,7 @@ def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str 
 def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | None) -> _Call:
     from blocklayout.eager.planning import plan_for
     from blocklayout.eager.telling import telling_of
-    from blocklayout.runtime.direct import Direct
+    from blocklayout.runtime import Workspace
 
     problem = problem_of(op, operands, attrs, memory_format)
     planned = plan_for(problem)
@@ -217,10 +220,11 @@ def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | 
         names.index(each) if isinstance(each, str) else None if each is None else as_tensor(each, "a result")
         for each in planned.fixed
     )
-    direct = None
+    run = telling = None
     if any(each is None for each in fixed):
-        plan = planned.ready.plan
-        direct = dnnl.run_parallel(lambda: Direct(planned.ready, descs), plan.n_threads)
-    all_computed = all(each is None for each in fixed)
-    telling = telling_of(problem, planned, direct)
-    return _Call(tuple(descs.values()), places, direct, () if all_computed else fixed, telling)
+        ready = planned.ready
+        workspace = dnnl.run_parallel(lambda: Workspace(ready, has_tensors=True), ready.plan.n_threads)
+        run = partial(workspace.run, workspace.executable(descs))
+        telling = telling_of(problem, planned)
+    is_fixed = any(each is not None for each in fixed)
+    return _Call(tuple(descs.values()), places, run, fixed if is_fixed else (), telling)

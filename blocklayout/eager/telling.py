@@ -14,7 +14,6 @@ from blocklayout.watching import carry, report
 if TYPE_CHECKING:
     from blocklayout.eager.planning import Planned, Problem
     from blocklayout.layout import MemoryDesc
-    from blocklayout.runtime.direct import Direct
     from blocklayout.watching import EventKind
 
 
@@ -40,11 +39,6 @@ class Telling(Struct, frozen=True):
     operator: str
     inputs: tuple[MemoryDesc, ...]
     events: tuple[_Told, ...]
-
-    @property
-    def is_quiet(self) -> bool:
-        """Whether there is nothing to tell."""
-        return not self.events
 
     @property
     def always_warns(self) -> bool:
@@ -76,14 +70,13 @@ class Telling(Struct, frozen=True):
             )
 
 
-def telling_of(problem: Problem, planned: Planned, direct: Direct | None) -> Telling:
-    """What is to be told of each run of a plan."""
+def telling_of(problem: Problem, planned: Planned) -> Telling | None:
+    """What is to be told of each run of a plan; ``None`` for nothing."""
     descs = tuple(problem.descs.values())
-    if direct is None:
-        return Telling(problem.name, descs, ())
-    moves = [*_entries(problem, planned, direct), *_steps(planned)]
+    moves = [*_entries(problem, planned), *_steps(planned)]
     losses = [] if problem.memory_format else _losses(planned, descs[0], [move for move in moves if move.is_of_first])
-    return Telling(problem.name, descs, (*(move.told for move in moves), *losses))
+    events = (*(move.told for move in moves), *losses)
+    return Telling(problem.name, descs, events) if events else None
 
 
 class _Move(Struct, frozen=True):
@@ -96,10 +89,10 @@ class _Move(Struct, frozen=True):
     """Whether they are the first operand's, or what is computed of it; not those of weights, say."""
 
 
-def _entries(problem: Problem, planned: Planned, direct: Direct) -> Iterator[_Move]:
+def _entries(problem: Problem, planned: Planned) -> Iterator[_Move]:
     for place, entry in enumerate(planned.ready.plan.entries):
-        if entry.input in direct.reorders:
-            src, dst = direct.reorders[entry.input]
+        src, dst = problem.descs[entry.input], entry.desc
+        if not src.readable_as(dst):
             role = _role(entry.input, problem)
             reason = f"{entry.input} comes in {src.named(role)}, and {dst.named(role)} is read"
             kind: EventKind = "reorder" if src.is_dense else "copy"

@@ -27,14 +27,14 @@ from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.refused import is_refused
 from blocklayout.runtime import ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session, Signature
-from blocklayout.runtime.border import check_names, check_rank, with_layouts
+from blocklayout.runtime.io_layout import check_names, check_rank, with_layouts
 from blocklayout.runtime.streams import Streams
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Compute, Program
     from blocklayout.model import Graph, ModelFile, OnnxModel
     from blocklayout.plan.contenders import TimePlans
-    from blocklayout.runtime.made_for import Contents, Shapes
+    from blocklayout.runtime.plan_key import Contents, Shapes
 
     Opened = OnnxModel | Graph | ModelFile
 

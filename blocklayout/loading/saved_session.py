@@ -19,7 +19,7 @@ from blocklayout.loading.saved_plan import Terms, check_here, check_wishes
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.struct_json import MisfitError, from_json, to_json
 from blocklayout.runtime import ReadyPlan, Session, Signature
-from blocklayout.runtime.feeding import InputInfo, OutputInfo
+from blocklayout.runtime.inputs import InputInfo, OutputInfo
 from blocklayout.runtime.streams import Streams
 from blocklayout.tensor.files import is_tensor_text
 from blocklayout.tensor.tensor_file import TensorFile, is_tensor_file, open_tensors, write_tensors
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from blocklayout.kernels import Compute
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Buffer, Request
-    from blocklayout.runtime.made_for import Contents, Shapes
+    from blocklayout.runtime.plan_key import Contents, Shapes
 
     ComputeOf = Callable[[HostSpec], Compute]
 
@@ -87,7 +87,7 @@ class ArrayRecord(Struct, frozen=True):
 
 
 class PlanRecord(Struct, frozen=True):
-    """A plan with what it needs; see :class:`~blocklayout.runtime.ready.ReadyPlan`."""
+    """A plan with what it needs; see :class:`~blocklayout.runtime.workspace.ReadyPlan`."""
 
     plan: Plan
     shapes: tuple[tuple[str, tuple[int, ...]], ...]

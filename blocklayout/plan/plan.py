@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Struct
 
@@ -17,6 +17,9 @@ from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.choices import DescField, KernelChoice, Nanoseconds
 from blocklayout.plan.struct_json import EitherSpec, MisfitError, from_json, to_json
+
+if TYPE_CHECKING:
+    from blocklayout.plan.costs.machine import Machine
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
 FREE = "any"
@@ -301,6 +304,13 @@ class Plan(Struct, frozen=True, dict=True):
         if value not in self.formats:
             raise PlanError(f"the plan computes no value {value!r}; {closest(value, self.formats)}")
         return self.formats[value]
+
+    def machine(self) -> Machine:
+        """The kind of machine it was made for, with the ceilings that were measured here, if they were."""
+        from blocklayout.plan.costs.ceilings import machine_with_ceilings
+        from blocklayout.plan.costs.store import CostStore
+
+        return machine_with_ceilings(self.isa, self.n_threads, CostStore.open())
 
     def explain(self) -> str:
         """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end."""

@@ -1,20 +1,18 @@
-"""Run plans: sessions, and the execution contexts they hold."""
+"""Run plans: sessions, and the workspaces and executables they hold."""
 
-from blocklayout.runtime.context import Context, Feed
-from blocklayout.runtime.feeding import InputInfo, OutputInfo
+from blocklayout.runtime.inputs import InputInfo, OutputInfo
 from blocklayout.runtime.memory import MemoryUse
-from blocklayout.runtime.ready import ReadyPlan
 from blocklayout.runtime.session import MAX_PLANS, ContentsNeededError, Session, Signature
+from blocklayout.runtime.workspace import ReadyPlan, Workspace
 
 __all__ = [
     "MAX_PLANS",
     "ContentsNeededError",
-    "Context",
-    "Feed",
     "InputInfo",
     "MemoryUse",
     "OutputInfo",
     "ReadyPlan",
     "Session",
     "Signature",
+    "Workspace",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -32,11 +32,8 @@ class HostMemory:
         """Put it to another buffer."""
         self.buffer = buffer
 
-    rebind_bytes = rebind
-
-    def rebind_pointer(self, address: int, owner: Any) -> None:
-        """Let go of the buffer; a memory of this kind has no address of its own."""
-        del address, owner
+    def release(self) -> None:
+        """Let go of the buffer."""
         self.buffer = None
 
     @property
@@ -75,7 +72,7 @@ def host_function(spec: HostSpec, compute: Compute | None) -> HostFunction:
         PlanError: A plain step without ``compute``.
     """
     if spec.kind == "copy":
-        return _copy
+        return copy_elements
     if spec.kind == "zero_padding":
         return _zero_padding
     if compute is None:
@@ -91,12 +88,8 @@ def host_function(spec: HostSpec, compute: Compute | None) -> HostFunction:
     return run
 
 
-def copy_elements(src: MemoryDesc, source: np.ndarray, dst: MemoryDesc, target: np.ndarray) -> None:
-    """Bring elements from one plain layout to another of the same data type."""
-    _strided(dst, _flat(dst, target))[...] = _strided(src, _flat(src, source))
-
-
-def _copy(memories: Mapping[str, HostMemory]) -> None:
+def copy_elements(memories: Mapping[str, HostMemory]) -> None:
+    """Bring ``src`` into the layout of ``dst``: both plain, and of the same data type."""
     memories["dst"].array[...] = memories["src"].array
 
 
@@ -107,7 +100,7 @@ def _zero_padding(memories: Mapping[str, HostMemory]) -> None:
 def _flat(desc: MemoryDesc, buffer: np.ndarray) -> np.ndarray:
     if buffer.flags.c_contiguous:
         return as_elements(buffer, desc)
-    # Whoever holds an array with strides of its own has its first element at the lowest address.
+    # An array with strides of its own has its first element at the lowest address.
     length = desc.placement.last_address() + 1
     return as_strided(buffer, (length,), (desc.itemsize,))
 

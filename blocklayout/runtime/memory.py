@@ -12,7 +12,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     import numpy as np
 
-    from blocklayout.runtime.ready import ReadyPlan
+    from blocklayout.runtime.workspace import ReadyPlan
 
 _STATUS = Path("/proc/self/status")
 _MIB = 1 << 20

@@ -13,11 +13,11 @@ from blocklayout import dnnl
 from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.errors import DisturbedError
 from blocklayout.plan.costs.repeating import Run, Stopwatch
-from blocklayout.runtime.context import Context, Feed
 from blocklayout.runtime.in_turn import time_in_turn
+from blocklayout.runtime.workspace import Workspace
 
 if TYPE_CHECKING:
-    from blocklayout.runtime.ready import ReadyPlan
+    from blocklayout.runtime.workspace import ReadyPlan
 
 N_PLACES, N_ROUNDS = 3, 7
 """How often plans are given other memory, and how often each has its turn there: where buffers lie matters, too."""
@@ -86,15 +86,18 @@ def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float
     return min((run.ns for run in runs if run.is_quiet), default=None)
 
 
-def _runs(plans: Sequence[ReadyPlan], feeds: Sequence[dict[str, Feed]]) -> list[Callable[[], object]]:
+def _runs(plans: Sequence[ReadyPlan], feeds: Sequence[list[np.ndarray]]) -> list[Callable[[], object]]:
     """For each plan a call that runs it whole, in memory of its own."""
-    return [partial(Context(ready).execute, fed) for ready, fed in zip(plans, feeds, strict=True)]
+    calls: list[Callable[[], object]] = []
+    for ready, buffers in zip(plans, feeds, strict=True):
+        workspace = Workspace(ready)
+        calls.append(partial(workspace.run, workspace.executable(dict(ready.plan.inputs)), buffers))
+    return calls
 
 
-def _feeds(ready: ReadyPlan) -> dict[str, Feed]:
+def _feeds(ready: ReadyPlan) -> list[np.ndarray]:
     generator = np.random.default_rng(_SEED)
-    arrays = ((name, desc, random_array(desc.dtype, desc.dims, generator)) for name, desc in ready.plan.inputs)
-    return {name: Feed(desc, desc.pack(array)) for name, desc, array in arrays}
+    return [desc.pack(random_array(desc.dtype, desc.dims, generator)) for _, desc in ready.plan.inputs]
 
 
 def random_array(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:

@@ -4,41 +4,44 @@ from __future__ import annotations
 
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError, PlanError, RefusedError
-from blocklayout.runtime.context import Context
-from blocklayout.runtime.feeding import CheckedFeed, InputInfo, OutputInfo, check_feed, check_feeds
 from blocklayout.runtime.forking import Lock
-from blocklayout.runtime.giving import bindable, check_given, check_wanted, constant, deliver
-from blocklayout.runtime.made_for import Contents, MadeFor, Shapes
+from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds
 from blocklayout.runtime.memory import MemoryUse
-from blocklayout.runtime.ready import ReadyPlan
+from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
+from blocklayout.runtime.plan_key import Contents, PlanKey, Shapes
 from blocklayout.runtime.refusals import without_refusals
+from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
-from blocklayout.runtime.watched import execute_told
+from blocklayout.runtime.workspace import ReadyPlan, Workspace
+from blocklayout.tensor import Tensor
 from blocklayout.watching import carry, is_watched
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Plan
     from blocklayout.runtime.profile import Profile
 
     WriteSession = Callable[[Path, "Signature", Sequence[tuple[Shapes, ReadyPlan]]], None]
     Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
-    Contexts = dict[int, Context]  # by the number of the stream that runs in it
 
 MAX_PLANS = 8
+
+_MAX_BOUND = 256
+"""Kinds of feeds that are known to fit, and what runs them; the oldest makes room."""
 
 
 class ContentsNeededError(InputError):
@@ -57,6 +60,23 @@ class Signature(Struct, frozen=True):
     inputs: tuple[InputInfo, ...]
     outputs: tuple[OutputInfo, ...]
     defaults: tuple[InputInfo, ...] = ()
+
+
+class _Kept(Struct, eq=False):
+    """A plan, and a workspace for each stream that has run it, by the stream's number."""
+
+    ready: ReadyPlan
+    last_run: int
+    workspaces: dict[int, Workspace] = field(default_factory=dict)
+
+
+class _Bound(Struct, frozen=True, eq=False):
+    """What runs feeds of certain descriptors on a stream."""
+
+    kept: _Kept
+    workspace: Workspace
+    executable: dnnl.Executable
+    descs: dict[str, MemoryDesc]
 
 
 class Session:
@@ -100,7 +120,13 @@ class Session:
         self._max_plans = max_plans
         self._originals_nbytes = originals_nbytes
         self._streams = streams or Streams()
-        self._plans: OrderedDict[MadeFor, tuple[ReadyPlan, Contexts]] = OrderedDict()
+        self._names = tuple(info.name for info in self._inputs)
+        self._plans: dict[PlanKey, _Kept] = {}
+        self._deciding: dict[
+            Shapes, set[tuple[str, ...]]
+        ] = {}  # for each extents, the inputs whose values plans are for
+        self._bound: dict[tuple[Any, ...], _Bound] = {}
+        self._clock = count()
         self._lock = Lock()  # for the plans that there are
         self._planning = Lock()  # taken first; other plans run meanwhile
         for shapes, ready in plans:
@@ -143,8 +169,8 @@ class Session:
             WatchError: It moved bytes inside of ``watch("raise")``; the run is done, its outputs are lost.
         """
         if is_watched():
-            return self._streams.call(carry(partial(self._run, output_names, feed, out, is_told=True)))
-        return self._streams.call(partial(self._run, output_names, feed, out))
+            return self._streams.call(carry(partial(self._run, output_names, feed, out, [])))
+        return self._streams.call(self._run, output_names, feed, out)
 
     def submit(
         self, feed: Mapping[str, Any], output_names: Sequence[str] | None = None, *, out: Given | None = None
@@ -167,7 +193,7 @@ class Session:
             InputError: The session is closed.
         """
         run = partial(self._run, output_names, dict(feed), dict(out or {}))
-        return self._streams.submit(carry(partial(run, is_told=True)) if is_watched() else run)
+        return self._streams.submit(carry(partial(run, [])) if is_watched() else run)
 
     def close(self) -> None:
         """Finish what was submitted, end the threads, and free arenas and primitives; plans can still be looked at.
@@ -176,8 +202,9 @@ class Session:
         """
         self._streams.close()
         with self._lock:
-            for _, contexts in self._plans.values():
-                contexts.clear()
+            for kept in self._plans.values():
+                kept.workspaces.clear()
+            self._bound.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -186,30 +213,88 @@ class Session:
         self.close()
 
     def _run(
-        self, output_names: Names, feed: Mapping[str, Any], out: Given | None, *, is_told: bool = False
+        self, names: Names, feed: Mapping[str, Any], out: Given | None = None, times: list[int] | None = None
     ) -> list[Any]:
-        wanted = check_wanted(output_names, self._outputs)
-        return without_refusals(lambda: self._run_once(wanted, feed, out, is_told=is_told))
+        """Run once; with a list for the times of entries and steps, report them to the watches."""
+        wanted = self._outputs if names is None else check_wanted(names, self._outputs)
+        return without_refusals(self._run_once, wanted, feed, out, times)
 
     def _run_once(
-        self, wanted: Sequence[OutputInfo], feed: Mapping[str, Any], out: Given | None, *, is_told: bool
+        self, wanted: Sequence[OutputInfo], feed: Mapping[str, Any], out: Given | None, times: list[int] | None
     ) -> list[Any]:
-        feeds, ready, context = self._fed(feed)
-        constants = {info.name: constant(info, ready) for info in wanted if info.name in ready.constants}
-        given = dict(out or {})
-        if given:
-            known = {name: array.shape for name, array in constants.items()}
-            check_given(given, wanted, known | context.result_extents)
-        bound = bindable(given, feeds.values())
+        bound, buffers = self._found_bound(feed)
+        kept = bound.kept
+        if times:
+            times.clear()  # of a run that was refused
+        kept.last_run = next(self._clock)
+        constants = kept.ready.constants
+        known = (
+            {info.name: constant(info, kept.ready) for info in wanted if info.name in constants} if constants else {}
+        )
+        direct = None
+        if out:
+            extents = {result.name: result.extents for result in bound.workspace.results}
+            check_given(out, wanted, {name: array.shape for name, array in known.items()} | extents)
+            direct = bindable(out, buffers)
         try:
-            if is_told:
-                results = constants | execute_told(ready.plan, context, feeds, bound)
-            else:
-                results = constants | context.execute(feeds, bound)
+            results = bound.workspace.run(bound.executable, buffers, direct, times)
         except RefusedError:
-            self._drop(ready)
+            self._drop(kept)
             raise
-        return [deliver(info.name, results[info.name], given.get(info.name)) for info in wanted]
+        if times is not None:
+            report_run(kept.ready.plan, bound.descs, times)
+        if out or known:
+            results |= known
+            return [deliver(info.name, results[info.name], (out or {}).get(info.name)) for info in wanted]
+        return [results[info.name] for info in wanted]
+
+    def _found_bound(self, feed: Mapping[str, Any]) -> tuple[_Bound, list[np.ndarray]]:
+        """What runs this feed, and its buffers.
+
+        A feed of arrays and Tensors whose descriptors were found to fit before is not looked at again.
+        """
+        key: list[Any] = [self._streams.here]
+        buffers: list[np.ndarray] = []
+        for name in self._names:
+            source = feed.get(name)
+            if type(source) is np.ndarray and source.flags.aligned:
+                key.append((source.dtype, source.shape, source.strides))
+                buffers.append(source)
+            elif type(source) is Tensor:
+                key.append(id(source.desc))  # held by what it leads to
+                buffers.append(source.buffer)
+            else:
+                return self._checked(feed)
+        if len(feed) != len(buffers):
+            return self._checked(feed)
+        bound = self._bound.get(tuple(key))
+        return self._checked(feed, tuple(key), buffers) if bound is None else (bound, buffers)
+
+    def _checked(
+        self, feed: Mapping[str, Any], key: tuple[Any, ...] = (), sources: Sequence[np.ndarray] = ()
+    ) -> tuple[_Bound, list[np.ndarray]]:
+        """The same after a closer look.
+
+        Args:
+            feed: What is fed.
+            key: Describes it, and everything of that description.
+            sources: The callers' memory.
+        """
+        feeds = check_feeds(self._inputs, feed, self._defaults)
+        shapes = tuple((name, fed.shape) for name, fed in feeds.items())
+        kept = self._ready(shapes, lambda name: feeds[name].contents())
+        workspace = self._workspace(kept)
+        descs = {name: fed.desc for name, fed in feeds.items()}
+        bound = _Bound(kept, workspace, workspace.executable(descs), descs)
+        buffers = [fed.buffer for fed in feeds.values()]
+        is_copied = any(_address(given) != _address(read) for given, read in zip(sources, buffers, strict=False))
+        if key and not is_copied and not kept.ready.contents:
+            with self._lock:
+                while len(self._bound) >= _MAX_BOUND:
+                    del self._bound[next(iter(self._bound))]
+                if kept in self._plans.values():
+                    self._bound[key] = bound
+        return bound, buffers
 
     def profile(self, feed: Mapping[str, Any], *, n_runs: int = 20) -> Profile:
         """See where the time of a run goes, step by step. Costs nothing where it is not called.
@@ -224,26 +309,24 @@ class Session:
         Raises:
             InputError: As :meth:`run`.
         """
-        from blocklayout.plan.costs.ceilings import machine_with_ceilings
-        from blocklayout.plan.costs.store import CostStore
         from blocklayout.runtime.profile import profile_of
 
         if n_runs < 1:
             raise InputError(f"n_runs={n_runs}: give at least 1")
-        plan, runs, wall = self._streams.call(partial(self._run_timed, feed, n_runs))
-        return profile_of(plan, runs, wall, machine_with_ceilings(plan.isa, plan.n_threads, CostStore.open()))
+        plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
+        return profile_of(plan, runs, wall, plan.machine())
 
-    def _run_timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[list[int]], list[int]]:
+    def _timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[list[int]], list[int]]:
         """For each run the nanoseconds of each step, and of all of it."""
-        runs, wall = [], []
-        for number in range(n_runs + 1):
+        runs: list[list[int]] = []
+        wall = []
+        for _ in range(n_runs + 1):
+            runs.append([])
             start = time.monotonic_ns()
-            feeds, ready, context = self._fed(feed)
-            _, times = context.execute_timed(feeds)
-            if number:
-                runs.append(times)
-                wall.append(time.monotonic_ns() - start)
-        return ready.plan, runs, wall
+            bound, buffers = self._found_bound(feed)
+            bound.workspace.run(bound.executable, buffers, times=runs[-1])
+            wall.append(time.monotonic_ns() - start)
+        return bound.kept.ready.plan, runs[1:], wall[1:]
 
     def __call__(self, *arrays: Any) -> Any:
         """Run on positional inputs; a single output comes without its list.
@@ -272,7 +355,9 @@ class Session:
         """
         self._streams.check_open()
         given = dict(contents or {})
-        return self._ready(self._key(shapes), lambda name: self._given(name, given))[0].plan
+        kept = self._ready(self._key(shapes), lambda name: self._given(name, given))
+        self._workspace(kept)
+        return kept.ready.plan
 
     @property
     def plan(self) -> Plan:
@@ -282,7 +367,7 @@ class Session:
             PlanError: There is none yet, or more than one.
         """
         with self._lock:
-            plans = [ready.plan for ready, _ in self._plans.values()]
+            plans = [kept.ready.plan for kept in self._plans.values()]
         if not plans:
             raise PlanError("no plan yet: give shapes= when loading, or run once")
         if len(plans) > 1:
@@ -295,12 +380,11 @@ class Session:
         Raises:
             PlanError: None was made for them.
         """
-        key = self._key(shapes)
-        with self._lock:
-            plans = [(made_for.shapes, ready.plan) for made_for, (ready, _) in self._plans.items()]
-        for made_for, plan in reversed(plans):
-            if made_for[: len(key)] == key:
-                return plan
+        wanted = self._key(shapes)
+        plans = self._by_last_run()
+        for made_for, ready in reversed(plans):
+            if made_for[: len(wanted)] == wanted:
+                return ready.plan
         known = "; ".join(str(dict(made_for)) for made_for, _ in plans) or "none"
         raise PlanError(f"no plan for {dict(shapes)}; the session has plans for {known}")
 
@@ -317,8 +401,7 @@ class Session:
         Raises:
             PlanError: There is no plan yet, or the file cannot be written.
         """
-        with self._lock:
-            plans = [(made_for.shapes, ready) for made_for, (ready, _) in self._plans.items()]
+        plans = self._by_last_run()
         if not plans:
             raise PlanError("no plan yet: give shapes= when loading, or run once")
         try:
@@ -347,7 +430,7 @@ class Session:
             1
         """
         with self._lock:
-            held = [(ready, len(contexts)) for ready, contexts in self._plans.values()]
+            held = [(kept.ready, len(kept.workspaces)) for kept in self._plans.values()]
         return MemoryUse.of(held, self._originals_nbytes())
 
     def _key(self, shapes: Mapping[str, Sequence[int]]) -> Shapes:
@@ -364,47 +447,58 @@ class Session:
         info = next(info for info in self._inputs if info.name == name)
         return check_feed(info, contents[name]).contents()
 
-    def _fed(self, feed: Mapping[str, Any]) -> tuple[dict[str, CheckedFeed], ReadyPlan, Context]:
-        """What is fed, checked, and the plan that takes it."""
-        feeds = check_feeds(self._inputs, feed, self._defaults)
-        shapes = tuple((name, fed.shape) for name, fed in feeds.items())
-        return feeds, *self._ready(shapes, lambda name: feeds[name].contents())
-
-    def _ready(self, shapes: Shapes, contents: Contents) -> tuple[ReadyPlan, Context]:
-        ready, contexts = self._found(shapes, contents) or self._added(shapes, contents)
-        stream = self._streams.here
-        if stream not in contexts:
-            contexts[stream] = _context(ready)
-        return ready, contexts[stream]
-
-    def _found(self, shapes: Shapes, contents: Contents) -> tuple[ReadyPlan, Contexts] | None:
+    def _by_last_run(self) -> list[tuple[Shapes, ReadyPlan]]:
+        """The plans with their extents, the one that ran last at the end."""
         with self._lock:
-            made_for = next((each for each in reversed(self._plans) if each.fits(shapes, contents)), None)
-            if made_for is None:
-                return None
-            self._plans.move_to_end(made_for)
-            return self._plans[made_for]
+            plans = sorted(self._plans.items(), key=lambda item: item[1].last_run)
+        return [(key.shapes, kept.ready) for key, kept in plans]
 
-    def _added(self, shapes: Shapes, contents: Contents) -> tuple[ReadyPlan, Contexts]:
+    def _ready(self, shapes: Shapes, contents: Contents) -> _Kept:
+        """The plan for these, found or made."""
+        kept = self._found(shapes, contents)
+        if kept is not None:
+            return kept
         with self._planning:
-            found = self._found(shapes, contents)  # somebody may have planned meanwhile
-            return found or without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
+            kept = self._found(shapes, contents)  # somebody may have planned meanwhile
+            return kept or without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
 
-    def _keep(self, shapes: Shapes, ready: ReadyPlan) -> tuple[ReadyPlan, Contexts]:
+    def _found(self, shapes: Shapes, contents: Contents) -> _Kept | None:
+        with self._lock:
+            keys = (PlanKey.of(shapes, names, contents) for names in self._deciding.get(shapes, ()))
+            return next((self._plans[key] for key in keys if key in self._plans), None)
+
+    def _workspace(self, kept: _Kept) -> Workspace:
+        """The one in which this stream runs a plan."""
+        stream = self._streams.here
+        if stream not in kept.workspaces:
+            kept.workspaces[stream] = dnnl.run_parallel(lambda: Workspace(kept.ready), kept.ready.plan.n_threads)
+        return kept.workspaces[stream]
+
+    def _keep(self, shapes: Shapes, ready: ReadyPlan) -> _Kept:
         with self._lock:
             while len(self._plans) >= self._max_plans:  # only now: what an old plan has packed may serve the new one
-                self._plans.popitem(last=False)
-        contexts = {self._streams.here: _context(ready)}
+                self._remove(min(self._plans, key=lambda key: self._plans[key].last_run))
+        kept = _Kept(ready, next(self._clock))
+        self._workspace(kept)
+        key = PlanKey.of(shapes, ready.contents, ready.contents.__getitem__)
         with self._lock:
-            self._plans[MadeFor(shapes, ready.contents)] = ready, contexts
-        return ready, contexts
+            self._plans[key] = kept
+            self._deciding.setdefault(shapes, set()).add(key.deciding)
+        return kept
 
-    def _drop(self, ready: ReadyPlan) -> None:
+    def _drop(self, kept: _Kept) -> None:
         """Have no such plan any more, so that one is made anew."""
         with self._lock:
-            for made_for in [each for each, (kept, _) in self._plans.items() if kept is ready]:
-                del self._plans[made_for]
+            for key in [key for key, each in self._plans.items() if each is kept]:
+                self._remove(key)
+
+    def _remove(self, key: PlanKey) -> None:
+        kept = self._plans.pop(key)
+        self._deciding = {}
+        for other in self._plans:
+            self._deciding.setdefault(other.shapes, set()).add(other.deciding)
+        self._bound = {fed: bound for fed, bound in self._bound.items() if bound.kept is not kept}
 
 
-def _context(ready: ReadyPlan) -> Context:
-    return dnnl.run_parallel(lambda: Context(ready), ready.plan.n_threads)
+def _address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])

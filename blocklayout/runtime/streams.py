@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
 _Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
 
 
 class _Owner(threading.local):
@@ -58,7 +60,7 @@ class Streams:
     @property
     def here(self) -> int:
         """The number of the stream that the calling thread owns; 0 for a thread that owns none of these."""
-        return _owner.number if self.is_here else 0
+        return _owner.number if _owner.key is self._key else 0
 
     @property
     def is_here(self) -> bool:
@@ -86,14 +88,17 @@ class Streams:
                 self._pool = self._new_pool()
             return self._pool.submit(fn)
 
-    def call(self, fn: Callable[[], _Result]) -> _Result:
-        """What ``fn`` gives: called here where there is one stream, or this is one; else by a stream.
+    def call(self, fn: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        """Call ``fn``: here where there is one stream, or this is one; else by a stream.
 
         Raises:
             InputError: They were closed.
         """
-        self.check_open()
-        return fn() if self.n == 1 or self.is_here else self.submit(fn).result()
+        if self._is_closed:
+            self.check_open()
+        if self.n == 1 or self.is_here:
+            return fn(*args, **kwargs)
+        return self.submit(partial(fn, *args, **kwargs)).result()
 
     def close(self) -> None:
         """Take nothing more, and wait until everything submitted is done; a stream that calls this does not wait."""

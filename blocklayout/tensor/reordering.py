@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import lru_cache
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -21,19 +21,15 @@ from blocklayout.watching import is_watched, report
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from blocklayout.dnnl import Execution
+    from blocklayout.dnnl import Primitive
 
 _MAX_IDLE = 128
+"""Reorders that are kept for the next time."""
+
 _SMALL_NBYTES = 1 << 18  # read and written: below, a second thread costs more than it saves
 
 _ONE_BY_ONE = "simple:any"
 """oneDNN's way with types that the CPU has no instructions for; 4096 elements of f32 to bf16 take it 0.3 ms."""
-
-_idle: dict[tuple[MemoryDesc, MemoryDesc, int], Execution | None] = {}
-"""Reorders that nobody runs, the one used last at the end; ``None`` where oneDNN has none.
-
-Whoever runs one takes it out, so that no two threads have the same, and none waits for another.
-"""
 
 
 def reorder(source: ArrayLike | Tensor, layout: str | FormatTag | MemoryDesc, *, threads: int | None = None) -> Tensor:
@@ -103,44 +99,14 @@ def bytes_in(
     if is_native or src.dims != dst.dims:
         is_small = src.nbytes + dst.nbytes <= _SMALL_NBYTES
         n_threads = threads or (1 if is_small else dnnl.default_threads())
-        made = dnnl.aligned_empty(dst.nbytes)
-        if _run(src, buffer, dst, made, n_threads, is_kept=is_kept):
-            return made
+        primitive = (_kept if is_kept else _primitive)(src, dst, n_threads)
+        if primitive is not None:
+            return primitive.run({"src": buffer})["dst"]
     return _by_numpy(src, buffer, dst)
 
 
-def _run(
-    src: MemoryDesc, buffer: np.ndarray, dst: MemoryDesc, made: np.ndarray, n_threads: int, *, is_kept: bool
-) -> bool:
-    """Whether oneDNN did it."""
-    from blocklayout import dnnl
-
-    key = (src, dst, n_threads)
-    try:
-        execution = _idle.pop(key)
-    except KeyError:
-        execution = _bound(src, dst, n_threads)
-    if execution is not None:
-        source, target = execution.memories["src"], execution.memories["dst"]
-
-        def run() -> None:
-            source.rebind(buffer)
-            target.rebind(made)
-            execution.run()
-
-        try:
-            dnnl.run_parallel(run, n_threads)
-        finally:
-            source.buffer = target.buffer = None  # those of others are not kept alive
-    if is_kept:
-        _idle[key] = execution
-        while len(_idle) > _MAX_IDLE:
-            with suppress(StopIteration, RuntimeError, KeyError):  # another thread was quicker
-                del _idle[next(iter(_idle))]
-    return execution is not None
-
-
-def _bound(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Execution | None:
+def _primitive(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Primitive | None:
+    """The reorder; ``None`` where oneDNN has none."""
     from blocklayout import dnnl
 
     spec = dnnl.reorder(src, dst, n_threads=n_threads)
@@ -151,9 +117,10 @@ def _bound(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Execution | None
         primitive = dnnl.Primitive(spec)
     except UnimplementedError:
         return None
-    if src.dtype != dst.dtype and primitive.spec.impl == _ONE_BY_ONE:
-        return None
-    return primitive.bind({"src": dnnl.Memory(src), "dst": dnnl.Memory(dst)})
+    return None if src.dtype != dst.dtype and primitive.spec.impl == _ONE_BY_ONE else primitive
+
+
+_kept = lru_cache(maxsize=_MAX_IDLE)(_primitive)
 
 
 def _by_numpy(src: MemoryDesc, buffer: np.ndarray, dst: MemoryDesc) -> np.ndarray:

@@ -1,8 +1,11 @@
 #define _POSIX_C_SOURCE 199309L
+#include <stddef.h>
+#include <stdint.h>
+
 #include "executor.h"
+#include "team.h"
 
 #include <omp.h>
-#include <stddef.h>
 #include <time.h>
 
 #if defined(__x86_64__)
@@ -25,13 +28,33 @@ static long long now(void) {
     return read.tv_sec * 1000000000LL + read.tv_nsec;
 }
 
-static int run(void *stream, const bl_step_t *steps, int n_steps, int *failed, long long *times) {
+static void align_fresh(const bl_program_t *program) {
+    for (int i = 0; i < program->n_fresh; i++) {
+        char **buffer = &program->buffers[program->n_given + i];
+        program->gaps[i] = (int)(-(uintptr_t)*buffer % 64);
+        *buffer += program->gaps[i];
+    }
+}
+
+/* Setting a memory's handle cannot fail: the memory is there. */
+static void bind(const bl_program_t *program) {
+    for (int i = 0; i < program->n_bindings; i++) {
+        const bl_binding_t *binding = &program->bindings[i];
+        program->set_data(binding->memory, program->buffers[binding->buffer] + binding->offset);
+    }
+}
+
+static void unbind(const bl_program_t *program) {
+    for (int i = 0; i < program->n_bindings; i++) program->set_data(program->bindings[i].memory, NULL);
+}
+
+static int run_steps(bl_program_t *program, long long *times) {
     if (times) times[0] = now();
-    for (int i = 0; i < n_steps; i++) {
-        const bl_step_t *step = &steps[i];
-        int status = step->execute ? step->execute(step->primitive, stream, step->n_args, step->args) : 0;
+    for (int i = 0; i < program->n_steps; i++) {
+        const bl_step_t *step = &program->steps[i];
+        int status = step->execute ? step->execute(step->primitive, program->stream, step->n_args, step->args) : 0;
         if (status) {
-            *failed = i;
+            program->failed = i;
             return status;
         }
         if (times) times[i + 1] = now();
@@ -63,12 +86,23 @@ static void restore(int n_threads, const unsigned *before) {
     set_mode(before[omp_get_thread_num()]);
 }
 
-int bl_run(void *stream, const bl_step_t *steps, int n_steps, int flush_threads, int *failed, long long *times) {
-    if (!CAN_FLUSH || flush_threads < 1) return run(stream, steps, n_steps, failed, times);
+static int run_flushed(bl_program_t *program, long long *times) {
+    if (!CAN_FLUSH || program->flush_threads < 1) return run_steps(program, times);
 
-    unsigned before[flush_threads];
-    flush(flush_threads, before);
-    int status = run(stream, steps, n_steps, failed, times);
-    restore(flush_threads, before);
+    unsigned before[program->flush_threads];
+    flush(program->flush_threads, before);
+    int status = run_steps(program, times);
+    restore(program->flush_threads, before);
+    return status;
+}
+
+int bl_run(bl_program_t *program, long long *times) {
+    int before = program->n_threads ? bl_enter(program->n_threads) : 0;
+    if (program->n_threads > 1) bl_wake();
+    align_fresh(program);
+    bind(program);
+    int status = run_flushed(program, times);
+    unbind(program);
+    if (program->n_threads) bl_leave(before);
     return status;
 }

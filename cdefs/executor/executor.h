@@ -1,6 +1,7 @@
 /* Our own executor: steps of a plan, one after the other, without Python. Pointers to what is oneDNN's are untyped. */
 
 typedef int (*bl_execute_t)(const void *primitive, void *stream, int n_args, const void *args);
+typedef int (*bl_set_data_t)(void *memory, void *data);
 
 typedef struct {
     bl_execute_t execute; /* NULL: nothing to do */
@@ -9,7 +10,26 @@ typedef struct {
     int n_args;
 } bl_step_t;
 
-/* Runs steps until one fails; gives its status and, in *failed, its place, or 0.
-   On flush_threads threads, the caller among them, denormals are zero meanwhile; 0 leaves them as they are.
+/* A memory that is put to a caller's buffer for each run. */
+typedef struct {
+    void *memory; /* dnnl_memory_t */
+    int buffer;   /* index of the buffer */
+    int64_t offset; /* bytes from its beginning */
+} bl_binding_t;
+
+typedef struct {
+    void *stream;
+    bl_set_data_t set_data; /* dnnl_memory_set_data_handle */
+    const bl_step_t *steps;
+    const bl_binding_t *bindings;
+    char **buffers; /* given ones, then fresh ones, each of which may begin up to 63 bytes further on */
+    int *gaps;      /* how much further on each fresh one begins, at a multiple of 64 */
+    int n_steps, n_bindings, n_given, n_fresh;
+    int n_threads;     /* width of parallel regions, with our own team; 0: as the caller made them */
+    int flush_threads; /* threads, the caller among them, on which denormals are zero meanwhile; 0: as they are */
+    int failed;        /* index of the step that failed */
+} bl_program_t;
+
+/* Binds memories to buffers, runs the steps until one fails, unbinds; returns its status, or 0.
    times: n_steps + 1 readings of the monotonic clock in nanoseconds, before, between and behind the steps; or NULL. */
-int bl_run(void *stream, const bl_step_t *steps, int n_steps, int flush_threads, int *failed, long long *times);
+int bl_run(bl_program_t *program, long long *times);

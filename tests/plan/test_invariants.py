@@ -20,7 +20,7 @@ from blocklayout.dtypes import to_numpy
 from blocklayout.plan import POLICIES, Plan, contenders
 from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.network import Choice, Network
-from blocklayout.runtime.context import Context
+from blocklayout.runtime import Workspace
 from tests import nets
 
 NETS: dict[str, Callable[[], bl.Builder]] = {
@@ -60,17 +60,20 @@ def test_every_policy_computes_the_reference(net: str, policy: str) -> None:
 
 @each_net
 @pytest.mark.parametrize("policy", POLICIES)
-def test_padding_is_zero_after_every_step(net: str, policy: str) -> None:
-    session = bl.load(NETS[net](), plan=plan_of(net, policy))
-    context = next(iter(session._plans.values()))[1][0]
-    _poison(context)
+def test_padding_is_zero_after_every_step(net: str, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blocklayout.dnnl.executable.native", lambda: None)  # step by step
+    plan = plan_of(net, policy)
+    session = bl.load(NETS[net](), plan=plan)
+    workspace = next(iter(session._plans.values())).workspaces[0]
+    _poison(workspace)
     checked: list[bool] = []
-    pairs = zip(context._executions, context._plan.steps, strict=True)
+    executable = workspace.executable(dict(plan.inputs))
+    n_entries = len(plan.entries)
+    pairs = zip(executable._steps[n_entries:], plan.steps, strict=True)
     watched: list[Any] = [_Checked(_primitive(execution), step.dst.desc, checked) for execution, step in pairs]
-    entries = dnnl.ExecutionList([None] * len(context._plan.entries), context._plan.n_threads)
-    context._first, context._others = entries, watched
+    executable._parts = (*executable._steps[:n_entries], *watched)
     session.run(None, nets.feed_of(session))
-    assert len(checked) == len(context._plan.steps)
+    assert len(checked) == len(plan.steps)
     assert all(checked)
 
 
@@ -96,9 +99,9 @@ class _Checked:
         self._log.append(bool((values[~holds] == 0).all() and np.isfinite(values[holds].astype(np.float32)).all()))
 
 
-def _poison(context: Context) -> None:
-    context._arena.view(np.float32)[:] = np.nan
-    context._scratchpad[:] = 255
+def _poison(workspace: Workspace) -> None:
+    workspace._arena.view(np.float32)[:] = np.nan
+    workspace._scratchpad[:] = 255
 
 
 @each_net
@@ -188,13 +191,15 @@ def test_plans_round_trip_through_json(net: str, policy: str) -> None:
 
 def test_a_plan_read_from_json_runs() -> None:
     session = bl.load(nets.residual())
-    key, (ready, contexts) = next(iter(session._plans.items()))
-    again = Context(replace(ready, plan=Plan.from_json(ready.plan.to_json())))
+    [kept] = session._plans.values()
+    before_it = kept.workspaces[0]
+    again = Workspace(replace(kept.ready, plan=Plan.from_json(kept.ready.plan.to_json())))
     feed = nets.feed_of(session)
     before = session.run(None, feed)[0]
-    session._plans[key] = ready, {0: again}
+    kept.workspaces[0] = again
+    session._bound.clear()
     np.testing.assert_array_equal(session.run(None, feed)[0], before)
-    assert contexts[0] is not again
+    assert before_it is not again
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 99}'])

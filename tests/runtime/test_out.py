@@ -16,7 +16,7 @@ def test_an_array_that_fits_is_written_directly(monkeypatch: pytest.MonkeyPatch)
     session = bl.load(nets.chain())
     feed = nets.feed_of(session)
     [expected] = session.run(None, feed)
-    monkeypatch.setattr("blocklayout.runtime.context.np.empty", lambda *_: pytest.fail("a fresh array was made"))
+    monkeypatch.setattr("blocklayout.runtime.workspace.np.empty", lambda *_: pytest.fail("a fresh array was made"))
     given = np.full_like(expected, np.nan)
     [result] = session.run(None, feed, out={"y": given})
     assert result is given

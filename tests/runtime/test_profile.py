@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
-from blocklayout.dnnl import executor
+from blocklayout.dnnl import executable
 from blocklayout.runtime.profile import KINDS
 from tests import nets
 
@@ -17,7 +17,7 @@ from tests import nets
 @pytest.mark.parametrize("language", ["C", "Python"])
 def test_every_step_is_there_once(language: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if language == "Python":
-        monkeypatch.setattr(executor, "native", lambda: None)
+        monkeypatch.setattr(executable, "native", lambda: None)
     session = bl.load(nets.residual(), layout="nhwc")
     profile = session.profile(nets.feed_of(session), n_runs=3)
     plan = session.plan

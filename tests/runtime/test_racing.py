@@ -14,8 +14,7 @@ from blocklayout.loading import from_model as loading
 from blocklayout.plan import contenders
 from blocklayout.plan.costs import repeating
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE
-from blocklayout.runtime import racing
-from blocklayout.runtime.context import Context
+from blocklayout.runtime import Workspace, racing
 from tests import nets
 from tests.refusing import Refusing
 
@@ -70,16 +69,16 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
     """Prices are sure of nothing, and time passes where plans are made or run only."""
     track = Track()
 
-    class Racer(Context):
+    class Racer(Workspace):
         def __init__(self, ready: Any) -> None:
             super().__init__(ready)
             self._run_s = track.enter(ready.plan.chosen)
 
-        def execute(self, *_: Any) -> Any:
+        def run(self, *_: Any) -> Any:
             track.run(self._run_s)
 
     monkeypatch.setattr(loading, "SURE_BELOW", 0.0)
-    monkeypatch.setattr(racing, "Context", Racer)
+    monkeypatch.setattr(racing, "Workspace", Racer)
     for module in (loading, racing):
         monkeypatch.setattr(module, "monotonic", lambda: track.now_s)
     monkeypatch.setattr(repeating, "time", SimpleNamespace(perf_counter_ns=lambda: track.now_s * 1e9))

@@ -10,7 +10,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import dnnl
-from blocklayout.runtime.context import Context
+from blocklayout.runtime import ReadyPlan, Workspace
 from tests import nets
 from tests.refusing import Refusing
 
@@ -122,17 +122,15 @@ def test_a_plain_run_names_kernel_and_implementation(refusing: Refusing) -> None
     from blocklayout.loading.from_model import constants_of
     from blocklayout.model import legalize, lower, simplify
     from blocklayout.plan.prepack import PackedWeights
-    from blocklayout.runtime.context import Feed
-    from blocklayout.runtime.ready import ReadyPlan
 
     plan = bl.load(convolution()).plan
     refusing.run(lambda spec: spec.kind == "convolution")
     constants = constants_of(lower(legalize(simplify(convolution().to_graph()))))
-    context = Context(ReadyPlan(plan, PackedWeights().pack(plan, constants.pop), {}))
-    feeds = {name: Feed(desc, dnnl.aligned_empty(desc.nbytes)) for name, desc in plan.inputs}
+    workspace = Workspace(ReadyPlan(plan, PackedWeights().pack(plan, constants.pop), {}))
+    buffers = [dnnl.aligned_empty(desc.nbytes) for _, desc in plan.inputs]
     match = r"^conv0: oneDNN offers \S+, and refuses to run it: .*ONEDNN_VERBOSE=check.*: load the model"
     with pytest.raises(bl.RefusedError, match=match):
-        context.execute(feeds)
+        workspace.run(workspace.executable(dict(plan.inputs)), buffers)
 
 
 def _notes(caught: pytest.ExceptionInfo[Exception]) -> list[str]:

@@ -185,13 +185,14 @@ def test_weights_are_shared_and_activations_are_not() -> None:
     with load() as session:
         before = session.memory()
         wait(on_every_stream(session, lambda: session(IMAGE)))
-        [(ready, contexts)] = session._plans.values()
+        [kept] = session._plans.values()
+        ready, workspaces = kept.ready, kept.workspaces
         after = session.memory()
         assert after.packed_nbytes == before.packed_nbytes > 0
         assert after.arena_nbytes == 2 * ready.plan.arena_nbytes > 0
         assert after.scratchpad_nbytes == 2 * ready.plan.scratchpad_nbytes
-        assert contexts[0]._packed is contexts[1]._packed is ready.packed
-        assert not np.shares_memory(contexts[0]._arena, contexts[1]._arena)
+        assert workspaces[0]._packed is workspaces[1]._packed is ready.packed
+        assert not np.shares_memory(workspaces[0]._arena, workspaces[1]._arena)
 
 
 def test_nothing_is_started_before_it_is_needed() -> None:

@@ -27,7 +27,7 @@ def test_a_second_reorder_makes_no_second_primitive() -> None:
 def test_no_more_are_kept_than_said() -> None:
     for extent in range(1, 2 * reordering._MAX_IDLE):
         numbered((extent, 3)).reorder("ba")
-    assert len(reordering._idle) == reordering._MAX_IDLE
+    assert reordering._kept.cache_info().currsize == reordering._MAX_IDLE
 
 
 def test_what_is_kept_holds_no_buffers() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.dnnl import ExecutionList, MemoryDesc, executor
+from blocklayout.dnnl import Executable, MemoryDesc, executable
 from blocklayout.errors import DnnlError
 
 EXTENT = 1000
@@ -23,7 +23,7 @@ SMALLEST = np.float32(np.finfo(np.float32).tiny)
 @pytest.fixture(params=["C", "Python"])
 def language(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "Python":
-        monkeypatch.setattr(executor, "native", lambda: None)
+        monkeypatch.setattr(executable, "native", lambda: None)
     elif not dnnl.has_native_executor():
         pytest.skip("no compiler built the executor")
     return str(request.param)
@@ -40,8 +40,7 @@ def buffers(n: int, value: float | np.float32 = 1.0) -> list[np.ndarray]:
 
 
 def run(executions: list[dnnl.Execution | None], *, keeps_denormals: bool = False) -> None:
-    row = ExecutionList(executions, 2, keeps_denormals=keeps_denormals)
-    dnnl.run_parallel(row.run, 2)
+    Executable(executions, 2, keeps_denormals=keeps_denormals).run()
 
 
 @pytest.mark.usefixtures("language")
@@ -55,19 +54,6 @@ def test_they_run_in_order() -> None:
 def test_none_at_all_is_fine() -> None:
     run([])
     run([None, None])
-
-
-@pytest.mark.usefixtures("language")
-def test_another_may_be_put_in_a_place() -> None:
-    a, b = buffers(2)
-    row = ExecutionList([linear(a, b, 2.0)], 2)
-    row.put(0, linear(a, b, 5.0))
-    dnnl.run_parallel(row.run, 2)
-    assert (b == 5).all()
-    row.put(0, None)
-    b[:] = 7
-    dnnl.run_parallel(row.run, 2)
-    assert (b == 7).all()
 
 
 @pytest.mark.usefixtures("language", "refusing")
@@ -84,8 +70,9 @@ def test_a_failure_names_the_spec_and_stops() -> None:
 @pytest.mark.usefixtures("language")
 def test_times_are_one_for_each_place() -> None:
     a, b = buffers(2)
-    row = ExecutionList([None, linear(a, b, 2.0), linear(b, a, 2.0)], 2)
-    times = dnnl.run_parallel(row.run_timed, 2)
+    times: list[int] = []
+    Executable([None, linear(a, b, 2.0), linear(b, a, 2.0)], 2).run(times=times)
+    assert len(times) == 3
     assert times[0] == 0
     assert min(times[1:]) > 0
     assert (a == 4).all()
@@ -98,9 +85,9 @@ def test_denormals_are_zero_on_every_thread_unless_kept(n_threads: int) -> None:
     a, b = buffers(2, SMALLEST)
     halve = linear(a, b, 0.5)
     for keeps in (False, True, False):
-        row = ExecutionList([halve], n_threads, keeps_denormals=keeps)
+        row = Executable([halve], n_threads, keeps_denormals=keeps)
         b[:] = 1
-        dnnl.run_parallel(row.run, n_threads)
+        row.run()
         assert (b == (SMALLEST / 2 if keeps else 0)).all()
     # Each thread's own mode is back.
     b[:] = 1
@@ -116,7 +103,7 @@ def test_other_python_threads_go_on() -> None:
     desc = MemoryDesc((1, src.size))
     spec = dnnl.eltwise(desc, algorithm="tanh", n_threads=1)
     step = dnnl.Primitive(spec).bind({"src": dnnl.Memory(desc, src), "dst": dnnl.Memory(desc, dst)})
-    row = ExecutionList([step] * 40, 1)
+    row = Executable([step] * 40, 1)
     over, seen = threading.Event(), []
 
     def look() -> None:
@@ -127,7 +114,7 @@ def test_other_python_threads_go_on() -> None:
     looker = threading.Thread(target=look)
     looker.start()
     start = time.monotonic()
-    dnnl.run_parallel(row.run, 1)
+    row.run()
     end = time.monotonic()
     over.set()
     looker.join()

@@ -1,25 +1,25 @@
-"""Check the arrays in which a caller wants outputs, and put results there."""
+"""Outputs: which are asked for, and the arrays that a caller wants them in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
-from blocklayout.runtime.watched import copy_told
+from blocklayout.runtime.run_report import report_copied
 from blocklayout.tensor import Tensor, reorder
 from blocklayout.watching import is_watched
 
 if TYPE_CHECKING:
-    from blocklayout.runtime.context import Feed
-    from blocklayout.runtime.feeding import OutputInfo
-    from blocklayout.runtime.ready import ReadyPlan
+    from blocklayout.runtime.inputs import OutputInfo
+    from blocklayout.runtime.workspace import ReadyPlan
 
 Extents = Mapping[str, tuple[int, ...]]
-"""What the caller's array of each output is like."""
+"""Of the caller's array of each output."""
 
 
 def check_wanted(names: Sequence[str] | None, outputs: Sequence[OutputInfo]) -> Sequence[OutputInfo]:
@@ -64,9 +64,13 @@ def check_given(given: Mapping[str, Any], wanted: Sequence[OutputInfo], extents:
             raise InputError(f"out: {name} is read-only; give {fitting} that may be written to")
 
 
-def bindable(given: Mapping[str, np.ndarray], feeds: Iterable[Feed]) -> dict[str, np.ndarray]:
-    """The arrays that steps may write to themselves: row by row without holes, and apart from all others."""
-    read = [feed.buffer for feed in feeds]
+def bindable(given: Mapping[str, np.ndarray], read: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays that steps may write to themselves: row by row without holes, and apart from all others.
+
+    Args:
+        given: Arrays by output.
+        read: The buffers of what is fed.
+    """
     found: dict[str, np.ndarray] = {}
     for name, array in given.items():
         others = [*read, *(other for other_name, other in given.items() if other_name != name)]
@@ -89,8 +93,8 @@ def deliver(name: str, result: Any, array: np.ndarray | None) -> Any:
     """An output, in the caller's array if there is one."""
     if array is None or result is array:
         return result
+    start = time.monotonic_ns()
+    array[...] = result
     if is_watched():
-        copy_told(name, result, array)
-    else:
-        array[...] = result
+        report_copied(name, result, array, time.monotonic_ns() - start)
     return array

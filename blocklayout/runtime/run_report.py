@@ -1,13 +1,10 @@
-"""What a watched run tells: what it moved at the border and between kernels, and where layouts were lost."""
+"""Reports of a run to watches: bytes that were moved at the border and between kernels, and layouts that were lost."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from blocklayout.errors import LayoutError
 from blocklayout.kernels import HostSpec
@@ -17,47 +14,42 @@ from blocklayout.plan.telling.text import short
 from blocklayout.watching import EventKind, report
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from blocklayout.plan import Entry, Plan, Step
     from blocklayout.plan.choices import KernelChoice
-    from blocklayout.runtime.context import Context, Feed
-    from blocklayout.tensor import Tensor
 
 
-def execute_told(
-    plan: Plan, context: Context, feeds: Mapping[str, Feed], out: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray | Tensor]:
-    """What ``Context.execute`` gives, and the watches are told of what it moved, with the time that took."""
+def report_run(plan: Plan, given: Mapping[str, MemoryDesc], times: Sequence[int]) -> None:
+    """Report what a run moved, with the time that took, and the layouts it lost.
+
+    Args:
+        plan: What ran.
+        given: Descriptors of what was fed.
+        times: Nanoseconds of each entry's reorder, then of each step.
+    """
     n_entries = len(plan.entries)
-    outputs, times = context.execute_timed(feeds, out)
     for entry, ns in zip(plan.entries, times[:n_entries], strict=True):
-        _tell_entry(entry, feeds[entry.input].desc, ns)
+        _report_entry(entry, given[entry.input], ns)
     operators = _operators(plan)
     results = {result.buffer: f"output {result.name}" for result in plan.results}
     for step, ns in zip(plan.steps, times[n_entries:], strict=True):
         if step.is_reorder:
-            _tell_reorder(step, operators.get(step.kernel) or results[step.dst.buffer], ns)
+            _report_reorder(step, operators.get(step.kernel) or results[step.dst.buffer], ns)
     for choice, reason in _losses(plan):
         inputs = [plan.formats[value] for value in choice.reads]
         report("loss", operators[choice.kernel], inputs, choice.chosen.dst, reason=reason)
-    return outputs
 
 
-def unpack_told(name: str, desc: MemoryDesc, elements: np.ndarray) -> np.ndarray:
-    """The elements of an input in blocks as a row-major array, for data types that only numpy moves."""
-    start = time.monotonic_ns()
-    array = desc.unpack(elements)
-    ns = time.monotonic_ns() - start
+def report_unpacked(name: str, desc: MemoryDesc, array: np.ndarray, ns: int) -> None:
+    """Report an input in blocks that became a row-major array, since only numpy moves its data type."""
     became = MemoryDesc.from_array(array)
     reason = f"oneDNN has no reorder of {desc.dtype}: what is given in {short(desc)} is unpacked"
     report("reorder", f"input {name}", [desc], became, nbytes=_moved(desc) + became.nbytes, ns=ns, reason=reason)
-    return array
 
 
-def copy_told(name: str, result: np.ndarray, array: np.ndarray) -> None:
-    """Fill the caller's array with an output that could not be written there directly."""
-    start = time.monotonic_ns()
-    array[...] = result
-    ns = time.monotonic_ns() - start
+def report_copied(name: str, result: np.ndarray, array: np.ndarray, ns: int) -> None:
+    """Report an output that was copied to the caller's array, since it could not be written there directly."""
     is_whole = array.flags.c_contiguous and array.flags.aligned
     why = "shares memory with other arrays of this run" if is_whole else "has holes or strides of its own"
     came, became = _desc_of(result), _desc_of(array)
@@ -65,8 +57,8 @@ def copy_told(name: str, result: np.ndarray, array: np.ndarray) -> None:
     report("copy", f"output {name}", [came] if came else [], became, nbytes=2 * result.nbytes, ns=ns, reason=reason)
 
 
-def _tell_entry(entry: Entry, given: MemoryDesc, ns: int) -> None:
-    """Tell of the reorder of an input, if it took one."""
+def _report_entry(entry: Entry, given: MemoryDesc, ns: int) -> None:
+    """Report the reorder of an input, if it took one."""
     if given.readable_as(entry.desc):
         return
     reason = entry.reason
@@ -77,7 +69,7 @@ def _tell_entry(entry: Entry, given: MemoryDesc, ns: int) -> None:
     report("reorder", f"input {entry.input}", [given], entry.desc, nbytes=nbytes, ns=ns, reason=reason)
 
 
-def _tell_reorder(step: Step, operator: str, ns: int) -> None:
+def _report_reorder(step: Step, operator: str, ns: int) -> None:
     src, dst = dict(step.operands)["src"].desc, step.dst.desc
     kind: EventKind = "copy" if src.readable_as(dst) else "reorder"
     report(kind, operator, [src], dst, nbytes=step.nbytes_moved, ns=ns, reason=step.reason)

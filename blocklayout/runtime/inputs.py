@@ -1,7 +1,8 @@
-"""Check what a caller feeds against what the model declares."""
+"""Inputs: as the model declares them, and as a caller feeds them."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -13,14 +14,13 @@ from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import InputError
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.plan import FREE
-from blocklayout.runtime.context import Feed
-from blocklayout.runtime.watched import unpack_told
+from blocklayout.runtime.run_report import report_unpacked
 from blocklayout.tensor import Tensor, as_array, as_memory
 from blocklayout.watching import is_watched
 
 
 class InputInfo(Struct, frozen=True, dict=True):
-    """What the model declares of an input.
+    """An input as the model declares it.
 
     Attributes:
         name: Its name.
@@ -40,7 +40,7 @@ class InputInfo(Struct, frozen=True, dict=True):
 
     @cached_property
     def numpy_dtype(self) -> np.dtype:
-        """What the elements of an array must be, in this machine's byte order."""
+        """The type of an array's elements, in this machine's byte order."""
         return to_numpy(self.dtype)
 
     @property
@@ -82,16 +82,20 @@ class InputInfo(Struct, frozen=True, dict=True):
 
 
 class OutputInfo(InputInfo, frozen=True):
-    """What the model declares of an output."""
+    """An output as the model declares it."""
 
 
-class CheckedFeed(Feed, frozen=True):
-    """One input, found to be what the model takes.
+class Feed(Struct, frozen=True):
+    """One input as memory, found to be of the model's type and extents.
 
     Attributes:
+        desc: How it lies.
+        buffer: An array that begins with its first element, or the bytes of a Tensor.
         shape: Its logical extents; none for a scalar, which is one element of rank 1 to the library.
     """
 
+    desc: MemoryDesc
+    buffer: np.ndarray
     shape: tuple[int, ...]
 
     def contents(self) -> np.ndarray:
@@ -104,7 +108,7 @@ class CheckedFeed(Feed, frozen=True):
 
 def check_feeds(
     inputs: Sequence[InputInfo], feed: Mapping[str, Any], defaults: Sequence[InputInfo] = ()
-) -> dict[str, CheckedFeed]:
+) -> dict[str, Feed]:
     """Every input as memory with a descriptor, then those of ``defaults`` that are fed.
 
     Raises:
@@ -121,7 +125,7 @@ def check_feeds(
     return {info.name: check_feed(info, feed[info.name]) for info in (*inputs, *fed)}
 
 
-def check_feed(info: InputInfo, source: Any) -> CheckedFeed:
+def check_feed(info: InputInfo, source: Any) -> Feed:
     """One input as memory with a descriptor; the caller's own wherever its strides allow.
 
     Raises:
@@ -139,21 +143,20 @@ def check_feed(info: InputInfo, source: Any) -> CheckedFeed:
     if info.inverse_order is not None:
         _check_rank(info, array.shape)
         array = array.transpose(info.inverse_order)
-    return CheckedFeed(*as_memory(array), array.shape)
+    return Feed(*as_memory(array), array.shape)
 
 
-def _check_tensor(info: InputInfo, tensor: Tensor) -> CheckedFeed:
+def _check_tensor(info: InputInfo, tensor: Tensor) -> Feed:
     if tensor.dtype != info.dtype:
         raise _wrong_dtype(info, f"a Tensor of {tensor.dtype}")
     _check_shape(info, None if info.shape is None else info.logical(info.shape), tensor.shape)
     if tensor.desc.inner_blks and not has_reorder(tensor.dtype):
-        unpack = unpack_told if is_watched() else _unpack
-        return CheckedFeed(*as_memory(unpack(info.name, tensor.desc, tensor.physical())), tensor.shape)
-    return CheckedFeed(*as_memory(tensor), tensor.shape)
-
-
-def _unpack(_: str, desc: MemoryDesc, elements: np.ndarray) -> np.ndarray:
-    return desc.unpack(elements)
+        start = time.monotonic_ns()
+        array = tensor.desc.unpack(tensor.physical())
+        if is_watched():
+            report_unpacked(info.name, tensor.desc, array, time.monotonic_ns() - start)
+        return Feed(*as_memory(array), tensor.shape)
+    return Feed(*as_memory(tensor), tensor.shape)
 
 
 def _wrong_dtype(info: InputInfo, given: str) -> InputError:

@@ -14,7 +14,7 @@ from blocklayout.layout.ordering import named_format
 from blocklayout.plan.plan import FREE
 
 if TYPE_CHECKING:
-    from blocklayout.runtime.feeding import InputInfo
+    from blocklayout.runtime.inputs import InputInfo
 
     Info = TypeVar("Info", bound=InputInfo)
 

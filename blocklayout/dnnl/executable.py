@@ -1,0 +1,212 @@
+"""Executable: steps bound to their memories once, to run many times."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import numpy as np
+
+from blocklayout.dnnl import library
+from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.engine import cpu_stream
+from blocklayout.dnnl.execution import Execution
+from blocklayout.dnnl.memory import ALIGNMENT, aligned_empty
+from blocklayout.dnnl.native import native
+from blocklayout.dnnl.team import team
+from blocklayout.dnnl.threads import run_parallel, wake_team
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from blocklayout.dnnl.memory import Memory
+
+    Times = list[int] | None
+
+
+class Step(Protocol):
+    """A step that the library does not compute."""
+
+    def run(self) -> None:
+        """Run it once."""
+
+
+class Bindable(Protocol):
+    """A memory that can be put to another buffer."""
+
+    def rebind(self, buffer: np.ndarray) -> None:
+        """Put it to another buffer."""
+
+    def release(self) -> None:
+        """Let go of the buffer."""
+
+
+_NOTHING = (ffi.NULL, ffi.NULL, ffi.NULL, 0)
+_FIRST = slice(0, 1)
+_UINT8 = np.dtype(np.uint8)
+_empty, _from_buffer = np.empty, ffi.from_buffer
+
+
+class Executable:
+    """Steps bound to their memories once, to run many times on other buffers.
+
+    Steps of the library in a row are one call into C: it makes parallel regions ``n_threads`` wide, puts memories to
+    the buffers of this run, executes, and puts them to nothing. Meanwhile other Python threads go on, and denormals are
+    zero on all threads that compute: arithmetic on them may be a hundred times slower. Each thread's own mode is back
+    afterwards. Without a compiler, Python does the same step by step, and leaves denormals as they are.
+
+    One thread at a time may run it, and others that share memories with it.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Execution | Step | None],
+        n_threads: int,
+        *,
+        given: Iterable[Iterable[Bindable]] = (),
+        fresh: Iterable[tuple[int, Iterable[Bindable]]] = (),
+        keeps_denormals: bool = False,
+    ) -> None:
+        """Bind them.
+
+        Args:
+            steps: In order; ``None`` takes no time.
+            n_threads: Threads that compute, the caller among them.
+            given: For each buffer that a run takes, the memories that are put to it.
+            fresh: For each buffer that a run allocates, its size in bytes and the memories that are put to it.
+            keeps_denormals: Whether they stay as they are.
+        """
+        allocated = [(nbytes, tuple(memories)) for nbytes, memories in fresh]
+        self._steps = tuple(steps)
+        self._n_threads = n_threads
+        self._memories = (*(tuple(memories) for memories in given), *(memories for _, memories in allocated))
+        self._fresh_nbytes = tuple(nbytes for nbytes, _ in allocated)
+        self._keeps_denormals = keeps_denormals
+        self._parts: tuple[Executable | Execution | Step | None, ...] | None = None
+        code = native()
+        if code is None:
+            self._parts = self._steps
+        elif all(isinstance(step, Execution | None) for step in self._steps):
+            self._compile(code, cast("Sequence[Execution | None]", self._steps))
+        else:
+            self._parts = tuple(self._split())
+
+    def run(self, buffers: Sequence[np.ndarray] = (), times: Times = None) -> list[np.ndarray]:
+        """Run every step once.
+
+        Args:
+            buffers: Arrays whose bytes, from the first element on, reach as far as the memories they are for.
+            times: Gets the nanoseconds of each step, 0 for ``None``.
+
+        Returns:
+            The buffers that it allocates, 64-byte aligned. Shape (nbytes,), uint8.
+
+        Raises:
+            RefusedError: The library refused a step; those behind it did not run.
+        """
+        if self._parts is not None:
+            return self._run_parts(self._parts, buffers, times)
+        c_buffers, place = self._c_buffers, 0
+        for buffer in buffers:  # an element of an array with holes is at its beginning, and has none
+            c_buffers[place] = _from_buffer(buffer if buffer.flags.c_contiguous else buffer[(_FIRST,) * buffer.ndim])
+            place += 1
+        made = []
+        for nbytes in self._fresh_nbytes:
+            raw = _empty(nbytes + ALIGNMENT, _UINT8)
+            c_buffers[place] = _from_buffer(raw)
+            place += 1
+            made.append(raw)
+        if times is None:
+            c_status = self._call(self._c_program, ffi.NULL)
+        else:
+            readings = ffi.new("long long[]", len(self._steps) + 1)
+            c_status = self._call(self._c_program, readings)
+            times += [readings[number + 1] - readings[number] if step else 0 for number, step in enumerate(self._steps)]
+        if c_status:
+            raise self._steps[self._c_program.failed].refusal(c_status)
+        for place, nbytes in enumerate(self._fresh_nbytes):
+            gap = self._c_gaps[place]
+            made[place] = made[place][gap : gap + nbytes]
+        return made
+
+    def _compile(self, code: Any, steps: Sequence[Execution | None]) -> None:
+        """Lay it out in C."""
+        has_team = team() is not None
+        self._c_steps = ffi.new("bl_step_t[]", [step.c_step if step else _NOTHING for step in steps])
+        self._c_bindings = ffi.new(
+            "bl_binding_t[]",
+            [
+                (memory.c, place, memory.desc.offset0 * memory.desc.itemsize)
+                for place, memories in enumerate(self._memories)
+                for memory in cast("tuple[Memory, ...]", memories)
+            ],
+        )
+        self._c_buffers = ffi.new("char *[]", len(self._memories))
+        self._c_gaps = ffi.new("int[]", len(self._fresh_nbytes))
+        n_flushing = (
+            1 if library.is_sequential() or has_team else self._n_threads
+        )  # workers of a team do as their caller
+        self._c_program = ffi.new(
+            "bl_program_t *",
+            {
+                "stream": cpu_stream().c,
+                "set_data": ffi.cast("bl_set_data_t", library.load().dnnl_memory_set_data_handle),
+                "steps": self._c_steps,
+                "bindings": self._c_bindings,
+                "buffers": self._c_buffers,
+                "gaps": self._c_gaps,
+                "n_given": len(self._memories) - len(self._fresh_nbytes),
+                "n_fresh": len(self._fresh_nbytes),
+                "n_steps": len(self._steps),
+                "n_bindings": len(self._c_bindings),
+                "n_threads": self._n_threads if has_team else 0,
+                "flush_threads": 0 if self._keeps_denormals else n_flushing,
+            },
+        )
+        self._call = code.bl_run if has_team else partial(_call_in_parallel, code.bl_run, self._n_threads)
+
+    def _split(self) -> Iterator[Executable | Step | None]:
+        """Steps of the library in a row as one part, others each as their own."""
+        for is_native, steps in groupby(self._steps, lambda step: isinstance(step, Execution | None)):
+            if is_native:
+                yield Executable(list(steps), self._n_threads, keeps_denormals=self._keeps_denormals)
+            else:
+                yield from steps
+
+    def _run_parts(
+        self, parts: Sequence[Executable | Execution | Step | None], buffers: Sequence[np.ndarray], times: Times
+    ) -> list[np.ndarray]:
+        made = [aligned_empty(nbytes) for nbytes in self._fresh_nbytes]
+
+        def run() -> None:
+            wake_team()
+            for memories, buffer in zip(self._memories, (*buffers, *made), strict=True):
+                for memory in memories:
+                    memory.rebind(buffer)
+            for part in parts:
+                _run_part(part, times)
+
+        try:
+            run_parallel(run, self._n_threads)
+        finally:
+            for memories in self._memories:
+                for memory in memories:
+                    memory.release()
+        return made
+
+
+def _run_part(part: Executable | Execution | Step | None, times: Times) -> None:
+    if isinstance(part, Executable):
+        part.run((), times)
+        return
+    start = time.monotonic_ns()
+    if part is not None:
+        part.run()
+    if times is not None:
+        times.append(time.monotonic_ns() - start if part is not None else 0)
+
+
+def _call_in_parallel(c_function: Any, n_threads: int, *c_args: Any) -> int:
+    return int(run_parallel(lambda: c_function(*c_args), n_threads))

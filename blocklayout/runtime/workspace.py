@@ -1,0 +1,288 @@
+"""Workspace: arena, scratchpad and primitives of one plan, with an executable for each set of input layouts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+from msgspec import Struct, field
+
+from blocklayout import dnnl
+from blocklayout.dtypes import has_reorder, to_numpy
+from blocklayout.errors import RefusedError
+from blocklayout.kernels import HostSpec
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan.plan import FREE
+from blocklayout.runtime.forking import renew_in_children
+from blocklayout.runtime.host import HostExecution, HostMemory, copy_elements, host_function
+from blocklayout.side_by_side import side_by_side
+from blocklayout.tensor import Tensor
+
+if TYPE_CHECKING:
+    from blocklayout.kernels import Compute
+    from blocklayout.plan import Entry, Operand, Plan
+
+    Memory: TypeAlias = dnnl.Memory | HostMemory
+    Step: TypeAlias = dnnl.Execution | HostExecution
+    Descs = Mapping[str, MemoryDesc]
+
+_Kind = TypeVar("_Kind", dnnl.Memory, HostMemory)
+
+MAX_EXECUTABLES = 32
+"""Sets of layouts of callers' arrays for which an executable is kept; the oldest makes room."""
+
+
+class ReadyPlan(Struct, frozen=True, eq=False):
+    """A plan with everything it needs to run.
+
+    Attributes:
+        plan: The plan.
+        packed: Bytes of its packed constants, by buffer.
+        constants: Outputs that are known without running, by name.
+        computes: Functions that compute the plan's plain steps, by their number.
+        contents: The inputs whose values it was made for, by name; nothing enters by them.
+        keeps_denormals: Whether they are computed with as they are, however long that takes.
+    """
+
+    plan: Plan
+    packed: Mapping[int, np.ndarray]
+    constants: Mapping[str, np.ndarray]
+    computes: Mapping[int, Compute] = field(default_factory=dict)
+    contents: Mapping[str, np.ndarray] = field(default_factory=dict)
+    keeps_denormals: bool = False
+
+
+class Workspace:
+    """Memory and primitives of one plan, for one run at a time.
+
+    Executables share all of it: arena, scratchpad, primitives, packed weights and the memories put to them. What one
+    more set of layouts takes is a reorder of each input that is not read as it comes, and its readers bound anew.
+
+    Attributes:
+        results: The outputs that steps compute, in the plan's order.
+    """
+
+    def __init__(self, ready: ReadyPlan, *, has_tensors: bool = False) -> None:
+        """Create the plan's primitives, and bind them for inputs as the plan declares them.
+
+        Args:
+            ready: What to run.
+            has_tensors: Whether every output is a Tensor, not only those in blocks or in a format that the plan chose.
+
+        Raises:
+            RefusedError: A primitive cannot be rebuilt as the plan describes it.
+        """
+        plan = ready.plan
+        self._plan = plan
+        self._packed = ready.packed
+        self._computes = ready.computes
+        self._keeps_denormals = ready.keeps_denormals
+        self._arena = dnnl.aligned_empty(plan.arena_nbytes)
+        self._scratchpad = dnnl.aligned_empty(plan.scratchpad_nbytes)
+        self._primitives = _primitives(plan)
+        self._memories: dict[tuple[int, MemoryDesc, bool, type], Any] = {}
+        self._steps: dict[tuple[int, frozenset[int]], Step] = {}
+        self._entry_reorders: WeakValueDictionary[tuple[MemoryDesc, int], dnnl.Execution] = WeakValueDictionary()
+        self._executables: dict[tuple[tuple[str, MemoryDesc], ...], dnnl.Executable] = {}
+        free = {name for name, border in plan.io_layout if border == FREE}
+        self.results = tuple(
+            Output(
+                result.name,
+                result.desc,
+                result.buffer,
+                tuple(result.shape[dim] for dim in result.desc.dim_order) if result.shape else (),
+                to_numpy(result.desc.dtype),
+                has_tensors or bool(result.desc.inner_blks) or result.name in free,
+            )
+            for result in plan.results
+            if result.desc is not None and result.buffer is not None
+        )
+        self._arrays = tuple(result for result in self.results if not result.is_tensor)
+        self._tensors = tuple(result for result in self.results if result.is_tensor)
+        renew_in_children(self)
+        if not any(entry.is_reorder for entry in plan.entries):  # a reorder is made for callers who need it
+            self.executable(dict(plan.inputs))
+
+    def renew(self) -> None:
+        """Be free, as in a child that was forked while a thread was running."""
+        self._lock = threading.Lock()
+
+    def executable(self, descs: Descs) -> dnnl.Executable:
+        """The steps bound for inputs of these descriptors; it takes a buffer for each of them, in their order.
+
+        Args:
+            descs: Of each input; of the extents and data type the plan was made for.
+
+        Raises:
+            RefusedError: The library does not create the reorder of an input.
+        """
+        key = tuple(descs.items())
+        with self._lock:
+            found = self._executables.pop(key, None) or self._made(descs)
+            while len(self._executables) >= MAX_EXECUTABLES:
+                del self._executables[next(iter(self._executables))]
+            self._executables[key] = found
+        return found
+
+    def run(
+        self,
+        executable: dnnl.Executable,
+        buffers: Sequence[np.ndarray],
+        out: Mapping[str, np.ndarray] | None = None,
+        times: list[int] | None = None,
+    ) -> dict[str, np.ndarray | Tensor]:
+        """Run every step once, when other callers' runs are over.
+
+        The lock comes before the team: a caller who waits for it has no workers yet, and one who lets go of it has none
+        any more, so that the callers of one workspace never have more than one team.
+
+        Args:
+            executable: One of this workspace.
+            buffers: A buffer for each input.
+            out: Arrays to write outputs to, by name: of their extents and types, row by row without holes.
+            times: Gets the nanoseconds of each entry's reorder (0 if it took none), then of each step.
+
+        Returns:
+            These, else fresh arrays or Tensors, by output; outputs that no step computes are left out.
+
+        Raises:
+            RefusedError: The library does not run a primitive.
+        """
+        results: dict[str, np.ndarray | Tensor] = {}
+        if self._arrays:
+            buffers = [*buffers]
+            for result in self._arrays:
+                array = out.get(result.name) if out else None
+                if array is None:
+                    array = np.empty(result.extents, result.dtype)
+                buffers.append(array)
+                results[result.name] = array
+        try:
+            with self._lock:
+                fresh = executable.run(buffers, times)
+        except RefusedError as error:
+            raise self._named(error) from None
+        for place, result in enumerate(self._tensors):
+            results[result.name] = Tensor.over(result.desc, fresh[place])
+        return results
+
+    def _named(self, error: RefusedError) -> RefusedError:
+        """The error with the kernel that it comes from."""
+        kernels = [step.kernel for step in self._plan.steps if step.spec == error.spec]
+        return RefusedError(f"{', '.join(kernels) or 'the reorder of an input'}: {error}", error.status, error.spec)
+
+    def _made(self, descs: Descs) -> dnnl.Executable:
+        plan = self._plan
+        copied = {entry.buffer for entry in plan.entries if not descs[entry.input].readable_as(entry.desc)}
+        given: dict[str, list[Memory]] = {name: [] for name in descs}
+        bound = [self._bound(number, copied) for number in range(len(plan.steps))]
+        steps: list[Step | None] = []
+        for entry in plan.entries:
+            reorder = self._entering(entry, descs[entry.input]) if entry.buffer in copied else None
+            steps.append(reorder)
+            given[entry.input] += [reorder.memories["src"]] if reorder else self._unbound(entry.buffer)
+        return dnnl.Executable(
+            [*steps, *bound],
+            plan.n_threads,
+            given=[*given.values(), *(self._unbound(result.buffer) for result in self._arrays)],
+            fresh=[(result.desc.nbytes, self._unbound(result.buffer)) for result in self._tensors],
+            keeps_denormals=self._keeps_denormals,
+        )
+
+    def _entering(self, entry: Entry, desc: MemoryDesc) -> Step:
+        """The reorder of an input into the arena, by numpy where the library does not know the data type."""
+        copy = self._bytes_of(entry.buffer, entry.desc)
+        if not has_reorder(desc.dtype):
+            return HostExecution(copy_elements, {"src": HostMemory(desc), "dst": HostMemory(entry.desc, copy)})
+        key = desc, entry.buffer
+        reorder = self._entry_reorders.get(key)
+        if reorder is None:
+            primitive = dnnl.Primitive(dnnl.reorder(desc, entry.desc, n_threads=self._plan.n_threads))
+            reorder = primitive.bind({"src": dnnl.Memory(desc), "dst": dnnl.Memory(entry.desc, copy)})
+            self._entry_reorders[key] = reorder
+        return reorder
+
+    def _bound(self, number: int, copied: set[int]) -> Step:
+        """A step, where it reads these entries' copies in the arena instead of callers' memory."""
+        step = self._plan.steps[number]
+        key = number, frozenset(operand.buffer for _, operand in step.operands if operand.buffer in copied)
+        if key not in self._steps:
+            memory = partial(self._memory, copied=copied)
+            if isinstance(step.spec, HostSpec):
+                host = {arg: memory(HostMemory, operand) for arg, operand in step.operands}
+                self._steps[key] = HostExecution(host_function(step.spec, self._computes.get(number)), host)
+            else:
+                memories = {arg: memory(dnnl.Memory, operand) for arg, operand in step.operands}
+                if step.scratchpad_nbytes:
+                    desc = MemoryDesc((step.scratchpad_nbytes,), "u8")
+                    memories["scratchpad"] = dnnl.Memory(desc, self._scratchpad[: step.scratchpad_nbytes])
+                self._steps[key] = self._primitives[number].bind(memories)
+        return self._steps[key]
+
+    def _memory(self, kind: type[_Kind], operand: Operand, copied: set[int]) -> _Kind:
+        buffer, desc = operand.buffer, operand.desc
+        key = buffer, desc, buffer in copied, kind
+        if key not in self._memories:
+            is_callers = self._plan.buffers[buffer].kind in ("entry", "output") and buffer not in copied
+            self._memories[key] = kind(desc, None if is_callers else self._bytes_of(buffer, desc))
+        made: _Kind = self._memories[key]
+        return made
+
+    def _bytes_of(self, buffer: int, desc: MemoryDesc) -> np.ndarray:
+        if self._plan.buffers[buffer].kind == "constant":
+            return self._packed[buffer]
+        offset = self._plan.buffers[buffer].offset
+        return self._arena[offset : offset + desc.nbytes]
+
+    def _unbound(self, buffer: int) -> list[Memory]:
+        """The memories that are put to a caller's buffer for each run."""
+        return [memory for (place, _, is_copy, _), memory in self._memories.items() if place == buffer and not is_copy]
+
+
+class Output(Struct, frozen=True):
+    """An output that steps compute.
+
+    Attributes:
+        name: The model's name for it.
+        desc: How it lies.
+        buffer: What the steps write.
+        extents: Of the caller's array, from the outermost inwards; none for a scalar, which is rank 1 to the library.
+        dtype: Of the caller's array.
+        is_tensor: Whether it is a Tensor, not an array.
+    """
+
+    name: str
+    desc: MemoryDesc
+    buffer: int
+    extents: tuple[int, ...]
+    dtype: np.dtype
+    is_tensor: bool
+
+
+def _primitives(plan: Plan) -> dict[int, dnnl.Primitive]:
+    """Those of the steps, by number; the library writes their code in several threads at once.
+
+    Raises:
+        RefusedError: The library refuses some; each is found, since each found later takes another plan.
+    """
+    primitives: dict[int, dnnl.Primitive] = {}
+    refusals: dict[int, RefusedError] = {}
+
+    def make(number: int) -> None:
+        step = plan.steps[number]
+        if isinstance(step.spec, HostSpec):
+            return
+        try:
+            primitives[number] = dnnl.Primitive(step.spec)
+        except RefusedError as error:
+            refusals[number] = RefusedError(f"{step.kernel}: {error}", error.status, error.spec)
+
+    with side_by_side(make, range(len(plan.steps)), dnnl.callers_at_once(plan.n_threads)):
+        pass
+    if refusals:
+        raise refusals[min(refusals)]
+    return primitives
