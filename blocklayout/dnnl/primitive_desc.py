@@ -15,7 +15,7 @@ from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.any_desc import AnyDesc
 from blocklayout.dnnl.attr import Binary
 from blocklayout.dnnl.create._call import Call
-from blocklayout.dnnl.faults import fault_of
+from blocklayout.dnnl.known_bugs import fault_of
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 

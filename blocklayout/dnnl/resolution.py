@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 from operator import eq
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl import faults
+from blocklayout.dnnl import known_bugs
 from blocklayout.dnnl.primitive_desc import Resolved, create_pd, impl_name, impl_names, is_reference, walk
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.dnnl.winograd import is_winograd, offered
@@ -141,7 +141,7 @@ def refused(spec: Spec, doing: str, error: DnnlError) -> DnnlError:
     """
     if isinstance(error, OutOfMemoryError):
         return error
-    faults.remember(spec, doing)
+    known_bugs.remember(spec, doing)
     for known in (has_optimised, _ask, _ask_optimised):
         known.cache_clear()
     advice = f"{spec.impl} is passed over in this process from now on: load the model, or call the operator, again"
@@ -149,7 +149,7 @@ def refused(spec: Spec, doing: str, error: DnnlError) -> DnnlError:
 
 
 def _refusal(spec: Spec) -> DnnlError:
-    if spec.is_resolved and (fault := faults.fault_of(spec)):
+    if spec.is_resolved and (fault := known_bugs.fault_of(spec)):
         return UnimplementedError(f"{spec}: {fault}", _UNIMPLEMENTED)
     names = impl_names(spec)
     if spec.impl in names:
@@ -184,7 +184,7 @@ def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
 def _ours(spec: Spec) -> Resolved | None:
     """Our own implementation of it, where there is one without a known fault."""
     ours = offered(spec)
-    return None if ours is None or faults.fault_of(ours.spec) else ours
+    return None if ours is None or known_bugs.fault_of(ours.spec) else ours
 
 
 def _our_own(spec: Spec) -> Resolved | str:

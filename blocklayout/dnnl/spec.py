@@ -142,7 +142,7 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
         if "_is_valid" not in self.__dict__:
             question = self._without_layouts
             if question not in _valid:
-                from blocklayout.dnnl.specs._attributes import check_attributes
+                from blocklayout.dnnl.primitives._attributes import check_attributes
 
                 kind_rules(self.kind).validate(self)
                 check_attributes(self)
@@ -206,9 +206,9 @@ def kinds() -> tuple[str, ...]:
         >>> "convolution" in kinds()
         True
     """
-    from blocklayout.dnnl import specs
+    from blocklayout.dnnl import primitives
 
-    names = (module.name for module in pkgutil.iter_modules(specs.__path__))
+    names = (module.name for module in pkgutil.iter_modules(primitives.__path__))
     return tuple(sorted(name for name in names if not name.startswith("_")))
 
 
@@ -222,4 +222,4 @@ def kind_rules(kind: str) -> ModuleType:
     if kind not in kinds():
         message = f"no kind of primitive {kind!r}; there are {', '.join(kinds())}"
         raise InvalidArgumentsError(message, INVALID_ARGUMENTS)
-    return importlib.import_module(f"blocklayout.dnnl.specs.{kind}")
+    return importlib.import_module(f"blocklayout.dnnl.primitives.{kind}")

@@ -56,7 +56,7 @@ def nbytes(desc: Desc) -> int:
 
 def _of_convolution(spec: Spec, *, padded: bool) -> int:
     dst, weights = _side(spec, "dst"), _side(spec, "weights")
-    from blocklayout.dnnl.specs.convolution import inner_extents
+    from blocklayout.dnnl.primitives.convolution import inner_extents
 
     depthwise = spec.attr.depthwise
     if depthwise is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR
-from blocklayout.dnnl.specs._rules import draft, require
+from blocklayout.dnnl.primitives._rules import draft, require
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

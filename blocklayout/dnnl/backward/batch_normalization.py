@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.any_desc import AnyDesc
 from blocklayout.dnnl.backward._rules import backward_spec, check_no_attributes
-from blocklayout.dnnl.specs._normalization import check_normalization, flag_names
-from blocklayout.dnnl.specs._rules import check_choice, check_concrete, check_descs, check_dims, check_ndims, require
+from blocklayout.dnnl.primitives._normalization import check_normalization, flag_names
+from blocklayout.dnnl.primitives._rules import (
+    check_choice,
+    check_concrete,
+    check_descs,
+    check_dims,
+    check_ndims,
+    require,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -8,7 +8,7 @@ from blocklayout.dnnl.algorithms import full_algorithm
 from blocklayout.dnnl.any_desc import AnyDesc
 from blocklayout.dnnl.attr import check_eltwise
 from blocklayout.dnnl.backward._rules import backward_spec, check_no_attributes
-from blocklayout.dnnl.specs._rules import (
+from blocklayout.dnnl.primitives._rules import (
     check_algorithm,
     check_choice,
     check_concrete,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.backward._rules import backward_spec, check_no_attributes
-from blocklayout.dnnl.specs._rules import check_choice, check_descs, check_dims, check_dtype, check_ndims
-from blocklayout.dnnl.specs._weighted import side
+from blocklayout.dnnl.primitives._rules import check_choice, check_descs, check_dims, check_dtype, check_ndims
+from blocklayout.dnnl.primitives._weighted import side
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.backward._rules import backward_spec, check_no_attributes
-from blocklayout.dnnl.specs._rules import check_algorithm, check_choice, check_concrete, check_descs, check_dims
-from blocklayout.dnnl.specs._windows import Ints, both_pads, per_dim
-from blocklayout.dnnl.specs.pooling import pooled_dims
+from blocklayout.dnnl.primitives._rules import check_algorithm, check_choice, check_concrete, check_descs, check_dims
+from blocklayout.dnnl.primitives._windows import Ints, both_pads, per_dim
+from blocklayout.dnnl.primitives.pooling import pooled_dims
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc

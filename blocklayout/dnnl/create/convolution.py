@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.any_desc import AnyDesc
 from blocklayout.dnnl.create._weighted import create_weighted
-from blocklayout.dnnl.specs.convolution import inner_extents
+from blocklayout.dnnl.primitives.convolution import inner_extents
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.create._backward import create_hint
-from blocklayout.dnnl.specs._weighted import side
+from blocklayout.dnnl.primitives._weighted import side
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.create._call import Call

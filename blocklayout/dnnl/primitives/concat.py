@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.specs._rules import (
+from blocklayout.dnnl.primitives._rules import (
     check_concrete,
     check_descs,
     check_dims,
@@ -14,7 +14,7 @@ from blocklayout.dnnl.specs._rules import (
     finish,
     normal_axis,
 )
-from blocklayout.dnnl.specs._sources import source_names, sources
+from blocklayout.dnnl.primitives._sources import source_names, sources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.dnnl.specs._rules import MAX_INTEGER, invalid, require
+from blocklayout.dnnl.primitives._rules import MAX_INTEGER, invalid, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.specs._rules import finish, require
-from blocklayout.dnnl.specs._weighted import (
+from blocklayout.dnnl.primitives._rules import finish, require
+from blocklayout.dnnl.primitives._weighted import (
     ARGUMENTS,
     channels,
     check_operands,
@@ -15,7 +15,7 @@ from blocklayout.dnnl.specs._weighted import (
     weighted_draft,
     window,
 )
-from blocklayout.dnnl.specs._windows import Ints, strided_extents
+from blocklayout.dnnl.primitives._windows import Ints, strided_extents
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc

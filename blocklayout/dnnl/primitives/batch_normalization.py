@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.specs._normalization import check_normalization, flag_names
-from blocklayout.dnnl.specs._rules import (
+from blocklayout.dnnl.primitives._normalization import check_normalization, flag_names
+from blocklayout.dnnl.primitives._rules import (
     FORWARD,
     check_concrete,
     check_descs,

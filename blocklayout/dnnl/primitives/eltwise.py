@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr, check_eltwise
-from blocklayout.dnnl.specs._rules import (
+from blocklayout.dnnl.primitives._rules import (
     FORWARD,
     check_algorithm,
     check_concrete,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.specs._rules import check_float, invalid, require
+from blocklayout.dnnl.primitives._rules import check_float, invalid, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

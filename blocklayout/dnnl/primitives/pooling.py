@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.specs._rules import (
+from blocklayout.dnnl.primitives._rules import (
     FORWARD,
     check_algorithm,
     check_concrete,
@@ -16,7 +16,7 @@ from blocklayout.dnnl.specs._rules import (
     finish,
     require,
 )
-from blocklayout.dnnl.specs._windows import (
+from blocklayout.dnnl.primitives._windows import (
     Ints,
     both_pads,
     check_window,

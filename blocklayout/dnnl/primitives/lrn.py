@@ -1,46 +1,54 @@
-"""Softmax and its logarithm."""
+"""Local response normalisation."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.specs._rules import (
+from blocklayout.dnnl.primitives._rules import (
     check_algorithm,
     check_concrete,
     check_descs,
     check_dims,
+    check_float,
     check_forward,
     check_integer,
+    check_ndims,
     draft,
     finish,
-    normal_axis,
 )
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "dst")
+ARGUMENTS = ("src", "dst", "workspace")
 
 
-def softmax(
+def lrn(  # noqa: PLR0913 - the primitive's own parameters
     src: Desc,
     dst: Desc | None = None,
-    axis: int = -1,
-    algorithm: str = "softmax_accurate",
+    algorithm: str = "lrn_across_channels",
+    local_size: int = 5,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
     *,
     prop_kind: str = "forward_inference",
     attr: Attr = NO_ATTR,
     n_threads: int | None = None,
 ) -> Spec:
-    """Softmax along one axis.
+    """``src / (k + alpha / n * sum(src ** 2)) ** beta``, the sum over n neighbours.
 
     Args:
-        src: Must have a layout.
+        src: Extents (N, C) or (N, C, spatial...); must have a layout.
         dst: The same extents; ``None`` has the source's layout.
-        axis: From the end if negative.
-        algorithm: ``accurate``, or ``log`` for the logarithm of it.
+        algorithm: ``across_channels`` (n = local_size) or ``within_channel`` (a window of local_size
+            along each spatial dimension).
+        local_size: Odd sizes are centred; of an even one the library and ONNX differ in the odd element out.
+        alpha: Parameter of the algorithm.
+        beta: Parameter of the algorithm.
+        k: Added to the scaled sum.
         prop_kind: ``forward_inference`` or ``forward_training``.
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
@@ -50,30 +58,33 @@ def softmax(
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
-        >>> softmax(MemoryDesc((8, 1000)), n_threads=1).param("axis")
-        1
+        >>> lrn(MemoryDesc((1, 64, 27, 27)), n_threads=1).algorithm
+        'lrn_across_channels'
     """
     spec = draft(
-        "softmax",
+        "lrn",
         {"src": src},
         attr=attr,
         n_threads=n_threads,
         algorithm=algorithm,
         prop_kind=prop_kind,
-        params={"axis": normal_axis("softmax", axis, len(getattr(src, "dims", ())))},
+        params={"local_size": local_size, "alpha": alpha, "beta": beta, "k": k},
     )
     return finish(spec, dst, src.dims)
 
 
 def validate(spec: Spec) -> None:
-    """Check a softmax.
+    """Check a local response normalisation.
 
     Raises:
         InvalidArgumentsError: Against a rule.
     """
-    check_descs(spec, ARGUMENTS)
+    check_descs(spec, ("src", "dst"), ("workspace",))
     check_algorithm(spec)
     check_forward(spec)
+    check_ndims(spec, "src", 2, 5)
     check_concrete(spec, "src")
-    check_integer(spec, "axis", 0, len(spec.desc("src").dims))
     check_dims(spec, "dst", spec.desc("src").dims, "the source")
+    check_integer(spec, "local_size", 1)
+    for name in ("alpha", "beta", "k"):
+        check_float(spec, name)

@@ -6,7 +6,7 @@ from functools import singledispatch
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
-from blocklayout.dnnl.specs._rules import require
+from blocklayout.dnnl.primitives._rules import require
 from blocklayout.dtypes import itemsize
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.specs._rules import check_concrete, check_descs, check_dims, draft, finish, invalid, require
-from blocklayout.dnnl.specs._sources import source_names, sources
+from blocklayout.dnnl.primitives._rules import check_concrete, check_descs, check_dims, draft, finish, invalid, require
+from blocklayout.dnnl.primitives._sources import source_names, sources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.specs._rules import invalid
+from blocklayout.dnnl.primitives._rules import invalid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

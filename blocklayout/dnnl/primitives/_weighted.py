@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.specs._rules import (
+from blocklayout.dnnl.primitives._rules import (
     FORWARD,
     check_algorithm,
     check_choice,
@@ -17,7 +17,7 @@ from blocklayout.dnnl.specs._rules import (
     invalid,
     require,
 )
-from blocklayout.dnnl.specs._windows import Ints, both_pads, check_window, per_dim, window_extents
+from blocklayout.dnnl.primitives._windows import Ints, both_pads, check_window, per_dim, window_extents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
