@@ -18,13 +18,6 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.attr import PostOp as PostOp
     from blocklayout.dnnl.attr import Prelu as Prelu
     from blocklayout.dnnl.attr import Sum as Sum
-    from blocklayout.dnnl.backward.batch_normalization import (
-        batch_normalization_backward as batch_normalization_backward,
-    )
-    from blocklayout.dnnl.backward.eltwise import eltwise_backward as eltwise_backward
-    from blocklayout.dnnl.backward.inner_product import inner_product_backward_data as inner_product_backward_data
-    from blocklayout.dnnl.backward.inner_product import inner_product_backward_weights as inner_product_backward_weights
-    from blocklayout.dnnl.backward.pooling import pooling_backward as pooling_backward
     from blocklayout.dnnl.c_desc import is_expressible as is_expressible
     from blocklayout.dnnl.cpus import cpu_shares as cpu_shares
     from blocklayout.dnnl.execution import Execution as Execution
@@ -43,7 +36,13 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.primitive import Primitive as Primitive
     from blocklayout.dnnl.primitive_desc import Resolved as Resolved
     from blocklayout.dnnl.primitive_desc import is_reference as is_reference
+    from blocklayout.dnnl.primitives import kinds as kinds
+    from blocklayout.dnnl.primitives import multiply_adds as multiply_adds
+    from blocklayout.dnnl.primitives import validate as validate
     from blocklayout.dnnl.primitives.batch_normalization import batch_normalization as batch_normalization
+    from blocklayout.dnnl.primitives.batch_normalization import (
+        batch_normalization_backward as batch_normalization_backward,
+    )
     from blocklayout.dnnl.primitives.binary import binary as binary
     from blocklayout.dnnl.primitives.concat import concat as concat
     from blocklayout.dnnl.primitives.convolution import convolution as convolution
@@ -51,11 +50,17 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.primitives.convolution import convolution_backward_weights as convolution_backward_weights
     from blocklayout.dnnl.primitives.deconvolution import deconvolution as deconvolution
     from blocklayout.dnnl.primitives.eltwise import eltwise as eltwise
+    from blocklayout.dnnl.primitives.eltwise import eltwise_backward as eltwise_backward
     from blocklayout.dnnl.primitives.inner_product import inner_product as inner_product
+    from blocklayout.dnnl.primitives.inner_product import inner_product_backward_data as inner_product_backward_data
+    from blocklayout.dnnl.primitives.inner_product import (
+        inner_product_backward_weights as inner_product_backward_weights,
+    )
     from blocklayout.dnnl.primitives.layer_normalization import layer_normalization as layer_normalization
     from blocklayout.dnnl.primitives.lrn import lrn as lrn
     from blocklayout.dnnl.primitives.matmul import matmul as matmul
     from blocklayout.dnnl.primitives.pooling import pooling as pooling
+    from blocklayout.dnnl.primitives.pooling import pooling_backward as pooling_backward
     from blocklayout.dnnl.primitives.prelu import prelu as prelu
     from blocklayout.dnnl.primitives.reduction import reduction as reduction
     from blocklayout.dnnl.primitives.reorder import reorder as reorder
@@ -68,7 +73,6 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.resolution import optimised as optimised
     from blocklayout.dnnl.resolution import resolve as resolve
     from blocklayout.dnnl.spec import Spec as Spec
-    from blocklayout.dnnl.spec import kinds as kinds
     from blocklayout.dnnl.team import threads_name as threads_name
     from blocklayout.dnnl.threads import callers_at_once as callers_at_once
     from blocklayout.dnnl.threads import default_threads as default_threads
@@ -81,10 +85,6 @@ _NAMES_BY_HOME = {
     "any_desc": ("AnyDesc", "Desc", "MemoryDesc"),
     "c_desc": ("is_expressible",),
     "attr": ("Attr", "Binary", "DepthwiseConv", "Eltwise", "PostOp", "Prelu", "Sum"),
-    "backward.batch_normalization": ("batch_normalization_backward",),
-    "backward.eltwise": ("eltwise_backward",),
-    "backward.inner_product": ("inner_product_backward_data", "inner_product_backward_weights"),
-    "backward.pooling": ("pooling_backward",),
     "cpus": ("cpu_shares",),
     "execution": ("Execution",),
     "known_bugs": ("refusals",),
@@ -97,18 +97,19 @@ _NAMES_BY_HOME = {
     "primitive": ("Primitive",),
     "primitive_desc": ("Resolved", "is_reference"),
     "resolution": ("has_optimised", "implementations", "optimised", "resolve"),
-    "spec": ("Spec", "kinds"),
-    "primitives.batch_normalization": ("batch_normalization",),
+    "spec": ("Spec",),
+    "primitives": ("kinds", "multiply_adds", "validate"),
+    "primitives.batch_normalization": ("batch_normalization", "batch_normalization_backward"),
     "primitives.binary": ("binary",),
     "primitives.concat": ("concat",),
     "primitives.convolution": ("convolution", "convolution_backward_data", "convolution_backward_weights"),
     "primitives.deconvolution": ("deconvolution",),
-    "primitives.eltwise": ("eltwise",),
-    "primitives.inner_product": ("inner_product",),
+    "primitives.eltwise": ("eltwise", "eltwise_backward"),
+    "primitives.inner_product": ("inner_product", "inner_product_backward_data", "inner_product_backward_weights"),
     "primitives.layer_normalization": ("layer_normalization",),
     "primitives.lrn": ("lrn",),
     "primitives.matmul": ("matmul",),
-    "primitives.pooling": ("pooling",),
+    "primitives.pooling": ("pooling", "pooling_backward"),
     "primitives.prelu": ("prelu",),
     "primitives.reduction": ("reduction",),
     "primitives.reorder": ("reorder",),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -14,14 +12,13 @@ from blocklayout.dnnl import arguments, c_desc, enums, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.any_desc import AnyDesc
 from blocklayout.dnnl.attr import Binary
-from blocklayout.dnnl.create._call import Call
+from blocklayout.dnnl.c_create import create_pd
 from blocklayout.dnnl.known_bugs import fault_of
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import ModuleType
 
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.attr import Attr
@@ -55,22 +52,6 @@ def is_reference(impl: str) -> bool:
     """
     # A deconvolution names the convolution behind it: conv:any+ref:any.
     return any(name.startswith("ref") for name in impl.split("+"))
-
-
-@cache
-def _creator(kind: str) -> ModuleType:
-    return importlib.import_module(f"blocklayout.dnnl.create.{kind}")
-
-
-def create_pd(spec: Spec) -> Handle:
-    """The first primitive descriptor for a Spec, whatever implementation it names.
-
-    Raises:
-        UnimplementedError: oneDNN offers none.
-        DnnlError: It refused the call.
-    """
-    pd: Handle = _creator(spec.kind).create(Call(spec))
-    return pd
 
 
 def walk(pd: Handle, spec: Spec, is_wanted: Callable[[str], bool] | None = None) -> Iterator[Resolved]:

@@ -1,14 +1,17 @@
-"""What the normalisations share: epsilon and flags."""
+"""Epsilon and flags of the normalisations."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.primitives._rules import check_float, invalid, require
+from msgspec.structs import replace
+
+from blocklayout.dnnl.primitives._checks import check_float, invalid, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from blocklayout.dnnl.primitives import Direction
     from blocklayout.dnnl.spec import Spec
 
 FLAGS = ("use_global_stats", "use_scale", "use_shift", "fuse_norm_relu")
@@ -39,3 +42,19 @@ def check_normalization(spec: Spec) -> tuple[str, ...]:
     right = flag_names(spec.kind, flags)
     require(flags == right, spec, "flags", f"is {flags}; in order and once each that is {right}")
     return right
+
+
+def adjusted_by_flags(spec: Spec, direction: Direction) -> Direction:
+    """The arguments and results that flags leave; a primitive descriptor may list the others all the same."""
+    flags = spec.param("flags")
+    absent = {name for name in ("scale", "shift") if f"use_{name}" not in flags}
+    absent |= {f"diff_{name}" for name in absent}
+    statistics = {"mean", "variance"}
+    if spec.prop_kind == "forward_inference" and "use_global_stats" not in flags:
+        absent |= statistics
+    read = statistics if "use_global_stats" in flags else set[str]()
+    return replace(
+        direction,
+        arguments=tuple(name for name in direction.arguments if name not in absent),
+        results=tuple(name for name in direction.results if name not in absent | read),
+    )

@@ -1,10 +1,12 @@
-"""What convolution and deconvolution share: weights, groups, bias, data types."""
+"""Primitives with weights: convolution, deconvolution and, in part, inner product."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
-from blocklayout.dnnl.primitives._rules import (
+from blocklayout.dnnl.primitives import Direction, draft
+from blocklayout.dnnl.primitives._checks import (
     FORWARD,
     check_algorithm,
     check_choice,
@@ -13,21 +15,38 @@ from blocklayout.dnnl.primitives._rules import (
     check_dtype,
     check_ndims,
     check_weights_dtype,
-    draft,
     invalid,
     require,
 )
-from blocklayout.dnnl.primitives._windows import Ints, both_pads, check_window, per_dim, window_extents
+from blocklayout.dnnl.primitives._windows import Ints, check_window, window_extents, window_params
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.attr import Attr
+    from blocklayout.dnnl.primitives import Extents
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "weights", "bias", "dst", "diff_src", "diff_weights", "diff_bias", "diff_dst")
-PROP_KINDS = (*FORWARD, "backward_data", "backward_weights")
+BACKWARD = ("backward_data", "backward_weights")
+
+DIRECTIONS = {
+    "forward": Direction(
+        c_order="engine prop_kind algorithm src weights bias dst strides dilations pads attr",
+        arguments=("src", "weights", "bias", "dst"),
+        results=("dst",),
+    ),
+    "backward_data": Direction(
+        c_order="engine algorithm diff_src weights diff_dst strides dilations pads hint attr",
+        arguments=("weights", "diff_src", "diff_dst"),
+        results=("diff_src",),
+    ),
+    "backward_weights": Direction(
+        c_order="engine algorithm src diff_weights diff_bias diff_dst strides dilations pads hint attr",
+        arguments=("src", "diff_weights", "diff_bias", "diff_dst"),
+        results=("diff_weights", "diff_bias"),
+    ),
+}
+"""Of convolution and deconvolution."""
 
 
 def side(prop_kind: str, name: str) -> str:
@@ -41,27 +60,17 @@ def side(prop_kind: str, name: str) -> str:
     return f"diff_{name}" if name in gradients.get(prop_kind, ()) else name
 
 
-def weighted_draft(  # noqa: PLR0913 - the primitive's own parameters
-    kind: str,
-    descs: Mapping[str, Desc | None],
-    strides: Ints,
-    pads: Ints,
-    dilations: Ints,
-    *,
-    algorithm: str,
-    prop_kind: str,
-    attr: Attr,
-    n_threads: int | None,
+def operands(spec: Spec, *names: str) -> list[Desc]:
+    """Descriptors of arguments, or of their gradients in the passes that compute or read those."""
+    return [spec.desc(side(spec.prop_kind, name)) for name in names]
+
+
+def weighted_draft(
+    kind: str, descs: Mapping[str, Desc | None], strides: Ints, pads: Ints, dilations: Ints, **fields: Any
 ) -> Spec:
     """A Spec not yet checked, its strides, dilations and pads spelled out."""
-    first = next(iter(descs.values()))
-    n_spatial = max(len(getattr(first, "dims", ())) - 2, 0)
-    params = {
-        "strides": per_dim(kind, "strides", strides, n_spatial),
-        "dilations": per_dim(kind, "dilations", dilations, n_spatial),
-        "pads": both_pads(kind, pads, n_spatial),
-    }
-    return draft(kind, descs, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind, params=params)
+    params = window_params(kind, next(iter(descs.values())), strides=strides, dilations=dilations, pads=pads)
+    return draft(kind, descs, params=params, **fields)
 
 
 def check_operands(spec: Spec, weights: str, image: str) -> int:
@@ -100,14 +109,14 @@ def channels(weights: Desc, n_spatial: int) -> tuple[int, int]:
 
 
 def window(spec: Spec, weights: Desc) -> tuple[int, ...]:
-    """What the kernel spans, dilation included."""
+    """The extents that the kernel spans, dilation included."""
     dilations = spec.param("dilations")
     return window_extents(weights.dims[len(weights.dims) - len(dilations) :], dilations)
 
 
 def check_weighted(spec: Spec, dst_extents: Callable[[Spec], tuple[int, ...]]) -> None:
     """Check a whole convolution or deconvolution, ``dst_extents`` being its rule."""
-    check_choice(spec, "prop_kind", spec.prop_kind, PROP_KINDS)
+    check_choice(spec, "prop_kind", spec.prop_kind, (*FORWARD, *BACKWARD))
     src, weights, dst, bias = (side(spec.prop_kind, name) for name in ("src", "weights", "dst", "bias"))
     check_descs(spec, (src, weights, dst), (bias,))
     check_algorithm(spec)
@@ -132,3 +141,15 @@ def _check_dtypes(spec: Spec, src: str, weights: str, dst: str) -> None:
     if spec.desc(dst).dtype != spec.attr.depthwise.dst_dtype:
         rule = f"is {spec.desc(dst).dtype}; the depthwise post-op's dst_dtype makes it {spec.attr.depthwise.dst_dtype}"
         raise invalid(spec.kind, dst, rule)
+
+
+def window_products(spec: Spec, moving: str, extents: Extents) -> int:
+    """Multiplications where all weights meet every position of the moving side.
+
+    Args:
+        spec: The Spec.
+        moving: ``dst`` of a convolution, ``src`` of a deconvolution.
+        extents: With or without padding.
+    """
+    image, weights = operands(spec, moving, "weights")
+    return image.dims[0] * prod(image.dims[2:]) * prod(extents(weights))

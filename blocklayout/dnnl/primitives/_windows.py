@@ -1,56 +1,49 @@
-"""Kernels that slide over an image: how strides, pads and dilations are given, and the extents that follow."""
+"""Windows that slide over an image: their strides, pads and dilations, and the extents that follow."""
 
 from __future__ import annotations
 
 import operator
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.dnnl.primitives._rules import MAX_INTEGER, invalid, require
+from blocklayout.dnnl.primitives._checks import MAX_INTEGER, invalid, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
 Ints = int | tuple[int, ...] | list[int]
 """One integer for every spatial dimension, or one each."""
 
 
+def window_params(kind: str, image: Desc | None, **windows: Ints) -> dict[str, tuple[int, ...]]:
+    """Parameters of a window, ``strides``, ``pads`` and the like, spelled out for the image that it slides over.
+
+    Raises:
+        InvalidArgumentsError: Of another length than the image has spatial dimensions.
+    """
+    n_spatial = max(len(getattr(image, "dims", ())) - 2, 0)
+    return {name: per_dim(kind, name, value, n_spatial) for name, value in windows.items()}
+
+
 def per_dim(kind: str, name: str, value: Ints, n_spatial: int) -> tuple[int, ...]:
-    """One integer for each spatial dimension.
+    """One integer for each spatial dimension, and two of pads: ``(begin..., end...)``.
 
     Raises:
         InvalidArgumentsError: Of another length.
 
     Example:
-        >>> per_dim("pooling", "strides", 2, 3)
-        (2, 2, 2)
+        >>> per_dim("pooling", "strides", 2, 3), per_dim("convolution", "pads", (0, 0, 1, 1), 2)
+        ((2, 2, 2), (0, 0, 1, 1))
     """
+    length = 2 * n_spatial if name == "pads" else n_spatial
     values = _integers(kind, name, value)
     if values is None:
-        return (operator.index(value),) * n_spatial  # type: ignore[arg-type]
-    if len(values) != n_spatial:
-        rule = f"has {len(values)} entries; {n_spatial} spatial dimensions take one integer or {n_spatial}"
-        raise invalid(kind, name, rule)
-    return values
-
-
-def both_pads(kind: str, value: Ints, n_spatial: int) -> tuple[int, ...]:
-    """Pads as ``(begin..., end...)``.
-
-    Raises:
-        InvalidArgumentsError: Of another length.
-
-    Example:
-        >>> both_pads("convolution", 1, 2), both_pads("convolution", (0, 0, 1, 1), 2)
-        ((1, 1, 1, 1), (0, 0, 1, 1))
-    """
-    values = _integers(kind, "pads", value)
-    if values is None:
-        return (operator.index(value),) * (2 * n_spatial)  # type: ignore[arg-type]
-    if len(values) != 2 * n_spatial:
-        rule = f"has {len(values)} entries; {n_spatial} spatial dimensions take one integer or {2 * n_spatial}"
-        raise invalid(kind, "pads", f"{rule} (all begins, then all ends)")
+        return (operator.index(value),) * length  # type: ignore[arg-type]
+    if len(values) != length:
+        rule = f"has {len(values)} entries; {n_spatial} spatial dimensions take one integer or {length}"
+        raise invalid(kind, name, f"{rule} (all begins, then all ends)" if name == "pads" else rule)
     return values
 
 
@@ -63,7 +56,7 @@ def _integers(kind: str, name: str, value: Ints) -> tuple[int, ...] | None:
 
 
 def window_extents(kernel: Sequence[int], dilations: Sequence[int]) -> tuple[int, ...]:
-    """What a kernel spans; a dilation of 0 is dense.
+    """The extents that a kernel spans; a dilation of 0 is dense.
 
     Example:
         >>> window_extents((3, 3), (0, 1))

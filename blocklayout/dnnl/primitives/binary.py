@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import (
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
     broadcast,
     check_algorithm,
     check_concrete,
     check_descs,
     check_dims,
-    draft,
-    finish,
 )
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src_0", "src_1", "dst")
+_ARGUMENTS = ("src_0", "src_1", "dst")
 
 
 def binary(
@@ -60,14 +59,16 @@ def binary(
     return finish(spec, dst, broadcast("binary", "src_1", src_0.dims, src_1.dims))
 
 
-def validate(spec: Spec) -> None:
-    """Check a binary operation.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
-    check_descs(spec, ARGUMENTS)
+def _validate(spec: Spec) -> None:
+    check_descs(spec, _ARGUMENTS)
     check_algorithm(spec)
     check_concrete(spec, "src_0")
     dims = broadcast("binary", "src_1", spec.desc("src_0").dims, spec.desc("src_1").dims)
     check_dims(spec, "dst", dims, "broadcasting both sources")
+
+
+KIND = Kind(
+    directions={"": Direction("engine algorithm src_0 src_1 dst attr", _ARGUMENTS, ("dst",))},
+    validate=_validate,
+    post_ops=(Eltwise, Sum, Binary),
+)

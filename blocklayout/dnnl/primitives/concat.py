@@ -5,25 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import (
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
     check_concrete,
     check_descs,
     check_dims,
     check_integer,
-    draft,
-    finish,
+    check_sources,
     normal_axis,
+    source_names,
 )
-from blocklayout.dnnl.primitives._sources import source_names, sources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
-
-ARGUMENTS = ("dst",)
-MANY_SOURCES = True
 
 
 def concat(
@@ -58,13 +55,8 @@ def concat(
     return finish(spec, dst, _dst_dims(spec))
 
 
-def validate(spec: Spec) -> None:
-    """Check a concat.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
-    names = sources(spec)
+def _validate(spec: Spec) -> None:
+    names = check_sources(spec)
     check_descs(spec, (*names, "dst"))
     check_concrete(spec, *names)
     check_integer(spec, "axis", 0, len(spec.desc("src_0").dims))
@@ -75,10 +67,17 @@ def _dst_dims(spec: Spec) -> tuple[int, ...]:
     axis = spec.param("axis")
     dims = list(spec.desc("src_0").dims)
     total = 0
-    for name in sources(spec):
+    for name in check_sources(spec):
         given = spec.desc(name).dims
         extent = given[axis] if axis < len(given) else 0
         check_dims(spec, name, (*dims[:axis], extent, *dims[axis + 1 :]), f"src_0, but along axis {axis},")
         total += extent
     dims[axis] = total
     return tuple(dims)
+
+
+KIND = Kind(
+    directions={"": Direction("engine dst n_srcs axis srcs attr", ("dst",), ("dst",))},
+    validate=_validate,
+    has_many_sources=True,
+)

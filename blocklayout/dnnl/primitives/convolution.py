@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import finish, require
+from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, Prelu, Sum
+from blocklayout.dnnl.primitives import Kind, finish, validate
+from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.primitives._weighted import (
-    ARGUMENTS,
+    DIRECTIONS,
     channels,
     check_operands,
     check_weighted,
-    side,
+    operands,
     weighted_draft,
     window,
+    window_products,
 )
 from blocklayout.dnnl.primitives._windows import Ints, strided_extents
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.primitives import Extents
     from blocklayout.dnnl.spec import Spec
-
-__all__ = ["ARGUMENTS", "convolution", "convolution_backward_data", "convolution_backward_weights", "validate"]
 
 
 def convolution(  # noqa: PLR0913 - the primitive's own parameters
@@ -77,7 +80,7 @@ def convolution(  # noqa: PLR0913 - the primitive's own parameters
     if dst is not None:
         return finish(spec, dst, ())
     n_spatial = check_operands(spec, "weights", "src")
-    dims = (src.dims[0], channels(weights, n_spatial)[1], *inner_extents(spec))
+    dims = (src.dims[0], channels(weights, n_spatial)[1], *_inner_extents(spec))
     return finish(spec, dst, dims, dtype=attr.depthwise.dst_dtype if attr.depthwise else "")
 
 
@@ -120,7 +123,7 @@ def convolution_backward_data(  # noqa: PLR0913 - the primitive's own parameters
         attr=attr,
         n_threads=n_threads,
     )
-    return spec.validate()
+    return validate(spec)
 
 
 def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own parameters
@@ -164,21 +167,16 @@ def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own paramet
         attr=attr,
         n_threads=n_threads,
     )
-    return spec.validate()
+    return validate(spec)
 
 
-def inner_extents(spec: Spec) -> tuple[int, ...]:
+def _inner_extents(spec: Spec) -> tuple[int, ...]:
     """Spatial extents of the convolution itself, before a depthwise post-op."""
-    src, weights = (spec.desc(side(spec.prop_kind, name)) for name in ("src", "weights"))
+    src, weights = operands(spec, "src", "weights")
     return strided_extents(src.dims[2:], window(spec, weights), spec.param("strides"), spec.param("pads"))
 
 
-def validate(spec: Spec) -> None:
-    """Check a convolution.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
+def _validate(spec: Spec) -> None:
     if spec.attr.depthwise:
         src, weights = spec.desc("src"), spec.desc("weights")
         fits = len(src.dims) == 4 and set(weights.dims[-2:]) == {1} and len(weights.dims) == 4
@@ -187,8 +185,39 @@ def validate(spec: Spec) -> None:
 
 
 def _dst_extents(spec: Spec) -> tuple[int, ...]:
-    """What the destination should have: behind the depthwise post-op once resolved."""
-    extents = inner_extents(spec)
+    """Extents of a right destination: behind the depthwise post-op once resolved."""
+    extents = _inner_extents(spec)
     if spec.attr.depthwise is None or not spec.impl:
         return extents
     return tuple(spec.attr.depthwise.dst_extent(extent) for extent in extents)
+
+
+def _multiply_adds(spec: Spec, extents: Extents) -> int:
+    depthwise = spec.attr.depthwise
+    if depthwise is None:
+        return window_products(spec, "dst", extents)
+    dst, weights = operands(spec, "dst", "weights")
+    inner = _inner_extents(spec)
+    before, behind = prod(inner), prod(depthwise.dst_extent(extent) for extent in inner)
+    return dst.dims[0] * (before * prod(extents(weights)) + behind * extents(dst)[1] * depthwise.kernel**2)
+
+
+def _for_c(spec: Spec) -> Spec:
+    """With the destination as the library takes it where a depthwise post-op follows: with the extents before that."""
+    if spec.attr.depthwise is None:
+        return spec
+    dst = spec.desc("dst")
+    dims = (*dst.dims[:2], *_inner_extents(spec))
+    if dims == dst.dims:
+        return spec
+    inner = AnyDesc(dims, dst.dtype) if isinstance(dst, AnyDesc) else dst.resized(dims)
+    return spec.replace(descs=tuple((name, inner if name == "dst" else desc) for name, desc in spec.descs))
+
+
+KIND = Kind(
+    directions=DIRECTIONS,
+    validate=_validate,
+    post_ops=(Eltwise, Sum, Binary, Prelu, DepthwiseConv),
+    multiply_adds=_multiply_adds,
+    for_c=_for_c,
+)

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import finish, require
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
+from blocklayout.dnnl.primitives import Kind, finish
+from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.primitives._weighted import (
-    ARGUMENTS,
+    DIRECTIONS,
     channels,
     check_operands,
     check_weighted,
-    side,
+    operands,
     weighted_draft,
     window,
+    window_products,
 )
 from blocklayout.dnnl.primitives._windows import Ints, strided_extents, transposed_extents
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.primitives import Extents
     from blocklayout.dnnl.spec import Spec
-
-__all__ = ["ARGUMENTS", "deconvolution", "validate"]
 
 
 def deconvolution(  # noqa: PLR0913 - the primitive's own parameters
@@ -79,25 +80,32 @@ def deconvolution(  # noqa: PLR0913 - the primitive's own parameters
     return finish(spec, dst, (src.dims[0], channels(weights, n_spatial)[1], *_smallest(spec)))
 
 
-def validate(spec: Spec) -> None:
-    """Check a deconvolution.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
+def _validate(spec: Spec) -> None:
     require(spec.attr.depthwise is None, spec, "attr", "has a depthwise post-op; only convolutions take one")
     check_weighted(spec, _dst_extents)
 
 
 def _smallest(spec: Spec) -> tuple[int, ...]:
-    src, weights = (spec.desc(side(spec.prop_kind, name)) for name in ("src", "weights"))
+    src, weights = operands(spec, "src", "weights")
     return transposed_extents(src.dims[2:], window(spec, weights), spec.param("strides"), spec.param("pads"))
 
 
 def _dst_extents(spec: Spec) -> tuple[int, ...]:
     """Those of the destination itself where a convolution takes them back to the source's."""
-    src, weights, dst = (spec.desc(side(spec.prop_kind, name)) for name in ("src", "weights", "dst"))
+    src, weights, dst = operands(spec, "src", "weights", "dst")
     strides, pads = spec.param("strides"), spec.param("pads")
     given = tuple(dst.dims[2:])
     back = len(given) == len(strides) and strided_extents(given, window(spec, weights), strides, pads)
     return given if back == tuple(src.dims[2:]) else _smallest(spec)
+
+
+def _multiply_adds(spec: Spec, extents: Extents) -> int:
+    return window_products(spec, "src", extents)
+
+
+KIND = Kind(
+    directions=DIRECTIONS,
+    validate=_validate,
+    post_ops=(Eltwise, Sum, Binary, Prelu),
+    multiply_adds=_multiply_adds,
+)

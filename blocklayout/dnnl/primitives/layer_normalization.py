@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._normalization import check_normalization, flag_names
-from blocklayout.dnnl.primitives._rules import (
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
     check_concrete,
     check_descs,
     check_dims,
     check_dtype,
     check_forward,
     check_ndims,
-    draft,
-    finish,
     require,
 )
+from blocklayout.dnnl.primitives._normalization import adjusted_by_flags, check_normalization, flag_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst")
+_ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst")
 _FLAGS = ("use_global_stats", "use_scale", "use_shift")
 
 
@@ -74,13 +73,8 @@ def layer_normalization(
     return finish(spec, dst, src.dims)
 
 
-def validate(spec: Spec) -> None:
-    """Check a layer normalisation.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
-    check_descs(spec, ("src", "dst"), ARGUMENTS)
+def _validate(spec: Spec) -> None:
+    check_descs(spec, ("src", "dst"), _ARGUMENTS)
     check_forward(spec)
     check_ndims(spec, "src", 2, 5)
     check_concrete(spec, "src")
@@ -91,3 +85,16 @@ def validate(spec: Spec) -> None:
             check_dtype(spec, name, ("f32",), "layer_normalization")
     flags = check_normalization(spec)
     require(set(flags) <= set(_FLAGS), spec, "flags", f"is {flags}; layer_normalization takes {', '.join(_FLAGS)}")
+
+
+KIND = Kind(
+    directions={
+        "forward": Direction(
+            c_order="engine prop_kind src dst mean epsilon flags attr",
+            arguments=_ARGUMENTS,
+            results=("dst", "mean", "variance"),
+        )
+    },
+    validate=_validate,
+    adjusted=adjusted_by_flags,
+)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import (
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
     check_algorithm,
     check_concrete,
     check_descs,
@@ -14,15 +15,11 @@ from blocklayout.dnnl.primitives._rules import (
     check_forward,
     check_integer,
     check_ndims,
-    draft,
-    finish,
 )
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
-
-ARGUMENTS = ("src", "dst", "workspace")
 
 
 def lrn(  # noqa: PLR0913 - the primitive's own parameters
@@ -73,12 +70,7 @@ def lrn(  # noqa: PLR0913 - the primitive's own parameters
     return finish(spec, dst, src.dims)
 
 
-def validate(spec: Spec) -> None:
-    """Check a local response normalisation.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
+def _validate(spec: Spec) -> None:
     check_descs(spec, ("src", "dst"), ("workspace",))
     check_algorithm(spec)
     check_forward(spec)
@@ -88,3 +80,15 @@ def validate(spec: Spec) -> None:
     check_integer(spec, "local_size", 1)
     for name in ("alpha", "beta", "k"):
         check_float(spec, name)
+
+
+KIND = Kind(
+    directions={
+        "forward": Direction(
+            c_order="engine prop_kind algorithm src dst local_size alpha beta k attr",
+            arguments=("src", "dst", "workspace"),
+            results=("dst", "workspace"),
+        )
+    },
+    validate=_validate,
+)

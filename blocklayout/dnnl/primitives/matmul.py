@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import (
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
     broadcast,
     check_descs,
     check_dims,
     check_ndims,
     check_weights_dtype,
-    draft,
-    finish,
     require,
 )
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.primitives import Extents
     from blocklayout.dnnl.spec import Spec
-
-ARGUMENTS = ("src", "weights", "bias", "dst")
 
 
 def matmul(
@@ -55,12 +54,7 @@ def matmul(
     return finish(spec, dst, _dst_dims(spec))
 
 
-def validate(spec: Spec) -> None:
-    """Check a matmul.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
+def _validate(spec: Spec) -> None:
     check_descs(spec, ("src", "weights", "dst"), ("bias",))
     dims = _dst_dims(spec)
     check_dims(spec, "dst", dims, "src @ weights")
@@ -78,3 +72,17 @@ def _dst_dims(spec: Spec) -> tuple[int, ...]:
     rule = f"has {weights[-2]} rows; the source has {src[-1]} columns and the two must be equal"
     require(src[-1] == weights[-2], spec, "weights", rule)
     return (*broadcast("matmul", "weights", src[:-2], weights[:-2]), src[-2], weights[-1])
+
+
+def _multiply_adds(spec: Spec, extents: Extents) -> int:
+    src, weights, dst = (extents(spec.desc(name)) for name in ("src", "weights", "dst"))
+    rows, columns = max(src[-2], dst[-2]), max(weights[-1], dst[-1])
+    return prod(dst[:-2]) * rows * columns * max(src[-1], weights[-2])
+
+
+KIND = Kind(
+    directions={"": Direction("engine src weights bias dst attr", ("src", "weights", "bias", "dst"), ("dst",))},
+    validate=_validate,
+    post_ops=(Eltwise, Sum, Binary, Prelu),
+    multiply_adds=_multiply_adds,
+)

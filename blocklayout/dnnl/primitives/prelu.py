@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import (
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
     check_concrete,
     check_descs,
     check_dims,
     check_forward,
     check_ndims,
-    draft,
-    finish,
     require,
 )
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "weights", "dst")
+_ARGUMENTS = ("src", "weights", "dst")
 
 
 def prelu(
@@ -56,13 +55,8 @@ def prelu(
     return finish(spec, dst, src.dims)
 
 
-def validate(spec: Spec) -> None:
-    """Check a PReLU.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
-    check_descs(spec, ARGUMENTS)
+def _validate(spec: Spec) -> None:
+    check_descs(spec, _ARGUMENTS)
     check_forward(spec)
     check_ndims(spec, "src", 1, 5)
     check_concrete(spec, "src")
@@ -70,3 +64,8 @@ def validate(spec: Spec) -> None:
     fits = len(src) == len(weights) and all(w in (1, s) for s, w in zip(src, weights, strict=True))
     require(fits, spec, "weights", f"has extents {weights}; each must be the source's {src}, or 1")
     check_dims(spec, "dst", src, "the source")
+
+
+KIND = Kind(
+    directions={"forward": Direction("engine prop_kind src weights dst attr", _ARGUMENTS, ("dst",))}, validate=_validate
+)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import (
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
     check_algorithm,
     check_concrete,
     check_descs,
     check_float,
-    draft,
-    finish,
     invalid,
     normal_axis,
     require,
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "dst")
+_ARGUMENTS = ("src", "dst")
 
 
 def reduction(
@@ -70,13 +69,8 @@ def reduction(
     return finish(spec, None, (1 if axis in reduced else extent for axis, extent in enumerate(src.dims)))
 
 
-def validate(spec: Spec) -> None:
-    """Check a reduction.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
-    check_descs(spec, ARGUMENTS)
+def _validate(spec: Spec) -> None:
+    check_descs(spec, _ARGUMENTS)
     check_algorithm(spec)
     check_concrete(spec, "src")
     src, dst = spec.desc("src").dims, spec.desc("dst").dims
@@ -87,3 +81,10 @@ def validate(spec: Spec) -> None:
     )
     p, _ = check_float(spec, "p"), check_float(spec, "eps")
     require(p >= 1 or "norm" not in spec.algorithm, spec, "p", f"is {p}; a norm takes at least 1")
+
+
+KIND = Kind(
+    directions={"": Direction("engine algorithm src dst p eps attr", _ARGUMENTS, ("dst",))},
+    validate=_validate,
+    post_ops=(Eltwise, Sum, Binary),
+)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import check_concrete, check_descs, check_dims, draft, finish
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Sum
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import check_concrete, check_descs, check_dims
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "dst")
+_ARGUMENTS = ("src", "dst")
 
 
 def reorder(src: Desc, dst: Desc, *, attr: Attr = NO_ATTR, n_threads: int | None = None) -> Spec:
@@ -37,12 +38,12 @@ def reorder(src: Desc, dst: Desc, *, attr: Attr = NO_ATTR, n_threads: int | None
     return finish(spec, dst, src.dims)
 
 
-def validate(spec: Spec) -> None:
-    """Check a reorder.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
-    check_descs(spec, ARGUMENTS)
-    check_concrete(spec, *ARGUMENTS)
+def _validate(spec: Spec) -> None:
+    check_descs(spec, _ARGUMENTS)
+    check_concrete(spec, *_ARGUMENTS)
     check_dims(spec, "dst", spec.desc("src").dims, "the source")
+
+
+KIND = Kind(
+    directions={"": Direction("src engine dst engine attr", _ARGUMENTS, ("dst",))}, validate=_validate, post_ops=(Sum,)
+)

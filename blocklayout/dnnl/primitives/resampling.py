@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import (
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
     MAX_INTEGER,
     check_algorithm,
     check_concrete,
@@ -13,8 +14,6 @@ from blocklayout.dnnl.primitives._rules import (
     check_dims,
     check_forward,
     check_ndims,
-    draft,
-    finish,
     invalid,
     require,
 )
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "dst")
+_ARGUMENTS = ("src", "dst")
 
 
 def resampling(
@@ -74,13 +73,8 @@ def resampling(
     return finish(spec, dst, (*src.dims[:2], *scaled))
 
 
-def validate(spec: Spec) -> None:
-    """Check a resampling.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
-    check_descs(spec, ARGUMENTS)
+def _validate(spec: Spec) -> None:
+    check_descs(spec, _ARGUMENTS)
     check_algorithm(spec)
     check_forward(spec)
     ndims = check_ndims(spec, "src", 3, 5)
@@ -108,3 +102,10 @@ def _check_factors(spec: Spec, n_spatial: int) -> None:
     numbers = isinstance(factors, tuple) and all(type(f) in (int, float) and 0 < f <= MAX_INTEGER for f in factors)
     fits = numbers and len(factors) in (0, n_spatial)
     require(fits, spec, "factors", f"is {factors!r}; give {n_spatial} numbers above 0, or none")
+
+
+KIND = Kind(
+    directions={"forward": Direction("engine prop_kind algorithm factors src dst attr", _ARGUMENTS, ("dst",))},
+    validate=_validate,
+    post_ops=(Eltwise, Sum, Binary),
+)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import (
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
     check_concrete,
     check_descs,
     check_dims,
     check_forward,
     check_integer,
-    draft,
-    finish,
     normal_axis,
     require,
 )
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "dst")
+_ARGUMENTS = ("src", "dst")
 
 
 def shuffle(
@@ -67,13 +66,8 @@ def shuffle(
     return finish(spec, dst, src.dims)
 
 
-def validate(spec: Spec) -> None:
-    """Check a shuffle.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
-    check_descs(spec, ARGUMENTS)
+def _validate(spec: Spec) -> None:
+    check_descs(spec, _ARGUMENTS)
     check_forward(spec)
     check_concrete(spec, "src")
     axis = check_integer(spec, "axis", 0, len(spec.desc("src").dims))
@@ -81,3 +75,9 @@ def validate(spec: Spec) -> None:
     size = check_integer(spec, "group_size", 1)
     require(extent % size == 0, spec, "group_size", f"is {size}; it must divide the axis' extent {extent}")
     check_dims(spec, "dst", spec.desc("src").dims, "the source")
+
+
+KIND = Kind(
+    directions={"forward": Direction("engine prop_kind src dst axis group_size attr", _ARGUMENTS, ("dst",))},
+    validate=_validate,
+)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import (
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
     check_algorithm,
     check_concrete,
     check_descs,
     check_dims,
     check_forward,
     check_integer,
-    draft,
-    finish,
     normal_axis,
 )
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 
-ARGUMENTS = ("src", "dst")
+_ARGUMENTS = ("src", "dst")
 
 
 def softmax(
@@ -65,15 +64,17 @@ def softmax(
     return finish(spec, dst, src.dims)
 
 
-def validate(spec: Spec) -> None:
-    """Check a softmax.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
-    check_descs(spec, ARGUMENTS)
+def _validate(spec: Spec) -> None:
+    check_descs(spec, _ARGUMENTS)
     check_algorithm(spec)
     check_forward(spec)
     check_concrete(spec, "src")
     check_integer(spec, "axis", 0, len(spec.desc("src").dims))
     check_dims(spec, "dst", spec.desc("src").dims, "the source")
+
+
+KIND = Kind(
+    directions={"forward": Direction("engine prop_kind algorithm src dst axis attr", _ARGUMENTS, ("dst",))},
+    validate=_validate,
+    post_ops=(Eltwise, Binary),
+)

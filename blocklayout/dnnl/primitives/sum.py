@@ -5,17 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.dnnl.primitives._rules import check_concrete, check_descs, check_dims, draft, finish, invalid, require
-from blocklayout.dnnl.primitives._sources import source_names, sources
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
+    check_concrete,
+    check_descs,
+    check_dims,
+    check_sources,
+    invalid,
+    require,
+    source_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
-
-ARGUMENTS = ("dst",)
-MANY_SOURCES = True
 
 
 def sum(  # noqa: A001 - oneDNN's name for it
@@ -49,13 +54,8 @@ def sum(  # noqa: A001 - oneDNN's name for it
     return finish(spec, dst, srcs[0].dims)
 
 
-def validate(spec: Spec) -> None:
-    """Check a sum.
-
-    Raises:
-        InvalidArgumentsError: Against a rule.
-    """
-    names = sources(spec)
+def _validate(spec: Spec) -> None:
+    names = check_sources(spec)
     check_descs(spec, (*names, "dst"))
     check_concrete(spec, *names)
     for name in (*names, "dst"):
@@ -64,3 +64,10 @@ def validate(spec: Spec) -> None:
     if not isinstance(scales, tuple) or not all(type(scale) in (int, float) for scale in scales):
         raise invalid("sum", "scales", f"is {scales!r}; give a tuple of numbers")
     require(len(scales) == len(names), spec, "scales", f"has {len(scales)} entries; there are {len(names)} sources")
+
+
+KIND = Kind(
+    directions={"": Direction("engine dst n_srcs scales srcs attr", ("dst",), ("dst",))},
+    validate=_validate,
+    has_many_sources=True,
+)

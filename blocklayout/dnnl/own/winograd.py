@@ -1,4 +1,4 @@
-"""An implementation of convolutions that the library lacks: Winograd's, in C of our own beside the executor."""
+"""Convolutions by Winograd's method, in C of our own beside the executor."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from blocklayout.dnnl import library
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.attr import Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.native import native
+from blocklayout.dnnl.own import Implementation
 from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.layout import MemoryDesc
 
@@ -43,20 +44,17 @@ _LEAST_OF_THREAD = 40
 """Tiles for each thread from which on each has its own: it then transforms all weights, but nobody waits."""
 
 _WEIGHTS_IN_TILES = 3
-"""What transforming a panel of weights takes, in tiles that are multiplied by it."""
+"""Time of transforming a panel of weights, in tiles that are multiplied by it."""
 
 
-def is_winograd(impl: str) -> bool:
-    """Whether an implementation of this name is the one here.
+_PEAK_SHARE = 0.85
+"""Of a machine's peak, in the products of transformed tiles and weights."""
 
-    Example:
-        >>> is_winograd("winograd:avx2"), is_winograd("brgconv:avx2")
-        (True, False)
-    """
-    return impl.startswith("winograd:")
+_TRANSFORMED_PER_NS, _TRANSFORMED_WEIGHTS_PER_NS = 1.5, 6.5
+"""Elements that a thread transforms in a nanosecond: of sources and results, and of weights."""
 
 
-def offered(spec: Spec) -> Resolved | None:
+def offer(spec: Spec) -> Resolved | None:
     """The Spec settled for this implementation, or ``None`` where there is none for it.
 
     It takes f32 convolutions of 3x3 windows, stride 1, without dilation, from channels-last or blocks of a vector to
@@ -83,30 +81,37 @@ def multiply_adds(spec: Spec) -> int:
 
     Transformations are not counted.
     """
-    return N_PRODUCTS * n_tiles(spec) * _panel_src(spec, _lanes(spec)) * spec.desc("dst").dims[1]
+    return N_PRODUCTS * _n_tiles(spec) * _panel_src(spec, _lanes(spec)) * spec.desc("dst").dims[1]
 
 
-def transformed(spec: Spec) -> tuple[int, int]:
+def _transformed(spec: Spec) -> tuple[int, int]:
     """Elements that its transformations write: of tiles of sources and results, and of weights."""
-    n_src, n_dst, tiles = spec.desc("src").dims[1], spec.desc("dst").dims[1], n_tiles(spec)
+    n_src, n_dst, tiles = spec.desc("src").dims[1], spec.desc("dst").dims[1], _n_tiles(spec)
     n_weights = -(-tiles // _TILES_OF_TASK) * _panel_src(spec, _lanes(spec)) * n_dst
     return N_PRODUCTS * tiles * (n_src + n_dst), N_PRODUCTS * n_weights
 
 
-def n_tiles(spec: Spec) -> int:
+def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
+    """Products and transformations, one after the other.
+
+    Args:
+        spec: Settled by :func:`offer`.
+        peak_flops: Floating-point operations a nanosecond at the machine's peak, all threads together.
+        n_threads: Threads of the machine.
+    """
+    of_tiles, of_weights = _transformed(spec)
+    transforms_ns = of_tiles / _TRANSFORMED_PER_NS + of_weights / _TRANSFORMED_WEIGHTS_PER_NS
+    products_ns = 2 * multiply_adds(spec) / (_PEAK_SHARE * peak_flops)
+    return transforms_ns / n_threads + products_ns
+
+
+def _n_tiles(spec: Spec) -> int:
     """Tiles of all images."""
     n_images, _, height, width = spec.desc("dst").dims
     return n_images * -(-height // TILE) * -(-width // TILE)
 
 
-class Kernel:
-    """What the executor runs in place of a primitive.
-
-    Attributes:
-        c: The problem in C.
-        execute: Takes it, with the arguments that :meth:`c_args` makes.
-    """
-
+class _Kernel:
     __slots__ = ("c", "execute")
 
     def __init__(self, spec: Spec) -> None:
@@ -129,7 +134,7 @@ class Kernel:
 
 
 class _Tail(Struct, frozen=True):
-    """What becomes of a result: times ``slope`` where it is negative, then between ``low`` and ``high``."""
+    """The function of a result: times ``slope`` where it is negative, then between ``low`` and ``high``."""
 
     slope: float = 1.0
     low: float = -inf
@@ -148,7 +153,7 @@ def _is_of_our_kind(spec: Spec) -> bool:
 
 
 def _tail(attr: Attr) -> _Tail | None:
-    """What the post-ops do to the sum of result, bias and addend; ``None`` where it cannot be done."""
+    """The post-ops behind the sum of result, bias and addend; ``None`` where there is no code for them."""
     post_ops = list(attr.post_ops)
     if post_ops and (post_ops[0] == Sum() or _addend(attr)):
         del post_ops[0]
@@ -220,7 +225,7 @@ def _problem(spec: Spec) -> Any:
     lanes = _lanes(spec)
     tail = _tail(spec.attr) or _Tail()
     n_panels = -(-dst.dims[1] // (2 * lanes))
-    is_apart = n_tiles(spec) >= _LEAST_OF_THREAD * spec.n_threads
+    is_apart = _n_tiles(spec) >= _LEAST_OF_THREAD * spec.n_threads
     n_at_once = _tiles_of_thread(spec) if is_apart else _tiles_at_once(spec, lanes)
     return ffi.new(
         "bl_winograd_t *",
@@ -274,14 +279,14 @@ def _place(desc: MemoryDesc) -> dict[str, int]:
 
 def _tiles_of_thread(spec: Spec) -> int:
     """The tiles that each thread has at once, in parts as even as can be."""
-    return _even_part(-(-n_tiles(spec) // spec.n_threads), _TILES_OF_TASK)
+    return _even_part(-(-_n_tiles(spec) // spec.n_threads), _TILES_OF_TASK)
 
 
 def _tiles_at_once(spec: Spec, lanes: int) -> int:
     """As many tiles as have their transformed sources in near caches, if that is enough for a task, in even parts."""
     n_channels = -(-spec.desc("src").dims[1] // lanes) * lanes
     most = max(_TILES_OF_TASK, spec.n_threads * _NEAR_NBYTES // (N_PRODUCTS * n_channels * 4))
-    return _even_part(n_tiles(spec), most)
+    return _even_part(_n_tiles(spec), most)
 
 
 def _even_part(total: int, most: int) -> int:
@@ -298,3 +303,6 @@ def _tiles_of_task(n_at_once: int, n_panels: int, n_threads: int) -> int:
     least = -(-n_at_once // _TILES_OF_TASK)
     n_parts = min(range(least, min(least + 2 * n_threads, n_at_once) + 1), key=work)
     return -(-n_at_once // n_parts)
+
+
+OURS = Implementation(offer=offer, kernel=_Kernel, multiply_adds=multiply_adds, compute_ns=compute_ns)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocklayout import dnnl
-from blocklayout.dnnl.winograd import is_winograd, multiply_adds, offered
+from blocklayout.dnnl import own
+from blocklayout.dnnl.own.winograd import multiply_adds, offer
 from blocklayout.layout import MemoryDesc
 from tests.dnnl.running import convolve, execute, random
 
@@ -60,7 +61,7 @@ def convolution(
 
 def check(spec: dnnl.Spec) -> None:
     """Compare on poisoned buffers, padding included."""
-    ours = offered(spec)
+    ours = offer(spec)
     assert ours is not None
     given = {name: random(*desc.dims) for name, desc in ours.spec.descs if name != "dst" or spec.attr.has_sum}
     weights = given["weights"].reshape(spec.desc("dst").dims[1], -1, 3, 3)
@@ -119,7 +120,7 @@ def test_any_extents_in_blocks(
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_what_is_not_finite_stays_in_the_tiles_that_read_it(value: float) -> None:
-    ours = offered(convolution((1, LANES, 12, 12), 2 * LANES, bias=None))
+    ours = offer(convolution((1, LANES, 12, 12), 2 * LANES, bias=None))
     assert ours is not None
     given = {name: random(*desc.dims) for name, desc in ours.spec.descs if name != "dst"}
     expected = execute(ours.spec, given)["dst"]
@@ -136,23 +137,23 @@ def test_more_tiles_than_are_held_at_once() -> None:
     check(convolution((1, 128, 60, 100), 16, tail=(RELU,)))
 
 
-def test_it_is_the_last_of_those_offered() -> None:
+def test_it_is_the_last_of_those_offer() -> None:
     spec = convolution((1, 2 * LANES, 8, 8), 2 * LANES)
     impls = [resolved.spec.impl for resolved in dnnl.optimised(spec)]
-    assert is_winograd(impls[-1])
-    assert not any(map(is_winograd, impls[:-1]))
+    assert own.implementation(impls[-1])
+    assert not any(map(own.implementation, impls[:-1]))
     assert [resolved.spec.impl for resolved in dnnl.implementations(spec)][-1] == impls[-1]
 
 
 def test_a_settled_spec_is_made_again() -> None:
-    ours = offered(convolution((1, 2 * LANES, 8, 8), 2 * LANES, tail=("add", RELU)))
+    ours = offer(convolution((1, 2 * LANES, 8, 8), 2 * LANES, tail=("add", RELU)))
     assert ours is not None
     again = dnnl.resolve(dnnl.Spec.from_dict(ours.spec.to_dict()))
     assert again == ours
-    assert again.spec.multiply_adds() == multiply_adds(ours.spec) == 36 * 4 * (2 * LANES) ** 2
+    assert dnnl.multiply_adds(again.spec) == multiply_adds(ours.spec) == 36 * 4 * (2 * LANES) ** 2
 
 
-def test_what_it_does_not_compute_is_not_offered() -> None:
+def test_what_it_does_not_compute_is_not_offer() -> None:
     src = (1, 2 * LANES, 8, 8)
     n_dst = 2 * LANES
     strange = [
@@ -170,4 +171,4 @@ def test_what_it_does_not_compute_is_not_offered() -> None:
         convolution(src, n_dst, n_groups=n_dst),
         convolution((1, 40 * LANES, 8, 8), 40 * LANES, n_groups=8 * LANES),
     ]
-    assert [offered(spec) for spec in strange] == [None] * len(strange)
+    assert [offer(spec) for spec in strange] == [None] * len(strange)

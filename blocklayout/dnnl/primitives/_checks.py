@@ -1,22 +1,22 @@
-"""What the constructors of all kinds check alike."""
+"""Checks that the rules of all kinds are made of."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from functools import singledispatch
+from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.algorithms import ALGORITHMS, INVALID_ARGUMENTS, full_algorithm
-from blocklayout.dnnl.any_desc import AnyDesc
-from blocklayout.dnnl.spec import Spec
-from blocklayout.dtypes import ITEMSIZES
+from blocklayout.dnnl.algorithms import ALGORITHMS
+from blocklayout.dnnl.attr import Binary, PostOp, Prelu, Sum
+from blocklayout.dtypes import ITEMSIZES, itemsize
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.attr import Attr
+    from blocklayout.dnnl.spec import Spec
 
 FORWARD = ("forward_inference", "forward_training")
 
@@ -32,7 +32,7 @@ _ATTRIBUTE_ARGUMENTS = ("scale_", "zero_point_", "post_op_")
 
 def invalid(kind: str, argument: str, rule: str) -> InvalidArgumentsError:
     """The error that names the argument, the rule and what would be right."""
-    return InvalidArgumentsError(f"{kind}: {argument} {rule}", INVALID_ARGUMENTS)
+    return InvalidArgumentsError(f"{kind}: {argument} {rule}")
 
 
 def require(holds: object, spec: Spec, argument: str, rule: str) -> None:
@@ -43,58 +43,6 @@ def require(holds: object, spec: Spec, argument: str, rule: str) -> None:
     """
     if not holds:
         raise invalid(spec.kind, argument, rule)
-
-
-def draft(
-    kind: str,
-    descs: Mapping[str, Desc | None],
-    *,
-    attr: Attr,
-    n_threads: int | None,
-    algorithm: str = "",
-    prop_kind: str = "",
-    params: Mapping[str, Any] | None = None,
-) -> Spec:
-    """A Spec not yet checked, and perhaps without its destination.
-
-    Absent arguments are dropped; absent threads are the default number.
-
-    Raises:
-        InvalidArgumentsError: An argument is no descriptor, or the algorithm does not exist.
-    """
-    for name, desc in descs.items():
-        if desc is not None and not isinstance(desc, MemoryDesc | AnyDesc):
-            raise invalid(kind, name, f"is a {type(desc).__name__}; give a MemoryDesc or an AnyDesc")
-    if n_threads is None:
-        from blocklayout.dnnl.cpus import default_threads
-
-        n_threads = default_threads()
-    return Spec(
-        kind=kind,
-        descs=tuple((name, desc) for name, desc in descs.items() if desc is not None),
-        algorithm=full_algorithm(kind, algorithm) if kind in ALGORITHMS else algorithm,
-        prop_kind=prop_kind,
-        params=tuple((params or {}).items()),
-        attr=attr,
-        n_threads=n_threads,
-    )
-
-
-def finish(spec: Spec, dst: Desc | None, dims: Iterable[int], *, dtype: str = "", name: str = "dst") -> Spec:
-    """The draft with its destination, checked.
-
-    Args:
-        spec: The draft.
-        dst: ``None`` leaves the layout to the primitive.
-        dims: Extents it then has.
-        dtype: Data type it then has; the first argument's if empty.
-        name: The destination's name.
-
-    Raises:
-        InvalidArgumentsError: Against the rules of its kind.
-    """
-    desc = AnyDesc(tuple(dims), dtype or spec.descs[0][1].dtype) if dst is None else dst
-    return spec.replace(descs=(*spec.descs, (name, desc))).validate()
 
 
 def check_descs(spec: Spec, needed: Sequence[str], optional: Sequence[str] = ()) -> None:
@@ -195,6 +143,12 @@ def check_integer(spec: Spec, name: str, least: int, below: int | None = None) -
     return int(value)
 
 
+def check_no_attributes(spec: Spec) -> None:
+    """Refuse post-ops, scales and zero points: gradients take none."""
+    attr = spec.attr
+    require(not (attr.post_ops or attr.scales or attr.zero_points), spec, "attr", "is given; gradients take none")
+
+
 def broadcast(kind: str, name: str, first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
     """Extents of an operation over both: equal, or one of them 1.
 
@@ -228,3 +182,80 @@ def normal_axis(kind: str, axis: int, ndims: int) -> int:
     if not -ndims <= axis < ndims:
         raise invalid(kind, "axis", f"is {axis!r}; {ndims} dimensions make it {-ndims} to {ndims - 1}")
     return axis % ndims
+
+
+def source_names(kind: str, srcs: Sequence[Desc]) -> dict[str, Desc]:
+    """The sources by argument.
+
+    Raises:
+        InvalidArgumentsError: There is none, or they are no sequence of descriptors.
+    """
+    if not isinstance(srcs, list | tuple) or not srcs:
+        raise invalid(kind, "srcs", f"is {type(srcs).__name__}; give a list of one descriptor or more")
+    for index, src in enumerate(srcs):
+        if src is None:
+            raise invalid(kind, f"srcs[{index}]", "is None; give a MemoryDesc or an AnyDesc")
+    return {f"src_{index}": src for index, src in enumerate(srcs)}
+
+
+def check_sources(spec: Spec) -> tuple[str, ...]:
+    """Names of the sources, refused where there is none."""
+    require(spec.counted_sources, spec, "src_0", "is missing; it takes src_0, src_1, ... and dst")
+    return spec.counted_sources
+
+
+def check_attributes(spec: Spec, post_ops: tuple[type[PostOp], ...]) -> None:
+    """Refuse scales of arguments it has not, and post-ops that its kind or its destination does not take.
+
+    Args:
+        spec: Otherwise valid.
+        post_ops: Types of post-ops that its kind takes.
+
+    Raises:
+        InvalidArgumentsError: The message names the attribute, the rule and what would be right.
+    """
+    for what, masks in (("scales", spec.attr.scales), ("zero_points", spec.attr.zero_points)):
+        for name, mask in masks:
+            names = ", ".join(argument for argument, _ in spec.descs)
+            require(spec.has(name), spec, f"attr.{what}", f"names {name!r}; its arguments are {names}")
+            _check_mask(spec, f"attr.{what}", mask, spec.desc(name).dims)
+    if not spec.attr.post_ops:
+        return
+    require(spec.has("dst"), spec, "attr.post_ops", "are given; only forward primitives, which write dst, take them")
+    names = ", ".join(taken.__name__ for taken in post_ops) or "none"
+    for index, post_op in enumerate(spec.attr.post_ops):
+        where = f"attr.post_ops[{index}]"
+        require(isinstance(post_op, post_ops), spec, where, f"is {type(post_op).__name__}; {spec.kind} takes {names}")
+    if spec.attr.depthwise is None:  # behind one, the destination has other extents until it is resolved
+        for index, post_op in enumerate(spec.attr.post_ops):
+            _check(post_op, spec, f"attr.post_ops[{index}]", spec.desc("dst"))
+
+
+def _check_mask(spec: Spec, where: str, mask: int, dims: Sequence[int]) -> None:
+    below = 1 << len(dims)
+    require(mask < below, spec, where, f"has mask {mask}; {len(dims)} dimensions make it below {below}")
+
+
+@singledispatch
+def _check(post_op: PostOp, spec: Spec, where: str, dst: Desc) -> None:
+    """Nothing depends on the destination."""
+
+
+@_check.register(Sum)
+def _check_sum(post_op: Sum, spec: Spec, where: str, dst: Desc) -> None:
+    fits = itemsize(post_op.dtype or dst.dtype) == itemsize(dst.dtype)
+    require(fits, spec, where, f"reads dst as {post_op.dtype}; a type as wide as its {dst.dtype} would be right")
+
+
+@_check.register(Binary)
+def _check_binary(post_op: Binary, spec: Spec, where: str, dst: Desc) -> None:
+    if post_op.src1 is None:
+        return
+    dims = post_op.src1.dims
+    fits = len(dims) == len(dst.dims) and all(d in (1, right) for d, right in zip(dims, dst.dims, strict=True))
+    require(fits, spec, where, f"has src1 of extents {dims}; each must be the destination's {dst.dims}, or 1")
+
+
+@_check.register(Prelu)
+def _check_prelu(post_op: Prelu, spec: Spec, where: str, dst: Desc) -> None:
+    _check_mask(spec, where, post_op.mask, dst.dims)
