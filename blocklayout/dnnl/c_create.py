@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.dnnl import arguments, c_desc, enums, handles, status
+from blocklayout.dnnl import c_attr, c_desc, enums, handles
 from blocklayout.dnnl._abi import ffi
-from blocklayout.dnnl.attr import Binary, DepthwiseConv, Eltwise, Prelu, Sum
 from blocklayout.dnnl.engine import cpu_engine
 from blocklayout.dnnl.primitives import kind_of
-from blocklayout.errors import InvalidArgumentsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from blocklayout.dnnl.attr import PostOp
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.primitives import Direction
     from blocklayout.dnnl.spec import Spec
@@ -31,11 +27,10 @@ def create_pd(spec: Spec) -> Handle:
     kind = kind_of(spec.kind)
     name = kind.direction(spec.prop_kind)
     direction = kind.directions[name]
-    order = direction.c_order.split()
-    hint = create_pd(_forward(spec, direction, kind.directions["forward"])) if "hint" in order else None
+    hint = create_pd(_forward(spec, direction, kind.directions["forward"])) if "backward" in name else None
     call = _Call(kind.for_c(spec) if kind.for_c else spec, hint)
-    c_args = [c_arg for each in order for c_arg in call.c_args(each)]
-    function = "_".join(filter(None, ("dnnl", spec.kind, name, "primitive_desc_create")))
+    c_args = call.c_args(direction.c_order)
+    function = f"dnnl_{spec.kind}_{name}_primitive_desc_create".replace("__", "_")  # some have but one direction
     # The hint is asked again when the next implementation is.
     return handles.create("primitive_desc", function, *c_args, subject=spec, keep=hint)
 
@@ -64,17 +59,24 @@ class _Call:
     def __init__(self, spec: Spec, hint: Handle | None) -> None:
         self.spec = spec
         self.hint = hint
+        self._descs = dict(spec.descs)
         self._params = dict(spec.params)
         self._keep: list[object] = []
 
-    def c_args(self, name: str) -> Sequence[Any]:
-        """The C arguments for one name of a ``c_order``: one, but for pads."""
-        if name in _FIELDS:
-            return (_FIELDS[name](self),)
-        if name in self._params:
-            return self._c_param(name, self._params[name])
-        found = _first(self.spec, name)
-        return (self._c_desc(found) if found else ffi.NULL,)
+    def c_args(self, c_order: str) -> list[Any]:
+        """The C arguments, by their names in order."""
+        c_args: list[Any] = []
+        for name in c_order.split():
+            if name in self._descs:
+                c_args.append(self._c_desc(name))
+            elif name in self._params:
+                c_args += self._c_param(name, self._params[name])
+            elif name in _FIELDS:
+                c_args.append(_FIELDS[name](self))
+            else:
+                found = _first(self.spec, name)
+                c_args.append(self._c_desc(found) if found else ffi.NULL)
+        return c_args
 
     def _c_param(self, name: str, value: Any) -> Sequence[Any]:
         if name == "pads":
@@ -92,7 +94,7 @@ class _Call:
         return self._kept(c_desc.c_dims(tuple(values)))
 
     def _c_desc(self, name: str) -> Any:
-        return self._kept(c_desc.to_c(self.spec.desc(name))).c
+        return self._kept(c_desc.to_c(self._descs[name])).c
 
     def c_sources(self) -> Any:
         """An array of the descriptors of counted sources."""
@@ -101,7 +103,7 @@ class _Call:
 
     def c_attr(self) -> Any:
         """The attributes."""
-        return self._kept(_c_attr(self.spec)).c
+        return self._kept(c_attr.to_c(self.spec.attr, self.spec)).c
 
     def c_hint(self) -> Any:
         """The forward primitive descriptor."""
@@ -123,78 +125,3 @@ _FIELDS: Mapping[str, Callable[[_Call], Any]] = {
 }
 _DIMS = ("strides", "kernel", "dilations")
 _FLOATS = ("factors", "scales")
-
-
-def _c_attr(spec: Spec) -> Handle:
-    """The C attributes; their scratchpad is the caller's."""
-    attr = spec.attr
-    handle = handles.create("primitive_attr", "dnnl_primitive_attr_create", subject=spec)
-    _set(handle, "scratchpad_mode", enums.value("scratchpad_mode", "user"), subject=spec)
-    if attr.fpmath != "strict":
-        _set(handle, "fpmath_mode", enums.value("fpmath_mode", attr.fpmath), subject=spec)
-    for name, mask in attr.scales:
-        _set(handle, "scales_mask", arguments.number(spec, name), mask, subject=spec)
-    for name, mask in attr.zero_points:
-        _set(handle, "zero_points_mask", arguments.number(spec, name), mask, subject=spec)
-    if attr.post_ops:
-        post_ops = _c_post_ops(spec)
-        _set(handle, "post_ops", post_ops.c, subject=spec)
-        post_ops.destroy()  # the attributes hold a copy
-    return handle
-
-
-def _set(handle: Handle, what: str, *c_args: Any, subject: Spec) -> None:
-    status.call(f"dnnl_primitive_attr_set_{what}", handle.c, *c_args, subject=subject)
-
-
-def _c_post_ops(spec: Spec) -> Handle:
-    handle = handles.create("post_ops", "dnnl_post_ops_create", subject=spec)
-    for post_op in spec.attr.post_ops:
-        _append(post_op, handle.c, spec)
-    return handle
-
-
-@singledispatch
-def _append(post_op: PostOp, c_post_ops: Any, spec: Spec) -> None:
-    del c_post_ops
-    raise InvalidArgumentsError(f"{spec.kind}: {post_op!r} is no post-op")
-
-
-@_append.register(Sum)
-def _sum(post_op: Sum, c_post_ops: Any, spec: Spec) -> None:
-    c_dtype = _dtype(post_op.dtype)
-    function = "dnnl_post_ops_append_sum"
-    status.call(function, c_post_ops, post_op.scale, post_op.zero_point, c_dtype, subject=spec)
-
-
-@_append.register(Eltwise)
-def _eltwise(post_op: Eltwise, c_post_ops: Any, spec: Spec) -> None:
-    c_algorithm = enums.value("alg_kind", post_op.algorithm)
-    function = "dnnl_post_ops_append_eltwise"
-    status.call(function, c_post_ops, c_algorithm, post_op.alpha, post_op.beta, subject=spec)
-
-
-@_append.register(Binary)
-def _binary(post_op: Binary, c_post_ops: Any, spec: Spec) -> None:
-    if post_op.src1 is None:
-        rule = "a binary post-op has no src1; give it the descriptor of its second operand"
-        raise InvalidArgumentsError(f"{spec.kind}: attr: {rule}")
-    c_algorithm = enums.value("alg_kind", post_op.algorithm)
-    src_1 = c_desc.to_c(post_op.src1)
-    status.call("dnnl_post_ops_append_binary", c_post_ops, c_algorithm, src_1.c, subject=spec)
-
-
-@_append.register(Prelu)
-def _prelu(post_op: Prelu, c_post_ops: Any, spec: Spec) -> None:
-    status.call("dnnl_post_ops_append_prelu", c_post_ops, post_op.mask, subject=spec)
-
-
-@_append.register(DepthwiseConv)
-def _depthwise(post_op: DepthwiseConv, c_post_ops: Any, spec: Spec) -> None:
-    c_dtypes = (_dtype(dtype) for dtype in (post_op.weights_dtype, post_op.bias_dtype, post_op.dst_dtype))
-    geometry = (post_op.kernel, post_op.stride, post_op.padding)
-    status.call("dnnl_post_ops_append_dw", c_post_ops, *c_dtypes, *geometry, subject=spec)
-
-
-def _dtype(dtype: str) -> int:
-    return enums.value("data_type", dtype or "data_type_undef")

@@ -102,7 +102,7 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
     @property
     def counted_sources(self) -> tuple[str, ...]:
         """Names of the sources of a primitive that takes any number: ``src_0``, ``src_1``, ..."""
-        return tuple(takewhile(self.has, (f"src_{index}" for index in count())))
+        return tuple(takewhile(dict(self.descs).__contains__, (f"src_{index}" for index in count())))
 
     def param(self, name: str) -> Any:
         """A parameter: ``strides``, ``axis``, ...

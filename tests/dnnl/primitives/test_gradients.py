@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
-from tests.dnnl.primitives.test_elementwise import ELTWISE
 
 from blocklayout import dnnl
 from blocklayout.dnnl.algorithms import ALGORITHMS
 from blocklayout.errors import InvalidArgumentsError
+from tests.dnnl.primitives.test_elementwise import ELTWISE
 from tests.dnnl.running import LAYOUTS, Array, assert_close, desc, execute, random
 
 DIMS = (2, 17, 6, 4)
