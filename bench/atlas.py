@@ -36,7 +36,7 @@ import blocklayout as bl
 from blocklayout import dnnl, zoo
 from blocklayout.commands.feeds import SEED
 from blocklayout.commands.options import positive, words
-from blocklayout.dnnl import Spec, processor
+from blocklayout.dnnl import Spec, processor, validate
 from blocklayout.model import legalize, lower, open_model, read, simplify
 from blocklayout.plan import CostModel, Machine
 from blocklayout.plan.candidates.fuse import fuse
@@ -237,7 +237,7 @@ def read_recorded(folder: Path, suffix: str = SUFFIX) -> Iterator[Recorded]:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             for line in file:
                 record = json.loads(line)
-                yield Recorded(record["net"], record["isa"], Spec.from_dict(record["spec"]), record["ns"])
+                yield Recorded(record["net"], record["isa"], validate(Spec.from_dict(record["spec"])), record["ns"])
 
 
 def pack(args: argparse.Namespace) -> None:

@@ -118,7 +118,10 @@ class RefusedError(UnimplementedError):
 
 
 class InvalidArgumentsError(DnnlError):
-    """oneDNN refused the arguments."""
+    """The arguments of a primitive are wrong: found here, or by oneDNN."""
+
+    def __init__(self, message: str, status: int = 2) -> None:  # dnnl_invalid_arguments
+        super().__init__(message, status)
 
 
 class OutOfMemoryError(DnnlError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from blocklayout.dnnl import Spec, execution, faults, handles, primitive, resolution
+from blocklayout.dnnl import Spec, execution, handles, known_bugs, primitive, resolution
 from blocklayout.dnnl.memory import Memory
 from blocklayout.errors import UnimplementedError
 
@@ -55,6 +55,6 @@ class Refusing:
     @staticmethod
     def forget() -> None:
         """Know of no refusal, as another process does."""
-        faults._refused.clear()
+        known_bugs._refused.clear()
         for known in (resolution.has_optimised, resolution._ask, resolution._ask_optimised):
             known.cache_clear()

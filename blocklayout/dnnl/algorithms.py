@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from blocklayout.errors import InvalidArgumentsError
 
-INVALID_ARGUMENTS = 2
-"""The value of ``dnnl_invalid_arguments``."""
-
 _ELTWISE = (
     "relu tanh elu square abs sqrt linear soft_relu hardsigmoid logistic exp gelu_tanh swish log clip clip_v2 pow "
     "gelu_erf round mish hardswish relu_use_dst_for_bwd tanh_use_dst_for_bwd elu_use_dst_for_bwd sqrt_use_dst_for_bwd "
@@ -46,4 +43,4 @@ def full_algorithm(family: str, name: str) -> str:
     if f"{family}_{name}" in known:
         return f"{family}_{name}"
     message = f"{family}: algorithm {name!r} does not exist; give one of {', '.join(known)}"
-    raise InvalidArgumentsError(message, INVALID_ARGUMENTS)
+    raise InvalidArgumentsError(message)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
+from blocklayout.dtypes import itemsize
 from blocklayout.layout import MemoryDesc
 
 
@@ -28,6 +32,15 @@ class AnyDesc(Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.dtype} {'x'.join(map(str, self.dims))} any"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its logical elements."""
+        return math.prod(self.dims) * itemsize(self.dtype)
+
+    def to_dict(self) -> dict[str, Any]:
+        """This descriptor as JSON-able data."""
+        return {"any": True, "dims": list(self.dims), "dtype": self.dtype}
 
 
 Desc = MemoryDesc | AnyDesc

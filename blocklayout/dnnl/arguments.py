@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout.dnnl import enums
 from blocklayout.dnnl.attr import Binary, DepthwiseConv, Prelu
-from blocklayout.dnnl.spec import kind_rules
+from blocklayout.dnnl.primitives import direction_of, kind_of
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 _POST_OP = re.compile(r"post_op_(\d+)_(src_1|weights|bias)")
 _SOURCE = re.compile(r"src_(\d+)")
-_MANY_SOURCES = "MANY_SOURCES"
-_PARAMETERS = {"backward": ("scale", "diff_scale", "diff_shift")}
-"""Those of normalisations, by direction."""
 
 
 def number(spec: Spec, name: str) -> int:
@@ -42,7 +39,7 @@ def number(spec: Spec, name: str) -> int:
     if post_op := _POST_OP.fullmatch(name):
         return _of_post_op(spec, int(post_op[1]), post_op[2])
     source = _SOURCE.fullmatch(name)
-    if source and hasattr(kind_rules(spec.kind), _MANY_SOURCES):
+    if source and kind_of(spec.kind).has_many_sources:
         return enums.argument("multiple_src") + int(source[1])
     return enums.argument(name)
 
@@ -55,10 +52,9 @@ def _of_post_op(spec: Spec, index: int, name: str) -> int:
 
 def queried(spec: Spec) -> Iterator[str]:
     """Names of the arguments whose descriptors a primitive descriptor may be asked for."""
-    rules = kind_rules(spec.kind)
-    if hasattr(rules, _MANY_SOURCES):
-        yield from (name for name, _ in spec.descs if _SOURCE.fullmatch(name))
-    yield from (name for name in rules.ARGUMENTS if not _is_switched_off(spec, name))
+    if kind_of(spec.kind).has_many_sources:
+        yield from spec.counted_sources
+    yield from direction_of(spec).arguments
     for index, post_op in enumerate(spec.attr.post_ops):
         if isinstance(post_op, Binary):
             yield f"post_op_{index}_src_1"
@@ -102,29 +98,4 @@ def results(spec: Spec) -> tuple[str, ...]:
         >>> results(dnnl.softmax(dnnl.MemoryDesc((2, 3)), n_threads=1))
         ('dst',)
     """
-    if spec.prop_kind == "backward_data":
-        return ("diff_src",)
-    if spec.prop_kind == "backward_weights":
-        return tuple(name for name in ("diff_weights", "diff_bias") if spec.has(name))
-    if spec.prop_kind == "backward":
-        return tuple(name for name in ("diff_src", "diff_scale", "diff_shift") if spec.has(name))
-    statistics = ("mean", "variance") if _computes_statistics(spec) else ()
-    return tuple(name for name in ("dst", *statistics, "workspace") if spec.has(name))
-
-
-def _computes_statistics(spec: Spec) -> bool:
-    return spec.prop_kind == "forward_training" and "use_global_stats" not in _flags(spec)
-
-
-def _flags(spec: Spec) -> tuple[str, ...]:
-    return next((value for name, value in spec.params if name == "flags"), ())
-
-
-def _is_switched_off(spec: Spec, name: str) -> bool:
-    """Whether flags say that a normalisation goes without: its primitive descriptor may list it all the same."""
-    if name.removeprefix("diff_") in ("scale", "shift"):
-        taken = _PARAMETERS.get(spec.prop_kind, ("scale", "shift"))
-        return name not in taken or f"use_{name.removeprefix('diff_')}" not in _flags(spec)
-    if name in ("mean", "variance"):
-        return spec.prop_kind == "forward_inference" and "use_global_stats" not in _flags(spec)
-    return spec.prop_kind.startswith("forward") and name.startswith("diff_")
+    return tuple(filter(spec.has, direction_of(spec).results))

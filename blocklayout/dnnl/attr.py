@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from blocklayout.dnnl.algorithms import INVALID_ARGUMENTS, full_algorithm
+from blocklayout.dnnl.algorithms import full_algorithm
 from blocklayout.dtypes import itemsize
 from blocklayout.errors import InvalidArgumentsError
 
@@ -210,7 +210,7 @@ def _finite(owner: str, name: str, value: float) -> float:
 
 
 def _invalid(message: str) -> InvalidArgumentsError:
-    return InvalidArgumentsError(message, INVALID_ARGUMENTS)
+    return InvalidArgumentsError(message)
 
 
 NO_ATTR = Attr()

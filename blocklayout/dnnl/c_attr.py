@@ -1,4 +1,4 @@
-"""Attributes on their way to C."""
+"""Attributes in C."""
 
 from __future__ import annotations
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from blocklayout.dnnl import arguments, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.engine import cpu_stream
+from blocklayout.dnnl.handles import Handle
 from blocklayout.dnnl.memory import Memory
 from blocklayout.dnnl.resolution import refused
-from blocklayout.dnnl.winograd import Kernel
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from blocklayout.dnnl.handles import Handle
+    from blocklayout.dnnl.own import Kernel
     from blocklayout.dnnl.spec import Spec
     from blocklayout.errors import DnnlError
 
@@ -36,10 +36,10 @@ class Execution:
         self._primitive = primitive
         self.spec = spec
         self.memories = dict(memories)
-        if isinstance(primitive, Kernel):
-            self._execute, self._c_args = primitive.execute, primitive.c_args(spec, memories)
-        else:
+        if isinstance(primitive, Handle):
             self._execute, self._c_args = library.load().dnnl_primitive_execute, _c_args(spec, memories)
+        else:
+            self._execute, self._c_args = primitive.execute, primitive.c_args(spec, memories)
         self._call: Any = partial(self._execute, primitive.c, cpu_stream().c, len(self._c_args), self._c_args)
 
     @property

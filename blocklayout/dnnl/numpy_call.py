@@ -10,7 +10,7 @@ import numpy as np
 
 from blocklayout.dnnl import arguments
 from blocklayout.dnnl.memory import Memory
-from blocklayout.dnnl.specs.reorder import reorder
+from blocklayout.dnnl.primitives.reorder import reorder
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import InvalidArgumentsError

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.dnnl import arguments
+from blocklayout.dnnl import arguments, own
 from blocklayout.dnnl.executable import Executable
 from blocklayout.dnnl.execution import Execution, check_memories, scratchpad_desc
 from blocklayout.dnnl.handles import create
 from blocklayout.dnnl.memory import Memory, aligned_empty
+from blocklayout.dnnl.primitives import validate
 from blocklayout.dnnl.resolution import open_pd, refused, resolve
 from blocklayout.dnnl.threads import run_parallel
-from blocklayout.dnnl.winograd import Kernel, is_winograd
 from blocklayout.errors import DnnlError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from blocklayout.dnnl.handles import Handle
+    from blocklayout.dnnl.own import Kernel
     from blocklayout.dnnl.primitive_desc import Resolved
     from blocklayout.dnnl.spec import Spec
 
@@ -76,7 +77,7 @@ class Primitive:
     __slots__ = ("_handle", "_idle", "scratchpad_nbytes", "spec")
 
     def __init__(self, spec: Spec) -> None:
-        spec.validate()
+        validate(spec)
         self._handle, resolved = run_parallel(lambda: _compile(spec), spec.n_threads)
         self.spec = resolved.spec
         self.scratchpad_nbytes = resolved.scratchpad_nbytes
@@ -198,9 +199,9 @@ def _compile(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
 def _created(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
     asked = spec
     try:
-        if is_winograd(spec.impl):
+        if ours := own.implementation(spec.impl):
             resolved = resolve(spec)
-            return Kernel(resolved.spec), resolved
+            return ours.kernel(resolved.spec), resolved
         pd, resolved = open_pd(spec)
         asked = resolved.spec
         handle = create("primitive", "dnnl_primitive_create", pd.c, subject=asked)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +12,13 @@ from msgspec.structs import replace
 from blocklayout.dnnl import arguments, c_desc, enums, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.attr import Binary
-from blocklayout.dnnl.create._call import Call
-from blocklayout.dnnl.faults import fault_of
+from blocklayout.dnnl.c_create import create_pd
+from blocklayout.dnnl.known_bugs import fault_of
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import ModuleType
 
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.attr import Attr
@@ -58,22 +56,6 @@ def is_reference(impl: str) -> bool:
 
 
 _known_arguments: dict[object, tuple[tuple[str, ...], Any]] = {}
-
-
-@cache
-def _creator(kind: str) -> ModuleType:
-    return importlib.import_module(f"blocklayout.dnnl.create.{kind}")
-
-
-def create_pd(spec: Spec) -> Handle:
-    """The first primitive descriptor for a Spec, whatever implementation it names.
-
-    Raises:
-        UnimplementedError: oneDNN offers none.
-        DnnlError: It refused the call.
-    """
-    pd: Handle = _creator(spec.kind).create(Call(spec))
-    return pd
 
 
 def walk(pd: Handle, spec: Spec, is_wanted: Callable[[str], bool] | None = None) -> Iterator[Resolved]:

@@ -6,10 +6,11 @@ from functools import lru_cache, partial
 from operator import eq
 from typing import TYPE_CHECKING
 
-from blocklayout.dnnl import faults
-from blocklayout.dnnl.primitive_desc import Resolved, create_pd, impl_name, impl_names, is_reference, walk
+from blocklayout.dnnl import known_bugs, own
+from blocklayout.dnnl.c_create import create_pd
+from blocklayout.dnnl.primitive_desc import Resolved, impl_name, impl_names, is_reference, walk
+from blocklayout.dnnl.primitives import validate
 from blocklayout.dnnl.threads import run_parallel
-from blocklayout.dnnl.winograd import is_winograd, offered
 from blocklayout.errors import DnnlError, OutOfMemoryError, RefusedError, UnimplementedError
 
 if TYPE_CHECKING:
@@ -59,13 +60,12 @@ def implementations(spec: Spec) -> Iterator[Resolved]:
         >>> any(resolved.spec.impl.startswith("ref") for resolved in implementations(spec))
         True
     """
-    spec.validate()
+    validate(spec)
     found = run_parallel(lambda: list(walk(create_pd(spec), spec)), spec.n_threads)
     if not found:
         raise _refusal(spec.replace(impl=""))
     yield from found
-    if ours := _ours(spec.replace(impl="")):
-        yield ours
+    yield from _ours(spec.replace(impl=""))
 
 
 def optimised(spec: Spec) -> tuple[Resolved, ...]:
@@ -105,7 +105,7 @@ def has_optimised(spec: Spec) -> bool:
         >>> has_optimised(dnnl.convolution(src_desc, dnnl.AnyDesc(weights, "f32"), dst_desc, pads=1, n_threads=1))
         False
     """
-    spec.validate()
+    validate(spec)
     try:
         return run_parallel(lambda: not is_reference(impl_name(create_pd(spec), spec)), spec.n_threads)
     except DnnlError:
@@ -141,7 +141,7 @@ def refused(spec: Spec, doing: str, error: DnnlError) -> DnnlError:
     """
     if isinstance(error, OutOfMemoryError):
         return error
-    faults.remember(spec, doing)
+    known_bugs.remember(spec, doing)
     for known in (has_optimised, _ask, _ask_optimised):
         known.cache_clear()
     advice = f"{spec.impl} is passed over in this process from now on: load the model, or call the operator, again"
@@ -149,7 +149,7 @@ def refused(spec: Spec, doing: str, error: DnnlError) -> DnnlError:
 
 
 def _refusal(spec: Spec) -> DnnlError:
-    if spec.is_resolved and (fault := faults.fault_of(spec)):
+    if spec.is_resolved and (fault := known_bugs.fault_of(spec)):
         return UnimplementedError(f"{spec}: {fault}", _UNIMPLEMENTED)
     names = impl_names(spec)
     if spec.impl in names:
@@ -161,8 +161,8 @@ def _refusal(spec: Spec) -> DnnlError:
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _ask(spec: Spec) -> Resolved | str:
-    spec.validate()
-    if is_winograd(spec.impl):
+    validate(spec)
+    if own.implementation(spec.impl):
         return _our_own(spec)
     try:
         return run_parallel(lambda: open_pd(spec)[1], spec.n_threads)
@@ -172,23 +172,22 @@ def _ask(spec: Spec) -> Resolved | str:
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
-    spec.validate()
+    validate(spec)
     ours = _ours(spec)
     try:
         theirs = run_parallel(lambda: tuple(_without_needless_references(spec)), spec.n_threads)
-        return (*theirs, ours) if ours else theirs or str(_refusal(spec))
+        return (*theirs, *ours) or str(_refusal(spec))
     except UnimplementedError as error:
-        return (ours,) if ours else str(error)
+        return ours or str(error)
 
 
-def _ours(spec: Spec) -> Resolved | None:
-    """Our own implementation of it, where there is one without a known fault."""
-    ours = offered(spec)
-    return None if ours is None or faults.fault_of(ours.spec) else ours
+def _ours(spec: Spec) -> tuple[Resolved, ...]:
+    """Our own implementations of it without a known fault."""
+    return tuple(ours for ours in own.offers(spec) if known_bugs.fault_of(ours.spec) is None)
 
 
 def _our_own(spec: Spec) -> Resolved | str:
-    ours = _ours(spec)
+    ours = next(iter(_ours(spec)), None)
     if ours is None or (spec.is_resolved and ours.spec != spec):
         return f"{spec}: {spec.impl} is not here, or does not compute this: it takes a compiler at installation"
     return ours

@@ -1,32 +1,24 @@
-"""Spec: one primitive as pure data, without anything of C in it."""
+"""Spec: one primitive as pure data, without anything of C in it, and without the rules of its kind."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from functools import cache
+import math
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.dnnl.algorithms import INVALID_ARGUMENTS
-from blocklayout.dnnl.attr import NO_ATTR, Attr
-from blocklayout.errors import InvalidArgumentsError
+from blocklayout.dnnl.any_desc import AnyDesc, Desc
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
+from blocklayout.errors import BlockLayoutError, InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import ModuleType
-
-    from blocklayout.dnnl.any_desc import Desc
 
 MAX_THREADS = 4096
 """More than any machine has; the library would try to start as many."""
-
-_MAX_VALID = 4096
-_valid: set[tuple[object, ...]] = set()
-"""What was found to be right, layouts aside: a network asks for the same in many of them."""
 
 
 class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
@@ -66,7 +58,7 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
     def __post_init__(self) -> None:
         if not 1 <= self.n_threads <= MAX_THREADS:
             message = f"{self.kind}: n_threads is {self.n_threads}; give 1 to {MAX_THREADS}"
-            raise InvalidArgumentsError(message, INVALID_ARGUMENTS)
+            raise InvalidArgumentsError(message)
 
     def __str__(self) -> str:
         parts = [self.kind, self.algorithm, self.prop_kind, *(f"{name}: {desc}" for name, desc in self.descs)]
@@ -85,7 +77,7 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
             if argument == name:
                 return desc
         names = ", ".join(argument for argument, _ in self.descs)
-        raise InvalidArgumentsError(f"{self.kind}: no argument {name!r}; there are {names}", INVALID_ARGUMENTS)
+        raise InvalidArgumentsError(f"{self.kind}: no argument {name!r}; there are {names}")
 
     def memory_desc(self, name: str) -> MemoryDesc:
         """The descriptor of an argument that has a layout.
@@ -96,12 +88,17 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
         desc = self.desc(name)
         if not isinstance(desc, MemoryDesc):
             message = f"{self.kind}: {name} has no layout yet; resolve the Spec first"
-            raise InvalidArgumentsError(message, INVALID_ARGUMENTS)
+            raise InvalidArgumentsError(message)
         return desc
 
     def has(self, name: str) -> bool:
         """Whether there is an argument of this name."""
         return name in dict(self.descs)
+
+    @property
+    def counted_sources(self) -> tuple[str, ...]:
+        """Names of the sources of a primitive that takes any number: ``src_0``, ``src_1``, ..."""
+        return tuple(takewhile(dict(self.descs).__contains__, (f"src_{index}" for index in count())))
 
     def param(self, name: str) -> Any:
         """A parameter: ``strides``, ``axis``, ...
@@ -113,7 +110,7 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
             if key == name:
                 return value
         names = ", ".join(key for key, _ in self.params) or "none"
-        raise InvalidArgumentsError(f"{self.kind}: no parameter {name!r}; there are {names}", INVALID_ARGUMENTS)
+        raise InvalidArgumentsError(f"{self.kind}: no parameter {name!r}; there are {names}")
 
     @property
     def is_resolved(self) -> bool:
@@ -124,99 +121,143 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
         """A copy with other fields."""
         return replace(self, **changes)
 
-    def settled(self, **changes: Any) -> Spec:
-        """A copy with what the library made of this checked Spec, which needs no check."""
-        spec = self.replace(**changes)
-        spec.__dict__["_is_valid"] = True
-        return spec
+    @property
+    def is_checked(self) -> bool:
+        """Whether it is known to obey the rules of its kind, so that checking it again is free."""
+        return "_is_checked" in self.__dict__
 
-    def validate(self) -> Spec:
-        """Check it against the rules of its kind, and return it.
-
-        Raises:
-            InvalidArgumentsError: The message names the argument, the rule and what would be right.
-        """
-        if "_is_valid" not in self.__dict__:
-            question = self._without_layouts
-            if question not in _valid:
-                from blocklayout.dnnl.specs._attributes import check_attributes
-
-                kind_rules(self.kind).validate(self)
-                check_attributes(self)
-                if len(_valid) >= _MAX_VALID:
-                    _valid.clear()
-                _valid.add(question)
-            self.__dict__["_is_valid"] = True  # it is frozen, so it stays so
+    def checked(self) -> Spec:
+        """This Spec, noted to obey the rules of its kind; it is frozen, so it stays so."""
+        self.__dict__["_is_checked"] = True
         return self
 
-    @property
-    def _without_layouts(self) -> tuple[object, ...]:
-        """All that rules look at: they ask whether an argument has a layout, and never which.
-
-        Parameters as text, since 1, 1.0 and True are equal, and not equally right.
-        """
-        descs = tuple((name, type(desc), desc.dims, desc.dtype) for name, desc in self.descs)
-        attr = "" if self.attr is NO_ATTR else repr(self.attr)
-        return self.kind, descs, self.algorithm, self.prop_kind, repr(self.params), attr
-
-    def multiply_adds(self, *, padded: bool = False) -> int:
-        """Multiplications it does, each with an addition; 0 for kinds that mostly move bytes.
-
-        Args:
-            padded: Count those on padding as well.
-        """
-        from blocklayout.dnnl.work import multiply_adds
-
-        return multiply_adds(self, padded=padded)
+    def settled(self, **changes: Any) -> Spec:
+        """A copy of this checked Spec with the library's answers in it, which needs no check."""
+        return self.replace(**changes).checked()
 
     @property
     def nbytes_moved(self) -> int:
         """Bytes of all its arguments together, padding included, each counted once."""
-        from blocklayout.dnnl.work import nbytes_moved
-
-        return nbytes_moved(self)
+        return sum(desc.nbytes for _, desc in self.descs)
 
     def to_dict(self) -> dict[str, Any]:
-        """This Spec as JSON-able data."""
-        from blocklayout.dnnl.spec_json import spec_to_dict
+        """This Spec as JSON-able data; fields at their defaults are left out."""
+        data: dict[str, Any] = {"kind": self.kind, "descs": [[name, desc.to_dict()] for name, desc in self.descs]}
+        if self.params:
+            data["params"] = {name: _value_to_json(value) for name, value in self.params}
+        if self.attr != NO_ATTR:
+            data["attr"] = _attr_to_dict(self.attr)
+        data |= {name: getattr(self, name) for name in ("algorithm", "prop_kind", "impl") if getattr(self, name)}
+        return data | {"n_threads": self.n_threads}
 
-        return spec_to_dict(self)
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Spec:
-        """The Spec that :meth:`to_dict` wrote, checked like one made by its constructor.
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Spec:
+        """The Spec that :meth:`to_dict` wrote, not yet checked: see :func:`blocklayout.dnnl.validate`.
 
         Raises:
-            InvalidArgumentsError: The data is no Spec, or one that cannot exist.
+            InvalidArgumentsError: The data is no Spec.
             LayoutError: A descriptor in it cannot exist.
         """
-        from blocklayout.dnnl.spec_json import spec_from_dict
+        try:
+            return cls._read(data)
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            if isinstance(error, BlockLayoutError):
+                raise
+            message = f"not a saved Spec: {type(error).__name__}: {error}; give what Spec.to_dict returned"
+            raise InvalidArgumentsError(message) from error
 
-        return spec_from_dict(data)
+    @classmethod
+    def _read(cls, data: Mapping[str, Any]) -> Spec:
+        unknown = set(data) - {*cls.__struct_fields__}
+        if unknown:
+            raise KeyError(*sorted(unknown))
+        return cls(
+            kind=_text(data["kind"]),
+            descs=tuple((_text(name), _desc_from_dict(desc)) for name, desc in data["descs"]),
+            algorithm=_text(data.get("algorithm", "")),
+            prop_kind=_text(data.get("prop_kind", "")),
+            params=tuple((_text(name), _value_from_json(value)) for name, value in data.get("params", {}).items()),
+            attr=_attr_from_dict(data.get("attr", {})),
+            n_threads=_integer(data.get("n_threads", 1)),
+            impl=_text(data.get("impl", "")),
+        )
 
 
-@cache
-def kinds() -> tuple[str, ...]:
-    """The kinds of primitive there are.
-
-    Example:
-        >>> "convolution" in kinds()
-        True
-    """
-    from blocklayout.dnnl import specs
-
-    names = (module.name for module in pkgutil.iter_modules(specs.__path__))
-    return tuple(sorted(name for name in names if not name.startswith("_")))
+_POST_OPS: dict[str, type[PostOp]] = {
+    "sum": Sum,
+    "eltwise": Eltwise,
+    "binary": Binary,
+    "prelu": Prelu,
+    "depthwise_conv": DepthwiseConv,
+}
+_POST_OP_NAMES = {post_op: name for name, post_op in _POST_OPS.items()}
+_INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # strict JSON has no infinity
 
 
-@cache
-def kind_rules(kind: str) -> ModuleType:
-    """The module with the rules of a kind of primitive.
+def _desc_from_dict(data: Mapping[str, Any]) -> Desc:
+    if data.get("any"):
+        return AnyDesc(tuple(_integer(extent) for extent in data["dims"]), _text(data["dtype"]))
+    return MemoryDesc.from_dict(dict(data))
 
-    Raises:
-        InvalidArgumentsError: No such kind.
-    """
-    if kind not in kinds():
-        message = f"no kind of primitive {kind!r}; there are {', '.join(kinds())}"
-        raise InvalidArgumentsError(message, INVALID_ARGUMENTS)
-    return importlib.import_module(f"blocklayout.dnnl.specs.{kind}")
+
+def _attr_to_dict(attr: Attr) -> dict[str, Any]:
+    return {
+        "post_ops": [_post_op_to_dict(post_op) for post_op in attr.post_ops],
+        "scales": [list(pair) for pair in attr.scales],
+        "zero_points": [list(pair) for pair in attr.zero_points],
+        "fpmath": attr.fpmath,
+    }
+
+
+def _attr_from_dict(data: Mapping[str, Any]) -> Attr:
+    return Attr(
+        post_ops=tuple(_post_op_from_dict(post_op) for post_op in data.get("post_ops", ())),
+        scales=tuple((_text(name), _integer(mask)) for name, mask in data.get("scales", ())),
+        zero_points=tuple((_text(name), _integer(mask)) for name, mask in data.get("zero_points", ())),
+        fpmath=_text(data.get("fpmath", "strict")),
+    )
+
+
+def _post_op_to_dict(post_op: PostOp) -> dict[str, Any]:
+    fields = {name: _value_to_json(getattr(post_op, name)) for name in post_op.__struct_fields__}
+    if isinstance(post_op, Binary) and post_op.src1 is not None:
+        fields["src1"] = post_op.src1.to_dict()
+    return {"kind": _POST_OP_NAMES[type(post_op)]} | fields
+
+
+def _post_op_from_dict(data: Mapping[str, Any]) -> PostOp:
+    post_op = _POST_OPS[data["kind"]]
+    fields = {name: _value_from_json(value) for name, value in data.items() if name not in {"kind", "src1"}}
+    if data.get("src1") is not None:
+        fields["src1"] = _desc_from_dict(data["src1"])
+    return post_op(**fields)
+
+
+def _value_to_json(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_value_to_json(item) for item in value]
+    if isinstance(value, float) and math.isinf(value):
+        return str(value)
+    return value
+
+
+def _value_from_json(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_value_from_json(item) for item in value)
+    if isinstance(value, str):
+        return _INFINITIES.get(value, value)
+    if value is None or isinstance(value, int | float):
+        return value
+    raise TypeError(f"{value!r} is no parameter's value")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _integer(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{value!r} is no integer")
+    return value

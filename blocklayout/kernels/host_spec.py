@@ -57,11 +57,6 @@ class HostSpec(Struct, frozen=True):
             return desc.n_padding * desc.itemsize
         return sum(prod(desc.dims) * desc.itemsize for _, desc in self.descs)
 
-    def multiply_adds(self, *, padded: bool = False) -> int:
-        """Unknown, and counted as none."""
-        del padded
-        return 0
-
     def memory_desc(self, name: str) -> MemoryDesc:
         """The descriptor of an argument.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.dnnl.winograd import is_winograd
+from blocklayout.dnnl import own
 from blocklayout.errors import BlockLayoutError, LayoutError, PlanError, PlanMisfitWarning
 from blocklayout.layout import FormatTag
 from blocklayout.plan.candidates.pins import check_expectations
@@ -137,7 +137,7 @@ def check_wishes(plan: Plan, wishes: Request) -> None:
     if wishes.pins and dict(plan.pins) != dict(wishes.pins):
         made, asked = (", ".join(f"{name}={tag}" for name, tag in pins) for pins in (plan.pins, wishes.pins.items()))
         raise PlanError(f"the plan was made with pins {made or 'none'}, and {asked} is asked for")
-    if not wishes.winograd and any(is_winograd(step.spec.impl) for step in plan.steps):
+    if any(own.name_of(step.spec.impl) in wishes.without for step in plan.steps):
         raise PlanError("the plan computes convolutions by Winograd's method, and winograd=False is asked for")
     check_expectations(plan, wishes.expected)
     check_losses(plan, wishes.on_layout_loss)

@@ -60,7 +60,7 @@ def make_plan(
     groups = fuse(program, request.dtype, costs.machine.n_threads)
     pins = pins_by_group(groups, request.pins)
     tags = wanted.tags if wanted else ()
-    proposer = Proposer(costs, request.dtype, tags, request.is_frugal, pins, winograd=request.winograd)
+    proposer = Proposer(costs, request.dtype, tags, request.is_frugal, pins, without=request.without)
     network = propose_all(program, groups, proposer, request.io_layout)
     network = price(network) if price else network
     solution = solve_layouts(network)

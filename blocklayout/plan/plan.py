@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import Struct
 
 from blocklayout.atomic_write import replacing
-from blocklayout.dnnl import Spec, is_reference
+from blocklayout.dnnl import Spec, is_reference, multiply_adds
 from blocklayout.errors import PlanError, closest
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
@@ -110,6 +110,14 @@ class Step(Struct, frozen=True, dict=True):
     def nbytes_moved(self) -> int:
         """Bytes it reads and writes, padding included."""
         return sum(operand.desc.nbytes for _, operand in self.operands)
+
+    def multiply_adds(self, *, padded: bool = False) -> int:
+        """Multiplications it does, each with an addition; what numpy does is unknown, and counted as none.
+
+        Args:
+            padded: Count those on padding as well.
+        """
+        return multiply_adds(self.spec, padded=padded) if isinstance(self.spec, Spec) else 0
 
 
 class Entry(Struct, frozen=True):
@@ -280,12 +288,12 @@ class Plan(Struct, frozen=True, dict=True):
     @property
     def multiply_adds(self) -> int:
         """Multiply-adds of the network itself."""
-        return sum(step.spec.multiply_adds() for step in self.steps)
+        return sum(step.multiply_adds() for step in self.steps)
 
     @property
     def padding_multiply_adds(self) -> int:
         """Multiply-adds spent on zero padding."""
-        return sum(step.spec.multiply_adds(padded=True) for step in self.steps) - self.multiply_adds
+        return sum(step.multiply_adds(padded=True) for step in self.steps) - self.multiply_adds
 
     @cached_property
     def formats(self) -> Mapping[str, MemoryDesc]:

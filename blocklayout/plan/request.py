@@ -41,3 +41,8 @@ class Request(Struct, frozen=True):
     on_layout_loss: LossMode | None = None
     is_frugal: bool = False
     winograd: bool = True
+
+    @property
+    def without(self) -> frozenset[str]:
+        """Implementations of our own that may not be used, by name."""
+        return frozenset() if self.winograd else frozenset({"winograd"})

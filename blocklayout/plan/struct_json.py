@@ -22,7 +22,7 @@ from typing import (
 from msgspec import Struct
 from msgspec.structs import fields
 
-from blocklayout.dnnl import Spec
+from blocklayout.dnnl import Spec, validate
 from blocklayout.errors import BlockLayoutError
 from blocklayout.kernels import HostSpec
 
@@ -100,7 +100,7 @@ _MAX_KNOWN = 4096
 def _spec_from_dict(data: Mapping[str, Any]) -> Spec | HostSpec:
     if "host" in data:
         return HostSpec.from_dict(data)
-    return Spec.from_dict(data)
+    return validate(Spec.from_dict(data))
 
 
 def _by_own(from_dict: Callable[[Any], Any], data: Any) -> Any:

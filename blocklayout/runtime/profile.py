@@ -132,7 +132,7 @@ def _piece(piece: Entry | Step, ns: float, machine: Machine) -> StepProfile:
         return StepProfile(
             piece.input, "input", (), "reorder", "", layouts, ns, piece.cost_ns, piece.nbytes_moved, 0, share
         )
-    flops = 2 * piece.spec.multiply_adds()
+    flops = 2 * piece.multiply_adds()
     bandwidth = machine.reorder_bandwidth if piece.is_reorder else machine.bandwidth
     dtype = "f32" if isinstance(piece.spec, HostSpec) or not piece.spec.has("src") else piece.spec.desc("src").dtype
     return StepProfile(

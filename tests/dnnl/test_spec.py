@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from blocklayout import dnnl
 from blocklayout.dnnl.algorithms import ALGORITHMS
-from blocklayout.dnnl.spec import kind_rules
+from blocklayout.dnnl.primitives import kind_of
 from blocklayout.errors import BlockLayoutError, InvalidArgumentsError
 from tests.dnnl.running import LAYOUTS, desc
 
@@ -103,7 +103,7 @@ def followers(draw: st.DrawFn) -> dnnl.Spec:
 @given(st.one_of(convolutions(), followers()))
 def test_json_gives_the_same_spec_back(spec: dnnl.Spec) -> None:
     text = json.dumps(spec.to_dict(), allow_nan=False)
-    again = dnnl.Spec.from_dict(json.loads(text))
+    again = dnnl.validate(dnnl.Spec.from_dict(json.loads(text)))
     assert again == spec
     assert hash(again) == hash(spec)
     assert str(again) == str(spec)
@@ -130,9 +130,9 @@ def test_a_pickle_carries_no_hash_of_this_process() -> None:
 def test_every_kind_has_a_constructor_and_rules() -> None:
     for kind in dnnl.kinds():
         assert callable(getattr(dnnl, kind))
-        assert callable(kind_rules(kind).validate)
+        assert callable(kind_of(kind).validate)
     with pytest.raises(InvalidArgumentsError, match="no kind of primitive 'rnn'; there are batch_normalization"):
-        kind_rules("rnn")
+        kind_of("rnn")
 
 
 def test_threads_default_to_what_the_process_may_use() -> None:
@@ -177,7 +177,7 @@ def test_damaged_data_is_refused(damage: Any) -> None:
     data = conv(bias=ANY((16,))).to_dict()
     damage(data)
     with pytest.raises(BlockLayoutError):
-        dnnl.Spec.from_dict(data)
+        dnnl.validate(dnnl.Spec.from_dict(data))
 
 
 def leaves(data: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -202,16 +202,16 @@ def test_whatever_is_in_the_data_is_a_spec_or_refused(spec: dnnl.Spec, data: st.
         place = place[key]
     place[path[-1]] = data.draw(scalars | st.integers(0, 9))
     try:
-        read = dnnl.Spec.from_dict(damaged)
+        read = dnnl.validate(dnnl.Spec.from_dict(damaged))
     except BlockLayoutError:
         return
-    assert dnnl.Spec.from_dict(read.to_dict()) == read
+    assert dnnl.validate(dnnl.Spec.from_dict(read.to_dict())) == read
 
 
 @pytest.mark.parametrize("data", [None, [], "conv", 7])
 def test_what_is_no_data_is_refused(data: Any) -> None:
     with pytest.raises(InvalidArgumentsError, match="not a saved Spec"):
-        dnnl.Spec.from_dict(data)
+        dnnl.validate(dnnl.Spec.from_dict(data))
 
 
 def test_unknown_names_are_refused_with_the_known() -> None:
@@ -225,27 +225,27 @@ def test_unknown_names_are_refused_with_the_known() -> None:
 
 
 def test_multiply_adds() -> None:
-    assert conv(pads=1).multiply_adds() == 16 * 8 * 8 * 3 * 3 * 3
+    assert dnnl.multiply_adds(conv(pads=1)) == 16 * 8 * 8 * 3 * 3 * 3
     grouped = dnnl.convolution(ANY((2, 32, 8, 8)), ANY((4, 8, 8, 3, 3)), pads=1, n_threads=1)
-    assert grouped.multiply_adds() == 2 * 32 * 8 * 8 * 8 * 9
+    assert dnnl.multiply_adds(grouped) == 2 * 32 * 8 * 8 * 8 * 9
     deconv = dnnl.deconvolution(ANY((1, 8, 4, 4)), ANY((3, 8, 2, 2)), strides=2, n_threads=1)
-    assert deconv.multiply_adds() == 8 * 4 * 4 * 3 * 2 * 2
-    assert dnnl.inner_product(ANY((5, 7, 2)), ANY((3, 7, 2)), n_threads=1).multiply_adds() == 5 * 7 * 2 * 3
-    assert dnnl.matmul(ANY((4, 5, 6)), ANY((1, 6, 7)), n_threads=1).multiply_adds() == 4 * 5 * 6 * 7
-    assert dnnl.eltwise(SRC, None, "relu", n_threads=1).multiply_adds() == 0
+    assert dnnl.multiply_adds(deconv) == 8 * 4 * 4 * 3 * 2 * 2
+    assert dnnl.multiply_adds(dnnl.inner_product(ANY((5, 7, 2)), ANY((3, 7, 2)), n_threads=1)) == 5 * 7 * 2 * 3
+    assert dnnl.multiply_adds(dnnl.matmul(ANY((4, 5, 6)), ANY((1, 6, 7)), n_threads=1)) == 4 * 5 * 6 * 7
+    assert dnnl.multiply_adds(dnnl.eltwise(SRC, None, "relu", n_threads=1)) == 0
     forward = dnnl.convolution(ANY((2, 3, 8, 8)), ANY((16, 3, 3, 3)), pads=1, n_threads=1)
     backward = dnnl.convolution_backward_data(
         ANY((2, 3, 8, 8)), ANY((16, 3, 3, 3)), ANY((2, 16, 8, 8)), pads=1, n_threads=1
     )
-    assert backward.multiply_adds() == forward.multiply_adds()
+    assert dnnl.multiply_adds(backward) == dnnl.multiply_adds(forward)
 
 
 def test_multiply_adds_on_padding_are_those_of_the_padded_weights() -> None:
     src, dst = desc((1, 17, 4, 4), "blocked8"), desc((1, 9, 4, 4), "blocked8")
     spec = dnnl.convolution(src, dnnl.MemoryDesc((9, 17, 3, 3), "f32", "OIhw8i8o"), dst, pads=1, n_threads=1)
-    assert spec.multiply_adds() == 16 * 17 * 9 * 9
-    assert spec.multiply_adds(padded=True) == 16 * 24 * 16 * 9
-    assert conv(pads=1).multiply_adds(padded=True) == conv(pads=1).multiply_adds()
+    assert dnnl.multiply_adds(spec) == 16 * 17 * 9 * 9
+    assert dnnl.multiply_adds(spec, padded=True) == 16 * 24 * 16 * 9
+    assert dnnl.multiply_adds(conv(pads=1), padded=True) == dnnl.multiply_adds(conv(pads=1))
 
 
 def test_bytes_moved_count_padding() -> None:

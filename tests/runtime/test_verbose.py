@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from blocklayout.dnnl.winograd import is_winograd
+from blocklayout.dnnl import own
 from blocklayout.plan import POLICIES
 
 SCRIPT = """
@@ -44,7 +44,7 @@ def test_every_step_of_the_plan_that_is_the_librarys_is_what_it_executes(
     for policy, part in zip(POLICIES, parts, strict=True):
         before, after = part.split("PLAN")
         executed = [_kind_and_impl(line) for line in before.splitlines() if ",exec," in line]
-        planned = [(kind, impl) for kind, impl in json.loads(after.splitlines()[0]) if not is_winograd(impl)]
+        planned = [(kind, impl) for kind, impl in json.loads(after.splitlines()[0]) if not own.implementation(impl)]
         assert [kind for kind, _ in executed] == [kind for kind, _ in planned], policy
         for (_, impl), (_, planned_impl) in zip(executed, planned, strict=True):
             assert impl == planned_impl or not planned_impl

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.dnnl.winograd import is_winograd
+from blocklayout.dnnl import own
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import UnsupportedError
 from blocklayout.kernels import Candidate, Role, TensorInfo, Wish, wished_desc
@@ -41,7 +41,7 @@ class Proposer(Struct, frozen=True):
         is_frugal: Whether to leave out what takes memory for good each time it is made, unless all else costs
             more than ``MAX_FRUGAL_RATIO`` times as much.
         pins: Formats that groups must write, by name.
-        winograd: Whether to propose Winograd's method.
+        without: Implementations of our own that are not to be proposed, by name.
         in_slices: The groups that may be nothing but their sources side by side, and the operands that may be
             written in place there.
     """
@@ -51,7 +51,7 @@ class Proposer(Struct, frozen=True):
     tags: tuple[str, ...] = ()
     is_frugal: bool = False
     pins: Mapping[str, str] = field(default_factory=dict)
-    winograd: bool = True
+    without: frozenset[str] = frozenset()
     in_slices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _known: dict[object, tuple[Candidate, ...]] = field(default_factory=dict)
     _answers: dict[object, bool] = field(default_factory=dict)
@@ -120,7 +120,7 @@ class Proposer(Struct, frozen=True):
                 for candidate in self._wished(recipes, wish):
                     descs = (*(desc for _, desc in candidate.sources), candidate.dst)
                     impls = tuple(step.spec.impl for step in candidate.steps)
-                    if not self.winograd and any(map(is_winograd, impls)):
+                    if self.without and any(own.name_of(impl) in self.without for impl in impls):
                         continue
                     key = (tuple(map(kinds.of, descs)), candidate.alias, candidate.slices, impls)
                     if key not in found or candidate.rank < found[key].rank:

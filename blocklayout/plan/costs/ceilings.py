@@ -107,7 +107,7 @@ def _flops(timer: SpecTimer, dtype: str, n_threads: int) -> Iterator[float]:
         with suppress(UnimplementedError):
             resolved = dnnl.resolve(spec).spec
             if not resolved.impl.startswith("ref"):
-                yield 2 * resolved.multiply_adds() / timer.time(resolved) / n_threads
+                yield 2 * dnnl.multiply_adds(resolved) / timer.time(resolved) / n_threads
 
 
 def _reorder_bandwidth(timer: SpecTimer, n_threads: int) -> float:

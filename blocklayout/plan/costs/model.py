@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct, field
 
-from blocklayout.dnnl import is_reference
-from blocklayout.dnnl.winograd import is_winograd, transformed
+from blocklayout.dnnl import is_reference, multiply_adds, own
 from blocklayout.kernels import HostSpec
 
 if TYPE_CHECKING:
@@ -60,12 +59,6 @@ _SIMPLE_BF16_SHARE = 0.4
 
 _HOST_COSTS = {"plain": (50_000.0, 0.5), "copy": (5_000.0, 2.0), "zero_padding": (5_000.0, 2.0)}
 """Nanoseconds to begin, and bytes per nanosecond after that, of what numpy computes in place of a primitive."""
-
-_WINOGRAD_SHARE = 0.85
-"""Of the peak, in the products of transformed tiles and weights."""
-
-_TRANSFORMED_PER_NS, _TRANSFORMED_WEIGHTS_PER_NS = 1.5, 6.5
-"""Elements that a thread transforms in a nanosecond: of sources and results, and of weights."""
 
 _DOUBT = 0.4
 """The spread of measured over modelled times, within most classes and between them, on machines of two kinds."""
@@ -131,8 +124,9 @@ class CostModel(Struct, frozen=True):
         """Nanoseconds of one execution of a resolved Spec: the slower of its arithmetic and its memory traffic."""
         if isinstance(spec, HostSpec):
             return _host_ns(spec)
-        if is_winograd(spec.impl):
-            return self.machine.step_ns + self._winograd_ns(spec) + self._traffic_ns(spec)
+        if ours := own.implementation(spec.impl):
+            compute_ns = ours.compute_ns(spec, self.machine.peak_flops(spec.impl, "f32"), self.machine.n_threads)
+            return self.machine.step_ns + compute_ns + self._traffic_ns(spec)
         return self.machine.step_ns + max(self._compute_ns(spec), self._traffic_ns(spec))
 
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
@@ -152,19 +146,12 @@ class CostModel(Struct, frozen=True):
         return _DOUBT
 
     def _compute_ns(self, spec: Spec) -> float:
-        flops = 2 * spec.multiply_adds(padded=True)
+        flops = 2 * multiply_adds(spec, padded=True)
         if not flops:
             return 0.0
         dtype = spec.desc("src").dtype
         share = _compute_share(spec) * (_BF16_SHARE if dtype == "bf16" else 1.0)
         return flops / (share * self.machine.peak_flops(spec.impl, dtype))
-
-    def _winograd_ns(self, spec: Spec) -> float:
-        """Products and transformations, one after the other."""
-        of_tiles, of_weights = transformed(spec)
-        transforms_ns = of_tiles / _TRANSFORMED_PER_NS + of_weights / _TRANSFORMED_WEIGHTS_PER_NS
-        products_ns = 2 * spec.multiply_adds() / (_WINOGRAD_SHARE * self.machine.peak_flops(spec.impl, "f32"))
-        return transforms_ns / self.machine.n_threads + products_ns
 
     def _traffic_ns(self, spec: Spec) -> float:
         return spec.nbytes_moved / (self.machine.bandwidth * _traffic_share(spec))

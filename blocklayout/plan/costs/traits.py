@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import log2, prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from blocklayout.dnnl import Eltwise
+from blocklayout.dnnl import Eltwise, multiply_adds
 
 if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
@@ -112,7 +112,7 @@ def spec_numbers(spec: Spec) -> tuple[float, ...]:
     n_cheap = sum(name.removeprefix("eltwise_") in _CHEAP for name in functions)
     channels_in, channels_out = (desc.dims[1] if desc.ndims > 1 else 1 for desc in (src, dst))
     return (
-        _log2(1 + spec.multiply_adds(padded=True)),
+        _log2(1 + multiply_adds(spec, padded=True)),
         _log2(1 + spec.nbytes_moved),
         _log2(channels_in / groups),
         _log2(channels_out / groups),

@@ -1,0 +1,127 @@
+"""Primitive descriptors in C: a Spec's fields in the order in which the creation function of its kind takes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.dnnl import c_attr, c_desc, enums, handles
+from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.engine import cpu_engine
+from blocklayout.dnnl.primitives import kind_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from blocklayout.dnnl.handles import Handle
+    from blocklayout.dnnl.primitives import Direction
+    from blocklayout.dnnl.spec import Spec
+
+
+def create_pd(spec: Spec) -> Handle:
+    """The first primitive descriptor for a Spec, whatever implementation it names.
+
+    Raises:
+        UnimplementedError: oneDNN offers none.
+        DnnlError: It refused the call.
+    """
+    kind = kind_of(spec.kind)
+    name = kind.direction(spec.prop_kind)
+    direction = kind.directions[name]
+    hint = create_pd(_forward(spec, direction, kind.directions["forward"])) if "backward" in name else None
+    call = _Call(kind.for_c(spec) if kind.for_c else spec, hint)
+    c_args = call.c_args(direction.c_order)
+    function = f"dnnl_{spec.kind}_{name}_primitive_desc_create".replace("__", "_")  # some have but one direction
+    # The hint is asked again when the next implementation is.
+    return handles.create("primitive_desc", function, *c_args, subject=spec, keep=hint)
+
+
+def _forward(spec: Spec, direction: Direction, forward: Direction) -> Spec:
+    """The forward primitive that a gradient is derived from."""
+    names = direction.hint or {name: f"{name}|diff_{name}" for name in forward.c_order.split()}
+    descs = ((name, _first(spec, alternatives)) for name, alternatives in names.items())
+    given = tuple((name, spec.desc(found)) for name, found in descs if found)
+    return spec.replace(descs=given, prop_kind="forward_training", impl="")
+
+
+def _first(spec: Spec, alternatives: str) -> str:
+    """The first argument that there is; empty where there is none."""
+    return next(filter(spec.has, alternatives.split("|")), "")
+
+
+class _Call:
+    """Converts the fields of one Spec, and keeps the results as long as itself.
+
+    Args:
+        spec: The Spec.
+        hint: The forward primitive descriptor that a gradient is derived from.
+    """
+
+    def __init__(self, spec: Spec, hint: Handle | None) -> None:
+        self.spec = spec
+        self.hint = hint
+        self._descs = dict(spec.descs)
+        self._params = dict(spec.params)
+        self._keep: list[object] = []
+
+    def c_args(self, c_order: str) -> list[Any]:
+        """The C arguments, by their names in order."""
+        c_args: list[Any] = []
+        for name in c_order.split():
+            if name in self._descs:
+                c_args.append(self._c_desc(name))
+            elif name in self._params:
+                c_args += self._c_param(name, self._params[name])
+            elif name in _FIELDS:
+                c_args.append(_FIELDS[name](self))
+            else:
+                found = _first(self.spec, name)
+                c_args.append(self._c_desc(found) if found else ffi.NULL)
+        return c_args
+
+    def _c_param(self, name: str, value: Any) -> Sequence[Any]:
+        if name == "pads":
+            half = len(value) // 2
+            return self._c_dims(value[:half]), self._c_dims(value[half:])
+        if name in _DIMS:
+            return (self._c_dims(value),)
+        if name in _FLOATS:
+            return (self._kept(ffi.new("float[]", value)) if value else ffi.NULL,)
+        if name == "flags":
+            return (sum(enums.value("normalization_flags", flag) for flag in value),)
+        return (value,)
+
+    def _c_dims(self, values: Sequence[int]) -> Any:
+        return self._kept(c_desc.c_dims(tuple(values)))
+
+    def _c_desc(self, name: str) -> Any:
+        return self._kept(c_desc.to_c(self._descs[name])).c
+
+    def c_sources(self) -> Any:
+        """An array of the descriptors of counted sources."""
+        c_descs = [self._c_desc(name) for name in self.spec.counted_sources]
+        return self._kept(ffi.new("const_dnnl_memory_desc_t[]", c_descs))
+
+    def c_attr(self) -> Any:
+        """The attributes."""
+        return self._kept(c_attr.to_c(self.spec.attr, self.spec)).c
+
+    def c_hint(self) -> Any:
+        """The forward primitive descriptor."""
+        return self.hint.c if self.hint else ffi.NULL
+
+    def _kept(self, value: Any) -> Any:
+        self._keep.append(value)
+        return value
+
+
+_FIELDS: Mapping[str, Callable[[_Call], Any]] = {
+    "engine": lambda _: cpu_engine().c,
+    "prop_kind": lambda call: enums.value("prop_kind", call.spec.prop_kind),
+    "algorithm": lambda call: enums.value("alg_kind", call.spec.algorithm),
+    "n_srcs": lambda call: len(call.spec.counted_sources),
+    "srcs": _Call.c_sources,
+    "hint": _Call.c_hint,
+    "attr": _Call.c_attr,
+}
+_DIMS = ("strides", "kernel", "dilations")
+_FLOATS = ("factors", "scales")

@@ -1,0 +1,308 @@
+"""Convolutions by Winograd's method, in C of our own beside the executor."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from blocklayout.dnnl import library
+from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.attr import Attr, Binary, Eltwise, Sum
+from blocklayout.dnnl.native import native
+from blocklayout.dnnl.own import Implementation
+from blocklayout.dnnl.primitive_desc import Resolved
+from blocklayout.layout import MemoryDesc
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from blocklayout.dnnl.memory import Memory
+    from blocklayout.dnnl.spec import Spec
+
+TILE = 4
+"""Results of a tile along each side."""
+
+N_PRODUCTS = (TILE + 2) ** 2
+"""Products of a tile, for each pair of channels."""
+
+_LANES = (("avx512_core", 16), ("avx2", 8))
+"""Instruction sets there is code for, and floats in a vector."""
+
+_NDIMS, _WINDOW = 4, 3
+_LEAST_OF_GROUP = 4
+"""Results of a group; with fewer, most products are by zeros."""
+
+_NEAR_NBYTES = 512 << 10
+"""Of transformed sources, for each thread: about what a core's own cache holds."""
+
+_TILES_OF_TASK = 56
+"""At most; with fewer, transforming the weights takes a larger share."""
+
+_LEAST_OF_THREAD = 40
+"""Tiles for each thread from which on each has its own: it then transforms all weights, but nobody waits."""
+
+_WEIGHTS_IN_TILES = 3
+"""Time of transforming a panel of weights, in tiles that are multiplied by it."""
+
+
+_PEAK_SHARE = 0.85
+"""Of a machine's peak, in the products of transformed tiles and weights."""
+
+_TRANSFORMED_PER_NS, _TRANSFORMED_WEIGHTS_PER_NS = 1.5, 6.5
+"""Elements that a thread transforms in a nanosecond: of sources and results, and of weights."""
+
+
+def offer(spec: Spec) -> Resolved | None:
+    """The Spec settled for this implementation, or ``None`` where there is none for it.
+
+    It takes f32 convolutions of 3x3 windows, stride 1, without dilation, from channels-last or blocks of a vector to
+    either; at most an addend as large as the result and then a (leaky) ReLU or clip behind it. Groups have to fill
+    panels of two vectors, several in one or one in several. Results differ from those of other implementations by some
+    1e-6 to 1e-5 of the largest.
+    """
+    isa, lanes = next(((isa, lanes) for isa, lanes in _LANES if library.has_isa(isa)), ("", 0))
+    impl, code = f"winograd:{isa}", native()
+    if not lanes or spec.impl not in ("", impl) or code is None or library.is_sequential():
+        return None
+    if not _is_of_our_kind(spec) or _tail(spec.attr) is None:
+        return None
+    descs = _settled_descs(spec, lanes)
+    addend = _addend(spec.attr)
+    if not descs or (addend is not None and addend.src1 != descs["dst"]):
+        return None
+    resolved = spec.settled(descs=tuple(descs.items()), impl=impl)
+    return Resolved(resolved, int(code.bl_winograd_scratchpad(_problem(resolved))))
+
+
+def multiply_adds(spec: Spec) -> int:
+    """Multiplications that it does, each with an addition, those by other groups' zeros among them.
+
+    Transformations are not counted.
+    """
+    return N_PRODUCTS * _n_tiles(spec) * _panel_src(spec, _lanes(spec)) * spec.desc("dst").dims[1]
+
+
+def _transformed(spec: Spec) -> tuple[int, int]:
+    """Elements that its transformations write: of tiles of sources and results, and of weights."""
+    n_src, n_dst, tiles = spec.desc("src").dims[1], spec.desc("dst").dims[1], _n_tiles(spec)
+    n_weights = -(-tiles // _TILES_OF_TASK) * _panel_src(spec, _lanes(spec)) * n_dst
+    return N_PRODUCTS * tiles * (n_src + n_dst), N_PRODUCTS * n_weights
+
+
+def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
+    """Products and transformations, one after the other.
+
+    Args:
+        spec: Settled by :func:`offer`.
+        peak_flops: Floating-point operations a nanosecond at the machine's peak, all threads together.
+        n_threads: Threads of the machine.
+    """
+    of_tiles, of_weights = _transformed(spec)
+    transforms_ns = of_tiles / _TRANSFORMED_PER_NS + of_weights / _TRANSFORMED_WEIGHTS_PER_NS
+    products_ns = 2 * multiply_adds(spec) / (_PEAK_SHARE * peak_flops)
+    return transforms_ns / n_threads + products_ns
+
+
+def _n_tiles(spec: Spec) -> int:
+    """Tiles of all images."""
+    n_images, _, height, width = spec.desc("dst").dims
+    return n_images * -(-height // TILE) * -(-width // TILE)
+
+
+class _Kernel:
+    __slots__ = ("c", "execute")
+
+    def __init__(self, spec: Spec) -> None:
+        self.c = _problem(spec)
+        code: Any = native()
+        self.execute = code.bl_winograd
+
+    def c_args(self, spec: Spec, memories: Mapping[str, Memory]) -> Any:
+        """Memories in the order in which it takes them."""
+        first = next(iter(spec.attr.post_ops), None)
+        addend = "post_op_0_src_1" if isinstance(first, Binary) else "dst" if isinstance(first, Sum) else ""
+        names = ("src", "weights", "bias", addend, "dst", "scratchpad")
+        c_args = ffi.new("dnnl_exec_arg_t[]", len(names))
+        for c_arg, name in zip(c_args, names, strict=True):
+            c_arg.memory = memories[name].c if name in memories else ffi.NULL
+        return c_args
+
+    def destroy(self) -> None:
+        """There is nothing to give back."""
+
+
+class _Tail(Struct, frozen=True):
+    """The function of a result: times ``slope`` where it is negative, then between ``low`` and ``high``."""
+
+    slope: float = 1.0
+    low: float = -inf
+    high: float = inf
+
+
+def _is_of_our_kind(spec: Spec) -> bool:
+    if spec.kind != "convolution" or spec.prop_kind != "forward_inference" or spec.algorithm != "convolution_direct":
+        return False
+    src, weights, dst = (spec.desc(name) for name in ("src", "weights", "dst"))
+    is_square = len(src.dims) == _NDIMS and weights.dims[-2:] == (_WINDOW, _WINDOW)
+    is_dense = is_square and set(spec.param("strides")) == {1} and set(spec.param("dilations")) == {0}
+    is_f32 = all(desc.dtype == "f32" for _, desc in spec.descs)
+    has_elements = 0 not in (*src.dims, *dst.dims)
+    return is_dense and is_f32 and has_elements and not spec.attr.scales and not spec.attr.zero_points
+
+
+def _tail(attr: Attr) -> _Tail | None:
+    """The post-ops behind the sum of result, bias and addend; ``None`` where there is no code for them."""
+    post_ops = list(attr.post_ops)
+    if post_ops and (post_ops[0] == Sum() or _addend(attr)):
+        del post_ops[0]
+    if not post_ops:
+        return _Tail()
+    function, *others = post_ops
+    if others or not isinstance(function, Eltwise):
+        return None
+    if function.algorithm == "eltwise_relu":
+        return _Tail(low=0.0) if function.alpha == 0 else _Tail(slope=function.alpha)
+    if function.algorithm in ("eltwise_clip", "eltwise_clip_v2") and function.alpha <= 0 <= function.beta:
+        return _Tail(low=function.alpha, high=function.beta)  # padding stays zero
+    return None
+
+
+def _addend(attr: Attr) -> Binary | None:
+    """The post-op that adds another tensor before anything else."""
+    first = next(iter(attr.post_ops), None)
+    return first if isinstance(first, Binary) and first.algorithm == "binary_add" else None
+
+
+def _settled_descs(spec: Spec, lanes: int) -> dict[str, MemoryDesc]:
+    """Of every argument; none where one lies as the code cannot read or write it."""
+    descs = {name: spec.desc(name) for name in ("src", "weights", "bias", "dst") if spec.has(name)}
+    if "bias" in descs:
+        descs["bias"] = MemoryDesc(descs["bias"].dims, "f32")
+    if not _fills_panels(descs["weights"].dims, 2 * lanes):
+        return {}
+    is_grouped = len(descs["weights"].dims) > _NDIMS
+    packed = MemoryDesc(descs["weights"].dims, "f32", "hwigo" if is_grouped else f"Ohwi{2 * lanes}o")
+    if not isinstance(descs["weights"], MemoryDesc):
+        descs["weights"] = packed
+    found = {name: desc for name, desc in descs.items() if isinstance(desc, MemoryDesc) and desc.offset0 == 0}
+    if len(found) < len(descs) or found["weights"] != packed:
+        return {}
+    if not all(_has_whole_vectors(found[name], lanes) for name in ("src", "dst")):
+        return {}
+    return found | ({"post_op_0_src_1": found["dst"]} if _addend(spec.attr) else {})
+
+
+def _fills_panels(weights: tuple[int, ...], panel: int) -> bool:
+    if len(weights) == _NDIMS:
+        return True
+    n_groups, group_dst, *_ = weights
+    several_in_one = group_dst >= _LEAST_OF_GROUP and panel % group_dst == 0 == n_groups * group_dst % panel
+    return several_in_one or group_dst % panel == 0
+
+
+def _panel_src(spec: Spec, lanes: int) -> int:
+    """Sources that a panel of results depends on."""
+    *_, group_dst, group_src, _, _ = spec.desc("weights").dims
+    is_grouped = len(spec.desc("weights").dims) > _NDIMS
+    return group_src * max(1, 2 * lanes // group_dst) if is_grouped else group_src
+
+
+def _lanes(spec: Spec) -> int:
+    return dict(_LANES)[spec.impl.partition(":")[2]]
+
+
+def _has_whole_vectors(desc: MemoryDesc, lanes: int) -> bool:
+    if desc.inner_blks:
+        return desc.inner_blks == (lanes,) and desc.inner_idxs == (1,)
+    return desc.strides[1] == 1 and desc.dims[1] % lanes == 0
+
+
+def _problem(spec: Spec) -> Any:
+    src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
+    *_, group_dst, group_src, _, _ = spec.desc("weights").dims
+    lanes = _lanes(spec)
+    tail = _tail(spec.attr) or _Tail()
+    n_panels = -(-dst.dims[1] // (2 * lanes))
+    is_apart = _n_tiles(spec) >= _LEAST_OF_THREAD * spec.n_threads
+    n_at_once = _tiles_of_thread(spec) if is_apart else _tiles_at_once(spec, lanes)
+    return ffi.new(
+        "bl_winograd_t *",
+        {
+            "get_data": ffi.cast("bl_get_data_t", library.load().dnnl_memory_get_data_handle),
+            "lanes": lanes,
+            "n_threads": spec.n_threads,
+            "n_images": src.dims[0],
+            "n_src": src.dims[1],
+            "n_dst": dst.dims[1],
+            "group_src": group_src,
+            "group_dst": group_dst,
+            "panel_src": _panel_src(spec, lanes),
+            "height": src.dims[2],
+            "width": src.dims[3],
+            "dst_height": dst.dims[2],
+            "dst_width": dst.dims[3],
+            "pad_top": spec.param("pads")[0],
+            "pad_left": spec.param("pads")[1],
+            "src": _place(src),
+            "dst": _place(dst),
+            **_weight_strides(spec, lanes),
+            "is_apart": is_apart,
+            "tiles_at_once": n_at_once,
+            "tiles_of_task": n_at_once if is_apart else _tiles_of_task(n_at_once, n_panels, spec.n_threads),
+            "slope": tail.slope,
+            "low": tail.low,
+            "high": tail.high,
+        },
+    )
+
+
+def _weight_strides(spec: Spec, lanes: int) -> dict[str, int]:
+    weights = spec.memory_desc("weights")
+    *_, panel, src, _, tap = weights.strides
+    return {"weights_tap": tap, "weights_src": src, "weights_panel": panel if weights.inner_blks else 2 * lanes}
+
+
+def _place(desc: MemoryDesc) -> dict[str, int]:
+    image, group, row, pixel = desc.strides
+    if not desc.inner_blks:
+        group = 0
+    return {
+        "image": image,
+        "group": group,
+        "channels": desc.inner_blks[0] if desc.inner_blks else desc.dims[1],
+        "row": row,
+        "pixel": pixel,
+    }
+
+
+def _tiles_of_thread(spec: Spec) -> int:
+    """The tiles that each thread has at once, in parts as even as can be."""
+    return _even_part(-(-_n_tiles(spec) // spec.n_threads), _TILES_OF_TASK)
+
+
+def _tiles_at_once(spec: Spec, lanes: int) -> int:
+    """As many tiles as have their transformed sources in near caches, if that is enough for a task, in even parts."""
+    n_channels = -(-spec.desc("src").dims[1] // lanes) * lanes
+    most = max(_TILES_OF_TASK, spec.n_threads * _NEAR_NBYTES // (N_PRODUCTS * n_channels * 4))
+    return _even_part(_n_tiles(spec), most)
+
+
+def _even_part(total: int, most: int) -> int:
+    """The size of parts that are as even as can be, and none larger than ``most``."""
+    return -(-total // -(-total // most))
+
+
+def _tiles_of_task(n_at_once: int, n_panels: int, n_threads: int) -> int:
+    """The parts in which all threads are done soonest: each has a panel of weights to transform first."""
+
+    def work(n_parts: int) -> int:
+        return -(-n_panels * n_parts // n_threads) * (-(-n_at_once // n_parts) + _WEIGHTS_IN_TILES)
+
+    least = -(-n_at_once // _TILES_OF_TASK)
+    n_parts = min(range(least, min(least + 2 * n_threads, n_at_once) + 1), key=work)
+    return -(-n_at_once // n_parts)
+
+
+OURS = Implementation(offer=offer, kernel=_Kernel, multiply_adds=multiply_adds, compute_ns=compute_ns)

@@ -1,0 +1,224 @@
+"""The kinds of primitive, one module each: arguments, rules, constructors, and the order in which C takes them.
+
+A module is found by the name of its kind, when that is first needed, and has ``KIND``. Modules whose names start with
+an underscore are no kinds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from msgspec import Struct, field
+
+from blocklayout.dnnl import own
+from blocklayout.dnnl.algorithms import ALGORITHMS, full_algorithm
+from blocklayout.dnnl.any_desc import AnyDesc, Desc
+from blocklayout.dnnl.attr import NO_ATTR, Attr, PostOp
+from blocklayout.dnnl.primitives._checks import check_attributes, invalid
+from blocklayout.dnnl.spec import Spec
+from blocklayout.errors import InvalidArgumentsError
+from blocklayout.layout import MemoryDesc
+
+Extents = Callable[[Desc], Sequence[int]]
+"""The extents of a descriptor, with or without padding."""
+
+_MAX_VALID = 4096
+_valid: set[tuple[object, ...]] = set()
+"""Specs that were found to be valid, layouts aside: a network asks for the same in many of them."""
+
+
+class Direction(Struct, frozen=True):
+    """One way to run a kind of primitive: forward, or one of its gradients.
+
+    Attributes:
+        c_order: What the C function that creates the primitive descriptor takes, in its order, by name: arguments
+            (``src|dst`` is the first of them that there is), parameters, ``prop_kind``, ``algorithm``, ``engine``,
+            ``attr``, and ``hint``, the forward primitive descriptor that a gradient is derived from.
+        arguments: Execution arguments, besides those of the attributes.
+        results: Those that it writes.
+        hint: The gradient's argument for each of the forward's that the hint is made of.
+    """
+
+    c_order: str
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    hint: Mapping[str, str] = field(default_factory=dict)
+
+
+class Kind(Struct, frozen=True, kw_only=True):
+    """A kind of primitive.
+
+    Attributes:
+        directions: By its name in the C function: ``forward``, ``backward``, ``backward_data``, ``backward_weights``;
+            empty where the kind has but one.
+        validate: Raises an error if a Spec breaks a rule.
+        post_ops: Types of post-ops that it takes. The library accepts some others and computes something else: a sum
+            behind a pooling is lost. Source: "Post-ops and Attributes" of each primitive, oneDNN developer guide, v3.2.
+        multiply_adds: Multiplications, each with an addition; ``None`` for kinds that mostly move bytes.
+        has_many_sources: Whether its sources are ``src_0``, ``src_1``, ... as many as there are.
+        adjusted: A direction with the arguments and results that a Spec leaves of it, where its flags have a say.
+        for_c: The Spec as the library takes it, where that differs.
+    """
+
+    directions: Mapping[str, Direction]
+    validate: Callable[[Spec], None]
+    post_ops: tuple[type[PostOp], ...] = ()
+    multiply_adds: Callable[[Spec, Extents], int] | None = None
+    has_many_sources: bool = False
+    adjusted: Callable[[Spec, Direction], Direction] | None = None
+    for_c: Callable[[Spec], Spec] | None = None
+
+    def direction(self, prop_kind: str) -> str:
+        """The key among its directions of a propagation, such as ``forward_inference``."""
+        if "" in self.directions:
+            return ""
+        return prop_kind if prop_kind in self.directions else prop_kind.partition("_")[0]
+
+
+@cache
+def kinds() -> tuple[str, ...]:
+    """The kinds of primitive there are.
+
+    Example:
+        >>> "convolution" in kinds()
+        True
+    """
+    return tuple(sorted(name for _, name, _ in pkgutil.iter_modules(__path__) if not name.startswith("_")))
+
+
+@cache
+def kind_of(name: str) -> Kind:
+    """A kind of primitive by its name.
+
+    Raises:
+        InvalidArgumentsError: There is none of this name.
+    """
+    if name not in kinds():
+        raise InvalidArgumentsError(f"no kind of primitive {name!r}; there are {', '.join(kinds())}")
+    kind: Kind = importlib.import_module(f"{__name__}.{name}").KIND
+    return kind
+
+
+def direction_of(spec: Spec) -> Direction:
+    """The direction in which a valid Spec runs, with the arguments that it has there."""
+    kind = kind_of(spec.kind)
+    direction = kind.directions[kind.direction(spec.prop_kind)]
+    return kind.adjusted(spec, direction) if kind.adjusted else direction
+
+
+def draft(
+    kind: str,
+    descs: Mapping[str, Desc | None],
+    *,
+    attr: Attr = NO_ATTR,
+    n_threads: int | None,
+    algorithm: str = "",
+    prop_kind: str = "",
+    params: Mapping[str, Any] | None = None,
+) -> Spec:
+    """A Spec not yet checked, and perhaps without its destination.
+
+    Absent arguments are dropped; absent threads are the default number.
+
+    Raises:
+        InvalidArgumentsError: An argument is no descriptor, or the algorithm does not exist.
+    """
+    for name, desc in descs.items():
+        if desc is not None and not isinstance(desc, MemoryDesc | AnyDesc):
+            raise invalid(kind, name, f"is a {type(desc).__name__}; give a MemoryDesc or an AnyDesc")
+    if n_threads is None:
+        from blocklayout.dnnl.cpus import default_threads
+
+        n_threads = default_threads()
+    return Spec(
+        kind=kind,
+        descs=tuple((name, desc) for name, desc in descs.items() if desc is not None),
+        algorithm=full_algorithm(kind, algorithm) if kind in ALGORITHMS else algorithm,
+        prop_kind=prop_kind,
+        params=tuple((params or {}).items()),
+        attr=attr,
+        n_threads=n_threads,
+    )
+
+
+def finish(spec: Spec, dst: Desc | None, dims: Iterable[int], *, dtype: str = "") -> Spec:
+    """The draft with its destination, checked.
+
+    Args:
+        spec: The draft.
+        dst: ``None`` leaves the layout to the primitive.
+        dims: Extents it then has.
+        dtype: Data type it then has; the first argument's if empty.
+
+    Raises:
+        InvalidArgumentsError: Against the rules of its kind.
+    """
+    desc = AnyDesc(tuple(dims), dtype or spec.descs[0][1].dtype) if dst is None else dst
+    return validate(spec.replace(descs=(*spec.descs, ("dst", desc))))
+
+
+def validate(spec: Spec) -> Spec:
+    """Check a Spec against the rules of its kind, and return it.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> spec = dnnl.eltwise(dnnl.MemoryDesc((2, 17)), algorithm="relu", n_threads=1)
+        >>> validate(spec.replace(kind="relu"))  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        blocklayout.errors.InvalidArgumentsError: no kind of primitive 'relu'; there are batch_normalization, ...
+    """
+    if spec.is_checked:
+        return spec
+    question = _without_layouts(spec)
+    if question not in _valid:
+        kind = kind_of(spec.kind)
+        kind.validate(spec)
+        check_attributes(spec, kind.post_ops)
+        if len(_valid) >= _MAX_VALID:
+            _valid.clear()
+        _valid.add(question)
+    return spec.checked()
+
+
+def _without_layouts(spec: Spec) -> tuple[object, ...]:
+    """The part of a Spec that rules look at: whether an argument has a layout, and never which.
+
+    Parameters as text, since 1, 1.0 and True are equal, and not equally right.
+    """
+    descs = tuple((name, type(desc), desc.dims, desc.dtype) for name, desc in spec.descs)
+    attr = "" if spec.attr is NO_ATTR else repr(spec.attr)
+    return spec.kind, descs, spec.algorithm, spec.prop_kind, repr(spec.params), attr
+
+
+def multiply_adds(spec: Spec, *, padded: bool = False) -> int:
+    """Multiplications that a primitive does, each with an addition; 0 for kinds that mostly move bytes.
+
+    Args:
+        spec: Resolved or not.
+        padded: Count those on padding as well.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> src, weights = dnnl.AnyDesc((1, 3, 8, 8), "f32"), dnnl.AnyDesc((16, 3, 3, 3), "f32")
+        >>> multiply_adds(dnnl.convolution(src, weights, n_threads=1)) == 16 * 6 * 6 * 3 * 3 * 3
+        True
+    """
+    if ours := own.implementation(spec.impl):
+        return ours.multiply_adds(spec)
+    of_kind = kind_of(spec.kind).multiply_adds
+    return of_kind(spec, _padded_dims if padded else _dims) if of_kind else 0
+
+
+def _dims(desc: Desc) -> Sequence[int]:
+    return desc.dims
+
+
+def _padded_dims(desc: Desc) -> Sequence[int]:
+    return desc.padded_dims if isinstance(desc, MemoryDesc) else desc.dims

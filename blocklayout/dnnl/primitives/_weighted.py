@@ -1,0 +1,155 @@
+"""Primitives with weights: convolution, deconvolution and, in part, inner product."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.dnnl.primitives import Direction, draft
+from blocklayout.dnnl.primitives._checks import (
+    FORWARD,
+    check_algorithm,
+    check_choice,
+    check_descs,
+    check_dims,
+    check_dtype,
+    check_ndims,
+    check_weights_dtype,
+    invalid,
+    require,
+)
+from blocklayout.dnnl.primitives._windows import Ints, check_window, window_extents, window_params
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.primitives import Extents
+    from blocklayout.dnnl.spec import Spec
+
+BACKWARD = ("backward_data", "backward_weights")
+
+DIRECTIONS = {
+    "forward": Direction(
+        c_order="engine prop_kind algorithm src weights bias dst strides dilations pads attr",
+        arguments=("src", "weights", "bias", "dst"),
+        results=("dst",),
+    ),
+    "backward_data": Direction(
+        c_order="engine algorithm diff_src weights diff_dst strides dilations pads hint attr",
+        arguments=("weights", "diff_src", "diff_dst"),
+        results=("diff_src",),
+    ),
+    "backward_weights": Direction(
+        c_order="engine algorithm src diff_weights diff_bias diff_dst strides dilations pads hint attr",
+        arguments=("src", "diff_weights", "diff_bias", "diff_dst"),
+        results=("diff_weights", "diff_bias"),
+    ),
+}
+"""Of convolution and deconvolution."""
+
+
+def side(prop_kind: str, name: str) -> str:
+    """The argument's name, which is its gradient's in the passes that compute or read that.
+
+    Example:
+        >>> side("backward_data", "src"), side("forward_inference", "src")
+        ('diff_src', 'src')
+    """
+    gradients = {"backward_data": ("src", "dst"), "backward_weights": ("weights", "bias", "dst")}
+    return f"diff_{name}" if name in gradients.get(prop_kind, ()) else name
+
+
+def operands(spec: Spec, *names: str) -> list[Desc]:
+    """Descriptors of arguments, or of their gradients in the passes that compute or read those."""
+    return [spec.desc(side(spec.prop_kind, name)) for name in names]
+
+
+def weighted_draft(
+    kind: str, descs: Mapping[str, Desc | None], strides: Ints, pads: Ints, dilations: Ints, **fields: Any
+) -> Spec:
+    """A Spec not yet checked, its strides, dilations and pads spelled out."""
+    params = window_params(kind, next(iter(descs.values())), strides=strides, dilations=dilations, pads=pads)
+    return draft(kind, descs, params=params, **fields)
+
+
+def check_operands(spec: Spec, weights: str, image: str) -> int:
+    """Refuse an image, weights and windows that do not fit one another.
+
+    Args:
+        spec: Perhaps without destination.
+        weights: Name of the weights or their gradient.
+        image: Name of the source or destination that is known.
+
+    Returns:
+        The number of spatial dimensions.
+    """
+    ndims = check_ndims(spec, image, 3, 5)
+    given = len(spec.desc(weights).dims)
+    rule = f"has {given} dimensions; {image} of {ndims} makes it {ndims}, or {ndims + 1} with groups in front"
+    require(given in {ndims, ndims + 1}, spec, weights, rule)
+    check_window(spec, ndims - 2)
+    kernel = spec.desc(weights).dims[given - ndims + 2 :]
+    require(min(kernel) >= 1, spec, weights, f"has a kernel of {tuple(kernel)}; each extent must be at least 1")
+    return ndims - 2
+
+
+def channels(weights: Desc, n_spatial: int) -> tuple[int, int]:
+    """``(source, destination)`` channels that weights connect, all groups together.
+
+    Example:
+        >>> from blocklayout.dnnl import AnyDesc
+        >>> channels(AnyDesc((32, 1, 4, 3, 3), "f32"), 2)
+        (128, 32)
+    """
+    dims = weights.dims
+    groups = dims[0] if len(dims) == n_spatial + 3 else 1
+    dst, src = dims[len(dims) - n_spatial - 2 : len(dims) - n_spatial]
+    return groups * src, groups * dst
+
+
+def window(spec: Spec, weights: Desc) -> tuple[int, ...]:
+    """The extents that the kernel spans, dilation included."""
+    dilations = spec.param("dilations")
+    return window_extents(weights.dims[len(weights.dims) - len(dilations) :], dilations)
+
+
+def check_weighted(spec: Spec, dst_extents: Callable[[Spec], tuple[int, ...]]) -> None:
+    """Check a whole convolution or deconvolution, ``dst_extents`` being its rule."""
+    check_choice(spec, "prop_kind", spec.prop_kind, (*FORWARD, *BACKWARD))
+    src, weights, dst, bias = (side(spec.prop_kind, name) for name in ("src", "weights", "dst", "bias"))
+    check_descs(spec, (src, weights, dst), (bias,))
+    check_algorithm(spec)
+    n_spatial = check_operands(spec, weights, src)
+    n_src, n_dst = channels(spec.desc(weights), n_spatial)
+    given = spec.desc(src).dims[1]
+    require(given == n_src, spec, weights, f"{spec.desc(weights).dims} take {n_src} channels; {src} has {given}")
+    extents = dst_extents(spec)
+    require(min(extents) >= 1, spec, dst, f"would have extents {extents}; the kernel spans more than the padded {src}")
+    check_dims(spec, dst, (spec.desc(src).dims[0], n_dst, *extents), f"{src}, {weights}, strides and pads")
+    _check_dtypes(spec, src, weights, dst)
+    if spec.has(bias):
+        check_dims(spec, bias, (n_dst,), "one for each channel of the destination")
+        check_dtype(spec, bias, ("f32", spec.desc(dst).dtype, "s32", "s8", "u8"), spec.kind)
+
+
+def _check_dtypes(spec: Spec, src: str, weights: str, dst: str) -> None:
+    if spec.prop_kind in FORWARD:
+        check_weights_dtype(spec, src, weights)
+    if not spec.attr.depthwise:
+        return
+    if spec.desc(dst).dtype != spec.attr.depthwise.dst_dtype:
+        rule = f"is {spec.desc(dst).dtype}; the depthwise post-op's dst_dtype makes it {spec.attr.depthwise.dst_dtype}"
+        raise invalid(spec.kind, dst, rule)
+
+
+def window_products(spec: Spec, moving: str, extents: Extents) -> int:
+    """Multiplications where all weights meet every position of the moving side.
+
+    Args:
+        spec: The Spec.
+        moving: ``dst`` of a convolution, ``src`` of a deconvolution.
+        extents: With or without padding.
+    """
+    image, weights = operands(spec, moving, "weights")
+    return image.dims[0] * prod(image.dims[2:]) * prod(extents(weights))

@@ -1,0 +1,166 @@
+"""Batch normalisation, and its gradient."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Eltwise
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
+from blocklayout.dnnl.primitives._checks import (
+    FORWARD,
+    check_choice,
+    check_concrete,
+    check_descs,
+    check_dims,
+    check_ndims,
+    check_no_attributes,
+    require,
+)
+from blocklayout.dnnl.primitives._normalization import adjusted_by_flags, check_normalization, flag_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.spec import Spec
+
+_FORWARD_ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst", "workspace")
+_VECTORS = ("mean", "variance", "scale", "diff_scale", "diff_shift", "workspace")
+
+
+def batch_normalization(
+    src: Desc,
+    dst: Desc | None = None,
+    epsilon: float = 1e-5,
+    flags: str | Iterable[str] = (),
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
+) -> Spec:
+    """``(src - mean) / sqrt(variance + epsilon) * scale + shift``, for each channel.
+
+    Its vectors ``mean``, ``variance``, ``scale`` and ``shift`` are f32 of extents (C,), and listed
+    once it is resolved: mean and variance are read with ``use_global_stats``, else computed, and
+    written in ``forward_training``.
+
+    Args:
+        src: Extents (N, C) or (N, C, spatial...); must have a layout.
+        dst: The same extents; ``None`` has the source's layout.
+        epsilon: Added to the variance.
+        flags: Names among ``use_global_stats``, ``use_scale``, ``use_shift``, ``fuse_norm_relu``.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+
+    Example:
+        >>> from blocklayout.layout import MemoryDesc
+        >>> batch_normalization(MemoryDesc((2, 17, 4, 4)), flags="use_scale|use_shift", n_threads=1).param("flags")
+        ('use_scale', 'use_shift')
+    """
+    spec = draft(
+        "batch_normalization",
+        {"src": src},
+        attr=attr,
+        n_threads=n_threads,
+        prop_kind=prop_kind,
+        params={"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)},
+    )
+    return finish(spec, dst, src.dims)
+
+
+def batch_normalization_backward(
+    src: Desc,
+    diff_dst: Desc,
+    diff_src: Desc | None = None,
+    epsilon: float = 1e-5,
+    flags: str | Iterable[str] = (),
+    *,
+    prop_kind: str = "backward",
+    n_threads: int | None = None,
+) -> Spec:
+    """The gradients of a batch normalisation's source, scale and shift, from that of its destination.
+
+    Its vectors are f32 of extents (C,), and listed once it is resolved: it reads ``mean``, ``variance`` and, with
+    ``use_scale``, ``scale``; in ``backward`` it writes ``diff_scale`` and ``diff_shift`` as the flags say.
+
+    Args:
+        src: Extents (N, C) or (N, C, spatial...); must have a layout.
+        diff_dst: The same extents; must have a layout.
+        diff_src: The same extents; ``None`` leaves the layout to the primitive.
+        epsilon: Added to the variance.
+        flags: Names among ``use_global_stats`` (mean and variance are constants), ``use_scale``, ``use_shift``,
+            ``fuse_norm_relu``.
+        prop_kind: ``backward``, or ``backward_data`` for the source's gradient alone, where there is neither scale nor
+            shift: with them oneDNN runs only what writes their gradients as well.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+
+    Example:
+        >>> from blocklayout.layout import MemoryDesc
+        >>> x = MemoryDesc((2, 17, 4, 4))
+        >>> batch_normalization_backward(x, x, flags="use_scale|use_shift", n_threads=1).desc("diff_src").dims
+        (2, 17, 4, 4)
+    """
+    if diff_src is None and hasattr(src, "dims"):
+        diff_src = AnyDesc(src.dims, src.dtype)
+    spec = draft(
+        "batch_normalization",
+        {"src": src, "diff_dst": diff_dst, "diff_src": diff_src},
+        prop_kind=prop_kind,
+        n_threads=n_threads,
+        params={"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)},
+    )
+    return validate(spec)
+
+
+def _validate(spec: Spec) -> None:
+    if spec.prop_kind not in FORWARD:
+        _validate_backward(spec)
+        return
+    check_descs(spec, ("src", "dst"), _FORWARD_ARGUMENTS)
+    check_ndims(spec, "src", 2, 5)
+    check_concrete(spec, "src")
+    check_dims(spec, "dst", spec.desc("src").dims, "the source")
+    check_normalization(spec)
+
+
+def _validate_backward(spec: Spec) -> None:
+    check_choice(spec, "prop_kind", spec.prop_kind, ("backward", "backward_data"))
+    check_descs(spec, ("src", "diff_dst", "diff_src"), _VECTORS)
+    check_ndims(spec, "src", 2, 5)
+    check_concrete(spec, "src", "diff_dst")
+    check_no_attributes(spec)
+    for name in ("diff_dst", "diff_src"):
+        check_dims(spec, name, spec.desc("src").dims, "src")
+    learned = {"use_scale", "use_shift"} & {*check_normalization(spec)}
+    is_sound = not learned or spec.prop_kind == "backward"
+    require(is_sound, spec, "prop_kind", "is backward_data; with use_scale or use_shift give backward")
+
+
+KIND = Kind(
+    directions={
+        "forward": Direction(
+            c_order="engine prop_kind src dst epsilon flags attr",
+            arguments=_FORWARD_ARGUMENTS,
+            results=("dst", "mean", "variance", "workspace"),
+        ),
+        "backward": Direction(
+            c_order="engine prop_kind diff_src diff_dst src epsilon flags hint attr",
+            arguments=(
+                *("src", "mean", "variance", "scale", "workspace"),
+                *("diff_dst", "diff_src", "diff_scale", "diff_shift"),
+            ),
+            results=("diff_src", "diff_scale", "diff_shift"),
+        ),
+    },
+    validate=_validate,
+    post_ops=(Eltwise,),
+    adjusted=adjusted_by_flags,
+)

@@ -1,0 +1,223 @@
+"""Convolution: one to three spatial dimensions, groups, dilation, any padding."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, Prelu, Sum
+from blocklayout.dnnl.primitives import Kind, finish, validate
+from blocklayout.dnnl.primitives._checks import require
+from blocklayout.dnnl.primitives._weighted import (
+    DIRECTIONS,
+    channels,
+    check_operands,
+    check_weighted,
+    operands,
+    weighted_draft,
+    window,
+    window_products,
+)
+from blocklayout.dnnl.primitives._windows import Ints, strided_extents
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.primitives import Extents
+    from blocklayout.dnnl.spec import Spec
+
+
+def convolution(  # noqa: PLR0913 - the primitive's own parameters
+    src: Desc,
+    weights: Desc,
+    dst: Desc | None = None,
+    bias: Desc | None = None,
+    *,
+    strides: Ints = 1,
+    pads: Ints = 0,
+    dilations: Ints = 0,
+    algorithm: str = "convolution_direct",
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
+) -> Spec:
+    """A forward convolution.
+
+    Args:
+        src: Extents (N, IC, spatial...).
+        weights: Extents (OC, IC, kernel...), or (G, OC/G, IC/G, kernel...) for groups.
+        dst: Extents (N, OC, spatial...), *before* a depthwise post-op; ``None`` leaves the layout
+            to the primitive, in the source's data type.
+        bias: Extents (OC,).
+        strides: One integer, or one for each spatial dimension.
+        pads: One integer, or ``(begin..., end...)``.
+        dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
+        algorithm: ``direct``, ``winograd`` or ``auto``.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> src, weights = dnnl.AnyDesc((1, 3, 224, 224), "f32"), dnnl.AnyDesc((64, 3, 7, 7), "f32")
+        >>> convolution(src, weights, strides=2, pads=3, n_threads=1).desc("dst").dims
+        (1, 64, 112, 112)
+    """
+    spec = weighted_draft(
+        "convolution",
+        {"src": src, "weights": weights, "bias": bias},
+        strides,
+        pads,
+        dilations,
+        algorithm=algorithm,
+        prop_kind=prop_kind,
+        attr=attr,
+        n_threads=n_threads,
+    )
+    if dst is not None:
+        return finish(spec, dst, ())
+    n_spatial = check_operands(spec, "weights", "src")
+    dims = (src.dims[0], channels(weights, n_spatial)[1], *_inner_extents(spec))
+    return finish(spec, dst, dims, dtype=attr.depthwise.dst_dtype if attr.depthwise else "")
+
+
+def convolution_backward_data(  # noqa: PLR0913 - the primitive's own parameters
+    diff_src: Desc,
+    weights: Desc,
+    diff_dst: Desc,
+    *,
+    strides: Ints = 1,
+    pads: Ints = 0,
+    dilations: Ints = 0,
+    algorithm: str = "convolution_direct",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
+) -> Spec:
+    """The gradient of a convolution's source, from that of its destination.
+
+    Args:
+        diff_src: Extents (N, IC, spatial...).
+        weights: Extents (OC, IC, kernel...), or (G, OC/G, IC/G, kernel...).
+        diff_dst: Extents (N, OC, spatial...).
+        strides: One integer, or one for each spatial dimension.
+        pads: One integer, or ``(begin..., end...)``.
+        dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
+        algorithm: ``direct``, ``winograd`` or ``auto``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+    """
+    spec = weighted_draft(
+        "convolution",
+        {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst},
+        strides,
+        pads,
+        dilations,
+        algorithm=algorithm,
+        prop_kind="backward_data",
+        attr=attr,
+        n_threads=n_threads,
+    )
+    return validate(spec)
+
+
+def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own parameters
+    src: Desc,
+    diff_weights: Desc,
+    diff_dst: Desc,
+    diff_bias: Desc | None = None,
+    *,
+    strides: Ints = 1,
+    pads: Ints = 0,
+    dilations: Ints = 0,
+    algorithm: str = "convolution_direct",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
+) -> Spec:
+    """The gradients of a convolution's weights and bias, from that of its destination.
+
+    Args:
+        src: Extents (N, IC, spatial...).
+        diff_weights: Extents of the weights.
+        diff_dst: Extents (N, OC, spatial...).
+        diff_bias: Extents (OC,).
+        strides: One integer, or one for each spatial dimension.
+        pads: One integer, or ``(begin..., end...)``.
+        dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
+        algorithm: ``direct``, ``winograd`` or ``auto``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+    """
+    spec = weighted_draft(
+        "convolution",
+        {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst},
+        strides,
+        pads,
+        dilations,
+        algorithm=algorithm,
+        prop_kind="backward_weights",
+        attr=attr,
+        n_threads=n_threads,
+    )
+    return validate(spec)
+
+
+def _inner_extents(spec: Spec) -> tuple[int, ...]:
+    """Spatial extents of the convolution itself, before a depthwise post-op."""
+    src, weights = operands(spec, "src", "weights")
+    return strided_extents(src.dims[2:], window(spec, weights), spec.param("strides"), spec.param("pads"))
+
+
+def _validate(spec: Spec) -> None:
+    if spec.attr.depthwise:
+        src, weights = spec.desc("src"), spec.desc("weights")
+        fits = len(src.dims) == 4 and set(weights.dims[-2:]) == {1} and len(weights.dims) == 4
+        require(fits, spec, "attr", "has a depthwise post-op; that takes a 2-D 1x1 convolution without groups")
+    check_weighted(spec, _dst_extents)
+
+
+def _dst_extents(spec: Spec) -> tuple[int, ...]:
+    """Extents of a right destination: behind the depthwise post-op once resolved."""
+    extents = _inner_extents(spec)
+    if spec.attr.depthwise is None or not spec.impl:
+        return extents
+    return tuple(spec.attr.depthwise.dst_extent(extent) for extent in extents)
+
+
+def _multiply_adds(spec: Spec, extents: Extents) -> int:
+    depthwise = spec.attr.depthwise
+    if depthwise is None:
+        return window_products(spec, "dst", extents)
+    dst, weights = operands(spec, "dst", "weights")
+    inner = _inner_extents(spec)
+    before, behind = prod(inner), prod(depthwise.dst_extent(extent) for extent in inner)
+    return dst.dims[0] * (before * prod(extents(weights)) + behind * extents(dst)[1] * depthwise.kernel**2)
+
+
+def _for_c(spec: Spec) -> Spec:
+    """With the destination as the library takes it where a depthwise post-op follows: with the extents before that."""
+    if spec.attr.depthwise is None:
+        return spec
+    dst = spec.desc("dst")
+    dims = (*dst.dims[:2], *_inner_extents(spec))
+    if dims == dst.dims:
+        return spec
+    inner = AnyDesc(dims, dst.dtype) if isinstance(dst, AnyDesc) else dst.resized(dims)
+    return spec.replace(descs=tuple((name, inner if name == "dst" else desc) for name, desc in spec.descs))
+
+
+KIND = Kind(
+    directions=DIRECTIONS,
+    validate=_validate,
+    post_ops=(Eltwise, Sum, Binary, Prelu, DepthwiseConv),
+    multiply_adds=_multiply_adds,
+    for_c=_for_c,
+)

@@ -1,0 +1,111 @@
+"""Deconvolution (transposed convolution): one to three spatial dimensions, groups, dilation, any padding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
+from blocklayout.dnnl.primitives import Kind, finish
+from blocklayout.dnnl.primitives._checks import require
+from blocklayout.dnnl.primitives._weighted import (
+    DIRECTIONS,
+    channels,
+    check_operands,
+    check_weighted,
+    operands,
+    weighted_draft,
+    window,
+    window_products,
+)
+from blocklayout.dnnl.primitives._windows import Ints, strided_extents, transposed_extents
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.primitives import Extents
+    from blocklayout.dnnl.spec import Spec
+
+
+def deconvolution(  # noqa: PLR0913 - the primitive's own parameters
+    src: Desc,
+    weights: Desc,
+    dst: Desc | None = None,
+    bias: Desc | None = None,
+    *,
+    strides: Ints = 1,
+    pads: Ints = 0,
+    dilations: Ints = 0,
+    algorithm: str = "deconvolution_direct",
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
+) -> Spec:
+    """A forward deconvolution.
+
+    Args:
+        src: Extents (N, IC, spatial...).
+        weights: Extents (OC, IC, kernel...), or (G, OC/G, IC/G, kernel...); ONNX has OC and IC the other way round.
+        dst: Extents (N, OC, spatial...), where a convolution with the same strides, pads and dilations
+            would give the source's; ``None`` is the smallest such, its layout left to the primitive.
+        bias: Extents (OC,).
+        strides: One integer, or one for each spatial dimension.
+        pads: One integer, or ``(begin..., end...)``, cut off the result. ONNX's output_padding is so
+            much less pad behind.
+        dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
+        algorithm: ``direct``, ``winograd`` or ``auto``.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> src, weights = dnnl.AnyDesc((1, 8, 4, 4), "f32"), dnnl.AnyDesc((3, 8, 2, 2), "f32")
+        >>> deconvolution(src, weights, strides=2, n_threads=1).desc("dst").dims
+        (1, 3, 8, 8)
+    """
+    spec = weighted_draft(
+        "deconvolution",
+        {"src": src, "weights": weights, "bias": bias},
+        strides,
+        pads,
+        dilations,
+        algorithm=algorithm,
+        prop_kind=prop_kind,
+        attr=attr,
+        n_threads=n_threads,
+    )
+    n_spatial = check_operands(spec, "weights", "src")
+    return finish(spec, dst, (src.dims[0], channels(weights, n_spatial)[1], *_smallest(spec)))
+
+
+def _validate(spec: Spec) -> None:
+    require(spec.attr.depthwise is None, spec, "attr", "has a depthwise post-op; only convolutions take one")
+    check_weighted(spec, _dst_extents)
+
+
+def _smallest(spec: Spec) -> tuple[int, ...]:
+    src, weights = operands(spec, "src", "weights")
+    return transposed_extents(src.dims[2:], window(spec, weights), spec.param("strides"), spec.param("pads"))
+
+
+def _dst_extents(spec: Spec) -> tuple[int, ...]:
+    """Those of the destination itself where a convolution takes them back to the source's."""
+    src, weights, dst = operands(spec, "src", "weights", "dst")
+    strides, pads = spec.param("strides"), spec.param("pads")
+    given = tuple(dst.dims[2:])
+    back = len(given) == len(strides) and strided_extents(given, window(spec, weights), strides, pads)
+    return given if back == tuple(src.dims[2:]) else _smallest(spec)
+
+
+def _multiply_adds(spec: Spec, extents: Extents) -> int:
+    return window_products(spec, "src", extents)
+
+
+KIND = Kind(
+    directions=DIRECTIONS,
+    validate=_validate,
+    post_ops=(Eltwise, Sum, Binary, Prelu),
+    multiply_adds=_multiply_adds,
+)

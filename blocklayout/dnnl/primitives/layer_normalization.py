@@ -1,0 +1,100 @@
+"""Layer normalisation, over the last dimension."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.attr import NO_ATTR, Attr
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
+    check_concrete,
+    check_descs,
+    check_dims,
+    check_dtype,
+    check_forward,
+    check_ndims,
+    require,
+)
+from blocklayout.dnnl.primitives._normalization import adjusted_by_flags, check_normalization, flag_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.spec import Spec
+
+_ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst")
+_FLAGS = ("use_global_stats", "use_scale", "use_shift")
+
+
+def layer_normalization(
+    src: Desc,
+    dst: Desc | None = None,
+    epsilon: float = 1e-5,
+    flags: str | Iterable[str] = (),
+    stat: Desc | None = None,
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
+) -> Spec:
+    """``(src - mean) / sqrt(variance + epsilon) * scale + shift`` over the last dimension.
+
+    ``scale`` and ``shift`` are f32 of extents (last,). ``mean`` and ``variance`` have the source's
+    extents without the last; they are read with ``use_global_stats``, else computed, and written in
+    ``forward_training``.
+
+    Args:
+        src: Two to five dimensions; must have a layout.
+        dst: The same extents; ``None`` has the source's layout.
+        epsilon: Added to the variance.
+        flags: Names among ``use_global_stats``, ``use_scale``, ``use_shift``.
+        stat: Descriptor of mean and variance, f32; ``None`` orders them as the source.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+
+    Example:
+        >>> from blocklayout.layout import MemoryDesc
+        >>> layer_normalization(MemoryDesc((2, 16, 64)), flags=["use_scale"], n_threads=1).desc("dst").dims
+        (2, 16, 64)
+    """
+    spec = draft(
+        "layer_normalization",
+        {"src": src, "mean": stat, "variance": stat},
+        attr=attr,
+        n_threads=n_threads,
+        prop_kind=prop_kind,
+        params={"epsilon": epsilon, "flags": flag_names("layer_normalization", flags)},
+    )
+    return finish(spec, dst, src.dims)
+
+
+def _validate(spec: Spec) -> None:
+    check_descs(spec, ("src", "dst"), _ARGUMENTS)
+    check_forward(spec)
+    check_ndims(spec, "src", 2, 5)
+    check_concrete(spec, "src")
+    check_dims(spec, "dst", spec.desc("src").dims, "the source")
+    for name in ("mean", "variance"):
+        if spec.has(name):
+            check_dims(spec, name, spec.desc("src").dims[:-1], "the source without its last extent")
+            check_dtype(spec, name, ("f32",), "layer_normalization")
+    flags = check_normalization(spec)
+    require(set(flags) <= set(_FLAGS), spec, "flags", f"is {flags}; layer_normalization takes {', '.join(_FLAGS)}")
+
+
+KIND = Kind(
+    directions={
+        "forward": Direction(
+            c_order="engine prop_kind src dst mean epsilon flags attr",
+            arguments=_ARGUMENTS,
+            results=("dst", "mean", "variance"),
+        )
+    },
+    validate=_validate,
+    adjusted=adjusted_by_flags,
+)

@@ -1,0 +1,88 @@
+"""Matmul: products of matrices, or of batches of them."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
+    broadcast,
+    check_descs,
+    check_dims,
+    check_ndims,
+    check_weights_dtype,
+    require,
+)
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.primitives import Extents
+    from blocklayout.dnnl.spec import Spec
+
+
+def matmul(
+    src: Desc,
+    weights: Desc,
+    dst: Desc | None = None,
+    bias: Desc | None = None,
+    *,
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
+) -> Spec:
+    """``dst = src @ weights + bias`` over the last two dimensions.
+
+    Args:
+        src: Extents (batch..., M, K).
+        weights: Extents (batch..., K, N), of the same rank; batches are equal, or 1 on one side.
+        dst: Extents (batch..., M, N); ``None`` leaves the layout to the primitive.
+        bias: Each extent the destination's, or 1.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> src, weights = dnnl.AnyDesc((8, 5, 17), "f32"), dnnl.AnyDesc((1, 17, 3), "f32")
+        >>> matmul(src, weights, n_threads=1).desc("dst").dims
+        (8, 5, 3)
+    """
+    spec = draft("matmul", {"src": src, "weights": weights, "bias": bias}, attr=attr, n_threads=n_threads)
+    return finish(spec, dst, _dst_dims(spec))
+
+
+def _validate(spec: Spec) -> None:
+    check_descs(spec, ("src", "weights", "dst"), ("bias",))
+    dims = _dst_dims(spec)
+    check_dims(spec, "dst", dims, "src @ weights")
+    check_weights_dtype(spec)
+    if spec.has("bias"):
+        bias = spec.desc("bias").dims
+        fits = len(bias) == len(dims) and all(extent in (1, right) for extent, right in zip(bias, dims, strict=True))
+        require(fits, spec, "bias", f"has extents {bias}; each must be the destination's {dims}, or 1")
+
+
+def _dst_dims(spec: Spec) -> tuple[int, ...]:
+    ndims = check_ndims(spec, "src", 2, 12)
+    check_ndims(spec, "weights", ndims, ndims)
+    src, weights = spec.desc("src").dims, spec.desc("weights").dims
+    rule = f"has {weights[-2]} rows; the source has {src[-1]} columns and the two must be equal"
+    require(src[-1] == weights[-2], spec, "weights", rule)
+    return (*broadcast("matmul", "weights", src[:-2], weights[:-2]), src[-2], weights[-1])
+
+
+def _multiply_adds(spec: Spec, extents: Extents) -> int:
+    src, weights, dst = (extents(spec.desc(name)) for name in ("src", "weights", "dst"))
+    rows, columns = max(src[-2], dst[-2]), max(weights[-1], dst[-1])
+    return prod(dst[:-2]) * rows * columns * max(src[-1], weights[-2])
+
+
+KIND = Kind(
+    directions={"": Direction("engine src weights bias dst attr", ("src", "weights", "bias", "dst"), ("dst",))},
+    validate=_validate,
+    post_ops=(Eltwise, Sum, Binary, Prelu),
+    multiply_adds=_multiply_adds,
+)

@@ -1,0 +1,71 @@
+"""PReLU: a leaky ReLU whose slopes are a tensor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.attr import NO_ATTR, Attr
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
+    check_concrete,
+    check_descs,
+    check_dims,
+    check_forward,
+    check_ndims,
+    require,
+)
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.spec import Spec
+
+_ARGUMENTS = ("src", "weights", "dst")
+
+
+def prelu(
+    src: Desc,
+    weights: Desc,
+    dst: Desc | None = None,
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
+) -> Spec:
+    """``src`` where it is positive, ``src * weights`` elsewhere.
+
+    Args:
+        src: Up to five dimensions; must have a layout.
+        weights: Each extent the source's, or 1.
+        dst: The same extents as the source; ``None`` has its layout.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+
+    Example:
+        >>> from blocklayout import dnnl
+        >>> from blocklayout.layout import MemoryDesc
+        >>> prelu(MemoryDesc((1, 17, 4, 4)), dnnl.AnyDesc((1, 17, 1, 1), "f32"), n_threads=1).desc("dst").dims
+        (1, 17, 4, 4)
+    """
+    descs = {"src": src, "weights": weights}
+    spec = draft("prelu", descs, attr=attr, n_threads=n_threads, prop_kind=prop_kind)
+    return finish(spec, dst, src.dims)
+
+
+def _validate(spec: Spec) -> None:
+    check_descs(spec, _ARGUMENTS)
+    check_forward(spec)
+    check_ndims(spec, "src", 1, 5)
+    check_concrete(spec, "src")
+    src, weights = spec.desc("src").dims, spec.desc("weights").dims
+    fits = len(src) == len(weights) and all(w in (1, s) for s, w in zip(src, weights, strict=True))
+    require(fits, spec, "weights", f"has extents {weights}; each must be the source's {src}, or 1")
+    check_dims(spec, "dst", src, "the source")
+
+
+KIND = Kind(
+    directions={"forward": Direction("engine prop_kind src weights dst attr", _ARGUMENTS, ("dst",))}, validate=_validate
+)

@@ -1,0 +1,83 @@
+"""Shuffle: the channels of groups, interleaved."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.attr import NO_ATTR, Attr
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
+    check_concrete,
+    check_descs,
+    check_dims,
+    check_forward,
+    check_integer,
+    normal_axis,
+    require,
+)
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.spec import Spec
+
+_ARGUMENTS = ("src", "dst")
+
+
+def shuffle(
+    src: Desc,
+    dst: Desc | None = None,
+    axis: int = 1,
+    group_size: int = 2,
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
+) -> Spec:
+    """Takes the axis as rows of ``group_size`` elements, and transposes them.
+
+    That is ``src.reshape(-1, group_size).T.ravel()`` along the axis: what ShuffleNet does with
+    groups of ``group_size`` channels.
+
+    Args:
+        src: Must have a layout.
+        dst: The same extents; ``None`` has the source's layout.
+        axis: From the end if negative.
+        group_size: Divides the axis' extent.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+
+    Example:
+        >>> from blocklayout.layout import MemoryDesc
+        >>> shuffle(MemoryDesc((1, 6, 4, 4)), group_size=3, n_threads=1).param("group_size")
+        3
+    """
+    spec = draft(
+        "shuffle",
+        {"src": src},
+        attr=attr,
+        n_threads=n_threads,
+        prop_kind=prop_kind,
+        params={"axis": normal_axis("shuffle", axis, len(getattr(src, "dims", ()))), "group_size": group_size},
+    )
+    return finish(spec, dst, src.dims)
+
+
+def _validate(spec: Spec) -> None:
+    check_descs(spec, _ARGUMENTS)
+    check_forward(spec)
+    check_concrete(spec, "src")
+    axis = check_integer(spec, "axis", 0, len(spec.desc("src").dims))
+    extent = spec.desc("src").dims[axis]
+    size = check_integer(spec, "group_size", 1)
+    require(extent % size == 0, spec, "group_size", f"is {size}; it must divide the axis' extent {extent}")
+    check_dims(spec, "dst", spec.desc("src").dims, "the source")
+
+
+KIND = Kind(
+    directions={"forward": Direction("engine prop_kind src dst axis group_size attr", _ARGUMENTS, ("dst",))},
+    validate=_validate,
+)

@@ -1,0 +1,80 @@
+"""Softmax and its logarithm."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
+from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
+from blocklayout.dnnl.primitives._checks import (
+    check_algorithm,
+    check_concrete,
+    check_descs,
+    check_dims,
+    check_forward,
+    check_integer,
+    normal_axis,
+)
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl.any_desc import Desc
+    from blocklayout.dnnl.spec import Spec
+
+_ARGUMENTS = ("src", "dst")
+
+
+def softmax(
+    src: Desc,
+    dst: Desc | None = None,
+    axis: int = -1,
+    algorithm: str = "softmax_accurate",
+    *,
+    prop_kind: str = "forward_inference",
+    attr: Attr = NO_ATTR,
+    n_threads: int | None = None,
+) -> Spec:
+    """Softmax along one axis.
+
+    Args:
+        src: Must have a layout.
+        dst: The same extents; ``None`` has the source's layout.
+        axis: From the end if negative.
+        algorithm: ``accurate``, or ``log`` for the logarithm of it.
+        prop_kind: ``forward_inference`` or ``forward_training``.
+        attr: Post-ops, scales, zero points and math mode.
+        n_threads: Threads it will run on; ``None`` is as many as this process may use.
+
+    Raises:
+        InvalidArgumentsError: The message names the argument, the rule and what would be right.
+
+    Example:
+        >>> from blocklayout.layout import MemoryDesc
+        >>> softmax(MemoryDesc((8, 1000)), n_threads=1).param("axis")
+        1
+    """
+    spec = draft(
+        "softmax",
+        {"src": src},
+        attr=attr,
+        n_threads=n_threads,
+        algorithm=algorithm,
+        prop_kind=prop_kind,
+        params={"axis": normal_axis("softmax", axis, len(getattr(src, "dims", ())))},
+    )
+    return finish(spec, dst, src.dims)
+
+
+def _validate(spec: Spec) -> None:
+    check_descs(spec, _ARGUMENTS)
+    check_algorithm(spec)
+    check_forward(spec)
+    check_concrete(spec, "src")
+    check_integer(spec, "axis", 0, len(spec.desc("src").dims))
+    check_dims(spec, "dst", spec.desc("src").dims, "the source")
+
+
+KIND = Kind(
+    directions={"forward": Direction("engine prop_kind algorithm src dst axis attr", _ARGUMENTS, ("dst",))},
+    validate=_validate,
+    post_ops=(Eltwise, Binary),
+)

@@ -1,0 +1,174 @@
+"""Our own convolution by Winograd, against numpy's in double precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from blocklayout import dnnl
+from blocklayout.dnnl import own
+from blocklayout.dnnl.own.winograd import multiply_adds, offer
+from blocklayout.layout import MemoryDesc
+from tests.dnnl.running import convolve, execute, random
+
+LANES = 16 if dnnl.has_isa("avx512_core") else 8
+BLOCKED = f"nChw{LANES}c"
+TAGS = ("nhwc", BLOCKED)
+TOLERANCE = 2e-5
+
+pytestmark = pytest.mark.skipif(
+    not dnnl.has_native_executor() or not dnnl.has_isa("avx2"), reason="needs AVX2 and a compiler at installation"
+)
+
+RELU = dnnl.Eltwise("relu")
+TAILS: dict[str, tuple[Any, ...]] = {
+    "none": (),
+    "relu": (RELU,),
+    "leaky": (dnnl.Eltwise("relu", 0.1),),
+    "clip": (dnnl.Eltwise("clip", 0, 6),),
+    "clip_v2": (dnnl.Eltwise("clip_v2", -1, 1),),
+    "sum": (dnnl.Sum(),),
+    "sum relu": (dnnl.Sum(), RELU),
+    "add relu": ("add", RELU),
+}
+
+
+def convolution(
+    src: tuple[int, ...],
+    n_dst: int,
+    tags: tuple[str, str] = ("nhwc", "nhwc"),
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1),
+    tail: tuple[Any, ...] = (),
+    n_groups: int = 1,
+    **changes: Any,
+) -> dnnl.Spec:
+    top, left, bottom, right = pads
+    dst = MemoryDesc((src[0], n_dst, src[2] + top + bottom - 2, src[3] + left + right - 2), "f32", tags[1])
+    arguments: dict[str, Any] = {
+        "bias": dnnl.AnyDesc((n_dst,), "f32"),
+        "pads": pads,
+        "attr": dnnl.Attr(tuple(dnnl.Binary("add", dst) if each == "add" else each for each in tail)),
+        "n_threads": 2,
+    }
+    weights = (n_dst // n_groups, src[1] // n_groups, 3, 3)
+    weights_desc = dnnl.AnyDesc((n_groups, *weights) if n_groups > 1 else weights, "f32")
+    return dnnl.convolution(MemoryDesc(src, "f32", tags[0]), weights_desc, dst, **arguments | changes)
+
+
+def check(spec: dnnl.Spec) -> None:
+    """Compare on poisoned buffers, padding included."""
+    ours = offer(spec)
+    assert ours is not None
+    given = {name: random(*desc.dims) for name, desc in ours.spec.descs if name != "dst" or spec.attr.has_sum}
+    weights = given["weights"].reshape(spec.desc("dst").dims[1], -1, 3, 3)
+    n_groups = spec.desc("src").dims[1] // weights.shape[1]
+    expected = convolve(given["src"], weights, (1, 1), spec.param("pads"), (0, 0), n_groups)
+    expected += given["bias"][:, None, None] if "bias" in given else 0
+    largest = np.abs(expected).max()  # what a clip leaves of it may be much smaller
+    for index, post_op in enumerate(spec.attr.post_ops):
+        if isinstance(post_op, dnnl.Eltwise):
+            expected = function_of(post_op)(expected)
+        else:
+            expected += given["dst" if isinstance(post_op, dnnl.Sum) else f"post_op_{index}_src_1"]
+    got = execute(ours.spec, given)["dst"]
+    assert got.shape == expected.shape
+    assert np.abs(got - expected).max() <= TOLERANCE * largest
+
+
+def function_of(post_op: dnnl.Eltwise) -> Any:
+    if post_op.algorithm == "eltwise_relu":
+        return lambda x: np.where(x < 0, post_op.alpha * x, x)
+    return lambda x: np.clip(x, post_op.alpha, post_op.beta)
+
+
+@pytest.mark.parametrize("dst_tag", TAGS)
+@pytest.mark.parametrize("src_tag", TAGS)
+@pytest.mark.parametrize("tail", TAILS.values(), ids=TAILS)
+def test_layouts_and_post_ops(src_tag: str, dst_tag: str, tail: tuple[Any, ...]) -> None:
+    check(convolution((2, 2 * LANES, 9, 14), 5 * LANES, (src_tag, dst_tag), tail=tail))
+
+
+@pytest.mark.parametrize(
+    ("n_groups", "group_src", "group_dst"),
+    [(32, 4, 4), (8, 8, 8), (4, 16, 16), (2, 32, 32), (8, 4, 8), (16, 2, 4), (2, 8, 16), (2, 72, 64), (16, 6, 4)],
+)
+@pytest.mark.parametrize("tags", [("nhwc", "nhwc"), (BLOCKED, BLOCKED)])
+def test_groups(n_groups: int, group_src: int, group_dst: int, tags: tuple[str, str]) -> None:
+    scale = LANES // 8
+    src = (1, n_groups * group_src * scale, 7, 9)
+    check(convolution(src, n_groups * group_dst * scale, tags, tail=(RELU,), n_groups=n_groups))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    extents=st.tuples(st.integers(1, 3), st.integers(1, 150), st.integers(1, 30), st.integers(1, 30)),
+    n_dst=st.integers(1, 100),
+    pads=st.tuples(*[st.integers(0, 2)] * 4),
+    n_threads=st.integers(1, 5),
+    bias=st.sampled_from([{}, {"bias": None}]),
+)
+def test_any_extents_in_blocks(
+    extents: tuple[int, ...], n_dst: int, pads: tuple[int, int, int, int], n_threads: int, bias: dict[str, Any]
+) -> None:
+    src = (*extents[:2], *(max(extent, 3) for extent in extents[2:]))
+    check(convolution(src, n_dst, (BLOCKED, BLOCKED), pads, (RELU,), n_threads=n_threads, **bias))
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_what_is_not_finite_stays_in_the_tiles_that_read_it(value: float) -> None:
+    ours = offer(convolution((1, LANES, 12, 12), 2 * LANES, bias=None))
+    assert ours is not None
+    given = {name: random(*desc.dims) for name, desc in ours.spec.descs if name != "dst"}
+    expected = execute(ours.spec, given)["dst"]
+    given["src"][0, 3, 5, 6] = value
+    got = execute(ours.spec, given)["dst"]
+    window = np.s_[:, :, 4:7, 5:8]
+    assert not np.isfinite(got[window]).any()
+    tile = np.zeros_like(got, bool)
+    tile[:, :, 4:8, 4:8] = True
+    assert (got == expected)[~tile].all()
+
+
+def test_more_tiles_than_are_held_at_once() -> None:
+    check(convolution((1, 128, 60, 100), 16, tail=(RELU,)))
+
+
+def test_it_is_the_last_of_those_offer() -> None:
+    spec = convolution((1, 2 * LANES, 8, 8), 2 * LANES)
+    impls = [resolved.spec.impl for resolved in dnnl.optimised(spec)]
+    assert own.implementation(impls[-1])
+    assert not any(map(own.implementation, impls[:-1]))
+    assert [resolved.spec.impl for resolved in dnnl.implementations(spec)][-1] == impls[-1]
+
+
+def test_a_settled_spec_is_made_again() -> None:
+    ours = offer(convolution((1, 2 * LANES, 8, 8), 2 * LANES, tail=("add", RELU)))
+    assert ours is not None
+    again = dnnl.resolve(dnnl.Spec.from_dict(ours.spec.to_dict()))
+    assert again == ours
+    assert dnnl.multiply_adds(again.spec) == multiply_adds(ours.spec) == 36 * 4 * (2 * LANES) ** 2
+
+
+def test_what_it_does_not_compute_is_not_offer() -> None:
+    src = (1, 2 * LANES, 8, 8)
+    n_dst = 2 * LANES
+    strange = [
+        convolution(src, n_dst, ("nchw", "nhwc")),
+        convolution((1, 2 * LANES + 1, 8, 8), n_dst),
+        convolution(src, n_dst + 4),
+        convolution(src, n_dst, ("nhwc", "nChw4c")),
+        convolution(src, n_dst, tail=(RELU, dnnl.Sum())),
+        convolution(src, n_dst, tail=(dnnl.Sum(2.0),)),
+        convolution(src, n_dst, tail=(dnnl.Eltwise("tanh"),)),
+        convolution(src, n_dst, tail=(dnnl.Eltwise("clip", 1, 2),)),
+        convolution(src, n_dst, prop_kind="forward_training"),
+        convolution(src, n_dst, attr=dnnl.Attr(scales=(("src", 0),))),
+        convolution(src, n_dst, tail=(dnnl.Binary("mul", MemoryDesc((1, n_dst, 1, 1))),)),
+        convolution(src, n_dst, n_groups=n_dst),
+        convolution((1, 40 * LANES, 8, 8), 40 * LANES, n_groups=8 * LANES),
+    ]
+    assert [offer(spec) for spec in strange] == [None] * len(strange)
