@@ -44,4 +44,4 @@ class AnyDesc(Struct, frozen=True):
 
 
 Desc = MemoryDesc | AnyDesc
-"""What a primitive's argument is described by."""
+"""The descriptor of a primitive's argument."""

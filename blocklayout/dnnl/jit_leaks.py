@@ -1,4 +1,4 @@
-"""What the library never frees: code that it generates for some primitives outlives them."""
+"""Memory that the library never frees: code that it generates for some primitives outlives them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def leaves_code_behind(spec: Spec) -> bool:
-    """Whether each primitive made of a resolved Spec takes memory that nothing gives back.
+    """Whether each primitive made of a resolved Spec takes memory that is never freed.
 
     Convolutions by brgemm store their kernels in a set of the process, by their code. The code of an elementwise
     post-op holds the address of its table, so that no two are the same: some 40 to 70 KB each time.

@@ -1,4 +1,4 @@
-"""Implementations that are passed over: the library refuses them, or they compute something else than they should."""
+"""Implementations that are passed over: the library offers and then refuses them, or they compute wrong results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _refused: dict[Spec, str] = {}
 
 
 def refusals() -> Mapping[Spec, str]:
-    """The resolved Specs that the library offered and then refused in this process, each with what it refused to do."""
+    """The resolved Specs that the library offered and then refused in this process, each with the refused verb."""
     return _refused
 
 
@@ -30,8 +30,8 @@ def remember(spec: Spec, refused: str) -> None:
     """Have a resolved Spec passed over from now on.
 
     Args:
-        spec: What the library offered.
-        refused: What it refused to do with it, a verb.
+        spec: As the library offered it.
+        refused: The verb that it refused: ``create`` or ``run``.
     """
     _refused[spec] = refused
 
