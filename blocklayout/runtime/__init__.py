@@ -4,7 +4,7 @@ from blocklayout.runtime.context import Context, Feed
 from blocklayout.runtime.feeding import InputInfo, OutputInfo
 from blocklayout.runtime.memory import MemoryUse
 from blocklayout.runtime.ready import ReadyPlan
-from blocklayout.runtime.session import MAX_PLANS, ContentsNeededError, Session
+from blocklayout.runtime.session import MAX_PLANS, ContentsNeededError, Session, Signature
 
 __all__ = [
     "MAX_PLANS",
@@ -16,4 +16,5 @@ __all__ = [
     "OutputInfo",
     "ReadyPlan",
     "Session",
+    "Signature",
 ]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError, PlanError, RefusedError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from blocklayout.plan import Plan
     from blocklayout.runtime.profile import Profile
 
+    WriteSession = Callable[[Path, "Signature", Sequence[tuple[Shapes, ReadyPlan]]], None]
     Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
     Contexts = dict[int, Context]  # by the number of the stream that runs in it
@@ -43,6 +45,20 @@ class ContentsNeededError(InputError):
     """A plan cannot be made from extents alone: others follow from what an input holds."""
 
 
+class Signature(Struct, frozen=True):
+    """A model's inputs and outputs.
+
+    Attributes:
+        inputs: Extents unknown until fed are ``None`` or names.
+        outputs: Likewise.
+        defaults: Initializers that are used where nothing is fed in their place.
+    """
+
+    inputs: tuple[InputInfo, ...]
+    outputs: tuple[OutputInfo, ...]
+    defaults: tuple[InputInfo, ...] = ()
+
+
 class Session:
     """A model ready to run; safe to share among threads.
 
@@ -52,11 +68,10 @@ class Session:
 
     def __init__(
         self,
-        inputs: Sequence[InputInfo],
-        outputs: Sequence[OutputInfo],
+        signature: Signature,
         make_plan: Callable[[Shapes, Contents], ReadyPlan],
+        write: WriteSession,
         *,
-        defaults: Sequence[InputInfo] = (),
         max_plans: int = MAX_PLANS,
         plans: Sequence[tuple[Shapes, ReadyPlan]] = (),
         originals_nbytes: Callable[[], int] = int,
@@ -65,10 +80,9 @@ class Session:
         """Bind a model's signature to a maker of plans.
 
         Args:
-            inputs: The model's inputs; extents unknown until fed are ``None`` or names.
-            outputs: The model's outputs.
+            signature: The model's inputs and outputs.
             make_plan: Plans for one set of input shapes; asks for the contents of inputs that decide others.
-            defaults: Initializers that are used where nothing is fed in their place.
+            write: Writes plans with their packed weights to a file, for :meth:`save`.
             max_plans: Plans that are kept; the one that ran least lately makes room.
             plans: Those that are made already, with the extents they are for.
             originals_nbytes: Bytes of the model's own weights that ``make_plan`` holds at the moment.
@@ -77,10 +91,12 @@ class Session:
         Raises:
             DnnlError: One of these cannot run here.
         """
-        self._inputs = tuple(inputs)
-        self._outputs = tuple(outputs)
-        self._defaults = tuple(defaults)
+        self._signature = signature
+        self._inputs = signature.inputs
+        self._outputs = signature.outputs
+        self._defaults = signature.defaults
         self._make_plan = make_plan
+        self._write = write
         self._max_plans = max_plans
         self._originals_nbytes = originals_nbytes
         self._streams = streams or Streams()
@@ -301,14 +317,12 @@ class Session:
         Raises:
             PlanError: There is no plan yet, or the file cannot be written.
         """
-        from blocklayout.runtime.session_file import write_session
-
         with self._lock:
             plans = [(made_for.shapes, ready) for made_for, (ready, _) in self._plans.items()]
         if not plans:
             raise PlanError("no plan yet: give shapes= when loading, or run once")
         try:
-            write_session(Path(path), (self._inputs, self._outputs, self._defaults), plans)
+            self._write(Path(path), self._signature, plans)
         except OSError as error:
             raise PlanError(f"the session cannot be saved as {path}: {error.strerror or error}") from error
 
