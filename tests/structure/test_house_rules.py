@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.structure.tree import GENERATED, PACKAGE, ROOT, files, is_ignored, parsed, relative
+from tests.structure.tree import PACKAGE, ROOT, files, is_ignored, parsed, relative
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MAX_LINES = 400
 FOLDERS = {"blocklayout", "cdefs", "tests", "bench", "docs", ".ci"}
 FILES = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore"}
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|Users|work|mnt|opt)/\w|\b[A-Z]:\\\\?Users")
-
-CODE = [*files(PACKAGE, "*.py"), *files(ROOT / "tests", "*.py"), *files(ROOT / "bench", "*.py"), *files(ROOT / "cdefs")]
 
 
 def op_files() -> list[Path]:
@@ -36,12 +33,6 @@ def names_op_types(node: ast.AST) -> bool:
         for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
     ]
     return "op_types" in targets
-
-
-def test_no_file_is_too_long() -> None:
-    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in CODE if path not in GENERATED}
-    long = {relative(path): n_lines for path, n_lines in lengths.items() if n_lines > MAX_LINES}
-    assert not long, f"over {MAX_LINES} lines, look for the seam: {long}"
 
 
 def test_the_top_of_the_tree_holds_what_it_should() -> None:
