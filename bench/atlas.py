@@ -112,11 +112,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="what", required=True)
-    told = {
+    record = {
         "record": "measure what planning networks asks for",
         "place": "time the steps of plans inside of whole runs",
     }
-    for name, what in told.items():
+    for name, what in record.items():
         recording = commands.add_parser(name, help=what)
         recording.add_argument("--models", type=words, default=MODELS, help=f"of the zoo, or {EMBEDDED}")
         recording.add_argument("--isa", type=words, default=(NATIVE,), help=f"values of {MAX_ISA}, or {NATIVE}")
@@ -163,8 +163,8 @@ def record_here(args: argparse.Namespace) -> None:
         times = _measured([spec for spec in specs if spec not in seen], args.seconds)
         seen.update(specs)
         for spec, ns in times.items():
-            told = {"net": name, "isa": dnnl.isa().upper(), "ns": round(ns), "spec": spec.to_dict()}
-            lines.append(told)
+            record = {"net": name, "isa": dnnl.isa().upper(), "ns": round(ns), "spec": spec.to_dict()}
+            lines.append(record)
         print(f"{name} {dtype} {dnnl.isa()}: {len(times)} times", flush=True)
         _write(args.into / f"{dnnl.isa().upper()}-{dtype}{SUFFIX}", lines)
 
@@ -236,8 +236,8 @@ def read_recorded(folder: Path, suffix: str = SUFFIX) -> Iterator[Recorded]:
     for path in sorted(folder.glob(f"*{suffix}")):
         with gzip.open(path, "rt", encoding="utf-8") as file:
             for line in file:
-                told = json.loads(line)
-                yield Recorded(told["net"], told["isa"], Spec.from_dict(told["spec"]), told["ns"])
+                record = json.loads(line)
+                yield Recorded(record["net"], record["isa"], Spec.from_dict(record["spec"]), record["ns"])
 
 
 def pack(args: argparse.Namespace) -> None:
@@ -260,14 +260,14 @@ def pack(args: argparse.Namespace) -> None:
     atlas.save(args.into)
     print(f"{origin}\n{len(atlas.ns)} different times in {len(atlas.classes)} classes, ", end="")
     print(f"{args.into.stat().st_size / 1024:.0f} KiB")
-    told = [factor for factor in factors if factor != 1]
-    print(f"{len(told)} of them were timed in place, too; factors {min(factors):.2f} to {max(factors):.2f}")
+    changed = [factor for factor in factors if factor != 1]
+    print(f"{len(changed)} of them were timed in place, too; factors {min(factors):.2f} to {max(factors):.2f}")
 
 
 def in_place(atlas: Atlas, sessions: Sequence[Sequence[Recorded]]) -> list[float]:
     """How much longer each recorded primitive takes in place than alone, next to what all have in common.
 
-    A machine's speed changes by the hour, so what the steps of one network have in common tells nothing. A session's
+    A machine's speed changes by the hour, so a factor that all steps of one network share says nothing. A session's
     times are as doubtful as what they correct: of the mean of one, half is believed, of two, two thirds. What others
     of its implementation take tells nothing of a primitive, as networks show whose own times are left out.
     """

@@ -94,11 +94,11 @@ class Worker:
     """
 
     def __init__(self, script: str, name: str, n_threads: int, *arguments: str) -> None:
-        told = ("--work", name, "--threads", str(n_threads), *arguments)
+        arguments = ("--work", name, "--threads", str(n_threads), *arguments)
         self.name = name
-        self.told: dict[str, Any] = {}
+        self.report: dict[str, Any] = {}
         self._process = subprocess.Popen(
-            [sys.executable, script, *told],
+            [sys.executable, script, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -107,7 +107,7 @@ class Worker:
 
     def __enter__(self) -> Self:
         try:
-            self.told = self._answer()
+            self.report = self._answer()
             self._process.send_signal(signal.SIGSTOP)
         except BaseException:
             self.__exit__()
@@ -145,7 +145,7 @@ def measured(size: tuple[int, int], names: Sequence[str], args: argparse.Namespa
             "name": worker.name,
             "us": median(turns),
             "ratios": [turn / first for turn, first in zip(turns, by_worker[0], strict=True)],
-            **worker.told,
+            **worker.report,
         }
         for worker, turns in zip(workers, by_worker, strict=True)
     ]
@@ -186,9 +186,9 @@ def work(name: str, size: tuple[int, int], n_threads: int) -> int:
     """Be one of the processes: tell of the chain, then take a turn whenever a line comes in."""
     rng = np.random.default_rng(0)
     arrays = parameters(*size, rng)
-    run, told = torch_chain(name, arrays, n_threads) if name in THEIRS else our_chain(name, arrays)
+    run, report = torch_chain(name, arrays, n_threads) if name in THEIRS else our_chain(name, arrays)
     run()
-    say(told)
+    say(report)
     for _ in sys.stdin:
         say({"us": fastest_us(run)})
     return 0
@@ -201,7 +201,7 @@ def say(value: object) -> None:
 
 
 def parameters(channels: int, extent: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """What the chain computes with: random numbers of the size that keeps activations near 1."""
+    """Weights of the chain: random numbers of the size that keeps activations near 1."""
     shapes = {
         "x": (1, channels, extent, extent),
         "w1": (channels, channels, 3, 3),
@@ -255,7 +255,7 @@ def first_ms(layout: str) -> float:
 
 
 def call_us(layout: str) -> float:
-    """What a call costs beyond its primitive, in microseconds: a ReLU of few elements, called and executed bare.
+    """Overhead of a call over its primitive, in microseconds: a ReLU of few elements, called and executed bare.
 
     One thread computes it both ways, as it does whatever takes microseconds.
     """

@@ -2,7 +2,7 @@
 
 Each network of the zoo (random weights) is written as an ONNX file once. Then processes run in turn, round after round:
 onnxruntime; blocklayout with an empty cache folder; blocklayout again, with the folder that the former left; and
-blocklayout with a session that was saved beforehand. Each tells the seconds from before it imports its runtime, and
+blocklayout with a session that was saved beforehand. Each reports the seconds from before it imports its runtime, and
 numpy, to its first result on random data: all but the interpreter's own start. The file was read just before, and lies
 in memory. Told are medians, and medians of the ratios of single rounds with the least and the largest: below 1 we are
 sooner.
@@ -51,7 +51,7 @@ class Start:
     """A way to a first result.
 
     Attributes:
-        name: How it is told.
+        name: Its name in the table.
         runtime: Of the process.
         is_saved: Whether it loads a saved session.
         is_first: Whether the cache folder is emptied before.
@@ -80,8 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{name}: done", file=sys.stderr)
     show(results)
     if args.json:
-        told = {"environment": describe_environment(args.threads), "rounds": args.rounds, "results": results}
-        Path(args.json).write_text(json_text(told) + "\n", encoding="utf-8")
+        record = {"environment": describe_environment(args.threads), "rounds": args.rounds, "results": results}
+        Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
     return 0
 
 
@@ -136,8 +136,8 @@ class Runner:
         model = self.folder / ("model.session" if start.is_saved else "model.onnx")
         model.read_bytes()
         line = self._run("worker", start.runtime, model, self.folder / "feeds.npz", self.folder / "outputs.npz")
-        told: Mapping[str, Any] = json.loads(line)
-        return float(told["first_s"])
+        record: Mapping[str, Any] = json.loads(line)
+        return float(record["first_s"])
 
     def _run(self, module: str, *arguments: object) -> str:
         command = [sys.executable, "-m", f"blocklayout.commands.against.{module}"]

@@ -1,9 +1,9 @@
-"""What do layouts gain: auto over plain, and over reordering around every operator?
+"""How much do layouts gain: auto over plain, and over reordering around every operator?
 
 The networks are those for which PyTorch's tutorial on channels-last reports gains of 26 to 76 % over row-major on Intel
 Xeons. Each has a process of its own. There ``auto`` is timed in turn with ``plain`` (row-major from end to end), with
 ``per-op`` (reorders around every primitive, as frameworks do that propagate no layout) and with ``nhwc`` (channels-last
-from end to end). A gain is the other's time over auto's in the same round, less one; told are the median over the
+from end to end). A gain is the other's time over auto's in the same round, less one; reported are the median over the
 rounds, the least and the most.
 
     python bench/gain.py --rounds 7 --json out.json --picture docs/gain.svg
@@ -64,8 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         results.append(measure_apart(name, args))
         print(f"{name}: {', '.join(f'{other} {text_of(results[-1], other)}' for other in OTHERS)}", flush=True)
         if args.json:  # as far as it is, since it takes long
-            told = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
-            Path(args.json).write_text(json_text(told) + "\n", encoding="utf-8")
+            record = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
+            Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
     show(results)
     if args.picture:
         draw(results, args.picture)
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; what a worker is told comes by it too."""
+    """Read the command line; workers get their arguments by it too."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=networks, default=MODELS, help="of the zoo; by default those of the tutorial")
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
@@ -95,13 +95,13 @@ def measure_apart(name: str, args: argparse.Namespace) -> dict[str, Any]:
     command += ["--batch", str(args.batch), "--rounds", str(args.rounds), "--threads", str(args.threads)]
     command += ["--tune", args.tune, "--tune-seconds", str(args.tune_seconds)]
     command += ["--size", str(args.size)] if args.size else []
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    result: dict[str, Any] = json.loads(told.stdout)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(done.stdout)
     return result
 
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """What a worker does: auto, and each of the others in turn with it."""
+    """Work of a worker: auto, and each of the others in turn with it."""
     graph = zoo.build(name, batch=args.batch, **({"size": args.size} if args.size else {})).to_graph()
     generator = np.random.default_rng(SEED)
     feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}

@@ -89,8 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{name}: {results[-1]['n_steps']} steps", file=sys.stderr)
     show(results)
     if args.json:
-        told = {"environment": describe_environment(args.threads), "n_runs": args.runs, "results": results}
-        Path(args.json).write_text(json_text(told) + "\n", encoding="utf-8")
+        record = {"environment": describe_environment(args.threads), "n_runs": args.runs, "results": results}
+        Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
     if args.picture:
         draw(results, args.picture)
     return 0
@@ -142,7 +142,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def steps_in_place(policy: str, session: Session, feeds: Mapping[str, np.ndarray], n_runs: int) -> Iterator[InPlace]:
-    """What each primitive of a plan takes inside of whole runs; not what numpy does."""
+    """Time of each primitive of a plan inside of whole runs, host steps left out."""
     profiles = [session.profile(feeds, n_runs=1) for _ in range(n_runs)]
     runs = [[step.ns for step in each.steps if step.kind not in ("outside", "input")] for each in profiles]
     for step, *times in zip(session.plan.steps, *runs, strict=True):

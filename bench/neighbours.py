@@ -1,4 +1,4 @@
-"""What does a neighbour on the machine cost, and what does it cost to wait politely?
+"""How much does a neighbour on the machine cost, and how much does it cost to wait politely?
 
 Each network of the zoo (random weights) is run by each runtime in processes of its own: alone, beside a busy loop, as
 two copies at once, as four sessions of one process called at once, and right after onnxruntime has run in another
@@ -125,8 +125,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         results.append(measure(name, args))
         show(results[-1], args.threads)
         if args.json:  # as far as it is, since it takes long
-            told = {"environment": describe_environment(args.threads), "layout": args.layout, "results": results}
-            Path(args.json).write_text(json_text(told) + "\n", encoding="utf-8")
+            record = {"environment": describe_environment(args.threads), "layout": args.layout, "results": results}
+            Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
     return 0
 
 
@@ -233,11 +233,11 @@ def show(result: dict[str, Any], n_threads: int) -> None:
     print_table(("ms a run", *names, "stolen"), rows, title=result["model"], text_columns=(0,))
     alone, beside, copies = (ms[row]["team"] for row in ("alone", "beside a busy loop", "two copies"))
     libgomp = [value for name, value in ms["alone"].items() if name.startswith("libgomp")]
-    told = [f"alone {alone / min(libgomp):.3f} of libgomp's best"] if libgomp else []
-    told.append(f"beside a busy loop {beside / (alone * (n_threads + 1) / n_threads):.3f} of the fair share")
+    verdicts = [f"alone {alone / min(libgomp):.3f} of libgomp's best"] if libgomp else []
+    verdicts.append(f"beside a busy loop {beside / (alone * (n_threads + 1) / n_threads):.3f} of the fair share")
     half, halves = (ms[row]["team"] for row in ("half the threads", "two of half the threads"))
-    told.append(f"two copies {copies / half:.3f} of half the machine, {copies / halves:.3f} of two halves at once")
-    print(f"team: {', '.join(told)}")
+    verdicts.append(f"two copies {copies / half:.3f} of half the machine, {copies / halves:.3f} of two halves at once")
+    print(f"team: {', '.join(verdicts)}")
     sys.stdout.flush()
 
 

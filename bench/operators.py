@@ -98,9 +98,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     reorders = [row for size in args.sizes for row in measured_reorders(size, layouts, timer, args)]
     show(rows, reorders, layouts)
     if args.json:
-        told = {"environment": describe_environment(args.threads), "dtype": args.dtype, "n_rounds": args.rounds}
-        told |= {"operators": [told_of(row) for row in rows], "reorders": [told_of(row) for row in reorders]}
-        Path(args.json).write_text(json_text(told) + "\n", encoding="utf-8")
+        record = {"environment": describe_environment(args.threads), "dtype": args.dtype, "n_rounds": args.rounds}
+        record |= {"operators": [as_record(row) for row in rows], "reorders": [as_record(row) for row in reorders]}
+        Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
     if args.picture:
         draw(rows, layouts, args.picture)
     return 0
@@ -134,7 +134,7 @@ def sizes(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def ways(problem: Problem, layout: str, dtype: str, n_threads: int) -> list[Way]:
-    """What is offered with every tensor in one layout."""
+    """Implementations offered with every tensor in one layout."""
     if problem.ask is not None:
         try:
             source = wished_desc(layout, TensorInfo(problem.dims, dtype))
@@ -203,7 +203,7 @@ def fastest(found: Sequence[Way], rounds: Sequence[Mapping[Spec, float | None]])
 
 
 def timed_way(way: Way, rounds: Sequence[Mapping[Spec, float | None]]) -> Timed:
-    """What one way takes."""
+    """Time of one way to compute it."""
     sums = {}
     for number, times in enumerate(rounds):
         parts = [times[spec] for spec in way]
@@ -286,12 +286,12 @@ def show(rows: Sequence[dict[str, Any]], reorders: Sequence[dict[str, Any]], lay
     print_table(("reorder", "extents", "us", "least-most", "GB/s"), moves, title="reorders", text_columns=(0, 1))
 
 
-def told_of(row: dict[str, Any]) -> dict[str, Any]:
+def as_record(row: dict[str, Any]) -> dict[str, Any]:
     """An operator or a reorder for JSON."""
-    told = row | {key: to_builtins(value) for key, value in row.items() if isinstance(value, Spread)}
+    record = row | {key: to_builtins(value) for key, value in row.items() if isinstance(value, Spread)}
     if "layouts" in row:
-        told["layouts"] = {shown(layout): to_builtins(timed) for layout, timed in row["layouts"].items()}
-    return told
+        record["layouts"] = {shown(layout): to_builtins(timed) for layout, timed in row["layouts"].items()}
+    return record
 
 
 def draw(rows: Sequence[dict[str, Any]], layouts: Sequence[str], path: str) -> None:

@@ -57,8 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             for name in args.models:
                 contests.append(contest(name, dtype, batch, args))
                 if args.json:  # as far as it is, since it takes long
-                    told = {"environment": describe_environment(args.threads), "contests": contests}
-                    Path(args.json).write_text(json_text(told) + "\n", encoding="utf-8")
+                    record = {"environment": describe_environment(args.threads), "contests": contests}
+                    Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
     show(contests)
     if args.picture:
         draw(contests, args.picture)
@@ -95,8 +95,8 @@ def contest(name: str, dtype: str, batch: int, args: argparse.Namespace) -> dict
     for disagreement in check_agreement(outcome.results, dtype):
         print(disagreement)
     sys.stdout.flush()
-    told = {"model": name, "dtype": dtype, "batch": batch, "best_peer": best_peer_ratio(outcome.results)}
-    return told | outcome.to_dict()
+    record = {"model": name, "dtype": dtype, "batch": batch, "best_peer": best_peer_ratio(outcome.results)}
+    return record | outcome.to_dict()
 
 
 def show(contests: Sequence[dict[str, Any]]) -> None:

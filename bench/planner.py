@@ -3,7 +3,7 @@
 Each network has a process of its own for each instruction set, data type and batch. There ``auto`` is tuned
 (``tune="measure"``), and then timed in turn with each policy on random data: the ratio to auto is the median of
 those of single rounds, below 1 where the policy is faster. The plan of each is priced twice, by the model alone
-and by measured times; how well prices rank plans is told as Spearman's correlation.
+and by measured times; how well prices rank plans is reported as Spearman's correlation.
 
     python bench/planner.py --models resnet50,squeezenet1_1 --batches 1,8 --rounds 7
     python bench/planner.py --isa native,avx2 --dtypes f32,bf16 --json out.json --picture docs/predicted.svg
@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; what a worker is told comes by it too."""
+    """Read the command line; workers get their arguments by it too."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=words, default=BASE, help="of the zoo, or digits")
     parser.add_argument("--batches", type=numbers, default=(1, 8), help="such as 1,8")
@@ -105,14 +105,14 @@ def measure_apart(name: str, isa: str, dtype: str, batch: int, args: argparse.Na
     command = [sys.executable, __file__, "--worker", "--models", name, "--dtypes", dtype, "--batches", str(batch)]
     command += ["--rounds", str(args.rounds), "--tune-seconds", str(args.tune_seconds)]
     command += ["--threads", str(args.threads)] if args.threads else []
-    told = subprocess.run(command, check=True, env=environ, stdout=subprocess.PIPE, text=True)
-    result: dict[str, Any] = json.loads(told.stdout)
+    done = subprocess.run(command, check=True, env=environ, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(done.stdout)
     print_row(result | {"isa_asked": isa})
     return [result | {"isa_asked": isa}]
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """What a worker does: auto and every policy, each in turn with auto."""
+    """Work of a worker: auto and every policy, each in turn with auto."""
     [name], [dtype], [batch] = args.models, args.dtypes, args.batches
     graph = open_network(name, batch)
     generator = np.random.default_rng(SEED)
@@ -139,7 +139,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def modelled_ns(plan: Plan, model: CostModel) -> float:
-    """What the model alone says of a plan."""
+    """The model's own price of a plan."""
     steps = sum(
         model.reorder_ns(dict(step.operands)["src"].desc, step.dst.desc)
         if step.is_reorder

@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; what a worker is told comes by it too."""
+    """Read the command line; workers get their arguments by it too."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     known = ", ".join((EMBEDDED, *light.NAMES))
     parser.add_argument("--models", type=words, default=("resnet50", "squeezenet"), help=f"of {known}")

@@ -33,7 +33,7 @@ from blocklayout import dnnl
 from blocklayout.commands.options import words
 from blocklayout.commands.output import json_text
 from blocklayout.inspector.tables import print_table
-from blocklayout.loading import SURE_BELOW
+from blocklayout.loading.from_model import SURE_BELOW
 from blocklayout.plan import CostModel
 from blocklayout.plan.contenders import UNIFORM_POLICIES, cheapest, contenders_of, racers
 from blocklayout.plan.costs.atlas import Atlas
@@ -84,13 +84,13 @@ def regrets_apart(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
         return []
     command = [sys.executable, __file__, str(args.folder), "--worker", name]
     command += ["--models", ",".join(args.models)] if args.models else []
-    told = subprocess.run(command, check=True, env=os.environ | {MAX_ISA: isa}, stdout=subprocess.PIPE, text=True)
-    found: list[dict[str, Any]] = json.loads(told.stdout)["results"]
+    done = subprocess.run(command, check=True, env=os.environ | {MAX_ISA: isa}, stdout=subprocess.PIPE, text=True)
+    found: list[dict[str, Any]] = json.loads(done.stdout)["results"]
     return found
 
 
 def regrets(args: argparse.Namespace) -> dict[str, Any]:
-    """What a worker does: every network of one file, planned in every way."""
+    """Work of a worker: every network of one file, planned in every way."""
     isa, _, dtype = args.worker.partition("-")
     all_times = list(read_recorded(args.folder))
     own = list(read_recorded(args.folder, f"{args.worker}{SUFFIX}"))
@@ -152,9 +152,9 @@ def show(results: Sequence[dict[str, Any]]) -> None:
     rows = []
     for each in results:
         uniform = [f"{each['uniform'][name]:.2f}" for name in UNIFORM_POLICIES]
-        regrets_told = [_told(each["regret"].get(way)) for way in WAYS]
+        cells = [_shown(each["regret"].get(way)) for way in WAYS]
         where = (each["model"], each["isa"].lower(), each["dtype"])
-        rows.append((*where, f"{each['best_ms']:.2f}", f"{each['recorded']:.0%}", *uniform, *regrets_told))
+        rows.append((*where, f"{each['best_ms']:.2f}", f"{each['recorded']:.0%}", *uniform, *cells))
     title = "uniform policies over the best plan, and the regret of each way to price (before > after a race)"
     print_table(header, rows, title=title, text_columns=(0, 1, 2))
     for isa, dtype in dict.fromkeys((each["isa"], each["dtype"]) for each in results):
@@ -162,12 +162,14 @@ def show(results: Sequence[dict[str, Any]]) -> None:
         for way in WAYS:
             found = [(each["regret"][way], each["best_uniform"]) for each in some if way in each["regret"]]
             if found:
-                n_raced = sum(told["is_raced"] for told, _ in found)
-                by_prices, raced = (_summary([(told[by], best) for told, best in found]) for by in ("prices", "race"))
+                n_raced = sum(record["is_raced"] for record, _ in found)
+                by_prices, raced = (
+                    _summary([(record[by], best) for record, best in found]) for by in ("prices", "race")
+                )
                 print(f"{isa.lower()} {dtype}, {way}: {by_prices}; {n_raced} raced, then {raced}")
 
 
-def _told(found: dict[str, Any] | None) -> str:
+def _shown(found: dict[str, Any] | None) -> str:
     if found is None:
         return "-"
     prices = f"{found['prices']:.1%}"

@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line; a worker is told by it how many plans to keep."""
+    """Read the command line; a worker gets the number of plans to keep by it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", type=positive, default=200, help="how many (default: 200)")
     parser.add_argument("--threads", type=positive, default=2, help="threads of a run (default: 2)")

@@ -86,7 +86,7 @@ class RandomPrices:
 
 
 def blocks(n_kernels: int) -> list[list[int]]:
-    """What each group reads: residual blocks and blocks of branches, by turns."""
+    """Sources of each group: residual blocks and blocks of branches, by turns."""
     reads: list[list[int]] = [[0]]
     while len(reads) < n_kernels:
         last = len(reads)

@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         mean = statistics.geometric_mean(ratios)
         print(f"{args.streams[0]} streams: {mean:.3f} of OpenVINO's images a second (geometric mean of {len(ratios)})")
     if args.json:
-        told = {"environment": describe_environment(args.threads), "contests": contests}
-        Path(args.json).write_text(json_text(told) + "\n", encoding="utf-8")
+        record = {"environment": describe_environment(args.threads), "contests": contests}
+        Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
     return 0
 
 
@@ -102,10 +102,10 @@ def contest(name: str, batch: int, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def row(result: Result, batch: int) -> dict[str, Any]:
-    """What is told of a runtime."""
-    told = to_builtins(result)
-    per_second = {key: 1e3 * N_RUNS * batch / told["time_ms"][key] for key in ("median", "high", "low")}
-    kept = {key: told[key] for key in ("name", "version", "ratio", "difference")}
+    """The record of a runtime."""
+    record = to_builtins(result)
+    per_second = {key: 1e3 * N_RUNS * batch / record["time_ms"][key] for key in ("median", "high", "low")}
+    kept = {key: record[key] for key in ("name", "version", "ratio", "difference")}
     return kept | {"images_per_s": {"median": per_second["median"], "low": per_second["high"]}}
 
 

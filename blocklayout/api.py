@@ -12,11 +12,10 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError, ModelError, PlanError
+from blocklayout.loading.saved_plan import Terms, warn_of_misfit
+from blocklayout.loading.saved_session import is_saved_session, load_session
 from blocklayout.plan.request import TUNE_SECONDS, Request, TuneMode
-from blocklayout.plan.saving.terms import Terms
 from blocklayout.runtime import MAX_PLANS, Session
-from blocklayout.saved_plans import warn_of_misfit
-from blocklayout.saved_sessions import is_saved_session, load_session
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -26,10 +25,10 @@ if TYPE_CHECKING:
     from blocklayout.plan import LossMode, Plan
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel"
-"""What a model can be loaded from; the last two are what :mod:`blocklayout.model` reads."""
+"""Types a model can be loaded from; the last two come from :mod:`blocklayout.model`."""
 
 Progress = Callable[[str], None]
-"""Told what is being done, in a few words, before each stage that may take a while."""
+"""Progress callback: called with a few words before each stage that may take a while."""
 
 
 def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of them rarely
@@ -150,9 +149,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
                 raise
             warn_of_misfit(error, stacklevel=2)
             source = original
-    # What follows is loaded here, since whoever has a saved session does without.
+    # Imported here: loading a saved session needs none of it.
     from blocklayout import model
-    from blocklayout.loading import Loading
+    from blocklayout.loading.from_model import Loading
     from blocklayout.plan import Pricing
 
     tell("reading the model")
@@ -188,15 +187,15 @@ def _positive(name: str, number: int) -> int:
 
 
 def _threads_of_a_run(threads: int | None, streams: int) -> int | None:
-    """What each stream has of what is given; ``None`` where nothing is."""
+    """Threads of each stream; ``None`` if ``threads`` is not given."""
     total = dnnl.default_threads() if threads is None else _positive("threads", threads)
     if _positive("streams", streams) > total:
-        told = "this process may use" if threads is None else "threads gives them"
+        available = "this process may use" if threads is None else "threads gives them"
         raise InputError(
-            f"streams={streams}: each has a thread at least, and {told} {total}; give more, or fewer streams"
+            f"streams={streams}: each has a thread at least, and {available} {total}; give more, or fewer streams"
         )
     return None if threads is None else total // streams
 
 
 def _silent(_: str) -> None:
-    """Tell nobody."""
+    """Progress callback that does nothing."""

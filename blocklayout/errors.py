@@ -42,7 +42,7 @@ class ModelError(BlockLayoutError, ValueError):
 
 
 class InputError(BlockLayoutError, ValueError):
-    """What a caller fed to a session does not fit the model's inputs."""
+    """The feed of a session does not fit the model's inputs."""
 
 
 class UnsupportedError(BlockLayoutError):

@@ -66,7 +66,7 @@ def update_golden(pytestconfig: pytest.Config) -> bool:
 @pytest.fixture(autouse=True)
 def plans_follow_from_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run no plan to see how fast it is, where nobody asked for it: tests need the same plan each time."""
-    monkeypatch.setattr("blocklayout.loading.SURE_BELOW", 1e9)
+    monkeypatch.setattr("blocklayout.loading.from_model.SURE_BELOW", 1e9)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,4 +1,4 @@
-"""What oneDNN offers for one problem: implementations, layouts, estimated and measured times."""
+"""Offers of oneDNN for one problem: implementations, layouts, estimated and measured times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Alternative(Struct, frozen=True):
 
     Attributes:
         asked: The layouts that were asked for when it was offered first.
-        is_picked: Whether it is what oneDNN gives whoever leaves every layout to it.
+        is_picked: Whether oneDNN picks it where every layout is left to it.
         resolved: Its implementation, descriptors and scratchpad.
         estimated_ns: By the cost model.
         measured_ns: The fastest of some runs alone, on random data; ``None`` if it was not run.

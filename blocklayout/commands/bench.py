@@ -88,8 +88,8 @@ def _run_against(args: argparse.Namespace) -> None:
         outcome = Contest(path, feeds, n_threads, args.dtype, args.rounds, tell).run(runtimes)
     environment, disagreements = describe_environment(n_threads), check_agreement(outcome.results, args.dtype)
     if args.json:
-        told = {"environment": environment, "n_rounds": args.rounds, "disagree": disagreements}
-        say_json(told | outcome.to_dict())
+        record = {"environment": environment, "n_rounds": args.rounds, "disagree": disagreements}
+        say_json(record | outcome.to_dict())
         return
     title = f"{opened.name}, {args.dtype}, {args.rounds} rounds, {n_threads} threads, {environment['cpu']}"
     print_outcome(title, outcome)

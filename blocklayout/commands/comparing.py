@@ -38,12 +38,12 @@ class Contender(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What is told of it."""
+        """Its cells in the table."""
         return "saved plan" if self.plan is not None else f"{self.policy or 'auto'} {self.dtype or 'f32'}"
 
 
 class Measurement(Struct, frozen=True):
-    """What a contender did.
+    """Result of a policy.
 
     Attributes:
         facts: About its plan.

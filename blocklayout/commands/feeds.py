@@ -1,4 +1,4 @@
-"""What a model is fed: extents from the command line, arrays from files or from a seeded generator."""
+"""Feeds of a model: extents from the command line, arrays from files or from a seeded generator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from blocklayout import model
 from blocklayout.commands.sources import ZOO, open_source
 from blocklayout.errors import InputError
-from blocklayout.loading import extents_of, signature_of
+from blocklayout.loading.from_model import extents_of, signature_of
 from blocklayout.runtime.racing import random_array
 
 if TYPE_CHECKING:

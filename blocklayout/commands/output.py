@@ -1,4 +1,4 @@
-"""What commands print on standard output: text for people, JSON for machines."""
+"""Standard output of commands: text for people, JSON for machines."""
 
 from __future__ import annotations
 

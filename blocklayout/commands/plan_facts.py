@@ -1,4 +1,4 @@
-"""What a plan costs and which layouts it is in, in numbers."""
+"""Costs and layouts of a plan, in numbers."""
 
 from __future__ import annotations
 
@@ -85,5 +85,5 @@ class PlanFacts(Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        told: dict[str, Any] = to_builtins(self)
-        return told | {"layouts": dict(self.layouts)}
+        record: dict[str, Any] = to_builtins(self)
+        return record | {"layouts": dict(self.layouts)}

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from blocklayout.commands.feeds import feeds_of, open_model
 from blocklayout.errors import InputError, LayoutError, PlanError
 from blocklayout.layout import FormatTag
+from blocklayout.plan import Plan
 from blocklayout.plan.plan import FREE
-from blocklayout.plan.saving.files import open_plan
 
 if TYPE_CHECKING:
     import argparse
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from blocklayout.layout import MemoryDesc
     from blocklayout.model import Graph, OnnxModel
-    from blocklayout.plan import Plan
 
 
 def open_with_plan(args: argparse.Namespace) -> tuple[OnnxModel | Graph, dict[str, np.ndarray], Plan | None]:
@@ -27,7 +26,7 @@ def open_with_plan(args: argparse.Namespace) -> tuple[OnnxModel | Graph, dict[st
         PlanError: No such file, or no plan.
         BlockLayoutError: The model or what it is fed is wrong; also where only the plan says so.
     """
-    plan = open_plan(args.plan) if args.plan is not None else None
+    plan = Plan.load(args.plan) if args.plan is not None else None
     taken = _take_over(args, plan) if plan is not None else []
     try:
         opened = open_model(args)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ANY = "any"
 
 Ask = tuple[str, "Spec"]
-"""What was asked for, in words, and as a Spec."""
+"""The problem in words, and as a Spec."""
 
 
 class Window(Struct, frozen=True):

@@ -66,8 +66,8 @@ def run_digits(args: argparse.Namespace) -> None:
         BlockLayoutError: No such policy, or nothing can run here.
     """
     if args.input or args.shape or args.io_layout or args.plan:
-        told = "--input, --shape, --io-layout and --plan belong to a MODEL"
-        raise InputError(f"{told}: the embedded one is fed its own images")
+        rule = "--input, --shape, --io-layout and --plan belong to a MODEL"
+        raise InputError(f"{rule}: the embedded one is fed its own images")
     images, labels = digits.held_out()
     contenders = _contenders(args)
     with shown_progress("reading the embedded model", is_quiet=args.json) as tell:

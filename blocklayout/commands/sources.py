@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout import model
 from blocklayout.errors import InputError
-from blocklayout.loading import signature_of
+from blocklayout.loading.from_model import signature_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Shapes = Mapping[str, tuple[int, ...]]
 
 ZOO = "zoo:"
-"""What names of networks in the zoo begin with."""
+"""Prefix of names of networks in the zoo."""
 
 
 def open_source(source: str | None, given: Shapes, io_layout: Mapping[str, str]) -> OnnxModel | Graph:
@@ -72,9 +72,9 @@ def _built(name: str, given: Shapes, io_layout: Mapping[str, str]) -> Builder:
     usual = info.logical(info.shape or ())
     shape = info.logical(given.get(info.name, ()))
     if len(shape) != len(usual) or shape[1] != usual[1]:
-        told = ", ".join(f"{other} {'x'.join(map(str, extents))}" for other, extents in given.items())
+        given_text = ", ".join(f"{other} {'x'.join(map(str, extents))}" for other, extents in given.items())
         raise InputError(
             f"{ZOO}{name} has one input, {info.name}, usually {'x'.join(map(str, info.shape or ()))}; its number of "
-            f"dimensions and its {usual[1]} channels are fixed, and what was given is {told}"
+            f"dimensions and its {usual[1]} channels are fixed, and what was given is {given_text}"
         )
     return zoo.build(name, batch=shape[0], size=shape[2:])

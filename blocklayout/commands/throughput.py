@@ -34,7 +34,7 @@ _HEADER = ("layout", "runs/s", "least-most", "images/s", "threads of a run")
 
 
 class Throughput(Struct, frozen=True):
-    """What a policy did.
+    """Result of a policy.
 
     Attributes:
         policy: Its name.
@@ -65,8 +65,8 @@ def run_streams(args: argparse.Namespace, policies: Sequence[str]) -> None:
             rows.append(Throughput(policy, n_threads, runs_per_s, runs_per_s.scaled(n_images(feeds))))
     environment = describe_environment(rows[0].n_threads * args.streams)
     if args.json:
-        told: dict[str, Any] = {"environment": environment, "n_streams": args.streams, "n_rounds": args.rounds}
-        say_json(told | {"policies": [to_builtins(row) for row in rows]})
+        record: dict[str, Any] = {"environment": environment, "n_streams": args.streams, "n_rounds": args.rounds}
+        say_json(record | {"policies": [to_builtins(row) for row in rows]})
         return
     title = f"{opened.name}, {args.dtype}, {args.streams} streams, {args.rounds} rounds, {environment['cpu']}"
     print_table(_HEADER, map(_cells, rows), title=title)

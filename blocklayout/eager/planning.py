@@ -17,7 +17,7 @@ from blocklayout.eager.formats import Followed, Rule
 from blocklayout.errors import PlanError
 from blocklayout.kernels import Value
 from blocklayout.layout import MemoryDesc
-from blocklayout.loading import computes_of, constants_of, known_outputs
+from blocklayout.loading.from_model import computes_of, constants_of, known_outputs
 from blocklayout.model.builder import DEFAULT_OPSET
 from blocklayout.model.schemas import opset_with
 from blocklayout.plan import TUNE_SECONDS, Pricing, Request, make_plan

@@ -55,7 +55,7 @@ def formula(desc: MemoryDesc) -> str:
 
 
 def walk(desc: MemoryDesc) -> tuple[str, ...]:
-    """What varies as memory is read from front to back, fastest first.
+    """Walk order of memory from front to back, fastest dimension first.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc
@@ -98,7 +98,7 @@ def draw(desc: MemoryDesc) -> Iterator[str]:
 
 
 def _steps(desc: MemoryDesc) -> list[tuple[str, int]]:
-    """What each step counts, and its length in elements; innermost first."""
+    """Dimension and length in elements of each step of the walk, innermost first."""
     letters = letters_of(desc)
     taken = [0] * desc.ndims
     steps = []

@@ -20,7 +20,7 @@ HOLE = "nothing of this tensor"
 
 
 class LayoutReport(Struct, frozen=True, kw_only=True):
-    """What there is to know of a descriptor; counts are in elements where no unit is named.
+    """Facts about a descriptor; counts are in elements where no unit is named.
 
     Attributes:
         desc: The descriptor as it prints.

@@ -1,4 +1,4 @@
-"""What is being done, on standard error, while somebody watches."""
+"""Progress line on standard error, if that is a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def shown_progress(first: str, *, is_quiet: bool = False) -> Iterator[Tell]:
-    """A line that tells the present stage; nothing where standard error is no terminal.
+    """A line with the present stage; nothing where standard error is no terminal.
 
     Args:
         first: What is done first.

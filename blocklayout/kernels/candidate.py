@@ -29,7 +29,7 @@ class Candidate(Struct, frozen=True, dict=True):
         rank: Which choice of the library's this is for the layouts that were asked for; 0 is its own favourite.
         others: The layouts of further results, by argument.
         slices: Operands, sources or temporaries, whose buffers are parts of the result's, and the bytes before
-            each: whoever writes such a source writes it there.
+            each: the producer of such a source writes it there.
     """
 
     sources: tuple[tuple[str, MemoryDesc], ...]

@@ -1,4 +1,4 @@
-"""Steps that numpy computes on this side of the library; they read like a Spec to whoever prints or prices them."""
+"""Steps that numpy computes on this side of the library; they can be printed and priced like a Spec."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IMPLEMENTATIONS = {"plain": "onnx.reference", "copy": "numpy", "zero_padding": 
 
 
 class HostSpec(Struct, frozen=True):
-    """What a step does that no primitive does.
+    """A step that no primitive computes.
 
     Attributes:
         kind: ``plain``, a node of the model computed by ``onnx.reference`` on row-major arrays; ``copy``, a
@@ -41,7 +41,7 @@ class HostSpec(Struct, frozen=True):
 
     @property
     def impl(self) -> str:
-        """Who computes it."""
+        """Name of the implementation."""
         return _IMPLEMENTATIONS[self.kind]
 
     @property
@@ -80,7 +80,7 @@ class HostSpec(Struct, frozen=True):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> HostSpec:
-        """What :meth:`to_dict` wrote.
+        """The HostSpec that :meth:`to_dict` wrote.
 
         Raises:
             InvalidArgumentsError: A field is missing, unknown, or of another type.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     import numpy as np
 
@@ -54,7 +56,7 @@ class Kernel(Struct, frozen=True, eq=False):
     reason: str = ""
 
 
-class Program(Struct, frozen=True, eq=False):
+class Program(Struct, frozen=True, eq=False, dict=True):
     """A network lowered to kernels, in topological order.
 
     Attributes:
@@ -67,3 +69,40 @@ class Program(Struct, frozen=True, eq=False):
     kernels: tuple[Kernel, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of everything about the program that its plan depends on, in hexadecimal.
+
+        That is its kernels with their operators and arguments, and the names, extents and data types of values and
+        constants. The contents of constants do not matter, as a plan packs whatever it is given; what an operator
+        read of them is among its attributes. Every extent must be known.
+        """
+        digest = blake2b(digest_size=_DIGEST_NBYTES)
+        for part in self._parts():
+            digest.update(part.encode())
+            digest.update(b"\0")
+        return digest.hexdigest()
+
+    def _parts(self) -> Iterator[str]:
+        yield _described("inputs", ((value.name, value) for value in self.inputs))
+        for kernel in self.kernels:
+            yield from _kernel_parts(kernel)
+        yield _described("outputs", ((value.name, value) for value in self.outputs))
+        yield repr([value.is_constant for value in self.outputs])
+
+
+_DIGEST_NBYTES = 16
+
+
+def _kernel_parts(kernel: Kernel) -> Iterator[str]:
+    yield repr((kernel.name, kernel.nodes))
+    yield repr(kernel.operator)
+    yield _described("sources", kernel.sources)
+    yield _described("results", [("dst", kernel.dst), *kernel.others])
+    constants = ((arg, constant.name, constant.array) for arg, constant in kernel.constants)
+    yield repr([(arg, name, array.shape, array.dtype.name) for arg, name, array in constants])
+
+
+def _described(role: str, named: Iterable[tuple[str, Value]]) -> str:
+    return repr((role, [(arg, value.name, value.shape, value.dtype) for arg, value in named]))

@@ -100,7 +100,7 @@ def all_offsets(placement: Placement, extents: tuple[int, ...] | None = None) ->
 
 
 def offsets_along(layout: Layout, dim: int, extent: int) -> NDArray[np.int64]:
-    """What each index of one dimension adds to an element's offset. Shape (extent,)."""
+    """Offset that each index of one dimension adds to an element's. Shape (extent,)."""
     rest = np.arange(extent, dtype=np.int64)
     total = np.zeros(extent, dtype=np.int64)
     for size, step in digits(layout, dim)[:-1]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """What is taken of one dimension."""
+    """The part taken of one dimension."""
 
     start: int
     extent: int
@@ -59,7 +59,7 @@ def viewed(desc: MemoryDesc, box: Box) -> tuple[MemoryDesc, int] | None:
         >>> viewed(md, (whole[0], Line(4, 8, 1, False), *whole[2:])) is None
         True
     """
-    # Descriptors are equal whatever they are called, so the cache is told.
+    # Descriptors are equal under every name, so the cache key includes the name.
     tag = None if desc.memory_format.startswith("strided") else desc.format_tag
     return _viewed(desc.placement, desc.dtype, tag, tag.given if tag else "", box)
 

@@ -365,7 +365,7 @@ def _of_array(array_dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int,
 def _permuted(
     placement: Placement, dtype: str, tag: FormatTag | None, family: FormatTag | None, perm: tuple[int, ...]
 ) -> MemoryDesc:
-    # The tags are told apart from the rest here: descriptors are equal whatever they are called.
+    # Tags are compared here on their own: descriptors are equal under every name.
     placed = views.permuted(placement, perm)
     return build(placed, dtype, tag and tag.permuted(perm), "", family and family.permuted(perm))
 

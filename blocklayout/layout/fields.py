@@ -1,4 +1,4 @@
-"""What a descriptor holds, and what follows from that alone: names, order, addresses."""
+"""Fields of a descriptor, and what follows from them alone: names, order, addresses."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Plans: layouts chosen for a whole network by cost, and the steps that follow from them.
 
-Importing it loads nothing but this file, since whoever runs a saved session plans nothing: each name is fetched from
+Importing it loads nothing but this file, since running a saved session plans nothing: each name is fetched from
 its home at first use.
 """
 

@@ -69,7 +69,7 @@ class Assembly(Struct):
         return next((copy for copy in self.network.copies(value, self.choice) if copy.readable_as(desc)), desc)
 
     def readers_of(self, buffer: int) -> tuple[str, ...]:
-        """Who reads what was brought into a buffer."""
+        """Readers of a reordered buffer."""
         return tuple(dict.fromkeys(self.readers.get((self.buffers[buffer].name, buffer), ())))
 
 
@@ -174,7 +174,7 @@ def _add_steps(assembly: Assembly, group: Group, candidate: Candidate, operands:
 
 
 def _put_into_slice(assembly: Assembly, group: Group, operand: Operand, whole: int, nbytes: int) -> None:
-    """Make a buffer a part of another: whoever writes it writes there. A buffer that cannot be is copied."""
+    """Make a buffer a part of another, so that its writers write there; one that cannot be is copied."""
     buffer = assembly.buffers[operand.buffer]
     if buffer.kind == "arena" and operand.buffer not in assembly.slices and buffer.nbytes == operand.desc.nbytes:
         assembly.slices[operand.buffer] = whole, nbytes
@@ -236,7 +236,7 @@ def _reorder(
 
 
 def _mover(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> tuple[dnnl.Spec | HostSpec, int]:
-    """What brings bytes from one layout to another, and the scratchpad it needs."""
+    """The step that reorders from one layout to another, and its scratchpad size."""
     if not has_reorder(src.dtype):
         return copy_spec(src, dst), 0
     resolved = dnnl.resolve(dnnl.reorder(src, dst, n_threads=n_threads))

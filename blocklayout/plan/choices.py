@@ -1,4 +1,4 @@
-"""What was chosen for each kernel, and what else could have been."""
+"""The choice made for each kernel, and its alternatives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Struct
 
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.saving.codec import Finite, OwnDict
+from blocklayout.plan.struct_json import Finite, OwnDict
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Candidate, Kernel
@@ -40,7 +40,7 @@ class Way(Struct, frozen=True):
 
     @property
     def layouts(self) -> tuple[MemoryDesc, ...]:
-        """What it reads and writes."""
+        """Descriptors it reads and writes."""
         return (*self.sources, self.dst)
 
     @classmethod
@@ -70,7 +70,7 @@ class Alternative(Struct, frozen=True):
 
 
 class KernelChoice(Struct, frozen=True):
-    """What a kernel and its followers were given, out of what they were offered.
+    """The choice for a kernel with its followers, out of its candidates.
 
     Attributes:
         kernel: Its name.
@@ -100,7 +100,7 @@ class KernelChoice(Struct, frozen=True):
 def kernel_choices(
     network: Network, choice: Choice, costs: Sequence[Sequence[float]], cost_ns: float
 ) -> tuple[KernelChoice, ...]:
-    """What each group of a network was given.
+    """The choices for all groups of a network.
 
     Args:
         network: The groups and their candidates.

@@ -58,7 +58,7 @@ class Contender(Struct, frozen=True):
 
     @property
     def cost_ns(self) -> float:
-        """What its steps and reorders cost."""
+        """Estimated cost of its steps and reorders."""
         return self.assembly.cost_ns
 
     @property

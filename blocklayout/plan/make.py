@@ -22,7 +22,6 @@ from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import Policy, exceptions_of
 from blocklayout.plan.refused import refused_in
 from blocklayout.plan.request import DTYPES, Request
-from blocklayout.plan.saving.digest import program_digest
 from blocklayout.plan.solving.solve import ROUNDING, Solution, solve_layouts
 from blocklayout.plan.telling.runs import check_losses
 
@@ -145,7 +144,7 @@ def _finish(
         arena_nbytes=placement.nbytes,
         arena_lower_bound=placement.lower_bound,
         scratchpad_nbytes=assembly.scratchpad_nbytes,
-        program=program_digest(program),
+        program=program.digest,
         io_layout=tuple(assembly.network.io_layout.items()),
     )
 

@@ -6,28 +6,33 @@ import html
 import os
 from collections.abc import Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec import Struct
 
+from blocklayout.atomic_write import replacing
 from blocklayout.dnnl import Spec, is_reference
 from blocklayout.errors import PlanError, closest
 from blocklayout.kernels import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.choices import DescField, KernelChoice, Nanoseconds
-from blocklayout.plan.saving.codec import EitherSpec, plan_from_json, plan_to_json
+from blocklayout.plan.struct_json import EitherSpec, MisfitError, from_json, to_json
 
 if TYPE_CHECKING:
     from blocklayout.plan.costs.machine import Machine
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
 FREE = "any"
-"""What ``io_layout`` says of an input or output whose format the plan chooses."""
+"""Value of ``io_layout`` for an input or output whose format the plan chooses."""
 
 MOVERS = ("reorder", "copy")
 """Kinds of steps that compute nothing."""
 
 SpecField = Annotated[Spec | HostSpec, EitherSpec()]
+
+MAX_FILE_NBYTES = 1 << 28
+"""More than the plan of any network takes: tens of thousands of steps."""
 
 
 class Buffer(Struct, frozen=True):
@@ -99,7 +104,7 @@ class Step(Struct, frozen=True, dict=True):
 
     @property
     def dst(self) -> Operand:
-        """What it writes; only primitives with a single result have it."""
+        """The operand it writes; only for primitives with a single result."""
         return dict(self.operands)["dst"]
 
     @cached_property
@@ -204,7 +209,7 @@ class Plan(Struct, frozen=True, dict=True):
         exceptions: Kernels that could not have the layout the policy asks for, or an implementation that the library
             offered and then refused, with the reason.
         arena_lower_bound: Largest number of bytes alive at once.
-        program: Digest of the structure it was made of, see :func:`~blocklayout.plan.saving.digest.program_digest`.
+        program: Digest of the structure it was made of, see :attr:`~blocklayout.kernels.Program.digest`.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
     """
 
@@ -246,7 +251,7 @@ class Plan(Struct, frozen=True, dict=True):
 
     @property
     def reorders(self) -> tuple[Entry | Step, ...]:
-        """Whatever only moves bytes, in order: inputs' reorders first."""
+        """Entries and steps that only move bytes, in order, inputs' reorders first."""
         return (
             *(entry for entry in self.entries if entry.is_reorder),
             *(step for step in self.steps if step.is_reorder),
@@ -316,16 +321,19 @@ class Plan(Struct, frozen=True, dict=True):
 
     def to_json(self, *, indent: int | None = None) -> str:
         """The plan as JSON text; :meth:`from_json` gives an equal plan back."""
-        return plan_to_json(self, indent)
+        return to_json(self, indent)
 
     @classmethod
-    def from_json(cls, text: str) -> Plan:
+    def from_json(cls, text: str | bytes) -> Plan:
         """A plan from what :meth:`to_json` gave.
 
         Raises:
             PlanError: Not a plan, or one of another format version; the message names the field.
         """
-        return plan_from_json(text)
+        try:
+            return from_json(cls, text)
+        except MisfitError as error:
+            raise PlanError(f"not a plan of this version: {error}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan as JSON, for ``blocklayout.load(model, plan=path)``; a reader never sees half of it.
@@ -333,9 +341,33 @@ class Plan(Struct, frozen=True, dict=True):
         Raises:
             PlanError: The file cannot be written.
         """
-        from blocklayout.plan.saving.files import save_plan
+        target = Path(path)
+        try:
+            with replacing(target) as beside:
+                beside.write_text(f"{self.to_json(indent=1)}\n", encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise PlanError(f"the plan cannot be saved as {target}: {_reason(error)}") from error
 
-        save_plan(self, path)
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Plan:
+        """The plan in a file, every field of its type; whether it fits a model is checked where it is used.
+
+        Raises:
+            PlanError: No such file, or no plan of this version; the message names the field.
+        """
+        try:
+            with Path(path).open("rb") as file:
+                text = file.read(MAX_FILE_NBYTES + 1)
+        except TypeError as error:
+            raise PlanError(f"plan={path!r:.60}: give a Plan, or the path of a saved one") from error
+        except (OSError, ValueError) as error:
+            raise PlanError(f"no plan can be read from {path!s}: {_reason(error)}") from error
+        if len(text) > MAX_FILE_NBYTES:
+            raise PlanError(f"{Path(path)} is no saved plan: it holds more than {MAX_FILE_NBYTES >> 20} MiB")
+        try:
+            return cls.from_json(text)
+        except PlanError as error:
+            raise PlanError(f"{Path(path)}: {error}") from error
 
     def _repr_html_(self) -> str:
         return f"<pre>{html.escape(str(self))}</pre>"
@@ -344,3 +376,7 @@ class Plan(Struct, frozen=True, dict=True):
         from blocklayout.plan.telling.text import plan_text
 
         return plan_text(self)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -14,9 +14,9 @@ from blocklayout.errors import PlanError
 from blocklayout.plan.candidates.pins import check_expectations
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.plan import Plan
+from blocklayout.plan.plan_store import PlanStore, plan_key, plan_store_path
 from blocklayout.plan.refused import is_refused
 from blocklayout.plan.request import TUNE_MODES, TuneMode
-from blocklayout.plan.saving.store import PlanStore, plan_key, plan_store_path
 from blocklayout.plan.telling.runs import check_losses
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Pricing(Struct, frozen=True):
             the model; ``model``, without measured ones; ``measure``, what matters most is measured first.
         seconds: How long to measure at most.
         store: Keeps measured times.
-        tell: Is told what is being measured.
+        tell: Progress callback.
     """
 
     isa: str
@@ -103,7 +103,7 @@ class Pricing(Struct, frozen=True):
         """The plan that was made of this before, at the same prices; ``None`` where one has to be made.
 
         Args:
-            made_of: Tells what is computed; see :func:`~blocklayout.plan.saving.store.plan_key`.
+            made_of: Tells what is computed; see :func:`~blocklayout.plan.plan_store.plan_key`.
             request: As the plan was asked for.
 
         Raises:

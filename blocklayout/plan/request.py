@@ -1,4 +1,4 @@
-"""What is asked of a plan."""
+"""Request for a plan."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TuneMode = Literal["cached", "model", "measure"]
 TUNE_MODES = ("cached", "model", "measure")
 
 TUNE_SECONDS = 60.0
-"""How long to measure at most, unless told."""
+"""Default time limit of measuring, in seconds."""
 
 
 class Request(Struct, frozen=True):
-    """What is asked of a plan.
+    """Request for a plan.
 
     Attributes:
         policy: ``auto``, one of the simple policies, or a oneDNN tag.

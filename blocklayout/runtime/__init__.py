@@ -2,7 +2,7 @@
 
 from blocklayout.runtime.inputs import InputInfo, OutputInfo
 from blocklayout.runtime.memory import MemoryUse
-from blocklayout.runtime.session import MAX_PLANS, ContentsNeededError, Session
+from blocklayout.runtime.session import MAX_PLANS, ContentsNeededError, Session, Signature
 from blocklayout.runtime.workspace import ReadyPlan, Workspace
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "OutputInfo",
     "ReadyPlan",
     "Session",
+    "Signature",
     "Workspace",
 ]

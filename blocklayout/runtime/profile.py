@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, to_builtins
 
-from blocklayout.columns import table
 from blocklayout.kernels import HostSpec
 from blocklayout.plan.telling.text import primitive_name, short, step_layouts
+from blocklayout.text_table import table
 
 if TYPE_CHECKING:
     from blocklayout.plan import Entry, Machine, Plan, Step

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from blocklayout.plan import Plan
     from blocklayout.runtime.profile import Profile
 
+    WriteSession = Callable[[Path, "Signature", Sequence[tuple[Shapes, ReadyPlan]]], None]
     Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
 
@@ -45,6 +46,20 @@ _MAX_BOUND = 256
 
 class ContentsNeededError(InputError):
     """A plan cannot be made from extents alone: others follow from what an input holds."""
+
+
+class Signature(Struct, frozen=True):
+    """A model's inputs and outputs.
+
+    Attributes:
+        inputs: Extents unknown until fed are ``None`` or names.
+        outputs: Likewise.
+        defaults: Initializers that are used where nothing is fed in their place.
+    """
+
+    inputs: tuple[InputInfo, ...]
+    outputs: tuple[OutputInfo, ...]
+    defaults: tuple[InputInfo, ...] = ()
 
 
 class _Kept(Struct, eq=False):
@@ -73,11 +88,10 @@ class Session:
 
     def __init__(
         self,
-        inputs: Sequence[InputInfo],
-        outputs: Sequence[OutputInfo],
+        signature: Signature,
         make_plan: Callable[[Shapes, Contents], ReadyPlan],
+        write: WriteSession,
         *,
-        defaults: Sequence[InputInfo] = (),
         max_plans: int = MAX_PLANS,
         plans: Sequence[tuple[Shapes, ReadyPlan]] = (),
         originals_nbytes: Callable[[], int] = int,
@@ -86,10 +100,9 @@ class Session:
         """Bind a model's signature to a maker of plans.
 
         Args:
-            inputs: The model's inputs; extents unknown until fed are ``None`` or names.
-            outputs: The model's outputs.
+            signature: The model's inputs and outputs.
             make_plan: Plans for one set of input shapes; asks for the contents of inputs that decide others.
-            defaults: Initializers that are used where nothing is fed in their place.
+            write: Writes plans with their packed weights to a file, for :meth:`save`.
             max_plans: Plans that are kept; the one that ran least lately makes room.
             plans: Those that are made already, with the extents they are for.
             originals_nbytes: Bytes of the model's own weights that ``make_plan`` holds at the moment.
@@ -98,18 +111,19 @@ class Session:
         Raises:
             DnnlError: One of these cannot run here.
         """
-        self._inputs = tuple(inputs)
-        self._outputs = tuple(outputs)
-        self._defaults = tuple(defaults)
+        self._signature = signature
+        self._inputs = signature.inputs
+        self._outputs = signature.outputs
+        self._defaults = signature.defaults
         self._make_plan = make_plan
+        self._write = write
         self._max_plans = max_plans
         self._originals_nbytes = originals_nbytes
         self._streams = streams or Streams()
         self._names = tuple(info.name for info in self._inputs)
         self._plans: dict[PlanKey, _Kept] = {}
-        self._deciding: dict[
-            Shapes, set[tuple[str, ...]]
-        ] = {}  # for each extents, the inputs whose values plans are for
+        # For extents that there are plans for, the inputs whose values count as well.
+        self._deciding: dict[Shapes, set[tuple[str, ...]]] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
         self._clock = count()
         self._lock = Lock()  # for the plans that there are
@@ -386,13 +400,11 @@ class Session:
         Raises:
             PlanError: There is no plan yet, or the file cannot be written.
         """
-        from blocklayout.runtime.session_file import write_session
-
         plans = self._by_last_run()
         if not plans:
             raise PlanError("no plan yet: give shapes= when loading, or run once")
         try:
-            write_session(Path(path), (self._inputs, self._outputs, self._defaults), plans)
+            self._write(Path(path), self._signature, plans)
         except OSError as error:
             raise PlanError(f"the session cannot be saved as {path}: {error.strerror or error}") from error
 

@@ -54,17 +54,17 @@ def is_tensor_text(text: str) -> bool:
         >>> is_tensor_text('{"kind": "tensor", "version": 1}'), is_tensor_text("[]")
         (True, False)
     """
-    told = _parsed(text)
-    return isinstance(told, dict) and told.get("kind") == _KIND
+    record = _parsed(text)
+    return isinstance(record, dict) and record.get("kind") == _KIND
 
 
 def _desc_of(text: str) -> MemoryDesc:
-    told = _parsed(text)
-    if not isinstance(told, dict) or told.get("kind") != _KIND:
+    record = _parsed(text)
+    if not isinstance(record, dict) or record.get("kind") != _KIND:
         raise ModelError("the file holds no Tensor; bl.load reads models and sessions")
-    if told.get("version") != VERSION:
-        raise ModelError(f"a Tensor of version {told.get('version')}; this package reads {VERSION}")
-    desc = told.get("desc")
+    if record.get("version") != VERSION:
+        raise ModelError(f"a Tensor of version {record.get('version')}; this package reads {VERSION}")
+    desc = record.get("desc")
     if not isinstance(desc, dict):
         raise ModelError("the header has no descriptor")
     try:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
 
 Index: TypeAlias = "SupportsIndex | slice | EllipsisType | tuple[SupportsIndex | slice | EllipsisType, ...]"
-"""What elements are selected by."""
+"""Types of an index."""
 
 
 def get(tensor: Tensor, index: Index) -> Any:

@@ -13,7 +13,7 @@ from blocklayout.watching import is_watched, report
 
 
 def as_numpy(tensor: Tensor, dtype: Any, *, copy: bool | None) -> np.ndarray:
-    """What numpy asks for: a view unless blocks, another type or the caller demand a copy.
+    """The array for numpy's ``__array__``: a view unless blocks, another type or the caller demand a copy.
 
     Raises:
         ExportError: No copy is allowed, and none can be avoided.

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from blocklayout.atomic_write import replacing
 from blocklayout.dnnl.memory import ALIGNMENT
 from blocklayout.errors import ModelError
-from blocklayout.replacing import replacing
 from blocklayout.side_by_side import side_by_side
 
 _LENGTH_NBYTES = 8
@@ -24,7 +24,7 @@ _METADATA, _TEXT, _TEXT_SUM, _SUMS, _PAD = "__metadata__", "blocklayout", "block
 
 
 class TensorFile(Struct, frozen=True):
-    """What a file holds.
+    """Contents of a tensor file.
 
     Attributes:
         text: Whatever its writer says of the tensors.

@@ -1,4 +1,4 @@
-"""What a watch sees."""
+"""Events that a watch sees."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.columns import folded, table
+from blocklayout.text_table import folded, table
 from blocklayout.watching.events import tensor_text
 
 if TYPE_CHECKING:
@@ -68,6 +68,6 @@ def _kind_of(desc: MemoryDesc) -> tuple[str, tuple[int, ...]]:
 
 def _total_text(kind: str, total: dict[str, Any]) -> str:
     counted = f"{total['n']} {kind if total['n'] == 1 else _PLURALS[kind]}"
-    told = [f"{total['nbytes'] / 1024:,.1f} KiB"] if total["nbytes"] else []
-    told += [f"{total['ns'] / 1000:,.1f} us"] if total["ns"] else []
-    return f"{counted} ({', '.join(told)})" if told else counted
+    parts = [f"{total['nbytes'] / 1024:,.1f} KiB"] if total["nbytes"] else []
+    parts += [f"{total['ns'] / 1000:,.1f} us"] if total["ns"] else []
+    return f"{counted} ({', '.join(parts)})" if parts else counted

@@ -1,4 +1,4 @@
-"""Watches: who looks, from where, and what they are told."""
+"""Watches: who watches, from where, and the events they get."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class _Call(Struct, frozen=True):
 
 
 _warned: dict[str, dict[Any, Any]] = {}
-"""By file, what Python keeps of the warnings it has shown, so that a line in a loop is told of once."""
+"""Python's registry of shown warnings, by file, so that a line in a loop warns once."""
 
 _watches: ContextVar[tuple[Watch, ...]] = ContextVar("blocklayout_watches", default=())
 _call: ContextVar[_Call | None] = ContextVar("blocklayout_watched_call", default=None)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class NetworkInfo(Struct, frozen=True):
-    """What a network is like at its usual size, one sample at a time.
+    """Facts about a network at its usual size, one sample at a time.
 
     Attributes:
         shape: Extents of its input ``x``, batch included.
@@ -35,7 +35,7 @@ class NetworkInfo(Struct, frozen=True):
 
 
 def names() -> tuple[str, ...]:
-    """What :func:`build` knows, in alphabetical order.
+    """Names that :func:`build` takes, in alphabetical order.
 
     Example:
         >>> "resnet50" in names()

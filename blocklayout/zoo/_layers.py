@@ -1,4 +1,4 @@
-"""What networks are made of: operators, with weights where they take some."""
+"""Layers of networks: operators with their weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue, Extents
 
 BRANCH_GAIN = 0.3
-"""What the last normalisation of a residual branch is multiplied by, so that sums hardly grow."""
+"""Factor of the last normalisation of a residual branch, so that sums hardly grow."""
 
 _ACTIVATIONS: dict[str, tuple[Callable[[BuildValue, str], BuildValue], float]] = {
     "relu": (lambda x, name: x.relu(name), 0.5),
@@ -145,12 +145,12 @@ class Layers:
         return self._known(x.layer_norm(scale, self._bias(*shape), epsilon=epsilon, name=self._name("norm")), 1.0)
 
     def linear(self, x: BuildValue, features: int) -> BuildValue:
-        """What a row of a matrix is mapped to, with a bias."""
+        """Fully connected layer with a bias, on the rows of a matrix."""
         weights = self._weights.he((features, x.shape[1]), x.shape[1], self._power(x))
         return x.gemm(weights, self._bias(features), trans_b=True, name=self._name("linear"))
 
     def linear_last(self, x: BuildValue, features: int) -> BuildValue:
-        """What the last dimension, of a tensor of any rank, is mapped to, with a bias."""
+        """Fully connected layer with a bias, on the last dimension of a tensor of any rank."""
         weights = self._weights.he((x.shape[-1], features), x.shape[-1], self._power(x))
         return x.matmul(weights, name=self._name("linear")) + self._bias(features)
 

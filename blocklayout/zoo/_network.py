@@ -1,4 +1,4 @@
-"""What the catalogue knows of a network."""
+"""Catalogue entry of a network."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue
 
 IMAGE = (3, 224, 224)
-"""What networks for ImageNet take."""
+"""Input extents of networks for ImageNet."""
 
 
 class Network(Struct, frozen=True):

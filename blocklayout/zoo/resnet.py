@@ -34,7 +34,7 @@ def bottleneck(net: Layers, x: BuildValue, channels: int, strides: int, *, width
 
 
 def shortcut(net: Layers, x: BuildValue, channels: int, strides: int) -> BuildValue:
-    """What a branch is added to: ``x`` itself, or a projection of it to other extents."""
+    """Shortcut of a residual branch: ``x`` itself, or a projection of it to other extents."""
     if strides == 1 and x.shape[1] == channels:
         return x
     return net.conv_bn(x, channels, 1, strides=strides, act=None)

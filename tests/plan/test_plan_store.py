@@ -17,10 +17,9 @@ from msgspec.structs import replace
 
 import blocklayout as bl
 from blocklayout import dnnl
-from blocklayout.plan import make, make_plan
+from blocklayout.plan import make, make_plan, plan_store
 from blocklayout.plan.costs.store import CostStore
-from blocklayout.plan.saving import store as plan_store
-from blocklayout.plan.saving.store import MAX_FILES, PlanStore, plan_store_path
+from blocklayout.plan.plan_store import MAX_FILES, PlanStore, plan_store_path
 from tests import nets
 from tests.forking import in_child
 

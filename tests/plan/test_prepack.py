@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 import blocklayout as bl
-from blocklayout.loading import constants_of
+from blocklayout.loading.from_model import constants_of
 from blocklayout.model import lower, simplify
 from blocklayout.plan import prepack
 from blocklayout.plan.prepack import PackedWeights

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import blocklayout as bl
-from blocklayout import loading
+from blocklayout.loading import from_model as loading
 from blocklayout.plan import contenders
 from blocklayout.plan.costs import repeating
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE

@@ -119,7 +119,7 @@ def test_where_no_primitive_is_left_the_reference_computes_it(refusing: Refusing
 
 
 def test_a_plain_run_names_kernel_and_implementation(refusing: Refusing) -> None:
-    from blocklayout.loading import constants_of
+    from blocklayout.loading.from_model import constants_of
     from blocklayout.model import lower, simplify
     from blocklayout.plan.prepack import PackedWeights
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Lowest first; what shares a level is in the order in which one may use the other.
 LEVELS = (
-    ("errors", "dtypes", "replacing", "side_by_side", "columns"),
+    ("errors", "dtypes", "atomic_write", "side_by_side", "text_table"),
     ("layout",),
     ("dnnl",),
     ("kernels", "watching", "tensor"),
@@ -24,9 +24,6 @@ LEVELS = (
     ("plan",),
     ("runtime",),
     (
-        "saved_plans",
-        "saved_sessions",
-        "known_files",
         "loading",
         "api",
         "inspector",

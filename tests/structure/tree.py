@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "blocklayout"
-GENERATED = {PACKAGE / "dnnl" / "_abi.py"}
 
 
 @dataclass(frozen=True)

@@ -33,13 +33,13 @@ class Competitor:
 
     Attributes:
         runtime: What it runs.
-        told: What it said of its first result.
+        first: Its report on its first result.
         times: Nanoseconds of its turns.
     """
 
     def __init__(self, contest: Contest, runtime: Runtime, folder: Path) -> None:
         self.runtime = runtime
-        self.told: dict[str, Any] = {}
+        self.first: dict[str, Any] = {}
         self.times: list[float] = []
         self._contest = contest
         self._folder = folder
@@ -64,7 +64,7 @@ class Competitor:
             self._errors.close()
             raise
         try:
-            self.told = self._answer()
+            self.first = self._answer()
             self._signal(signal.SIGSTOP)
         except BaseException:
             self.__exit__()
@@ -77,7 +77,7 @@ class Competitor:
         self._errors.close()
 
     def outputs(self) -> list[np.ndarray]:
-        """What it computed first."""
+        """Outputs of its first run."""
         with np.load(self._outputs) as file:
             return [file[name] for name in file.files]
 
@@ -110,8 +110,8 @@ class Competitor:
         return path
 
     def _command(self, module: str, *arguments: object) -> list[str]:
-        told = (*arguments, self._contest.n_threads, self._contest.dtype)
-        return [sys.executable, "-m", f"blocklayout.commands.against.{module}", *map(str, told)]
+        given = (*arguments, self._contest.n_threads, self._contest.dtype)
+        return [sys.executable, "-m", f"blocklayout.commands.against.{module}", *map(str, given)]
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
@@ -131,5 +131,5 @@ class Competitor:
         """An error with what it said, else with the last it wrote."""
         self._errors.seek(0)
         lines = self._errors.read().strip().splitlines() or ["it ended without a word"]
-        told = textwrap.shorten(reason or lines[-1], _MAX_REASON)
-        return UnsupportedError(f"{self.runtime.name} cannot run this model: {told}")
+        why = textwrap.shorten(reason or lines[-1], _MAX_REASON)
+        return UnsupportedError(f"{self.runtime.name} cannot run this model: {why}")

@@ -48,9 +48,9 @@ class Contest(Struct, frozen=True):
     tell: Tell
 
     def run(self, runtimes: Sequence[Runtime]) -> Outcome:
-        """Measure them all, in turn; ours has to be the first, since the others are told next to it.
+        """Measure them all, in turn; ours has to be the first, since ratios are to it.
 
-        One that cannot run the model, or breaks down on its way, is told as such, and the others go on.
+        One that cannot run the model, or fails on its way, is reported as such, and the others go on.
 
         Raises:
             UnsupportedError: The first cannot run the model; the message has what it says.

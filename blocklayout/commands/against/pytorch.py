@@ -20,7 +20,7 @@ _declared: list[Any] = []
 
 
 def _module_of(name: str) -> Any:
-    """What a peer takes; the package itself imports none of it."""
+    """Modules that a peer imports; the package itself imports none of them."""
     return import_module(name)
 
 

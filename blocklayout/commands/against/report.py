@@ -1,4 +1,4 @@
-"""What a contest gave: a table for people, a dictionary for machines."""
+"""Report of a contest: a table for people, a dictionary for machines."""
 
 from __future__ import annotations
 

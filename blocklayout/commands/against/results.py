@@ -1,4 +1,4 @@
-"""What runtimes did."""
+"""Results of runtimes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Outcome(Struct, frozen=True):
-    """What a contest gave.
+    """Outcome of a contest.
 
     Attributes:
         results: Ours first.
@@ -27,8 +27,8 @@ class Outcome(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        told: dict[str, Any] = to_builtins(self)
-        return told
+        record: dict[str, Any] = to_builtins(self)
+        return record
 
 
 class Failure(Struct, frozen=True):
@@ -46,7 +46,7 @@ class Failure(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """What a runtime did.
+    """Result of a runtime.
 
     Attributes:
         name: The runtime's.
@@ -78,15 +78,15 @@ class Result(Struct, frozen=True):
     @classmethod
     def of(cls, competitor: Competitor, ours: Sequence[float], n_images: int, difference: float) -> Result:
         """Of a competitor's times, and ours in the same rounds."""
-        told, time_ms = competitor.told, Spread.of(competitor.times).scaled(1e-6)
+        record, time_ms = competitor.first, Spread.of(competitor.times).scaled(1e-6)
         return cls(
             name=competitor.runtime.name,
             version=competitor.runtime.version,
             time_ms=time_ms,
             image_ms=time_ms.scaled(1 / n_images),
             ratio=Spread.of(a / b for a, b in zip(competitor.times, ours, strict=True)),
-            first_s=told["first_s"],
-            resident_nbytes=told["resident_nbytes"] - told["imported_nbytes"],
-            peak_nbytes=told["peak_nbytes"] - told["imported_nbytes"],
+            first_s=record["first_s"],
+            resident_nbytes=record["resident_nbytes"] - record["imported_nbytes"],
+            peak_nbytes=record["peak_nbytes"] - record["imported_nbytes"],
             difference=difference,
         )

@@ -1,4 +1,4 @@
-"""The runtimes that are compared, and how each is told to run a model on so many threads."""
+"""The runtimes that are compared, and how each is set to run a model on so many threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runtimes as their throughput is compared: many runs on their way, in as many streams as each is told, or prefers."""
+"""Runtimes as their throughput is compared: many runs under way, in as many streams as given, or as each prefers."""
 
 from __future__ import annotations
 

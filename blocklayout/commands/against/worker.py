@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     """Load, run once, and take turns until no line comes in."""
     try:
-        run, told = _first_result(*argv)
+        run, record = _first_result(*argv)
     except Exception as error:  # noqa: BLE001 - whatever a runtime raises is its reason
         paragraph = str(error).strip().split("\n\n", maxsplit=1)[0]  # what follows is how to report it
         _say({"reason": f"{type(error).__name__}: {paragraph}"})
         return 1
-    _say(told)
+    _say(record)
     for line in sys.stdin:
         _say({"ns": _fastest_ns(run, float(line))})
     return 0
 
 
 def load_feeds(path: str) -> dict[str, Any]:
-    """What :meth:`~blocklayout.commands.against.contest.Contest.save_feeds` wrote."""
+    """The feeds that :meth:`~blocklayout.commands.against.contest.Contest.save_feeds` wrote."""
     np = importlib.import_module("numpy")
     with np.load(path) as file:
         return {name: file[f"arr_{number}"] for number, name in enumerate(file["names"].tolist())}
@@ -58,14 +58,14 @@ def _first_result(
     feeds = load_feeds(feeds_path)
     outputs = run(feeds)
     first_s = time.perf_counter() - _START
-    told = {
+    record = {
         "first_s": first_s,
         "imported_nbytes": imported_nbytes,
         "resident_nbytes": _status_nbytes("VmRSS"),
         "peak_nbytes": _status_nbytes("VmHWM"),
     }
     np.savez(outputs_path, *[np.asarray(output, np.float32) for output in outputs])
-    return lambda: run(feeds), told
+    return lambda: run(feeds), record
 
 
 def _fastest_ns(call: Callable[[], object], turn_ns: float) -> float:
@@ -81,7 +81,7 @@ def _fastest_ns(call: Callable[[], object], turn_ns: float) -> float:
 
 
 def _status_nbytes(field: str) -> int:
-    """What the system says of this process's memory; ``getrusage`` would tell of whoever started it, too."""
+    """Memory of this process in bytes by the system's account; ``getrusage`` would include its parent's."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return int(next(line for line in lines if line.startswith(f"{field}:")).split()[1]) * 1024
 

@@ -1,1 +1,1 @@
-"""What a step or a reorder costs on a machine: a model, measured times, and where those are kept."""
+"""Costs of steps and reorders on a machine: a model, measured times, and their store."""

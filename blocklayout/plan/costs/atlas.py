@@ -69,7 +69,7 @@ RecordedTime = tuple[SpecClass, tuple[float, ...], float]
 
 
 class Price(NamedTuple):
-    """What something costs.
+    """A price and how far it can be trusted.
 
     Attributes:
         ns: Nanoseconds.
@@ -191,7 +191,7 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         )
 
     def price(self, spec_class: SpecClass, numbers: tuple[float, ...]) -> Price | None:
-        """What a primitive costs; ``None`` where nothing of its kind was recorded."""
+        """Price of a primitive; ``None`` where nothing of its kind was recorded."""
         steps = in_steps(numbers)
         ns = self._known(spec_class).get(_KEY.pack(*steps))
         if ns is not None:

@@ -99,7 +99,7 @@ def _with_ceilings(machine: Machine, ceilings: Mapping[str, float]) -> Machine:
 
 
 def _flops(timer: SpecTimer, dtype: str, n_threads: int) -> Iterator[float]:
-    """What is reached in each layout that has a kernel; a ceiling is what none exceeds."""
+    """Speed reached in each layout that has a kernel; the ceiling is the largest."""
     weights = dnnl.AnyDesc(_CONV_WEIGHTS, dtype)
     for tag in ("nhwc", "nChw16c", "nChw8c"):
         spec = dnnl.convolution(MemoryDesc(_CONV_SRC, dtype, tag), weights, pads=1, n_threads=n_threads)

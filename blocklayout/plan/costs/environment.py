@@ -1,4 +1,4 @@
-"""What measured times hold for: one library on one kind of CPU, measured in one way."""
+"""Validity of measured times: one library on one kind of CPU, measured in one way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COST_FORMAT = 2
 def cost_environment() -> str:
     """All that times depend on and that a Spec does not say.
 
-    Threads are part of a Spec. Which CPUs of the machine a process may use is not told apart.
+    Threads are part of a Spec. Which CPUs of the machine a process may use makes no difference.
 
     Raises:
         UnsupportedError: oneDNN cannot be used here.

@@ -60,7 +60,7 @@ class KnownCosts(Struct, frozen=True, dict=True):
 
     @property
     def machine(self) -> Machine:
-        """What the model knows of the machine."""
+        """Machine description for the cost model."""
         return self.model.machine
 
     @property

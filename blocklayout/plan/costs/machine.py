@@ -1,4 +1,4 @@
-"""What the cost model knows of a machine."""
+"""Machine description for the cost model."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Machine(Struct, frozen=True):
         return self.n_threads * peak_flops(impl, self.isa, dtype) * self._measured_share(dtype)
 
     def _measured_share(self, dtype: str) -> float:
-        """What the machine reaches of its instruction set's figure; 1 where nobody has measured."""
+        """Share of its instruction set's peak that the machine reaches; 1 if never measured."""
         reached = dict(self.measured_flops).get(dtype)
         return 1.0 if reached is None else reached / _of_dtype(_peaks_of(self.isa), dtype)
 

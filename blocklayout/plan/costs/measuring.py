@@ -127,7 +127,7 @@ class SpecTimer:
         trial.bind(buffers, {name: self._tape(name, desc) for name, desc in trial.constants.items()})
 
     def _tape(self, name: str, desc: MemoryDesc) -> Tape:
-        """What a constant is cut out of; variances are positive."""
+        """Random data to cut constants from; variances are positive."""
         key = (desc.dtype, name == "variance")
         if key not in self._constants:
             self._constants[key] = Tape(random_elements(desc.dtype, is_positive=key[1]))

@@ -86,7 +86,7 @@ class Costs(Protocol):
 
     @property
     def machine(self) -> Machine:
-        """What they hold for."""
+        """The machine these costs hold for."""
         ...
 
     @property

@@ -41,7 +41,7 @@ class RecordedCosts(Struct, frozen=True):
 
     @property
     def machine(self) -> Machine:
-        """What the model knows of the machine."""
+        """Machine description for the cost model."""
         return self.model.machine
 
     @property

@@ -1,4 +1,4 @@
-"""The store of measured times: what this user's machine has taken for which Spec, whoever asked."""
+"""The store of measured times: nanoseconds by Spec on this user's machine, shared by all processes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from blocklayout.dnnl.spec_digest import spec_digest
-from blocklayout.plan.costs.faults import VARIABLE, report
 from blocklayout.plan.costs.file import CostFile
+from blocklayout.plan.costs.store_errors import VARIABLE, report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -85,7 +85,7 @@ class CostStore:
 
     @cached_property
     def environment(self) -> str:
-        """What its times hold for, in words."""
+        """Library and CPU its times hold for, in words."""
         if self._given_environment is not None:
             return self._given_environment
         from blocklayout.plan.costs.environment import cost_environment
@@ -162,7 +162,7 @@ class CostStore:
         return True
 
     def _reading(self, use: Callable[[], _Result]) -> _Result | None:
-        """What reading the file gives; None where it cannot be read, now or any more."""
+        """Result of reading the file; ``None`` if it cannot be read, now or any more."""
         if not self._is_readable:
             return None
         try:
@@ -173,7 +173,7 @@ class CostStore:
             return None
 
     def _writing(self, use: Callable[[], _Result]) -> _Result | None:
-        """What writing the file gives; None where it cannot be written. It may be read all the same."""
+        """Result of writing the file; ``None`` if it cannot be written. It may still be readable."""
         if not self._is_writable:
             return None
         try:

@@ -1,4 +1,4 @@
-"""What the time of a primitive depends on, as a few numbers: what is compared where times of other primitives tell."""
+"""Features of a primitive that its time depends on, as a few numbers, for comparison with recorded primitives."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ NUMBERS = (
     ("batch", 1.0),
     ("sources", 0.5),
 )
-"""What is compared, and how much a difference counts; sizes are logarithms to base 2."""
+"""Features that are compared, and the weight of a difference; sizes are logarithms to base 2."""
 
 
 def spec_class(spec: Spec, isa: str) -> SpecClass:

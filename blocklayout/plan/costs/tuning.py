@@ -40,7 +40,7 @@ class Measurement(Struct, frozen=True):
 
 
 class Tuned(Struct, frozen=True):
-    """What came of tuning; each Spec counts once, however often it was requested.
+    """Result of tuning; each Spec counts once, however often it was requested.
 
     Attributes:
         n_measured: Specs measured now, and kept.
@@ -66,7 +66,7 @@ class Tuned(Struct, frozen=True):
 def tune(requests: Iterable[Measurement], store: CostStore, seconds: float, tell: Tell = lambda _: None) -> Tuned:
     """Measure what the store does not know, the most valuable first, until the time is up.
 
-    Specs are measured in turn, ``N_IN_TURN`` of them, and their times kept at once: whoever interrupts it loses at
+    Specs are measured in turn, ``N_IN_TURN`` of them, and their times kept at once: an interruption loses at
     most these. One that other work on the machine disturbs is tried again after the others, a few times. Processes that
     tune at the same time take turns, and learn from each other.
 
@@ -74,7 +74,7 @@ def tune(requests: Iterable[Measurement], store: CostStore, seconds: float, tell
         requests: In any order; the same Spec may come twice.
         store: Where times are looked up and kept.
         seconds: How long to go on; the run at hand is completed. ``math.inf`` for as long as it takes.
-        tell: Is told how far it is, in a few words, at most ten times a second.
+        tell: Progress callback, called with a few words at most ten times a second.
     """
     return _Tuning(store, seconds, tell, SpecTimer(), monotonic()).run(_by_value(requests))
 
@@ -117,7 +117,7 @@ class _Tuning(Struct):
         return Tuned(self.n_measured, n_known, len(waiting) + n_given_up, self.n_failed, self._elapsed_s())
 
     def _take_turn(self, specs: list[Spec]) -> dict[Spec, float | Exception]:
-        """What measuring gives, of those that no other process has measured meanwhile."""
+        """Measured times of those Specs that no other process has measured meanwhile."""
         with one_at_a_time(self.store.path, self._has_time):
             known = self.store.times(specs)
             self.n_unknown -= len(known)
@@ -133,7 +133,7 @@ class _Tuning(Struct):
         self.n_measured += 1
 
     def _has_time(self) -> bool:
-        """Whether there is time left; tells how far it is now and then."""
+        """Whether there is time left; reports progress now and then."""
         self._tell_progress()
         return self._elapsed_s() < self.seconds
 

@@ -1,1 +1,1 @@
-"""What a plan says to people."""
+"""Reports on a plan, as text."""

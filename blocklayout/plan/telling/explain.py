@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blocklayout.columns import table
 from blocklayout.plan.candidates.handing_on import is_handed_on
 from blocklayout.plan.telling.runs import RunEnd, find_runs
 from blocklayout.plan.telling.text import short, us
+from blocklayout.text_table import table
 
 if TYPE_CHECKING:
     from blocklayout.plan.choices import Alternative, Way
@@ -63,7 +63,7 @@ def way_text(way: Way) -> str:
 
 
 def reorder_text(plan: Plan, reorder: Entry | Step) -> str:
-    """Who demanded a reorder, what it moves and costs, and what the network would cost without."""
+    """Readers of a reorder, its bytes and cost, and the cost of the network without it."""
     from blocklayout.plan.plan import Step
 
     if isinstance(reorder, Step):
@@ -113,8 +113,8 @@ def _totals(plan: Plan) -> Iterator[str]:
         yield f"  {name:8} {us(cost):>12} us{share}"
     declined_ns = min(cost for _, cost in plan.policy_costs) - plan.bound_ns
     if plan.is_exact and not plan.is_optimal and declined_ns > 0:
-        told = "by the same prices, for gains smaller than what these may be wrong by"
-        yield f"  declined {us(declined_ns)} us less {told}"
+        why = "by the same prices, for gains smaller than what these may be wrong by"
+        yield f"  declined {us(declined_ns)} us less {why}"
     if plan.unpinned_ns is not None:
         pins = ", ".join(f"{name}={layout}" for name, layout in plan.pins)
         yield f"  without {pins}: {us(plan.unpinned_ns)} us ({_extra(plan, plan.unpinned_ns - plan.cost_ns)})"

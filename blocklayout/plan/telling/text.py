@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blocklayout.columns import table
 from blocklayout.kernels import HostSpec
+from blocklayout.text_table import table
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
@@ -83,7 +83,7 @@ def _weights_role(step: Step) -> str:
 
 
 def primitive_name(step: Step) -> str:
-    """What a step runs: the primitive with its post-ops, or what stands in its place."""
+    """Name of the primitive of a step with its post-ops, or of the host step in its place."""
     if isinstance(step.spec, HostSpec):
         return f"plain {step.spec.label}" if step.is_plain else step.spec.kind.replace("_", " ")
     names = [type(post_op).__name__.lower() for post_op in step.spec.attr.post_ops]

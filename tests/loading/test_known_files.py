@@ -17,7 +17,7 @@ import blocklayout as bl
 from blocklayout import zoo
 from blocklayout.model.model_file import ModelFile
 from blocklayout.model.origins import FileBytes, origins_of, scaled
-from blocklayout.plan.saving.store import plan_store_path
+from blocklayout.plan.plan_store import plan_store_path
 from tests import nets
 
 if TYPE_CHECKING:

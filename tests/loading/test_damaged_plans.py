@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 import blocklayout as bl
 from blocklayout.kernels import Program
+from blocklayout.loading.saved_plan import check_here, check_program
 from blocklayout.model import lower, simplify
-from blocklayout.plan.saving.fitting import check_here, check_program
 from tests import nets
-from tests.plan.mutations import fields, mutations
+from tests.loading.mutations import fields, mutations
 
 
 @dataclass(frozen=True)

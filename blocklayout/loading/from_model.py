@@ -19,19 +19,16 @@ from msgspec.structs import replace
 from blocklayout import dnnl, model
 from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError
 from blocklayout.kernels import HostSpec
-from blocklayout.known_files import FileMemory, made_of
+from blocklayout.loading.known_files import FileMemory, made_of
+from blocklayout.loading.saved_plan import SavedPlan, Terms, check_here, check_wishes, served_extents, warn_of_misfit
+from blocklayout.loading.saved_session import write_session
 from blocklayout.model.shapes import concrete_extents
 from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.refused import is_refused
-from blocklayout.plan.saving.digest import program_digest
-from blocklayout.plan.saving.files import open_plan
-from blocklayout.plan.saving.fitting import check_here, check_wishes
-from blocklayout.plan.saving.terms import Terms
-from blocklayout.runtime import ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session
+from blocklayout.runtime import ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session, Signature
 from blocklayout.runtime.io_layout import check_names, check_rank, with_layouts
 from blocklayout.runtime.streams import Streams
-from blocklayout.saved_plans import SavedPlan, served_extents, warn_of_misfit
 
 if TYPE_CHECKING:
     from blocklayout.kernels import Compute, Program
@@ -42,16 +39,16 @@ if TYPE_CHECKING:
     Opened = OnnxModel | Graph | ModelFile
 
 SURE_BELOW = 0.15
-"""Prices that are doubted more, on average over a plan, do not tell which of some plans is the fastest."""
+"""Largest mean doubt of a plan's prices at which they still decide which of some plans is the fastest."""
 
 MAX_RACE_SECONDS = 0.5
-"""How long plans are run whole at most where nobody asked for it."""
+"""Longest race of plans where the caller did not ask to measure."""
 
 MIN_RUNS = 4
-"""Of each plan, without which a race tells nothing."""
+"""Runs of each plan that a race needs at least."""
 
 Progress = Callable[[str], None]
-"""Told what is being done, in a few words, before each stage that may take a while."""
+"""Progress callback: called with a few words before each stage that may take a while."""
 
 
 def signature_of(opened: Opened, io_layout: Mapping[str, str]) -> tuple[list[InputInfo], list[OutputInfo]]:
@@ -117,7 +114,7 @@ class Loading(Struct, frozen=True):
     def with_plan(self, plan: Plan | str | os.PathLike[str], *, replans: bool) -> Session:
         """A session that has a plan already; one that makes its own where that does not fit and ``replans`` says so."""
         try:
-            return self._with_fitting(plan if isinstance(plan, Plan) else open_plan(plan), replans=replans)
+            return self._with_fitting(plan if isinstance(plan, Plan) else Plan.load(plan), replans=replans)
         except PlanError as error:
             if not replans:
                 raise
@@ -170,10 +167,9 @@ class Loading(Struct, frozen=True):
         )
         defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.signature(self.opened).defaults]
         session = Session(
-            inputs,
-            outputs,
+            Signature(tuple(inputs), tuple(outputs), tuple(defaults)),
             maker,
-            defaults=defaults,
+            write_session,
             max_plans=self.max_plans,
             originals_nbytes=partial(model.weights_nbytes, self.opened),
             streams=Streams(self.asked.streams, n_threads),
@@ -230,7 +226,7 @@ class _PlanMaker(Struct):
         return self._ready(plan, outputs, constants.pop, deciding)
 
     def _lowered(self, shapes: Shapes, contents: Contents) -> tuple[Program, dict[str, np.ndarray]]:
-        """What is to be run, and the contents it depends on; the model's own weights are let go on the way."""
+        """The program, and the contents it depends on; the model's own weights are released on the way."""
         graph, deciding = self._read(shapes, contents)
         if isinstance(self.opened, model.ModelFile):
             self.opened.let_go()
@@ -249,7 +245,7 @@ class _PlanMaker(Struct):
 
     def _choose(self, program: Program) -> Plan:
         """The plan that was made for this before, else a new one, which is remembered."""
-        text = made_of(program.name, program_digest(program))
+        text = made_of(program.name, program.digest)
         plan = self._recalled(text)
         if plan is not None:
             return plan
@@ -315,7 +311,7 @@ class _PlanMaker(Struct):
         return graph, deciding
 
     def _computes(self, plan: Plan) -> dict[int, Compute]:
-        """What runs the plain steps; the user is told of them once a model."""
+        """Functions that run the plain steps; warns of them once a model."""
         computes = computes_of(plan)
         if computes and not self.has_warned:
             self.has_warned = True
@@ -324,7 +320,7 @@ class _PlanMaker(Struct):
 
 
 def computes_of(plan: Plan) -> dict[int, Compute]:
-    """What runs the plain steps of a plan, by their number."""
+    """Functions that run the plain steps of a plan, by step number."""
     plain = {number: step.spec for number, step in enumerate(plan.steps) if isinstance(step.spec, HostSpec)}
     return {number: model.compute_of(spec) for number, spec in plain.items() if spec.kind == "plain"}
 

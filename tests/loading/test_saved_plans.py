@@ -16,10 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import blocklayout as bl
 from blocklayout import zoo
+from blocklayout.loading.saved_plan import check_program
 from blocklayout.model import lower, simplify
 from blocklayout.plan import POLICIES, CostModel, Machine, Request, make, make_plan
-from blocklayout.plan.saving.digest import program_digest
-from blocklayout.plan.saving.fitting import check_program
 from tests import nets
 
 
@@ -228,10 +227,9 @@ def test_contents_that_decide_extents_are_planned_for_as_they_come() -> None:
 def test_a_digest_is_the_same_in_every_process(tree_environ: dict[str, str]) -> None:
     script = (
         "from blocklayout import zoo; from blocklayout.model import lower, simplify;"
-        "from blocklayout.plan.saving.digest import program_digest;"
-        "print(program_digest(lower(simplify(zoo.build('mobilenet_v2', size=(32, 32)).to_graph()))))"
+        "print(lower(simplify(zoo.build('mobilenet_v2', size=(32, 32)).to_graph())).digest)"
     )
-    own = program_digest(lower(simplify(zoo.build("mobilenet_v2", size=(32, 32)).to_graph())))
+    own = lower(simplify(zoo.build("mobilenet_v2", size=(32, 32)).to_graph())).digest
     done = subprocess.run(
         [sys.executable, "-c", script],
         env=tree_environ | {"PYTHONHASHSEED": "4711"},

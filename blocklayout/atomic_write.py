@@ -25,7 +25,7 @@ def replacing(target: Path) -> Iterator[Path]:
         beside.touch(exist_ok=False)
         mode = beside.stat().st_mode
         yield beside
-        beside.chmod(mode)  # whoever wrote it may have made a file of its own there
+        beside.chmod(mode)  # the writer may have made a file of its own there
         with beside.open("rb") as file:
             os.fsync(file.fileno())
         beside.replace(target)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.plan import Plan
 
 _WORDS = ("reason", "cost_ns", "readers", "without_ns")
-"""What entries and steps say to people."""
+"""Fields of entries and steps that are meant for people."""
 
 
 def replay(plan: Plan, program: Program) -> None:
@@ -82,35 +82,35 @@ def _made_again(plan: Plan, program: Program) -> dict[str, object]:
     }
 
 
-def _difference(field: str, told: Any, made: Any) -> tuple[str, object, object] | None:
+def _difference(field: str, saved: Any, made: Any) -> tuple[str, object, object] | None:
     """The first field in which a part of a plan is not as it should be, and both its contents."""
-    if isinstance(made, tuple) and isinstance(told, tuple):
-        pairs = enumerate(zip_longest(told, made))
+    if isinstance(made, tuple) and isinstance(saved, tuple):
+        pairs = enumerate(zip_longest(saved, made))
         return next(filter(None, (_difference(*_named(field, index, *pair)) for index, pair in pairs)), None)
-    names = getattr(made, "__struct_fields__", None) if type(made) is type(told) else None
+    names = getattr(made, "__struct_fields__", None) if type(made) is type(saved) else None
     if names and not hasattr(made, "to_dict"):
         inner = (
-            _difference(f"{field}.{name}", getattr(told, name), getattr(made, name))
+            _difference(f"{field}.{name}", getattr(saved, name), getattr(made, name))
             for name in names
             if name not in _WORDS
         )
         return next(filter(None, inner), None)
-    return None if told == made else (field, told, made)
+    return None if saved == made else (field, saved, made)
 
 
-def _named(field: str, index: int, told: Any, made: Any) -> tuple[str, Any, Any]:
+def _named(field: str, index: int, saved: Any, made: Any) -> tuple[str, Any, Any]:
     """An item by its number; what has a name by that."""
-    if all(isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) for each in (told, made)):
-        (told_name, told_item), (made_name, made_item) = told, made
-        if told_name == made_name:
-            return f"{field}.{made_name}", told_item, made_item
-    return f"{field}.{index}", told, made
+    if all(isinstance(each, tuple) and len(each) == 2 and isinstance(each[0], str) for each in (saved, made)):
+        (saved_name, saved_item), (made_name, made_item) = saved, made
+        if saved_name == made_name:
+            return f"{field}.{made_name}", saved_item, made_item
+    return f"{field}.{index}", saved, made
 
 
 def _is(candidate: Candidate, choice: KernelChoice) -> bool:
     """Whether a candidate is what was chosen; costs and the way it was found by have no say."""
-    told, found = (replace(way, origin="", cost_ns=0.0) for way in (choice.chosen, Way.of(candidate)))
-    return told == found
+    saved, found = (replace(way, origin="", cost_ns=0.0) for way in (choice.chosen, Way.of(candidate)))
+    return saved == found
 
 
 class Replayer(Proposer, frozen=True):

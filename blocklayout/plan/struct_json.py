@@ -9,7 +9,6 @@ from functools import cache
 from itertools import count, cycle
 from math import isfinite
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     Literal,
@@ -24,11 +23,8 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from blocklayout.dnnl import Spec
-from blocklayout.errors import BlockLayoutError, PlanError
+from blocklayout.errors import BlockLayoutError
 from blocklayout.kernels import HostSpec
-
-if TYPE_CHECKING:
-    from blocklayout.plan.plan import Plan
 
 _Read = Callable[[Any], Any]
 _Record = TypeVar("_Record")
@@ -268,22 +264,3 @@ _COMPOUND: dict[Any, Callable[..., _Read]] = {
     types.UnionType: _union_reader,
     Literal: _literal_reader,
 }
-
-
-def plan_to_json(plan: Plan, indent: int | None) -> str:
-    """The plan as JSON text."""
-    return to_json(plan, indent)
-
-
-def plan_from_json(text: str | bytes) -> Plan:
-    """The plan that :func:`plan_to_json` was given.
-
-    Raises:
-        PlanError: The message names the field and what is wrong with it.
-    """
-    from blocklayout.plan.plan import Plan
-
-    try:
-        return from_json(Plan, text)
-    except MisfitError as error:
-        raise PlanError(f"not a plan of this version: {error}") from None

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
+from blocklayout.atomic_write import replacing
 from blocklayout.errors import PlanStoreWarning
 from blocklayout.plan.costs.environment import cost_environment
-from blocklayout.plan.costs.faults import VARIABLE
 from blocklayout.plan.costs.store import cost_store_path
-from blocklayout.replacing import replacing
+from blocklayout.plan.costs.store_errors import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ MAX_NBYTES = 64 << 20
 _SUFFIX = ".plan"
 _MAKERS = {("blocklayout.layout.desc", "build"), ("msgspec._utils", "rebuild")}
 _DIGEST_NBYTES = 16
-_PACKAGE = Path(__file__).parents[2]
+_PACKAGE = Path(__file__).parents[1]
 
 _Kept = TypeVar("_Kept", bound=Struct)
 

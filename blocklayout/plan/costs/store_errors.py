@@ -1,4 +1,4 @@
-"""What can be wrong with the file of measured costs, and what its owner is told to do about it."""
+"""Faults of the file of measured costs, and their remedies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _reported: set[Path] = set()
 
 
 def _remedy(error: Exception) -> str | None:
-    """What to do about it; None for errors that are no fault of the file's."""
+    """Remedy of an error; ``None`` for errors that are no fault of the file."""
     elsewhere = f"set {VARIABLE} to another folder"
     if isinstance(error, SchemaError):
         return f"delete it if nothing else needs it, or {elsewhere}"

@@ -1,0 +1,237 @@
+"""Saved plans: whether one fits the library, the machine, the model and the caller's wishes, and for which extents."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from blocklayout import dnnl
+from blocklayout.dnnl.winograd import is_winograd
+from blocklayout.errors import BlockLayoutError, LayoutError, PlanError, PlanMisfitWarning
+from blocklayout.layout import FormatTag
+from blocklayout.plan.candidates.pins import check_expectations
+from blocklayout.plan.costs.machine import Machine
+from blocklayout.plan.plan import FREE
+from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
+from blocklayout.plan.telling.runs import check_losses
+
+if TYPE_CHECKING:
+    from blocklayout.kernels import Program
+    from blocklayout.plan import Plan
+    from blocklayout.plan.request import Request
+    from blocklayout.runtime import InputInfo
+
+    Shapes = Mapping[str, Sequence[int]]
+
+
+class Terms(Struct, frozen=True):
+    """What the caller of ``load`` asks of a plan; ``None`` for no preference.
+
+    Attributes:
+        dtype: Data type of activations inside.
+        layout: The policy.
+        threads: Threads of a run.
+        streams: Runs at a time, of which a plan knows nothing.
+        io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
+    """
+
+    dtype: str | None = None
+    layout: str | None = None
+    threads: int | None = None
+    io_layout: Mapping[str, str] | None = None
+    streams: int = 1
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan that was made on other terms.
+
+        Raises:
+            PlanError: The message names the term.
+        """
+        pairs: dict[str, tuple[object, object]] = {
+            "dtype": (self.dtype, plan.dtype),
+            "layout": (self.layout, plan.policy),
+            "threads": (self.threads, plan.n_threads),
+            "io_layout": (None if self.io_layout is None else _formats(self.io_layout), _formats(dict(plan.io_layout))),
+        }
+        for name, (asked, given) in pairs.items():
+            if asked is not None and asked != given:
+                each = f" for each of {self.streams} streams" if name == "threads" and self.streams > 1 else ""
+                raise PlanError(f"the plan was made with {name}={given!r}, and {name}={asked!r} is asked for{each}")
+
+    @classmethod
+    def of(cls, plan: Plan) -> Terms:
+        """Those a plan was made on."""
+        return cls(plan.dtype, plan.policy, plan.n_threads, dict(plan.io_layout))
+
+
+class SavedPlan(Struct):
+    """A plan from elsewhere, until it turns out not to fit.
+
+    Attributes:
+        plan: Checked in itself; ``None`` once it was given up.
+        replans: Whether to warn and plan anew where it does not fit.
+    """
+
+    plan: Plan | None
+    replans: bool = False
+
+    def plan_for(self, program: Program, *, is_decided: bool) -> Plan | None:
+        """The plan, proven to compute ``program``; ``None`` where it was made for other extents or contents.
+
+        Args:
+            program: What is to be run.
+            is_decided: Whether it also follows from what inputs hold, so that it differs from run to run.
+
+        Raises:
+            PlanError: It does not fit, and nobody asked to plan anew then.
+        """
+        plan = self.plan
+        if plan is None or _is_for_others(plan, program, is_decided=is_decided):
+            return None
+        try:
+            check_program(plan, program)
+        except PlanError as error:
+            if not self.replans:
+                raise
+            warn_of_misfit(error, stacklevel=6)
+            self.plan = None
+        return self.plan
+
+
+def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None:
+    """Refuse a plan for another library, or for what this machine has not.
+
+    Args:
+        plan: Read from anywhere.
+        threads: Threads of a run that were asked for; without, the plan's have to be ones that this process may use.
+        streams: Runs at a time.
+
+    Raises:
+        PlanError: The message names what the plan needs and what is here.
+    """
+    library = ".".join(map(str, dnnl.version()))
+    if plan.library != library:
+        raise PlanError(f"the plan was made with oneDNN {plan.library}; this is oneDNN {library}")
+    if not dnnl.has_isa(plan.isa):
+        raise PlanError(f"the plan is for CPUs with {plan.isa}; this one runs {dnnl.isa()}")
+    for policy in {plan.policy, plan.chosen} - {"auto", SOLVE, BOLD_SOLVE}:
+        Policy.parse(policy, Machine(plan.isa, 1))
+    n_threads = plan.n_threads * streams
+    if threads is None and n_threads > dnnl.default_threads():
+        each = f", and for {n_threads} in {streams} streams" if streams > 1 else ""
+        raise PlanError(
+            f"the plan is for {plan.n_threads} threads{each}; this process may use {dnnl.default_threads()}: plan "
+            f"anew, or ask for threads={n_threads} all the same"
+        )
+
+
+def check_wishes(plan: Plan, wishes: Request) -> None:
+    """Refuse a plan that was made with other pins, or that is not what its user expects.
+
+    Raises:
+        PlanError: The message names the kernel or value.
+    """
+    if wishes.pins and dict(plan.pins) != dict(wishes.pins):
+        made, asked = (", ".join(f"{name}={tag}" for name, tag in pins) for pins in (plan.pins, wishes.pins.items()))
+        raise PlanError(f"the plan was made with pins {made or 'none'}, and {asked} is asked for")
+    if not wishes.winograd and any(is_winograd(step.spec.impl) for step in plan.steps):
+        raise PlanError("the plan computes convolutions by Winograd's method, and winograd=False is asked for")
+    check_expectations(plan, wishes.expected)
+    check_losses(plan, wishes.on_layout_loss)
+
+
+def check_program(plan: Plan, program: Program) -> None:
+    """Refuse a plan of another program, and one that computes something else or cannot run here.
+
+    Raises:
+        PlanError: The message names the field.
+    """
+    from blocklayout.loading.replay import replay  # with all that plans: only where there is a model
+
+    if plan.program != program.digest:
+        raise PlanError(
+            f"the plan is of another model ({plan.model}, structure {plan.program:.40}); this is {program.name}, "
+            f"structure {program.digest}"
+        )
+    replay(plan, program)
+
+
+def warn_of_misfit(error: BlockLayoutError, stacklevel: int) -> None:
+    """Warn that a saved plan or session is not used, and why."""
+    warnings.warn(f"what was saved is not used, but made anew: {error}", PlanMisfitWarning, stacklevel=stacklevel)
+
+
+def served_extents(plan: Plan, inputs: Sequence[InputInfo], shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """The extents that a plan was made for, as the caller's arrays have them; those of ``shapes`` besides.
+
+    An input that only decides extents enters no step, and the plan does not say which extents it had.
+
+    Args:
+        plan: Saved.
+        inputs: The model's.
+        shapes: Extents that the caller gives.
+
+    Raises:
+        PlanError: The model has no such inputs, or the caller wants other extents.
+    """
+    unknown = [name for name, _ in plan.inputs if all(name != info.name for info in inputs)]
+    if unknown:
+        raise PlanError(f"the plan is of another model ({plan.model}): this one has no input {', '.join(unknown)}")
+    served = _in_callers_order(plan, inputs)
+    for name, shape in served.items():
+        asked = tuple(shapes.get(name, shape))
+        if asked != shape:
+            raise PlanError(f"the plan was made for {name} of {_text(shape)}, and {_text(asked)} is asked for")
+    for info in inputs:
+        if info.name in served and not _is_declared(info, served[info.name]):
+            planned, declared = _text(served[info.name]), _text(info.shape or ())
+            raise PlanError(f"the plan was made for {info.name} of {planned}; the model declares {declared}")
+    return {name: tuple(shape) for name, shape in shapes.items()} | served
+
+
+def _is_for_others(plan: Plan, program: Program, *, is_decided: bool) -> bool:
+    made_for = {name: desc.dims for name, desc in plan.inputs}
+    asked = {value.name: value.dims for value in program.inputs}
+    if is_decided:
+        return made_for != asked or plan.program != program.digest
+    return made_for.keys() == asked.keys() and made_for != asked
+
+
+def _in_callers_order(plan: Plan, inputs: Sequence[InputInfo]) -> dict[str, tuple[int, ...]]:
+    dims = {name: desc.dims for name, desc in plan.inputs}
+    served = {}
+    for info in inputs:
+        if info.name not in dims:
+            continue
+        order = info.order or range(len(dims[info.name]))
+        is_scalar = info.shape == () and dims[info.name] == (1,)
+        is_ordered = len(order) == len(dims[info.name])
+        shape = tuple(dims[info.name][axis] for axis in order) if is_ordered else dims[info.name]
+        served[info.name] = () if is_scalar else shape
+    return served
+
+
+def _is_declared(info: InputInfo, shape: tuple[int, ...]) -> bool:
+    if info.shape is None:
+        return True
+    return len(info.shape) == len(shape) and all(
+        not isinstance(declared, int) or declared == extent for declared, extent in zip(info.shape, shape, strict=True)
+    )
+
+
+def _text(shape: Sequence[object]) -> str:
+    return "x".join("?" if extent is None else str(extent) for extent in shape) or "a scalar"
+
+
+def _formats(io_layout: Mapping[str, str]) -> dict[str, str]:
+    """Formats in one spelling, without those that say row-major."""
+    try:
+        tags = {name: FormatTag.parse(text) for name, text in io_layout.items() if text != FREE}
+    except LayoutError as error:
+        raise PlanError(f"io_layout: {error}") from error
+    plain = {name for name, tag in tags.items() if not tag.inner_blks and tag.order == tuple(range(tag.ndims))}
+    free = {name: FREE for name, text in io_layout.items() if text == FREE}
+    return free | {name: tag.canonical for name, tag in tags.items() if name not in plain}

@@ -1,0 +1,344 @@
+"""Saved sessions: plans with their packed weights in one file, ready to run without the model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeGuard, TypeVar
+
+import numpy as np
+from msgspec import Struct, field
+
+from blocklayout.dtypes import from_numpy, to_numpy
+from blocklayout.errors import BlockLayoutError, ModelError, PlanError
+from blocklayout.kernels import HostSpec
+from blocklayout.layout import FormatTag
+from blocklayout.loading.saved_plan import Terms, check_here, check_wishes
+from blocklayout.plan.plan import Plan
+from blocklayout.plan.struct_json import MisfitError, from_json, to_json
+from blocklayout.runtime import ReadyPlan, Session, Signature
+from blocklayout.runtime.inputs import InputInfo, OutputInfo
+from blocklayout.runtime.streams import Streams
+from blocklayout.tensor.files import is_tensor_text
+from blocklayout.tensor.tensor_file import TensorFile, is_tensor_file, open_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from blocklayout.kernels import Compute
+    from blocklayout.layout import MemoryDesc
+    from blocklayout.plan import Buffer, Request
+    from blocklayout.runtime.plan_key import Contents, Shapes
+
+    ComputeOf = Callable[[HostSpec], Compute]
+
+MAX_ARENA_NBYTES = 1 << 40
+VERSION = 1
+"""Bump on incompatible format changes."""
+
+_Info = TypeVar("_Info", bound=InputInfo)
+
+
+class InfoRecord(Struct, frozen=True):
+    """Record of an input or output in a file; the format is a oneDNN tag."""
+
+    name: str
+    shape: tuple[int | str | None, ...] | None
+    dtype: str
+    layout: str | None
+    is_free: bool
+
+    @classmethod
+    def of(cls, info: InputInfo) -> InfoRecord:
+        """The record of an input or output."""
+        layout = None if info.layout is None else info.layout.text
+        return cls(info.name, info.shape, info.dtype, layout, info.is_free)
+
+    def read_as(self, kind: type[_Info]) -> _Info:
+        """The input or output it records.
+
+        Raises:
+            LayoutError: No such data type or format.
+        """
+        to_numpy(self.dtype)
+        layout = None if self.layout is None else FormatTag.parse(self.layout)
+        return kind(self.name, self.shape, self.dtype, layout, self.is_free)
+
+
+class ArrayRecord(Struct, frozen=True):
+    """An array, and the tensor of the file that begins with its bytes."""
+
+    tensor: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def array(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The array itself.
+
+        Raises:
+            ModelError: The tensor is not there, or too small.
+            LayoutError: No such data type.
+        """
+        dtype = to_numpy(self.dtype)
+        nbytes = dtype.itemsize * int(np.prod(self.shape, dtype=object))
+        if min(self.shape, default=0) < 0 or _tensor(tensors, self.tensor).nbytes < nbytes:
+            raise ModelError(f"tensor {self.tensor} does not hold {self.shape} of {self.dtype}")
+        return tensors[self.tensor][:nbytes].view(dtype).reshape(self.shape)
+
+
+class PlanRecord(Struct, frozen=True):
+    """A plan with what it needs; see :class:`~blocklayout.runtime.workspace.ReadyPlan`."""
+
+    plan: Plan
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+    packed: dict[int, str]
+    constants: dict[str, ArrayRecord]
+    contents: dict[str, ArrayRecord]
+
+    def ready(self, tensors: Mapping[str, np.ndarray], compute_of: ComputeOf, *, keeps_denormals: bool) -> ReadyPlan:
+        """The plan, ready to run.
+
+        Raises:
+            BlockLayoutError: What it needs is not there, or reaches beyond what is.
+        """
+        packed = {buffer: _tensor(tensors, name) for buffer, name in self.packed.items()}
+        check_bounds(self.plan, {buffer: array.nbytes for buffer, array in packed.items()})
+        plain = {number: step.spec for number, step in enumerate(self.plan.steps) if isinstance(step.spec, HostSpec)}
+        return ReadyPlan(
+            plan=self.plan,
+            packed=packed,
+            constants={name: record.array(tensors) for name, record in self.constants.items()},
+            computes={number: compute_of(spec) for number, spec in plain.items() if spec.kind == "plain"},
+            contents={name: record.array(tensors) for name, record in self.contents.items()},
+            keeps_denormals=keeps_denormals,
+        )
+
+
+class SessionRecord(Struct, frozen=True):
+    """Contents of a session file beside the tensors."""
+
+    version: int
+    inputs: tuple[InfoRecord, ...]
+    outputs: tuple[InfoRecord, ...]
+    defaults: tuple[InfoRecord, ...]
+    plans: tuple[PlanRecord, ...]
+
+
+class _Tensors(Struct):
+    """Arrays on their way into a file, each once."""
+
+    found: dict[str, np.ndarray] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+
+    def add(self, array: np.ndarray, what: str) -> str:
+        """The name under which its bytes are kept."""
+        if id(array) not in self.names:
+            name = f"{len(self.found)} {what}"
+            self.names[id(array)] = name
+            self.found[name] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return self.names[id(array)]
+
+    def add_all(self, arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
+        return {
+            name: ArrayRecord(self.add(array, name), from_numpy(array.dtype), array.shape)
+            for name, array in arrays.items()
+        }
+
+
+def write_session(
+    path: Path,
+    signature: Signature,
+    plans: Sequence[tuple[tuple[tuple[str, tuple[int, ...]], ...], ReadyPlan]],
+) -> None:
+    """Write a session's plans with their packed weights.
+
+    Args:
+        path: Where.
+        signature: The model's inputs and outputs.
+        plans: Each with the extents it was made for.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    tensors = _Tensors()
+    records = []
+    for shapes, ready in plans:
+        names = {item.buffer: item.constant for item in ready.plan.constants}
+        packed = {buffer: tensors.add(array, names[buffer]) for buffer, array in ready.packed.items()}
+        constants, contents = tensors.add_all(ready.constants), tensors.add_all(ready.contents)
+        records.append(PlanRecord(ready.plan, shapes, packed, constants, contents))
+    roles = (signature.inputs, signature.outputs, signature.defaults)
+    inputs, outputs, defaults = (tuple(map(InfoRecord.of, infos)) for infos in roles)
+    record = SessionRecord(VERSION, inputs, outputs, defaults, tuple(records))
+    write_tensors(path, to_json(record), tensors.found)
+
+
+def read_session(path: Path) -> tuple[SessionRecord, TensorFile]:
+    """The record of a session file, types checked, and its tensors, not yet compared with their checksums.
+
+    Raises:
+        ModelError: It is damaged, or of another version; the message names the field.
+        OSError: It cannot be read.
+    """
+    tensors = open_tensors(path)
+    if is_tensor_text(tensors.text):
+        raise ModelError("the file holds a Tensor, not a session: bl.Tensor.load reads it")
+    try:
+        record = from_json(SessionRecord, tensors.text)
+    except MisfitError as error:
+        raise ModelError(f"not a session of this version: {error}") from None
+    if record.version != VERSION:
+        raise ModelError(f"a session of version {record.version}; this package reads {VERSION}")
+    return record, tensors
+
+
+def _tensor(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    if name not in tensors:
+        raise ModelError(f"there is no tensor {name}")
+    return tensors[name]
+
+
+def is_saved_session(source: object) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether it is the path of a file that :meth:`Session.save` wrote; what cannot be read is for others to refuse."""
+    if not isinstance(source, str | os.PathLike):
+        return False
+    try:
+        return is_tensor_file(Path(source))
+    except (OSError, ValueError):
+        return False
+
+
+def load_session(
+    path: str | os.PathLike[str],
+    terms: Terms,
+    wishes: Request,
+    *,
+    max_plans: int,
+    keeps_denormals: bool,
+    verify: bool,
+) -> Session:
+    """The session that a file holds. Neither the model nor ``onnx`` is needed.
+
+    Args:
+        path: The file.
+        terms: What is said of its plans; ``None`` where nothing.
+        wishes: Pins and expectations.
+        max_plans: Plans that are kept, or as many as the file has.
+        keeps_denormals: As for :func:`~blocklayout.load`.
+        verify: Whether to compare the weights with their checksums.
+
+    Raises:
+        ModelError: The file is damaged, or of another version.
+        PlanError: It is for another library or machine, or not what is asked for.
+    """
+    try:
+        record, file = read_session(Path(path))
+        with file.verifying() if verify else nullcontext():
+            return _session_of(record, file, terms, wishes, max_plans=max_plans, keeps_denormals=keeps_denormals)
+    except OSError as error:
+        raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error
+    except (ModelError, PlanError) as error:
+        raise type(error)(f"{path}: {error}") from error
+    except BlockLayoutError as error:
+        raise PlanError(f"{path}: the plan cannot run: {error}") from error
+
+
+def _session_of(
+    record: SessionRecord,
+    file: TensorFile,
+    terms: Terms,
+    wishes: Request,
+    *,
+    max_plans: int,
+    keeps_denormals: bool,
+) -> Session:
+    plans = []
+    for each in record.plans:
+        check_here(each.plan, terms.threads, terms.streams)
+        terms.check(each.plan)
+        check_wishes(each.plan, wishes)
+        _check_names(each, record)
+        plans.append((each.shapes, each.ready(file.tensors, _compute_of, keeps_denormals=keeps_denormals)))
+    return Session(
+        Signature(
+            tuple(info.read_as(InputInfo) for info in record.inputs),
+            tuple(info.read_as(OutputInfo) for info in record.outputs),
+            tuple(info.read_as(InputInfo) for info in record.defaults),
+        ),
+        _no_plan,
+        write_session,
+        max_plans=max(max_plans, len(plans)),
+        plans=plans,
+        streams=Streams(terms.streams, max((plan.plan.n_threads for plan in record.plans), default=1)),
+    )
+
+
+def _check_names(plan: PlanRecord, record: SessionRecord) -> None:
+    """Refuse a plan that is not one of the session's inputs and outputs."""
+    inputs = {info.name for info in (*record.inputs, *record.defaults)}
+    fed = {name for name, _ in plan.shapes} | {entry.input for entry in plan.plan.entries} | {*plan.contents}
+    given = {result.name for result in plan.plan.results if result.buffer is not None} | {*plan.constants}
+    strange = (fed - inputs) | ({info.name for info in record.outputs} - given)
+    if strange:
+        raise PlanError(f"the plan is not one of this session: inputs or outputs differ ({', '.join(sorted(strange))})")
+
+
+def _compute_of(spec: HostSpec) -> Compute:
+    from blocklayout.model import compute_of  # only where a plan has such steps, since it needs onnx
+
+    return compute_of(spec)
+
+
+def _no_plan(shapes: Shapes, contents: Contents) -> ReadyPlan:
+    """Plans are made of models."""
+    del contents
+    extents = ", ".join(f"{name} {'x'.join(map(str, shape)) or 'a scalar'}" for name, shape in shapes)
+    raise PlanError(f"the saved session has no plan for {extents}: load the model itself to have one made")
+
+
+def check_bounds(plan: Plan, packed: Mapping[int, int]) -> None:
+    """Refuse a plan with a step that would reach beyond its buffers.
+
+    Whether its steps compute the right thing cannot be checked without the model.
+
+    Args:
+        plan: Every field is of its type.
+        packed: Bytes of each packed constant, by buffer.
+
+    Raises:
+        PlanError: The message names the field.
+    """
+    for name, nbytes in (("arena_nbytes", plan.arena_nbytes), ("scratchpad_nbytes", plan.scratchpad_nbytes)):
+        if not 0 <= nbytes <= MAX_ARENA_NBYTES:
+            raise PlanError(f"{name} is {nbytes}")
+    for number, buffer in enumerate(plan.buffers):
+        room = packed.get(number, -1) if buffer.kind == "constant" else _room(plan, buffer)
+        if not 0 <= buffer.nbytes <= room:
+            raise PlanError(f"buffers.{number} ({buffer.name}) has {buffer.nbytes} bytes; there is room for {room}")
+    for number, step in enumerate(plan.steps):
+        if not 0 <= step.scratchpad_nbytes <= plan.scratchpad_nbytes:
+            raise PlanError(f"steps.{number}.scratchpad_nbytes is {step.scratchpad_nbytes}")
+    for where, buffer_number, desc in _uses(plan):
+        if not 0 <= buffer_number < len(plan.buffers):
+            raise PlanError(f"{where}.buffer is {buffer_number}; there are {len(plan.buffers)}")
+        reach = (desc.placement.last_address() + 1) * desc.itemsize
+        if not reach <= desc.nbytes <= plan.buffers[buffer_number].nbytes:
+            raise PlanError(f"{where} takes {desc.nbytes} bytes; its buffer has {plan.buffers[buffer_number].nbytes}")
+
+
+def _uses(plan: Plan) -> Iterator[tuple[str, int, MemoryDesc]]:
+    """Where a buffer is named, which, and as what."""
+    for number, step in enumerate(plan.steps):
+        yield from ((f"steps.{number}.{arg}", operand.buffer, operand.desc) for arg, operand in step.operands)
+    for entry in plan.entries:
+        yield f"entries.{entry.input}", entry.buffer, entry.desc
+    for result in plan.results:
+        if result.buffer is not None and result.desc is not None:
+            yield f"results.{result.name}", result.buffer, result.desc
+
+
+def _room(plan: Plan, buffer: Buffer) -> int:
+    """Bytes from where a buffer begins."""
+    if buffer.kind == "output":
+        return buffer.nbytes
+    return plan.arena_nbytes - buffer.offset if buffer.offset >= 0 else -1
