@@ -94,11 +94,11 @@ class Worker:
     """
 
     def __init__(self, script: str, name: str, n_threads: int, *arguments: str) -> None:
-        given = ("--work", name, "--threads", str(n_threads), *arguments)
+        arguments = ("--work", name, "--threads", str(n_threads), *arguments)
         self.name = name
         self.report: dict[str, Any] = {}
         self._process = subprocess.Popen(
-            [sys.executable, script, *given],
+            [sys.executable, script, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,4 +1,4 @@
-"""What a session holds in memory, and what for."""
+"""Memory that a session holds, by purpose."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class MemoryUse(Struct, frozen=True):
 
     Attributes:
         n_plans: Plans it has.
-        n_contexts: Sets of arena, scratchpad and bound primitives: what can run at the same time, for each plan.
+        n_workspaces: Sets of arena, scratchpad and primitives: how many runs can go on at a time, for each plan.
         originals_nbytes: The model's own weights, where they are held for further plans: those of a file are read
             again instead, and those of a Builder or ``ModelProto`` are its owner's as well.
         packed_nbytes: Packed weights; those that plans share are counted once.
         mapped_nbytes: The part of them that is mapped from a saved session: processes share it, and the system may
             take it back.
-        arena_nbytes: Arenas, one a context.
+        arena_nbytes: Arenas, one a workspace.
         arena_lower_bound: The largest sets of tensors alive at once: no arenas could be smaller.
-        scratchpad_nbytes: Scratchpads, one a context.
+        scratchpad_nbytes: Scratchpads, one a workspace.
         process_nbytes: Resident memory of the whole process, Python and code included; 0 where the system does not
             tell.
         process_peak_nbytes: The most it has been.
     """
 
     n_plans: int
-    n_contexts: int
+    n_workspaces: int
     originals_nbytes: int
     packed_nbytes: int
     mapped_nbytes: int
@@ -50,12 +50,12 @@ class MemoryUse(Struct, frozen=True):
 
     @classmethod
     def of(cls, held: Sequence[tuple[ReadyPlan, int]], originals_nbytes: int) -> MemoryUse:
-        """Memory of plans, each given with the number of its contexts, and of the model's own weights."""
+        """Memory of plans, each given with the number of its workspaces, and of the model's own weights."""
         packed, mapped = packed_nbytes(array for ready, _ in held for array in ready.packed.values())
         now, most = process_nbytes()
         return cls(
             n_plans=len(held),
-            n_contexts=sum(n for _, n in held),
+            n_workspaces=sum(n for _, n in held),
             originals_nbytes=originals_nbytes,
             packed_nbytes=packed,
             mapped_nbytes=mapped,
@@ -76,7 +76,7 @@ class MemoryUse(Struct, frozen=True):
         mapped = f", {_mib(self.mapped_nbytes)} of it mapped from a file" if self.mapped_nbytes else ""
         return "\n".join(
             (
-                f"{_mib(self.nbytes)} in {self.n_plans} plans, {self.n_contexts} contexts",
+                f"{_mib(self.nbytes)} in {self.n_plans} plans, {self.n_workspaces} workspaces",
                 f"  packed weights    {_mib(self.packed_nbytes)}{mapped}",
                 f"  model's weights   {_mib(self.originals_nbytes)}",
                 f"  arenas            {_mib(self.arena_nbytes)}{over}",

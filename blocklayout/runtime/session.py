@@ -122,9 +122,8 @@ class Session:
         self._streams = streams or Streams()
         self._names = tuple(info.name for info in self._inputs)
         self._plans: dict[PlanKey, _Kept] = {}
-        self._deciding: dict[
-            Shapes, set[tuple[str, ...]]
-        ] = {}  # for each extents, the inputs whose values plans are for
+        # For extents that there are plans for, the inputs whose values count as well.
+        self._deciding: dict[Shapes, set[tuple[str, ...]]] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
         self._clock = count()
         self._lock = Lock()  # for the plans that there are

@@ -65,6 +65,16 @@ def test_eager(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert [row["n_events"] for row in result["rows"]] == [0, 0, 0]
 
 
+def test_calls(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "calls.json"
+    done = run_bench("calls.py", "--rounds", "1", "--json", str(path), environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(path.read_text())["rows"]
+    ours = [row["name"] for row in rows if "bare_us" in row["turns"][0]]
+    assert ours == ["ReLU, Session.run", "ReLU, bl.relu", "reorder, bl.reorder"]
+    assert "over the primitive" in done.stdout
+
+
 def test_throughput(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "throughput.json"
     short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--json", str(path))

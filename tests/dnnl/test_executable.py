@@ -56,6 +56,36 @@ def test_none_at_all_is_fine() -> None:
     run([None, None])
 
 
+@pytest.mark.usefixtures("language")
+def test_each_run_has_buffers_of_its_own() -> None:
+    src, dst = dnnl.Memory(DESC), dnnl.Memory(DESC)
+    spec = dnnl.eltwise(DESC, algorithm="linear", alpha=2.0, n_threads=2)
+    step = dnnl.Primitive(spec).bind({"src": src, "dst": dst})
+    twice = Executable([step], 2, given=[[src]], fresh=[(DESC.nbytes, [dst])])
+    spread = np.full(2 * EXTENT, 5, np.float32)[::2]
+    for source in (np.full(EXTENT, 3, np.float32), np.full(EXTENT, 4, np.float32)):
+        [made] = twice.run([source])
+        assert made.ctypes.data % 64 == 0
+        assert (made.view(np.float32) == 2 * source).all()
+    assert src.address == dst.address == 0
+    assert twice.run([spread])[0].nbytes == DESC.nbytes
+
+
+@pytest.mark.usefixtures("language")
+def test_what_numpy_computes_lies_between() -> None:
+    a, b, c = buffers(3)
+
+    class Add:
+        def run(self) -> None:
+            b.__iadd__(1)
+
+    times: list[int] = []
+    Executable([linear(a, b, 2.0), Add(), linear(b, c, 3.0)], 2).run(times=times)
+    assert (c == 9).all()
+    assert len(times) == 3
+    assert min(times) > 0
+
+
 @pytest.mark.usefixtures("language", "refusing")
 def test_a_failure_names_the_spec_and_stops() -> None:
     a, b, c = buffers(3)

@@ -75,7 +75,7 @@ def test_what_is_held_adds_up() -> None:
     session = bl.load(nets.chain())
     held = session.memory()
     plan = session.plan
-    assert (held.n_plans, held.n_contexts) == (1, 1)
+    assert (held.n_plans, held.n_workspaces) == (1, 1)
     assert held.arena_nbytes == plan.arena_nbytes >= held.arena_lower_bound == plan.arena_lower_bound
     parts = (held.originals_nbytes, held.packed_nbytes, held.arena_nbytes, held.scratchpad_nbytes)
     assert held.nbytes == sum(parts)

@@ -237,7 +237,7 @@ def settles_at(n):
 before = n_threads()
 session = bl.load(nets.chain(), streams=2, threads=6, layout="nhwc")
 told, most = [n_threads() <= before + 2 or n_threads()], 0  # those that packed the weights serve a stream later
-for _ in range(10):
+for _ in range(40):
     futures = [session.submit({"x": np.ones((1, 17, 12, 12), np.float32)}) for _ in range(6)]
     for future in futures:
         future.result()
