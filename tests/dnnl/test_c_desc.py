@@ -91,7 +91,7 @@ def test_a_part_of_a_blocked_tensor_keeps_its_strides(desc: MemoryDesc) -> None:
             assert found.strides[dim] == desc.strides[dim]
 
 
-@pytest.mark.parametrize("strides", [(24, 8, 2), (1, 2, 6), (100, 10, 1), (0, 4, 1)])
+@pytest.mark.parametrize("strides", [(24, 8, 2), (1, 2, 6), (100, 10, 1), (0, 4, 1), (0, 0, 0)])
 def test_plain_strides_are_kept(strides: tuple[int, ...]) -> None:
     desc = MemoryDesc((2, 3, 4), "f32", strides=strides)
     assert there_and_back(desc).strides == strides

@@ -22,9 +22,14 @@ PASSES = PACKAGE / "model" / "passes"
 BLIND = [*files(PACKAGE / "plan", "*.py"), *files(PACKAGE / "runtime", "*.py")]
 
 IDIOMS = (
-    *("merge_*.py", "merging.py", "expressions.py", "gates.py", "steps.py", "activations_to_parts.py"),
-    *("align_matmul.py", "gather_to_slices.py", "gemm_to_matmul.py", "mean_to_sum.py", "pool_whole_images.py"),
-    *("space_to_views.py", "split_to_slices.py", "expand_functions.py"),
+    "idioms.py",
+    "patterns.py",
+    "readings.py",
+    "decompose.py",
+    "expressions.py",
+    "merge_clips.py",
+    "merging.py",
+    "expand_functions.py",
 )
 """One operator written as others, or read from them: these passes say which."""
 
