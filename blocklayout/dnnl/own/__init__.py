@@ -46,7 +46,8 @@ class Implementation(Struct, frozen=True, kw_only=True):
     """An implementation of our own.
 
     Attributes:
-        offer: The Spec settled for it, or ``None`` where it does not compute that Spec here.
+        offer: The Spec settled for it, or ``None`` where it does not compute that Spec here, or where the Spec names
+            another implementation.
         kernel: The code for a Spec that it settled.
         multiply_adds: Multiplications that it does for such a Spec, each with an addition.
         compute_ns: Estimate of the nanoseconds that its arithmetic takes, from such a Spec, floating-point operations a

@@ -35,12 +35,14 @@ class Direction(Struct, frozen=True):
     """One way to run a kind of primitive: forward, or one of its gradients.
 
     Attributes:
-        c_order: What the C function that creates the primitive descriptor takes, in its order, by name: arguments
-            (``src|dst`` is the first of them that there is), parameters, ``prop_kind``, ``algorithm``, ``engine``,
-            ``attr``, and ``hint``, the forward primitive descriptor that a gradient is derived from.
+        c_order: The arguments of the C function that creates the primitive descriptor, in order and by name:
+            descriptors (``src|dst`` is the first of them that there is), parameters, ``prop_kind``, ``algorithm``,
+            ``engine``, ``attr``, ``n_srcs`` and ``srcs`` of a kind with many sources, and ``hint``, the forward
+            primitive descriptor that a gradient is derived from.
         arguments: Execution arguments, besides those of the attributes.
-        results: Those that it writes.
-        hint: The gradient's argument for each of the forward's that the hint is made of.
+        results: The arguments among them that it writes.
+        hint: The gradient's argument for each argument of the forward primitive in the hint; by default the one of the
+            same name, or else its gradient.
     """
 
     c_order: str
@@ -58,10 +60,10 @@ class Kind(Struct, frozen=True, kw_only=True):
         validate: Raises an error if a Spec breaks a rule.
         post_ops: Types of post-ops that it takes. The library accepts some others and computes something else: a sum
             behind a pooling is lost. Source: "Post-ops and Attributes" of each primitive, oneDNN developer guide, v3.2.
-        multiply_adds: Multiplications, each with an addition; ``None`` for kinds that mostly move bytes.
+        multiply_adds: Counts multiplications, each with an addition; ``None`` for kinds that mostly move bytes.
         has_many_sources: Whether its sources are ``src_0``, ``src_1``, ... as many as there are.
-        adjusted: A direction with the arguments and results that a Spec leaves of it, where its flags have a say.
-        for_c: The Spec as the library takes it, where that differs.
+        adjusted: Drops the arguments and results of a direction that the Spec's flags switch off.
+        for_c: Converts a Spec where the library takes other descriptors than we do.
     """
 
     directions: Mapping[str, Direction]
