@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from blocklayout.model import Builder, BuildValue, Graph, simplify
-from blocklayout.model.passes import DropExpands, DropNoOps, FoldCastLike, FoldMasks, FoldPads, RemoveDead
+from blocklayout.model.passes import DropExpands, FoldCastLike, FoldMasks, FoldPads, FoldWhere, RemoveDead
 from blocklayout.model.passes.decompose import Decompose
 from blocklayout.model.passes.idioms import MergeIdioms
 
@@ -327,6 +327,6 @@ def test_a_choice_made_already_goes(
     x = b.input("x", IMAGE)
     b.output("y", op("Where", b.constant(condition), x.relu(), x.sigmoid()))
     before = b.to_graph()
-    after = simplify(before, (DropNoOps(), RemoveDead()))
+    after = simplify(before, (FoldWhere(), RemoveDead()))
     assert op_types(after) == expected
     assert_same(before, after)

@@ -21,6 +21,7 @@ from blocklayout.model.passes.fold_cast_like import FoldCastLike
 from blocklayout.model.passes.fold_constants import FoldConstants
 from blocklayout.model.passes.fold_masks import FoldMasks
 from blocklayout.model.passes.fold_pads import FoldPads
+from blocklayout.model.passes.fold_where import FoldWhere
 from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.merge_clips import MergeClips
 from blocklayout.model.passes.push_transposes import PushTransposes
@@ -41,6 +42,7 @@ __all__ = [
     "FoldConstants",
     "FoldMasks",
     "FoldPads",
+    "FoldWhere",
     "MergeClips",
     "MergeIdioms",
     "Pass",
@@ -62,6 +64,7 @@ class Pass(Protocol):
 DEFAULT: tuple[Pass, ...] = (
     FoldCastLike(),
     FoldConstants(),
+    FoldWhere(),
     RemoveDead(),
     FoldMasks(),
     PushTransposes(),

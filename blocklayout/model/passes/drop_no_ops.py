@@ -9,7 +9,7 @@ from blocklayout.model.passes.rewrite import bypass
 
 
 class DropNoOps(Struct, frozen=True):
-    """Takes out nodes that compute nothing: an Identity, a Reshape to the same shape, a choice that is made already.
+    """Takes out nodes that compute nothing: an Identity, a Reshape to the same shape, a Concat of one.
 
     Attributes:
         keep: Op types to leave alone.
