@@ -252,6 +252,8 @@ class Session:
 
         A feed of arrays and Tensors whose descriptors were found to fit before is not looked at again.
         """
+        if not isinstance(feed, dict):
+            return self._checked(feed)
         key: list[Any] = [self._streams.here]
         buffers: list[np.ndarray] = []
         for name in self._names:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -99,3 +100,11 @@ def test_unaligned_and_foreign_arrays_are_right_each_time() -> None:
 
 class _Array(np.ndarray):
     """An array of a kind of its own."""
+
+
+def test_any_mapping_may_be_fed() -> None:
+    session = bl.load(nets.chain())
+    feed = nets.feed_of(session)
+    np.testing.assert_array_equal(session.run(None, MappingProxyType(feed))[0], session.run(None, feed)[0])
+    with pytest.raises(bl.InputError, match="missing input x|no input"):
+        session.run(None, ["y"])  # type: ignore[arg-type]

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
-from blocklayout.runtime.forking import Lock
 from tests import nets
 
 N_CALLERS = 8
@@ -51,19 +50,28 @@ def test_eight_threads_on_one_session() -> None:
     assert max(most) <= before + N_CALLERS + session.plan.n_threads
 
 
+class _SlowLock:
+    """A lock whose holder loses the CPU as soon as it has let go."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        time.sleep(0.01)
+
+
 def test_callers_who_wait_for_a_run_have_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     session = bl.load(nets.residual(), threads=2)
     feed = nets.feed_of(session)["image"]
     session(feed)
     before = _os_threads()
     most: list[int] = []
-    let_go = Lock.__exit__
-
-    def let_go_and_lose_the_cpu(lock: Lock, *error: object) -> None:
-        let_go(lock, *error)
-        time.sleep(0.01)
-
-    monkeypatch.setattr(Lock, "__exit__", let_go_and_lose_the_cpu)
+    [kept] = session._plans.values()
+    monkeypatch.setattr(kept.workspaces[0], "_lock", _SlowLock())
 
     def call() -> None:
         for _ in range(3):
