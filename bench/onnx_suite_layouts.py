@@ -14,7 +14,7 @@ import onnx
 from bench.onnx_suite import Case
 from blocklayout import dnnl, model, plan, zoo
 from blocklayout.errors import BlockLayoutError
-from blocklayout.kernels import Role
+from blocklayout.ir import Role
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Group, fuse
 from blocklayout.plan.candidates.propose import Proposer

@@ -36,7 +36,7 @@ from blocklayout.commands.output import json_text
 from blocklayout.dnnl import Spec, is_reference
 from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
 from blocklayout.inspector.tables import print_table
-from blocklayout.kernels import TensorInfo, Wish, wished_desc
+from blocklayout.ir import TensorInfo, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan import Machine
 from blocklayout.plan.candidates.fuse import fuse, value_info

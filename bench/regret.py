@@ -35,11 +35,11 @@ from blocklayout.commands.output import json_text
 from blocklayout.inspector.tables import print_table
 from blocklayout.loading.from_model import SURE_BELOW
 from blocklayout.plan import CostModel
-from blocklayout.plan.contenders import UNIFORM_POLICIES, cheapest, contenders_of, racers
 from blocklayout.plan.costs.atlas import Atlas
 from blocklayout.plan.costs.known import KnownCosts
 from blocklayout.plan.costs.recorded import RecordedCosts
 from blocklayout.plan.measurements import measurements
+from blocklayout.plan.portfolio import UNIFORM_POLICIES, cheapest, contenders_of, racers
 from blocklayout.plan.solving.solve import solve_layouts
 
 if TYPE_CHECKING:

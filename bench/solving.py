@@ -26,7 +26,7 @@ import numpy as np
 
 from blocklayout.commands.options import positive, words
 from blocklayout.inspector.tables import print_table
-from blocklayout.kernels import BaseOperator, Candidate, Kernel, Program, Value
+from blocklayout.ir import BaseOperator, Candidate, Kernel, Program, Value
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Group
 from blocklayout.plan.network import Network

@@ -146,6 +146,8 @@ if TYPE_CHECKING:
     from blocklayout.layout import FormatTag as FormatTag
     from blocklayout.layout import Layout as Layout
     from blocklayout.layout import MemoryDesc as MemoryDesc
+    from blocklayout.layout_events import Watch as Watch
+    from blocklayout.layout_events import watch as watch
     from blocklayout.model import Builder as Builder
     from blocklayout.plan import Plan as Plan
     from blocklayout.runtime import Session as Session
@@ -165,8 +167,6 @@ if TYPE_CHECKING:
     from blocklayout.tensor import reorder as reorder
     from blocklayout.tensor import zeros as zeros
     from blocklayout.tensor import zeros_like as zeros_like
-    from blocklayout.watching import Watch as Watch
-    from blocklayout.watching import watch as watch
 
     __version__: str
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from blocklayout.kernels import Value
+from blocklayout.ir import Value
 from blocklayout.model import Graph, Node
 
 Perm = tuple[int, ...]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
 
-from blocklayout.plan.telling.text import primitive_name, reference_reason
+from blocklayout.plan.report.text import primitive_name, reference_reason
 
 if TYPE_CHECKING:
     from blocklayout.plan import Plan

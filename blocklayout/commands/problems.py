@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError
-from blocklayout.kernels import TensorInfo, wished_desc
+from blocklayout.ir import TensorInfo, wished_desc
 
 if TYPE_CHECKING:
     from blocklayout.dnnl import AnyDesc, Desc, Spec

@@ -13,13 +13,13 @@ from blocklayout.dtypes import has_reorder
 from blocklayout.eager.operands import Known, as_tensor
 from blocklayout.errors import PlainKernelWarning
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout_events import is_watched, report, warn_caller
 from blocklayout.runtime.forking import Lock
 from blocklayout.tensor import Tensor, reorder
-from blocklayout.watching import is_watched, report, warn_caller
 
 if TYPE_CHECKING:
+    from blocklayout.eager.layout_losses import Telling
     from blocklayout.eager.planning import Problem
-    from blocklayout.eager.telling import Telling
 
 MAX_CALLS = 1024
 """Plans that are kept; the oldest makes room."""
@@ -203,8 +203,8 @@ def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str 
 
 
 def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | None) -> _Call:
+    from blocklayout.eager.layout_losses import telling_of
     from blocklayout.eager.planning import plan_for
-    from blocklayout.eager.telling import telling_of
     from blocklayout.runtime import Workspace
 
     problem = problem_of(op, operands, attrs, memory_format)

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl, model
 from blocklayout.errors import PlanError
-from blocklayout.kernels import Value
-from blocklayout.kernels.result_format import Followed, Rule
+from blocklayout.ir import Value
+from blocklayout.ir.result_format import Followed, Rule
 from blocklayout.layout import MemoryDesc
 from blocklayout.loading.from_model import computes_of, constants_of, known_outputs
 from blocklayout.model.builder import DEFAULT_OPSET
@@ -28,7 +28,7 @@ from blocklayout.runtime import ReadyPlan
 if TYPE_CHECKING:
     import numpy as np
 
-    from blocklayout.kernels import Program
+    from blocklayout.ir import Program
     from blocklayout.model import BuildValue
     from blocklayout.plan import Plan
 

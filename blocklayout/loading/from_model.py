@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl, model
 from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError
-from blocklayout.kernels import HostSpec
+from blocklayout.ir import HostSpec
 from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.saved_plan import SavedPlan, Terms, check_here, check_wishes, served_extents, warn_of_misfit
 from blocklayout.loading.saved_session import write_session
@@ -31,9 +31,9 @@ from blocklayout.runtime.io_layout import check_names, check_rank, with_layouts
 from blocklayout.runtime.streams import Streams
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Compute, Program
+    from blocklayout.ir import Compute, Program
     from blocklayout.model import Graph, ModelFile, OnnxModel
-    from blocklayout.plan.contenders import TimePlans
+    from blocklayout.plan.portfolio import TimePlans
     from blocklayout.runtime.plan_key import Contents, Shapes
 
     Opened = OnnxModel | Graph | ModelFile

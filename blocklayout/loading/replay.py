@@ -15,10 +15,10 @@ from msgspec import field
 from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError, PlanError, UnsupportedError
-from blocklayout.kernels import Candidate, Role, Wish
+from blocklayout.ir import Candidate, Role, Wish
 from blocklayout.plan.assemble import assemble
+from blocklayout.plan.candidates.depthwise_fusion import is_handed_on
 from blocklayout.plan.candidates.fuse import fuse
-from blocklayout.plan.candidates.handing_on import is_handed_on
 from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.candidates.recipes import GroupRecipes
 from blocklayout.plan.choices import KernelChoice, Way
@@ -29,10 +29,10 @@ from blocklayout.plan.network import propose_all
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Program
+    from blocklayout.ir import Program
     from blocklayout.layout import MemoryDesc
+    from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.candidates.fuse import Group
-    from blocklayout.plan.candidates.handing_on import Pair
     from blocklayout.plan.plan import Plan
 
 _WORDS = ("reason", "cost_ns", "readers", "without_ns")

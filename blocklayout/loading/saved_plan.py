@@ -16,10 +16,10 @@ from blocklayout.plan.candidates.pins import check_expectations
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
-from blocklayout.plan.telling.runs import check_losses
+from blocklayout.plan.report.runs import check_losses
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Program
+    from blocklayout.ir import Program
     from blocklayout.plan import Plan
     from blocklayout.plan.request import Request
     from blocklayout.runtime import InputInfo

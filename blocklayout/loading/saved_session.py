@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import BlockLayoutError, ModelError, PlanError
-from blocklayout.kernels import HostSpec
+from blocklayout.ir import HostSpec
 from blocklayout.layout import FormatTag
 from blocklayout.loading.saved_plan import Terms, check_here, check_wishes
 from blocklayout.plan.plan import Plan
@@ -25,7 +25,7 @@ from blocklayout.tensor.files import is_tensor_text
 from blocklayout.tensor.tensor_file import TensorFile, is_tensor_file, open_tensors, write_tensors
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Compute
+    from blocklayout.ir import Compute
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Buffer, Request
     from blocklayout.runtime.plan_key import Contents, Shapes

@@ -14,7 +14,7 @@ from blocklayout.model.undecided import DependsOnDataError
 if TYPE_CHECKING:
     import numpy as np
 
-    from blocklayout.kernels.value import Value
+    from blocklayout.ir.value import Value
 
 
 class Branch(Struct, frozen=True, eq=False):

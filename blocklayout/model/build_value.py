@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 if TYPE_CHECKING:
-    from blocklayout.kernels.value import Value
+    from blocklayout.ir.value import Value
     from blocklayout.model.builder import Builder
 
     Operand: TypeAlias = "BuildValue | np.ndarray | np.generic"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.errors import ModelError
-from blocklayout.kernels.value import Value
+from blocklayout.ir.value import Value
 from blocklayout.model.arguments import attributes_as_specified, literal_as_array
 from blocklayout.model.build_value import BuildValue
 from blocklayout.model.graph import Graph, Node, fresh_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.kernels.value import Value
+from blocklayout.ir.value import Value
 from blocklayout.model.graph import Node, constant_value
 from blocklayout.model.onnx_read import convert_nodes
 from blocklayout.model.schemas import find_schema, to_proto

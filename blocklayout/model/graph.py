@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from blocklayout import ops
 from blocklayout.errors import ModelError
-from blocklayout.kernels import Facts, NodeInfo
-from blocklayout.kernels.value import Value
+from blocklayout.ir import Facts, NodeInfo
+from blocklayout.ir.value import Value
 from blocklayout.model.types import from_numpy
 
 if TYPE_CHECKING:

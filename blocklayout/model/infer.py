@@ -14,7 +14,7 @@ import numpy as np
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels.value import Value
+from blocklayout.ir.value import Value
 from blocklayout.model.function_body import function_body
 from blocklayout.model.reference import is_wrong_there
 from blocklayout.model.reshaping import check_n_elements, target_of_empty

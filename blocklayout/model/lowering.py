@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from blocklayout.errors import UnsupportedError
-from blocklayout.kernels import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Plain, Program, Refusal, Value
+from blocklayout.ir import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Plain, Program, Refusal, Value
 from blocklayout.model.graph import Graph, Node, fresh_name, live_nodes
 from blocklayout.model.reference import arguments, plain_spec, result_name
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.errors import ModelError
-from blocklayout.kernels.value import Value
+from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph
 from blocklayout.model.schemas import to_proto
 from blocklayout.model.types import to_elem_type, type_proto

@@ -10,8 +10,8 @@ import numpy as np
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels import Compute, HostSpec
-from blocklayout.kernels.value import Value
+from blocklayout.ir import Compute, HostSpec
+from blocklayout.ir.value import Value
 from blocklayout.layout import MemoryDesc
 from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, type_proto

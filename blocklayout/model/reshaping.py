@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from blocklayout.errors import ModelError
-from blocklayout.kernels.value import Value
+from blocklayout.ir.value import Value
 from blocklayout.model.graph import Node
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import InputError, ModelError
-from blocklayout.kernels.value import Value
+from blocklayout.ir.value import Value
 from blocklayout.model.branches import branch_taken
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name, live_nodes
 from blocklayout.model.infer import evaluate

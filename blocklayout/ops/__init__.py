@@ -1,7 +1,7 @@
 """The operators: one file per family, found by walking this package's modules.
 
-A class here that derives from :class:`blocklayout.kernels.Facts` and names its ``op_types`` is an operator; nothing
-else has to know of it. Primitives compute those that derive from :class:`blocklayout.kernels.BaseOperator`, and
+A class here that derives from :class:`blocklayout.ir.Facts` and names its ``op_types`` is an operator; nothing
+else has to know of it. Primitives compute those that derive from :class:`blocklayout.ir.BaseOperator`, and
 ``onnx.reference`` the others.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from blocklayout.kernels import BaseOperator, Facts
+from blocklayout.ir import BaseOperator, Facts
 
 __all__ = ["facts_of", "find", "op_types"]
 

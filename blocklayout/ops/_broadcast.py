@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Refusal, Value
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Refusal, Value
 from blocklayout.ops._reading import are_floats, bound, int_attr, of_other_rank, refused, required, result, wrong
 
 _FIRST_OPSET_OF_NUMPY_RULES = 7

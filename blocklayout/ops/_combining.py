@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.kernels import Problem, RecipeStep, TensorInfo, Wish, zero_padding_step
+from blocklayout.ir import Problem, RecipeStep, TensorInfo, Wish, zero_padding_step
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import like
 from blocklayout.ops._mixed_radix import broadcast_views, digits

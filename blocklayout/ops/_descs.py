@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blocklayout.kernels import Problem, TensorInfo, Wish
+from blocklayout.ir import Problem, TensorInfo, Wish
 from blocklayout.layout import MemoryDesc
 
 

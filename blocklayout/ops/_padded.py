@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from blocklayout import dnnl
-from blocklayout.kernels import Recipe, zero_padding_step
+from blocklayout.ir import Recipe, zero_padding_step
 from blocklayout.layout import MemoryDesc
 
 _KEEP_ZERO = frozenset(

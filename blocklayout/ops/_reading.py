@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import ModelError
-from blocklayout.kernels import BaseOperator, Lowered, Need, NodeInfo, Refusal, Value
+from blocklayout.ir import BaseOperator, Lowered, Need, NodeInfo, Refusal, Value
 
 if TYPE_CHECKING:
     import numpy as np

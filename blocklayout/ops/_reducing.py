@@ -12,7 +12,7 @@ from math import prod
 from msgspec import Struct, field
 
 from blocklayout import dnnl
-from blocklayout.kernels import RecipeStep
+from blocklayout.ir import RecipeStep
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._mixed_radix import Run
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.kernels import RecipeStep
+from blocklayout.ir import RecipeStep
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._mixed_radix import Run, as_rows
 from blocklayout.ops._padded import are_eltwise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklayout.kernels import NodeInfo, Transposed
+from blocklayout.ir import NodeInfo, Transposed
 from blocklayout.layout.permutation import Perm, without
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from blocklayout.kernels import NodeInfo, Padding, Window
+from blocklayout.ir import NodeInfo, Padding, Window
 from blocklayout.ops._reading import ints_attr, result, string_attr, wrong
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import (
+from blocklayout.ir import (
     Affine,
     BaseOperator,
     Lowered,

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blocklayout import dnnl
 from blocklayout.dtypes import PRIMITIVE_FLOATS
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import bound, of_other_dtype, required, result, wrong
 from blocklayout.ops.views import Identity, same_if_same_shape

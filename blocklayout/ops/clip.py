@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from blocklayout.kernels import Lowered, NodeInfo
+from blocklayout.ir import Lowered, NodeInfo
 from blocklayout.ops._reading import bound, constant, is_known, is_source, optional, required, wrong
 from blocklayout.ops.eltwise import Eltwise
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Transposed, Value, Wish
-from blocklayout.kernels.result_format import concatenated
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Transposed, Value, Wish
+from blocklayout.ir.result_format import concatenated
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, like

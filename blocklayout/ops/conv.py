@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import (
+from blocklayout.ir import (
     BaseOperator,
     Lowered,
     NodeInfo,
@@ -21,7 +21,7 @@ from blocklayout.kernels import (
     Wish,
     in_blocks,
 )
-from blocklayout.kernels.result_format import dominating
+from blocklayout.ir.result_format import dominating
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
 from blocklayout.ops._reading import (

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import (
+from blocklayout.ir import (
     BaseOperator,
     Lowered,
     NodeInfo,
@@ -19,7 +19,7 @@ from blocklayout.kernels import (
     Window,
     Wish,
 )
-from blocklayout.kernels.result_format import dominating
+from blocklayout.ir.result_format import dominating
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
 from blocklayout.ops._reading import (

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import (
+from blocklayout.ir import (
     BaseOperator,
     Facts,
     Lowered,

@@ -8,7 +8,7 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import (
+from blocklayout.ir import (
     BaseOperator,
     Facts,
     Lowered,

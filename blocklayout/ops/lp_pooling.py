@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import (
+from blocklayout.ir import (
     BaseOperator,
     Lowered,
     NodeInfo,

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.kernels import (
+from blocklayout.ir import (
     LAYOUT_NAMES,
     BaseOperator,
     Lowered,
@@ -23,7 +23,7 @@ from blocklayout.kernels import (
     Value,
     Wish,
 )
-from blocklayout.kernels.result_format import row_major
+from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Role, Wish
+from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Role, Wish
 from blocklayout.ops._broadcast import bind_broadcast
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed

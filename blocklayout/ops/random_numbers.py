@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from blocklayout.kernels import Facts
+from blocklayout.ir import Facts
 
 
 class RandomNumbers(Facts, frozen=True):

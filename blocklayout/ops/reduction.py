@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.kernels import (
+from blocklayout.ir import (
     BaseOperator,
     Facts,
     Lowered,

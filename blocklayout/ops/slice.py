@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import (
+from blocklayout.ir import (
     BaseOperator,
     Facts,
     Lowered,

@@ -6,7 +6,7 @@ from math import prod
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.kernels import (
+from blocklayout.ir import (
     BaseOperator,
     Facts,
     Lowered,

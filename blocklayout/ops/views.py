@@ -10,8 +10,8 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import BaseOperator, Facts, Lowered, NodeInfo, Refusal, Role, Transposed, Value
-from blocklayout.kernels.result_format import row_major
+from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Refusal, Role, Transposed, Value
+from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
 from blocklayout.ops._reading import (

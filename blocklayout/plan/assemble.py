@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
-from blocklayout.kernels import HostSpec, Role, copy_spec
+from blocklayout.ir import HostSpec, Role, copy_spec
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.handing_on import FIRST, HELD, is_handed_on
+from blocklayout.plan.candidates.depthwise_fusion import FIRST, HELD, is_handed_on
 from blocklayout.plan.network import declared_desc
 from blocklayout.plan.plan import FREE, Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Candidate, Value
+    from blocklayout.ir import Candidate, Value
     from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.network import Choice, Network
 

@@ -11,7 +11,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.struct_json import Finite, OwnDict
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Candidate, Kernel
+    from blocklayout.ir import Candidate, Kernel
     from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.network import Choice, Network
 

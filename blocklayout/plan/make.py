@@ -15,18 +15,18 @@ from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
 from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.choices import kernel_choices
-from blocklayout.plan.contenders import Contender, TimePlans, cheapest, contenders_of, race, racers
 from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import Policy, exceptions_of
+from blocklayout.plan.portfolio import Contender, TimePlans, cheapest, contenders_of, race, racers
 from blocklayout.plan.refused import refused_in
+from blocklayout.plan.report.runs import check_losses
 from blocklayout.plan.request import DTYPES, Request
 from blocklayout.plan.solving.solve import ROUNDING, Solution, solve_layouts
-from blocklayout.plan.telling.runs import check_losses
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Program
+    from blocklayout.ir import Program
     from blocklayout.plan.assemble import Assembly
     from blocklayout.plan.costs.model import Costs
     from blocklayout.plan.network import Choice, Network

@@ -13,15 +13,15 @@ from msgspec.structs import replace
 
 from blocklayout.errors import LayoutError, UnsupportedError
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.candidates.depthwise_fusion import Pair, find_pairs, is_handed_on
 from blocklayout.plan.candidates.fuse import Group, apart, value_info
-from blocklayout.plan.candidates.handing_on import Pair, find_pairs, is_handed_on
-from blocklayout.plan.candidates.slices import writable_slices
+from blocklayout.plan.candidates.inplace_concat import writable_slices
 from blocklayout.plan.costs.model import steps_ns
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.solving.copies import copies_wanted
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Candidate, Program, Value
+    from blocklayout.ir import Candidate, Program, Value
     from blocklayout.plan.candidates.propose import Proposer
     from blocklayout.plan.costs.model import Costs
 

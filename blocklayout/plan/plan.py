@@ -13,7 +13,7 @@ from msgspec import Struct
 from blocklayout.atomic_write import replacing
 from blocklayout.dnnl import Spec, is_reference, multiply_adds
 from blocklayout.errors import PlanError, closest
-from blocklayout.kernels import HostSpec
+from blocklayout.ir import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.choices import DescField, KernelChoice, Nanoseconds
 from blocklayout.plan.struct_json import EitherSpec, MisfitError, from_json, to_json
@@ -216,7 +216,7 @@ class Plan(Struct, frozen=True, dict=True):
         exceptions: Kernels that could not have the layout the policy asks for, or an implementation that the library
             offered and then refused, with the reason.
         arena_lower_bound: Largest number of bytes alive at once.
-        program: Digest of the structure it was made of, see :attr:`~blocklayout.kernels.Program.digest`.
+        program: Digest of the structure it was made of, see :attr:`~blocklayout.ir.Program.digest`.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
     """
 
@@ -322,7 +322,7 @@ class Plan(Struct, frozen=True, dict=True):
 
     def explain(self) -> str:
         """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end."""
-        from blocklayout.plan.telling.explain import explanation
+        from blocklayout.plan.report.explain import explanation
 
         return explanation(self)
 
@@ -382,7 +382,7 @@ class Plan(Struct, frozen=True, dict=True):
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
-        from blocklayout.plan.telling.text import plan_text
+        from blocklayout.plan.report.text import plan_text
 
         return plan_text(self)
 

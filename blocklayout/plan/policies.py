@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from blocklayout.errors import LayoutError, PlanError
-from blocklayout.kernels import LAYOUT_NAMES, Role, TensorInfo, wished_desc
+from blocklayout.ir import LAYOUT_NAMES, Role, TensorInfo, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.candidates.fuse import value_info
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Candidate
+    from blocklayout.ir import Candidate
     from blocklayout.plan.costs.machine import Machine
     from blocklayout.plan.network import Choice, Network
 

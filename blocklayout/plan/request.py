@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, field
 
 if TYPE_CHECKING:
-    from blocklayout.plan.telling.runs import LossMode
+    from blocklayout.plan.report.runs import LossMode
 
 DTYPES = ("f32", "bf16")
 

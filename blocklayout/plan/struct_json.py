@@ -24,7 +24,7 @@ from msgspec.structs import fields
 
 from blocklayout.dnnl import Spec, validate
 from blocklayout.errors import BlockLayoutError
-from blocklayout.kernels import HostSpec
+from blocklayout.ir import HostSpec
 
 _Read = Callable[[Any], Any]
 _Record = TypeVar("_Record")

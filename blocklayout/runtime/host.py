@@ -13,7 +13,7 @@ from blocklayout.layout.packing import as_elements
 from blocklayout.layout.padding import clear_padding
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Compute, HostSpec
+    from blocklayout.ir import Compute, HostSpec
     from blocklayout.layout import MemoryDesc
 
 HostFunction = Callable[[Mapping[str, "HostMemory"]], None]

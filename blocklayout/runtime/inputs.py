@@ -13,10 +13,10 @@ from msgspec import Struct
 from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import InputError
 from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.layout_events import is_watched
 from blocklayout.plan.plan import FREE
 from blocklayout.runtime.run_report import report_unpacked
 from blocklayout.tensor import Tensor, as_array, as_memory
-from blocklayout.watching import is_watched
 
 
 class InputInfo(Struct, frozen=True, dict=True):

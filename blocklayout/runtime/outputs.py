@@ -10,9 +10,9 @@ import numpy as np
 
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout_events import is_watched
 from blocklayout.runtime.run_report import report_copied
 from blocklayout.tensor import Tensor, reorder
-from blocklayout.watching import is_watched
 
 if TYPE_CHECKING:
     from blocklayout.runtime.inputs import OutputInfo

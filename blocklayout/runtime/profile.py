@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, to_builtins
 
-from blocklayout.kernels import HostSpec
-from blocklayout.plan.telling.text import primitive_name, short, step_layouts
+from blocklayout.ir import HostSpec
+from blocklayout.plan.report.text import primitive_name, short, step_layouts
 from blocklayout.text_table import table
 
 if TYPE_CHECKING:

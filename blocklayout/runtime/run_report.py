@@ -7,11 +7,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import HostSpec
+from blocklayout.ir import HostSpec
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.telling.runs import find_runs
-from blocklayout.plan.telling.text import short
-from blocklayout.watching import EventKind, report
+from blocklayout.layout_events import EventKind, report
+from blocklayout.plan.report.runs import find_runs
+from blocklayout.plan.report.text import short
 
 if TYPE_CHECKING:
     import numpy as np

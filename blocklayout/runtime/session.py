@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError, PlanError, RefusedError
+from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds
 from blocklayout.runtime.memory import MemoryUse
@@ -25,7 +26,6 @@ from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
 from blocklayout.runtime.workspace import ReadyPlan, Workspace
 from blocklayout.tensor import Tensor
-from blocklayout.watching import carry, is_watched
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

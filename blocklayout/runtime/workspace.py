@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import RefusedError
-from blocklayout.kernels import HostSpec
+from blocklayout.ir import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
 from blocklayout.runtime.forking import renew_in_children
@@ -23,7 +23,7 @@ from blocklayout.side_by_side import side_by_side
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Compute
+    from blocklayout.ir import Compute
     from blocklayout.plan import Entry, Operand, Plan
 
     Memory: TypeAlias = dnnl.Memory | HostMemory

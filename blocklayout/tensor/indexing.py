@@ -12,11 +12,11 @@ from blocklayout.errors import InputError, LayoutError, PositionError
 from blocklayout.layout.addresses import address
 from blocklayout.layout.boxes import Box, Line, copied, dims_of, offsets_in, viewed
 from blocklayout.layout.packing import write
+from blocklayout.layout_events import is_watched, report
 from blocklayout.tensor.conversion import convert
 from blocklayout.tensor.moving import restored
 from blocklayout.tensor.reading import as_array, plain_view
 from blocklayout.tensor.tensor_class import Tensor
-from blocklayout.watching import is_watched, report
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

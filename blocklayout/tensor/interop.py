@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from blocklayout.errors import ExportError
+from blocklayout.layout_events import is_watched, report
 from blocklayout.tensor.reading import plain_view
 from blocklayout.tensor.tensor_class import Tensor
-from blocklayout.watching import is_watched, report
 
 
 def as_numpy(tensor: Tensor, dtype: Any, *, copy: bool | None) -> np.ndarray:

@@ -10,8 +10,8 @@ from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import InputError, LayoutError
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.ordering import as_tag
+from blocklayout.layout_events import is_watched, report
 from blocklayout.tensor.tensor_class import Tensor
-from blocklayout.watching import is_watched, report
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -12,11 +12,11 @@ from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import UnimplementedError
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.packing import pack, unpack
+from blocklayout.layout_events import is_watched, report
 from blocklayout.tensor.conversion import convert
 from blocklayout.tensor.formats import placed
 from blocklayout.tensor.reading import as_memory
 from blocklayout.tensor.tensor_class import Tensor
-from blocklayout.watching import is_watched, report
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import blocklayout as bl
-from blocklayout.kernels.result_format import dominating
+from blocklayout.ir.result_format import dominating
 from tests.dnnl.running import convolve
 from tests.eager.gradients import GRADS, LAYOUTS, Array, as_given, check, in_layout, numeric, poisoned_results, random
 

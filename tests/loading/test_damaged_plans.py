@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import blocklayout as bl
-from blocklayout.kernels import Program
+from blocklayout.ir import Program
 from blocklayout.loading.saved_plan import check_here, check_program
 from blocklayout.model import legalize, lower, simplify
 from tests import nets

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from blocklayout.errors import ModelError
-from blocklayout.kernels import Value
+from blocklayout.ir import Value
 from blocklayout.model.graph import Graph, Node, fresh_name, live_nodes
 
 

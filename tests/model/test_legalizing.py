@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blocklayout.errors import PlanError
-from blocklayout.kernels import Role
+from blocklayout.ir import Role
 from blocklayout.model import Builder, BuildValue, Graph, Node, legalize, lower, simplify
 from blocklayout.model.passes import LEGALIZATION, Pass, RemoveDead
 from blocklayout.model.passes.align_ranks import AlignRanks

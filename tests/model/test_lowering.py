@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from blocklayout.errors import UnsupportedError
-from blocklayout.kernels import BaseOperator, Lowered, NodeInfo, Role
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Role
 from blocklayout.model import Builder, legalize, lower, read, simplify
 
 SEEN: list[NodeInfo] = []

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 
 from blocklayout import ops
 from blocklayout.errors import UnsupportedError
-from blocklayout.kernels import Lowered, NodeInfo, Problem, Refusal, TensorInfo, Value
+from blocklayout.ir import Lowered, NodeInfo, Problem, Refusal, TensorInfo, Value
 
 _DTYPES = {
     "float32": "f32",

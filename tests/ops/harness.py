@@ -6,7 +6,7 @@ import numpy as np
 
 from blocklayout import dnnl, dtypes
 from blocklayout.errors import UnimplementedError
-from blocklayout.kernels import LAYOUT_NAMES, HostSpec, Lowered, Recipe, RecipeStep, Role, Wish
+from blocklayout.ir import LAYOUT_NAMES, HostSpec, Lowered, Recipe, RecipeStep, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.host import HostExecution, HostMemory, host_function
 from tests.ops.cases import OpCase, problem_of

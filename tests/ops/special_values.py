@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.kernels import Wish
+from blocklayout.ir import Wish
 from blocklayout.layout import MemoryDesc
 from tests.ops.cases import OpCase, Weights, problem_of
 from tests.ops.harness import assert_padding_is_zero, resolved, run_recipe, run_step

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels import PostOpUse, Wish
+from blocklayout.ir import PostOpUse, Wish
 from tests.ops.broadcasts import IMAGE, broadcasts
 from tests.ops.cases import OpCase, Weights, problem_of
 from tests.ops.harness import assert_close, check_case, resolved, run_recipe

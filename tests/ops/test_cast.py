@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels import NodeInfo, Value, Wish
+from blocklayout.ir import NodeInfo, Value, Wish
 from tests.ops.cases import OpCase, bind, problem_of
 from tests.ops.harness import check_case
 

@@ -7,7 +7,7 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.errors import UnsupportedError
-from blocklayout.kernels import LAYOUT_NAMES, Wish
+from blocklayout.ir import LAYOUT_NAMES, Wish
 from tests.ops.cases import OpCase, problem_of
 from tests.ops.harness import check_case, resolved, run_recipe
 

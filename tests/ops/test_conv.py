@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from blocklayout import dnnl
 from blocklayout.errors import ModelError
-from blocklayout.kernels import LAYOUT_NAMES, Problem, TensorInfo, Window, Wish
+from blocklayout.ir import LAYOUT_NAMES, Problem, TensorInfo, Window, Wish
 from blocklayout.ops.conv import Conv
 from tests.ops.cases import OpCase, Weights, problem_of
 from tests.ops.harness import check_case

@@ -6,7 +6,7 @@ import onnx.defs
 import pytest
 
 from blocklayout import ops
-from blocklayout.kernels import BaseOperator, NodeInfo, Refusal, Role, Value
+from blocklayout.ir import BaseOperator, NodeInfo, Refusal, Role, Value
 
 RECOGNISED = frozenset({"ChannelShuffle"})
 """What ONNX writes as several operators."""

@@ -8,7 +8,7 @@ import pytest
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError
-from blocklayout.kernels import HostSpec, Wish
+from blocklayout.ir import HostSpec, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan import CostModel, Pricing
 from tests import nets

@@ -11,7 +11,7 @@ import pytest
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels import Wish
+from blocklayout.ir import Wish
 from blocklayout.plan import Machine
 from tests.ops.cases import OpCase, Weights, problem_of
 from tests.ops.harness import check_case

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.kernels import Wish
+from blocklayout.ir import Wish
 from tests.ops.cases import OpCase, problem_of
 from tests.ops.harness import check_case
 

@@ -8,7 +8,7 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels import Wish
+from blocklayout.ir import Wish
 from blocklayout.layout import MemoryDesc
 from tests.ops.cases import Input, OpCase, Weights, problem_of
 from tests.ops.harness import check_case

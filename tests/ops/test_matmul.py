@@ -8,7 +8,7 @@ import pytest
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels import Wish
+from blocklayout.ir import Wish
 from blocklayout.layout import MemoryDesc
 from tests import nets
 from tests.ops.cases import Input, OpCase, Weights, problem_of

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from blocklayout import dnnl
 from blocklayout.errors import ModelError
-from blocklayout.kernels import Wish
+from blocklayout.ir import Wish
 from tests.ops.broadcasts import IMAGE, broadcasts
 from tests.ops.cases import OpCase, Weights, problem_of
 from tests.ops.harness import check_case

@@ -9,7 +9,7 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.errors import UnimplementedError
-from blocklayout.kernels import LAYOUT_NAMES, PostOpUse, Wish
+from blocklayout.ir import LAYOUT_NAMES, PostOpUse, Wish
 from blocklayout.layout import MemoryDesc
 from tests.ops import test_binary, test_clip, test_eltwise, test_nary, test_prelu
 from tests.ops.broadcasts import IMAGE

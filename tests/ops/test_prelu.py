@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels import Wish
+from blocklayout.ir import Wish
 from blocklayout.plan import Machine
 from tests.ops.cases import Input, OpCase, Weights, problem_of
 from tests.ops.harness import assert_close, check_case

@@ -11,7 +11,7 @@ import pytest
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels import Wish
+from blocklayout.ir import Wish
 from tests.ops.cases import OpCase, problem_of
 from tests.ops.harness import check_case
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels import NodeInfo, Value
+from blocklayout.ir import NodeInfo, Value
 from tests.ops.cases import OpCase, bind
 from tests.ops.harness import check_case
 

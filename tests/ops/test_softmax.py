@@ -6,7 +6,7 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.errors import ModelError
-from blocklayout.kernels import Wish
+from blocklayout.ir import Wish
 from blocklayout.ops._padded import n_lanes
 from tests.ops.cases import OpCase, problem_of
 from tests.ops.harness import check_case

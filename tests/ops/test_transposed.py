@@ -17,7 +17,7 @@ from onnx.defs import get_all_schemas
 from onnx.reference import ReferenceEvaluator
 
 from blocklayout import ops
-from blocklayout.kernels import Facts, NodeInfo, Value
+from blocklayout.ir import Facts, NodeInfo, Value
 from blocklayout.layout.permutation import identity, inverse, permuted
 
 OPSET = 20

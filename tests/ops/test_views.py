@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.kernels import LAYOUT_NAMES, TensorInfo, wished_desc
+from blocklayout.ir import LAYOUT_NAMES, TensorInfo, wished_desc
 from blocklayout.layout import MemoryDesc
 from tests.ops.cases import OpCase
 from tests.ops.harness import check_case

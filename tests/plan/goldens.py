@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 from blocklayout import dnnl, zoo
 from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan
-from blocklayout.plan.telling.text import primitive_name, step_layouts
+from blocklayout.plan.report.text import primitive_name, step_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from blocklayout.kernels import HostSpec
+    from blocklayout.ir import HostSpec
     from blocklayout.plan import Plan
 
 END = "\f\n"

@@ -9,8 +9,8 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.plan import find_runs
+from blocklayout.plan.report.runs import family
 from blocklayout.plan.solving import wary
-from blocklayout.plan.telling.runs import family
 from tests import nets
 
 

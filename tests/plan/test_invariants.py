@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.dtypes import to_numpy
-from blocklayout.plan import POLICIES, Plan, contenders
+from blocklayout.plan import POLICIES, Plan, portfolio
 from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.network import Choice, Network
 from blocklayout.runtime import Workspace
@@ -259,7 +259,7 @@ def test_the_choice_costs_what_its_steps_cost(net: str, monkeypatch: pytest.Monk
             seen.append((network.total_ns(choice), assembly.cost_ns))
         return assembly
 
-    monkeypatch.setattr(contenders, "assemble", spy)
+    monkeypatch.setattr(portfolio, "assemble", spy)
     bl.load(NETS[net]())
     assert seen
     for total, assembled in seen:

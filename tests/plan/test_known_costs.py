@@ -6,7 +6,7 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.dnnl import MemoryDesc, Spec
-from blocklayout.kernels import copy_spec
+from blocklayout.ir import copy_spec
 from blocklayout.plan.costs.known import KnownCosts
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel

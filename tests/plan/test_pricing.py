@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import blocklayout as bl
-from blocklayout.plan import contenders
+from blocklayout.plan import portfolio
 from blocklayout.plan.costs import ceilings, tuning
 from blocklayout.plan.costs.store import cost_store_path
 from tests import nets
@@ -50,7 +50,7 @@ def test_the_best_plans_are_run_whole(own_store: Path) -> None:
     plan = bl.load(nets.residual(), tune="measure", tune_seconds=0.2).plan
     assert own_store.parent.exists()
     names = [name for name, _ in plan.raced]
-    assert 2 <= len(names) <= contenders.N_RACED
+    assert 2 <= len(names) <= portfolio.N_RACED
     assert dict(plan.raced)[names[0]] == 1.0
     assert plan.chosen in names
     assert "run whole, in turn" in plan.explain()
@@ -60,14 +60,14 @@ def test_a_plan_that_is_faster_by_chance_is_not_taken(own_store: Path) -> None:
     del own_store
     plan = bl.load(nets.residual()).plan
     again = bl.load(nets.residual(), layout="nhwc").plan
-    assert contenders.race([plan, again], lambda _: [[10.0, 10.0], [9.9, 9.9]])[0] == 0
-    assert contenders.race([plan, again], lambda _: [[10.0, 10.0], [9.0, 9.0]])[0] == 1
+    assert portfolio.race([plan, again], lambda _: [[10.0, 10.0], [9.9, 9.9]])[0] == 0
+    assert portfolio.race([plan, again], lambda _: [[10.0, 10.0], [9.0, 9.0]])[0] == 1
 
 
 def test_a_race_that_there_was_no_time_for_leaves_the_cheapest(own_store: Path) -> None:
     del own_store
     plan = bl.load(nets.residual(), tune="model").plan
-    assert contenders.race([plan, plan], lambda _: None) == (0, ())
+    assert portfolio.race([plan, plan], lambda _: None) == (0, ())
 
 
 def test_modes_and_times_that_do_not_exist_are_refused() -> None:

@@ -9,16 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocklayout.dnnl import Spec
-from blocklayout.kernels import HostSpec
+from blocklayout.ir import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.propose import Proposer
-from blocklayout.plan.contenders import N_RACED, UNIFORM_POLICIES, cheapest, contenders_of, racers
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.network import Network, propose_all
 from blocklayout.plan.policies import BOLD_SOLVE, Policy, choose_by
+from blocklayout.plan.portfolio import N_RACED, UNIFORM_POLICIES, cheapest, contenders_of, racers
 from blocklayout.plan.solving.solve import ROUNDING, solve_layouts
 from blocklayout.plan.solving.wary import CHARGED_DOUBT, charge_departures, wary_choice
 from tests import nets

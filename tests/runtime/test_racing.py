@@ -11,7 +11,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.loading import from_model as loading
-from blocklayout.plan import contenders
+from blocklayout.plan import portfolio
 from blocklayout.plan.costs import repeating
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE
 from blocklayout.runtime import Workspace, racing
@@ -89,7 +89,7 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
 def test_the_fastest_is_taken_told_of_and_remembered(track: Track) -> None:
     plan = track.load()
     cheapest, fastest, *_ = names = list(track.names)
-    assert 2 <= len(names) <= contenders.N_RACED
+    assert 2 <= len(names) <= portfolio.N_RACED
     assert plan.chosen == fastest
     assert [name for name, _ in plan.raced] == names
     assert [ratio for _, ratio in plan.raced] == pytest.approx([1.0, 0.5, 2.0][: len(names)])

@@ -18,7 +18,7 @@ from tests.here import line_here
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from blocklayout.watching import Event
+    from blocklayout.layout_events import Event
 
 SHAPE = (1, 17, 12, 12)
 NBYTES = 4 * 17 * 12 * 12

@@ -11,9 +11,9 @@ from msgspec import Struct
 from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout_events import report
 from blocklayout.tensor import Tensor, as_memory
 from blocklayout.tensor.reordering import bytes_in
-from blocklayout.watching import report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,8 +14,8 @@ from blocklayout.eager.backward.formats import format_of, in_format
 from blocklayout.eager.backward.windows import Extents, read_window
 from blocklayout.eager.primitives import execute
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import Window
-from blocklayout.kernels.result_format import dominating
+from blocklayout.ir import Window
+from blocklayout.ir.result_format import dominating
 from blocklayout.layout import MemoryDesc
 from blocklayout.tensor import Tensor
 

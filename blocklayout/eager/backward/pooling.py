@@ -11,7 +11,7 @@ from blocklayout.eager.backward.choosing import first_optimised
 from blocklayout.eager.backward.formats import format_of, other_formats
 from blocklayout.eager.backward.windows import Extents, read_window
 from blocklayout.eager.primitives import execute
-from blocklayout.kernels import Window
+from blocklayout.ir import Window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from blocklayout.kernels import Window
+from blocklayout.ir import Window
 
 if TYPE_CHECKING:
     from blocklayout.eager.backward.call import Call

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
 from blocklayout.errors import PlanError
-from blocklayout.kernels.value import Value
+from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.lowering import is_native
 from blocklayout.model.passes.merging import Merging

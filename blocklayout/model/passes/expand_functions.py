@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from blocklayout.kernels.value import Value
+from blocklayout.ir.value import Value
 from blocklayout.model.function_body import function_body
 from blocklayout.model.graph import Graph, Node, live_nodes
 from blocklayout.model.lowering import is_native

@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from blocklayout.dnnl import default_threads
 from blocklayout.dtypes import FLOATS
 from blocklayout.errors import ModelError
-from blocklayout.kernels import Affine
+from blocklayout.ir import Affine
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.origins import scaled
 from blocklayout.model.passes.rewrite import Draft

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS
-from blocklayout.kernels import Padding
+from blocklayout.ir import Padding
 from blocklayout.model.graph import Graph, Node
 
 _MAX_DEPTH = 8

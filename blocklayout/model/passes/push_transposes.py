@@ -9,8 +9,8 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout import dtypes
-from blocklayout.kernels import NodeInfo, Transposed
-from blocklayout.kernels.value import Value
+from blocklayout.ir import NodeInfo, Transposed
+from blocklayout.ir.value import Value
 from blocklayout.layout.permutation import Perm, identity, inverse, moves_nothing, permuted
 from blocklayout.model.graph import Graph, Node, fresh_name, live_nodes
 from blocklayout.model.passes.minimum_cut import UNCUT, sinks_side

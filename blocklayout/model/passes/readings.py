@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from blocklayout.kernels import Padding
+from blocklayout.ir import Padding
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merge_clips import clip_bounds
 from blocklayout.model.passes.merging import Merging

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout.errors import ModelError
-from blocklayout.kernels.value import Value
+from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name
 
 

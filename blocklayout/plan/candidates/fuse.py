@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from blocklayout.kernels import Problem, Role, TensorInfo
+from blocklayout.ir import Problem, Role, TensorInfo
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Constant, Kernel, PostOpUse, Program, Value
+    from blocklayout.ir import Constant, Kernel, PostOpUse, Program, Value
 
 MAX_POST_OPS = 5
 _ALWAYS_F32 = frozenset({"bias", "mean", "variance", "scale", "shift"})

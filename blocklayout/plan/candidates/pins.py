@@ -9,7 +9,7 @@ from blocklayout.errors import LayoutError, PlanError, closest
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Candidate
+    from blocklayout.ir import Candidate
     from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.plan import Plan
 

@@ -13,18 +13,18 @@ from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import UnsupportedError
-from blocklayout.kernels import Candidate, Role, TensorInfo, Wish, wished_desc
+from blocklayout.ir import Candidate, Role, TensorInfo, Wish, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.plan.candidates.depthwise_fusion import pair_candidates
 from blocklayout.plan.candidates.fuse import Group, problem_key, value_info
-from blocklayout.plan.candidates.handing_on import pair_candidates
+from blocklayout.plan.candidates.inplace_concat import sliced_candidates
 from blocklayout.plan.candidates.pins import with_format
 from blocklayout.plan.candidates.recipes import GroupRecipe, GroupRecipes, trained_wishes
-from blocklayout.plan.candidates.slices import sliced_candidates
 from blocklayout.plan.costs.model import steps_ns
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import RecipeStep
-    from blocklayout.plan.candidates.handing_on import Pair
+    from blocklayout.ir import RecipeStep
+    from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.costs.model import Costs
 
 MAX_FRUGAL_RATIO = 2.0

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from blocklayout import dnnl
 from blocklayout.dnnl.attr import NO_ATTR
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
-from blocklayout.kernels import HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
+from blocklayout.ir import HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Follower, Group, constant_info, kernel_problem, value_info
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from blocklayout.dnnl import Attr
-from blocklayout.kernels import HostSpec
+from blocklayout.ir import HostSpec
 
 if TYPE_CHECKING:
     from blocklayout.dnnl import Spec

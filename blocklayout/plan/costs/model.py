@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct, field
 
 from blocklayout.dnnl import is_reference, multiply_adds, own
-from blocklayout.kernels import HostSpec
+from blocklayout.ir import HostSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from blocklayout.dnnl import Spec
-    from blocklayout.kernels import RecipeStep
+    from blocklayout.ir import RecipeStep
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.costs.machine import Machine
 

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from blocklayout import dnnl
 from blocklayout.dnnl import is_reference, processor
 from blocklayout.dtypes import has_reorder
-from blocklayout.kernels import HostSpec
+from blocklayout.ir import HostSpec
 from blocklayout.plan.costs.atlas import Price
 from blocklayout.plan.costs.traits import spec_class, spec_numbers
 

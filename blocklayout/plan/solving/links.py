@@ -13,7 +13,7 @@ from blocklayout.plan.network import produced_desc
 from blocklayout.plan.solving.copies import CopyStates, Layouts
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Candidate
+    from blocklayout.ir import Candidate
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.network import Network
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from blocklayout.dnnl import Spec
-    from blocklayout.kernels import Candidate, HostSpec
+    from blocklayout.ir import Candidate, HostSpec
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.costs.machine import Machine
     from blocklayout.plan.costs.model import Costs

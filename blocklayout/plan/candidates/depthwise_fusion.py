@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.kernels import Candidate, Recipe, RecipeStep, Role, Wish, wished_desc
+from blocklayout.ir import Candidate, Recipe, RecipeStep, Role, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Follower, Group, kernel_problem, value_info
 from blocklayout.plan.candidates.recipes import NOT_OFFERED
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Program
+    from blocklayout.ir import Program
     from blocklayout.plan.costs.model import Costs
 
 FIRST = "first."

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from blocklayout.kernels.operator import BaseOperator, Problem, Role, Wish
-from blocklayout.kernels.recipe import Recipe, RecipeStep
+from blocklayout.ir.operator import BaseOperator, Problem, Role, Wish
+from blocklayout.ir.recipe import Recipe, RecipeStep
 
 if TYPE_CHECKING:
     from blocklayout.dnnl import Attr
-    from blocklayout.kernels.host_spec import HostSpec
+    from blocklayout.ir.host_spec import HostSpec
 
 
 class Plain(BaseOperator, frozen=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blocklayout.plan.candidates.handing_on import is_handed_on
-from blocklayout.plan.telling.runs import RunEnd, find_runs
-from blocklayout.plan.telling.text import short, us
+from blocklayout.plan.candidates.depthwise_fusion import is_handed_on
+from blocklayout.plan.report.runs import RunEnd, find_runs
+from blocklayout.plan.report.text import short, us
 from blocklayout.text_table import table
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from blocklayout.dnnl import is_reference
 
 if TYPE_CHECKING:
-    from blocklayout.kernels.recipe import RecipeStep
+    from blocklayout.ir.recipe import RecipeStep
     from blocklayout.layout import MemoryDesc
 
 

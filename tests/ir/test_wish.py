@@ -6,7 +6,7 @@ import pytest
 
 from blocklayout.dnnl import AnyDesc
 from blocklayout.errors import LayoutError
-from blocklayout.kernels import LAYOUT_NAMES, TensorInfo, Wish, wished_desc
+from blocklayout.ir import LAYOUT_NAMES, TensorInfo, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
 
 IMAGE = TensorInfo((2, 17, 5, 4), "f32")

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from blocklayout.dnnl import Attr
 from blocklayout.errors import InvalidArgumentsError
-from blocklayout.kernels.recipe import RecipeStep
+from blocklayout.ir.recipe import RecipeStep
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from blocklayout.dnnl import Spec
-    from blocklayout.kernels.host_spec import HostSpec
+    from blocklayout.ir.host_spec import HostSpec
     from blocklayout.layout import MemoryDesc
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
-from blocklayout.kernels import Candidate, RecipeStep, Role, TensorInfo, wished_desc
+from blocklayout.ir import Candidate, RecipeStep, Role, TensorInfo, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Group, kernel_problem, value_info
 from blocklayout.plan.candidates.recipes import NOT_OFFERED, resolved
@@ -15,7 +15,7 @@ from blocklayout.plan.costs.model import steps_ns
 from blocklayout.plan.place import ALIGNMENT
 
 if TYPE_CHECKING:
-    from blocklayout.kernels import Program
+    from blocklayout.ir import Program
     from blocklayout.plan.costs.model import Costs
 
 

@@ -1,10 +1,10 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
-from blocklayout.kernels.candidate import Candidate
-from blocklayout.kernels.facts import Affine, Facts, NodeInfo, Padding, Transposed
-from blocklayout.kernels.host_spec import Compute, HostSpec, copy_spec, zero_padding_step
-from blocklayout.kernels.kernel import Constant, Kernel, Program
-from blocklayout.kernels.operator import (
+from blocklayout.ir.candidate import Candidate
+from blocklayout.ir.facts import Affine, Facts, NodeInfo, Padding, Transposed
+from blocklayout.ir.host_spec import Compute, HostSpec, copy_spec, zero_padding_step
+from blocklayout.ir.kernel import Constant, Kernel, Program
+from blocklayout.ir.operator import (
     LAYOUT_NAMES,
     BaseOperator,
     Lowered,
@@ -18,10 +18,10 @@ from blocklayout.kernels.operator import (
     in_blocks,
     wished_desc,
 )
-from blocklayout.kernels.plain import Plain
-from blocklayout.kernels.recipe import Recipe, RecipeStep
-from blocklayout.kernels.value import Value
-from blocklayout.kernels.window import Window
+from blocklayout.ir.plain import Plain
+from blocklayout.ir.recipe import Recipe, RecipeStep
+from blocklayout.ir.value import Value
+from blocklayout.ir.window import Window
 
 __all__ = [
     "LAYOUT_NAMES",

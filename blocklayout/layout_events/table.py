@@ -7,12 +7,12 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from blocklayout.layout_events.events import tensor_text
 from blocklayout.text_table import folded, table
-from blocklayout.watching.events import tensor_text
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
-    from blocklayout.watching.events import Event
+    from blocklayout.layout_events.events import Event
 
 OPERATOR_WIDTH, REASON_WIDTH = 28, 40
 

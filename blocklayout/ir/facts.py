@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, field
 
-from blocklayout.kernels.result_format import Followed, keep, pointwise
+from blocklayout.ir.result_format import Followed, keep, pointwise
 from blocklayout.layout.permutation import Perm
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from blocklayout.kernels.value import Value
+    from blocklayout.ir.value import Value
     from blocklayout.layout import MemoryDesc
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from blocklayout.kernels.operator import BaseOperator
-    from blocklayout.kernels.value import Value
+    from blocklayout.ir.operator import BaseOperator
+    from blocklayout.ir.value import Value
 
 
 class Constant(Struct, frozen=True, eq=False):

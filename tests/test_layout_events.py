@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import blocklayout as bl
-from blocklayout.watching import EventKind, carry, is_watched, report
+from blocklayout.layout_events import EventKind, carry, is_watched, report
 from tests.here import line_here
 
 if TYPE_CHECKING:
-    from blocklayout.watching import WatchMode
+    from blocklayout.layout_events import WatchMode
 
 PLAIN, LAST = bl.MemoryDesc((1, 3, 2, 2), "f32", "nchw"), bl.MemoryDesc((1, 3, 2, 2), "f32", "nhwc")
 

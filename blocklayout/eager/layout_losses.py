@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from blocklayout.kernels.result_format import is_plain
-from blocklayout.watching import carry, report
+from blocklayout.ir.result_format import is_plain
+from blocklayout.layout_events import carry, report
 
 if TYPE_CHECKING:
     from blocklayout.eager.planning import Planned, Problem
     from blocklayout.layout import MemoryDesc
-    from blocklayout.watching import EventKind
+    from blocklayout.layout_events import EventKind
 
 
 class _Told(Struct, frozen=True):

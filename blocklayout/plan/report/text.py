@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blocklayout.kernels import HostSpec
+from blocklayout.ir import HostSpec
 from blocklayout.text_table import table
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 from msgspec import Struct, field
 
 from blocklayout.errors import InputError, LayoutLossWarning, WatchError, WatchWarning
-from blocklayout.watching.events import Event, EventKind
-from blocklayout.watching.table import event_lines, totals
+from blocklayout.layout_events.events import Event, EventKind
+from blocklayout.layout_events.table import event_lines, totals
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blocklayout.errors import InvalidArgumentsError, LayoutError, PlanError
-from blocklayout.kernels import HostSpec, copy_spec, zero_padding_step
+from blocklayout.ir import HostSpec, copy_spec, zero_padding_step
 from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.host import HostExecution, HostMemory, host_function
 

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 import blocklayout as bl
 from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan
-from blocklayout.plan.candidates.handing_on import is_handed_on
+from blocklayout.plan.candidates.depthwise_fusion import is_handed_on
 from tests import nets
 
 

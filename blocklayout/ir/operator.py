@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, ClassVar
 from msgspec import Struct, field
 
 from blocklayout.dnnl import AnyDesc
-from blocklayout.kernels.facts import Facts, NodeInfo
+from blocklayout.ir.facts import Facts, NodeInfo
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.dnnl import Attr, DepthwiseConv, Desc, PostOp
-    from blocklayout.kernels.recipe import Recipe
-    from blocklayout.kernels.value import Value
+    from blocklayout.ir.recipe import Recipe
+    from blocklayout.ir.value import Value
 
 
 class Role(StrEnum):
