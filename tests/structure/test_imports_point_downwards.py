@@ -18,7 +18,7 @@ LEVELS = (
     ("errors", "dtypes", "atomic_write", "side_by_side", "text_table"),
     ("layout",),
     ("dnnl",),
-    ("kernels", "watching", "tensor"),
+    ("kernels", "watching", "operators", "tensor"),
     ("ops",),
     ("model", "zoo"),
     ("plan",),
