@@ -12,7 +12,6 @@ So an operator gets its function and its methods by being written here.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     Extents: TypeAlias = int | Sequence[int]
     """One number for each spatial dimension, or one number for all of them."""
 
+_NOT_LOADED = "operators on Tensors are computed by blocklayout.eager, which is not loaded: import it first"
+
 
 class Operators:
     """Operators of ONNX as methods.
@@ -56,14 +57,13 @@ class Operators:
         def shape(self) -> tuple[int, ...]:
             """Logical extents."""
 
-    @abstractmethod
     def _op(self, op_type: str, *operands: Any, name: str | None = None, **attrs: Any) -> Any:
         """Apply one of ONNX's operators, as its newest version takes inputs; ``None`` leaves an argument out."""
-        raise UnsupportedError(f"{op_type} of a Tensor: 'import blocklayout.eager', which computes it, comes first")
+        raise UnsupportedError(_NOT_LOADED)
 
-    @abstractmethod
     def _window(self, **attrs: Extents) -> dict[str, Extents | None]:
         """Window attributes, spread over the spatial dimensions; those with ONNX's default are left out."""
+        raise UnsupportedError(_NOT_LOADED)
 
     # Functions of each element.
 

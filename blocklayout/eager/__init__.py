@@ -1,154 +1,16 @@
 """Operators on Tensors: functions that keep the layout of what they are given, each a plan that is made once.
 
-See docs/eager.md for the rules.
+Most are made of the definitions of :class:`blocklayout.operators.Operators`, and are Tensor's methods too; the others
+are those of ``free_functions.py`` and ``convolution.py``. See docs/eager.md for the rules. The names stand where each
+function is defined, and in the stub beside this file, which ``blocklayout/eager/stubs.py`` writes.
 """
 
-from blocklayout.eager.any_operator import op
-from blocklayout.eager.arithmetic import add, div, max, min, mul, pow, prelu, sub, sum
-from blocklayout.eager.convolution import conv, conv_transpose, conv_transpose_weights, conv_weights
-from blocklayout.eager.elementwise import (
-    abs,
-    cast,
-    cast_like,
-    ceil,
-    clip,
-    dropout,
-    elu,
-    exp,
-    floor,
-    gelu,
-    hard_sigmoid,
-    hard_swish,
-    identity,
-    leaky_relu,
-    log,
-    mish,
-    neg,
-    reciprocal,
-    relu,
-    round,
-    sigmoid,
-    sign,
-    softplus,
-    sqrt,
-    swish,
-    tanh,
-    thresholded_relu,
-)
-from blocklayout.eager.matrices import gemm, matmul
-from blocklayout.eager.normalization import batch_norm, group_norm, instance_norm, layer_norm, log_softmax, lrn, softmax
-from blocklayout.eager.pooling import (
-    average_pool,
-    global_average_pool,
-    global_lp_pool,
-    global_max_pool,
-    lp_pool,
-    max_pool,
-)
-from blocklayout.eager.reduction import (
-    reduce_l1,
-    reduce_l2,
-    reduce_log_sum,
-    reduce_max,
-    reduce_mean,
-    reduce_min,
-    reduce_prod,
-    reduce_sum,
-    reduce_sum_square,
-)
-from blocklayout.eager.shaping import (
-    channel_shuffle,
-    concat,
-    expand,
-    flatten,
-    pad,
-    reshape,
-    resize,
-    slice,
-    split,
-    squeeze,
-    transpose,
-    unsqueeze,
-    upsample,
-)
+from blocklayout.eager import convolution, free_functions, shaping
+from blocklayout.eager.functions import install, public_functions
 
-__all__ = [
-    "abs",
-    "add",
-    "average_pool",
-    "batch_norm",
-    "cast",
-    "cast_like",
-    "ceil",
-    "channel_shuffle",
-    "clip",
-    "concat",
-    "conv",
-    "conv_transpose",
-    "conv_transpose_weights",
-    "conv_weights",
-    "div",
-    "dropout",
-    "elu",
-    "exp",
-    "expand",
-    "flatten",
-    "floor",
-    "gelu",
-    "gemm",
-    "global_average_pool",
-    "global_lp_pool",
-    "global_max_pool",
-    "group_norm",
-    "hard_sigmoid",
-    "hard_swish",
-    "identity",
-    "instance_norm",
-    "layer_norm",
-    "leaky_relu",
-    "log",
-    "log_softmax",
-    "lp_pool",
-    "lrn",
-    "matmul",
-    "max",
-    "max_pool",
-    "min",
-    "mish",
-    "mul",
-    "neg",
-    "op",
-    "pad",
-    "pow",
-    "prelu",
-    "reciprocal",
-    "reduce_l1",
-    "reduce_l2",
-    "reduce_log_sum",
-    "reduce_max",
-    "reduce_mean",
-    "reduce_min",
-    "reduce_prod",
-    "reduce_sum",
-    "reduce_sum_square",
-    "relu",
-    "reshape",
-    "resize",
-    "round",
-    "sigmoid",
-    "sign",
-    "slice",
-    "softmax",
-    "softplus",
-    "split",
-    "sqrt",
-    "squeeze",
-    "sub",
-    "sum",
-    "swish",
-    "tanh",
-    "thresholded_relu",
-    "transpose",
-    "unsqueeze",
-    "upsample",
-]
+__all__ = []
+
+del shaping  # loaded for what it registers
+_functions = {**install(), **public_functions(convolution), **public_functions(free_functions)}
+globals().update(_functions)
+__all__ += sorted(_functions)
