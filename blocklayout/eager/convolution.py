@@ -6,11 +6,11 @@ are reordered at each call, which a watch tells.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.eager.functions import op_of, prepare_of, prepared
+from blocklayout.eager.functions import op_of, prepared
 from blocklayout.eager.operands import as_tensor, hashable
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
@@ -34,23 +34,27 @@ def _onnx_conv_transpose(operands: Sequence[Any]) -> dict[str, tuple[int, ...]]:
 
 
 @prepared(Operators.conv, _onnx_conv)
-def _in_groups(operands: list[Any], attrs: Mapping[str, Any]) -> None:
-    """Give the weights their groups as a dimension of their own, where there are several."""
-    if attrs["group"] != 1 and len(operands) > 1 and _lacks_groups(*operands[:2]):
-        operands[1] = _split(operands[1], attrs["group"], "output")
+def _in_groups(operands: Sequence[Any], group: int) -> Sequence[Any]:
+    """Weights with their groups as a dimension of their own, where there are several."""
+    x, weights, *others = operands
+    return operands if group == 1 or _has_groups(x, weights) else (x, _split(weights, group, "output"), *others)
 
 
 @prepared(Operators.conv_transpose, _onnx_conv_transpose)
-def _by_output_channel(operands: list[Any], attrs: Mapping[str, Any]) -> None:
-    """Give the weights oneDNN's order of dimensions: groups, channels out, channels in, and the kernel."""
-    if len(operands) > 1 and _lacks_groups(*operands[:2]):
-        split = _split(operands[1], attrs["group"], "input")
-        operands[1] = Tensor(split.desc.permuted((0, 2, 1, *range(3, split.desc.ndims))), split.buffer)
+def _by_output_channel(operands: Sequence[Any], group: int) -> Sequence[Any]:
+    """Weights in oneDNN's order of dimensions: groups, channels out, channels in, and the kernel."""
+    x, weights, *others = operands
+    if _has_groups(x, weights):
+        return operands
+    split = _split(weights, group, "input")
+    return x, Tensor(split.desc.permuted((0, 2, 1, *range(3, split.desc.ndims))), split.buffer), *others
 
 
-def _lacks_groups(x: Tensor | MemoryDesc, weights: Tensor) -> bool:
-    n_dims = x.ndims if isinstance(x, MemoryDesc) else x.desc.ndims
-    return weights.desc.ndims <= n_dims
+_PREPARE = {Operators.conv: _in_groups, Operators.conv_transpose: _by_output_channel}
+
+
+def _has_groups(x: Tensor | MemoryDesc, weights: Tensor) -> bool:
+    return len(weights.shape) > len(x.dims if isinstance(x, MemoryDesc) else x.shape)
 
 
 def _split(weights: Tensor, group: int, channels: str) -> Tensor:
@@ -130,13 +134,11 @@ def _packed(
     from blocklayout.eager.planning import free_format
 
     source = x if isinstance(x, MemoryDesc) else as_tensor(x, "x").desc
-    operands: list[Any] = [source, as_tensor(weights, "weights")]
-    prepare_of(definition)(operands, attrs)
-    kernel = operands[1]
+    _, kernel = _PREPARE[definition]((source, as_tensor(weights, "weights")), attrs["group"])
     outputs = kernel.desc.dims[: kernel.desc.ndims - source.ndims + 1]
-    operands.append(MemoryDesc((prod(outputs),)) if has_bias else None)
+    vector = MemoryDesc((prod(outputs),)) if has_bias else None
     pairs = tuple((name, hashable(each)) for name, each in attrs.items())
     said = None if memory_format == preserve_format else memory_format
-    problem = problem_of(op_of(definition), operands, pairs, said)
+    problem = problem_of(op_of(definition), (source, kernel, vector), pairs, said)
     role = "weights" if len(outputs) == 1 else "grouped_weights"
     return reorder(kernel, free_format(problem, "weights").in_role(role))

@@ -1,14 +1,16 @@
 """Operators on Tensors: a function of each definition, which is run once for each set of layouts and then replayed.
 
-A function reads its arguments as the definition's annotations say: operands are Tensors, arrays or numbers, everything
-else is part of the plan. The plan is found by both; where there is none, the definition is run on the values of a
-Builder, and what it builds is planned (see :mod:`blocklayout.eager.call`).
+A function reads its arguments as the definition's annotations say: operands are Tensors, or become Tensors; all others
+are parts of the plan. The plan is found by both; where there is none, the definition is run on the values of a Builder,
+and what it builds is planned (see :mod:`blocklayout.eager.call`).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -16,180 +18,36 @@ from blocklayout.eager.operands import alike, as_tensor, hashable
 from blocklayout.operators import Operators
 from blocklayout.tensor import Tensor, preserve_format
 
-Definition = Callable[..., Any]
 Function = Callable[..., Any]
-Prepare = Callable[[list[Any], Mapping[str, Any]], None]
+Attrs = tuple[tuple[str, Any], ...]
 
-_OPERANDS = {"Operand", "Operand | None", "Addend", "Exponent"}
-_FORMAT = "memory_format"
-_NAME = "name"
-
-_specially: dict[Definition, Function] = {}
-_prepared: dict[Definition, tuple[Prepare, Any]] = {}
+_special: dict[Function, Function] = {}
+_preparations: dict[Function, tuple[Function, Function]] = {}
 
 
-def specially(definition: Definition) -> Callable[[Function], Function]:
-    """What computes an operator on Tensors in another way than by its definition: a function of ``x`` as a Tensor."""
+def special(definition: Function) -> Callable[[Function], Function]:
+    """Registers what computes an operator on Tensors instead of its definition: a function of ``x`` as a Tensor."""
 
     def register(function: Function) -> Function:
-        _specially[definition] = function
+        _special[definition] = function
         return function
 
     return register
 
 
-def prepared(definition: Definition, onnx_dims: Any) -> Callable[[Prepare], Prepare]:
-    """What changes the operands of an operator before it is planned.
+def prepared(definition: Function, onnx_dims: Function) -> Callable[[Function], Function]:
+    """Registers what changes an operator's operands before they are computed with, knowing its ``group``.
 
     Args:
-        definition: The operator.
-        onnx_dims: The extents that ONNX has for operands that are not in its dimensions; see :class:`Op`.
+        definition: The operator's.
+        onnx_dims: See :class:`blocklayout.eager.call.Op`.
     """
 
-    def register(prepare: Prepare) -> Prepare:
-        _prepared[definition] = prepare, onnx_dims
+    def register(prepare: Function) -> Function:
+        _preparations[definition] = prepare, onnx_dims
         return prepare
 
     return register
-
-
-def prepare_of(definition: Definition) -> Prepare:
-    """What was registered by :func:`prepared`."""
-    return _prepared[definition][0]
-
-
-def on_tensors(definition: Definition) -> Function:
-    """The function of an operator: of Tensors, and of what can be read as one."""
-    special = _specially.get(definition)
-    if special is None:
-        return _named(computed(definition), definition)
-
-    def function(x: Any, *args: Any, **kwargs: Any) -> Any:
-        return special(x if type(x) is Tensor else as_tensor(x, "x"), *args, **kwargs)
-
-    return _named(function, definition)
-
-
-def computed(definition: Definition) -> Function:
-    """A function that is planned and computed."""
-    parameters = Parameters(definition)
-    defaults, returns_one = tuple(parameters.defaults.items()), parameters.returns_one
-    call: Any = None  # with all that plans and computes, loaded at the first call
-    op: Any = None
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        nonlocal call, op
-        if call is None:
-            op, call = _loaded(parameters)
-        if len(args) == 1 and not kwargs and type(args[0]) is Tensor:
-            results = call(op, args, defaults)
-        else:
-            results = call(op, *parameters.read(args, kwargs))
-        return results[0] if returns_one else tuple(results)
-
-    return function
-
-
-def _loaded(parameters: Parameters) -> tuple[Any, Any]:
-    from blocklayout.eager.call import Op, call
-
-    _, onnx_dims = _prepared.get(parameters.definition, (None, None))
-    return Op(parameters.name, parameters.operands, parameters.build, onnx_dims), call
-
-
-def op_of(definition: Definition) -> Any:
-    """An operator as it is planned."""
-    return _loaded(Parameters(definition))[0]
-
-
-class Parameters:
-    """How the arguments of an operator on Tensors are read.
-
-    Attributes:
-        definition: The operator's.
-        name: Of the operator.
-        operands: Names of those that are tensors, ``x`` first.
-        positional: Names of those that need no keyword.
-        defaults: Of those that are part of the plan.
-        returns_one: Whether there is one result.
-    """
-
-    def __init__(self, definition: Any) -> None:
-        code, annotations = definition.__code__, definition.__annotations__
-        names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-        places = code.co_varnames[1 : code.co_argcount]
-        own = definition.__defaults__ or ()
-        given = dict(zip(places[len(places) - len(own) :], own, strict=True)) | (definition.__kwdefaults__ or {})
-        self.definition = definition
-        self.name: str = definition.__name__
-        self.operands = ("x", *(name for name in names if annotations[name] in _OPERANDS))
-        self.positional = ("x", *(name for name in places if name != _NAME))
-        self.defaults = {
-            name: value for name, value in given.items() if name not in (*self.operands, _FORMAT, _NAME)
-        }
-        self.returns_one = annotations["return"] == "Self"
-        self._numbers = next((each for each in annotations.values() if each in ("Addend", "Exponent")), None)
-        self._prepare = _prepared.get(definition, (None, None))[0]
-
-    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Operands as Tensors, what else is part of the plan, and the result's format.
-
-        Raises:
-            TypeError: An argument is given twice, or there are too many.
-            InputError: An operand is no tensor.
-        """
-        operands: dict[str, Any] = {}
-        attrs: dict[str, Any] = {}
-        for name, value in (*zip(self.positional, args, strict=False), *kwargs.items()):
-            if name in self.operands:
-                operands[name] = value
-            else:
-                attrs[name] = hashable(value)
-        if len(operands) + len(attrs) != len(args) + len(kwargs):
-            n_places = len(self.positional)
-            raise TypeError(f"{self.name}() takes {n_places} positional arguments, and each argument once")
-        memory_format = attrs.pop(_FORMAT, None) if attrs else None
-        tensors = self._tensors(operands)
-        attrs = self.defaults | attrs
-        if self._prepare is not None:
-            self._prepare(tensors, attrs)
-        return tuple(tensors), tuple(attrs.items()), None if memory_format == preserve_format else memory_format
-
-    def build(self, *operands: Any, **attrs: Any) -> Any:
-        """Run the definition."""
-        if _NAME in attrs:
-            raise TypeError(f"{self.name}() got an unexpected keyword argument '{_NAME}': only nodes have names")
-        rest = {name: each for name, each in zip(self.operands[1:], operands[1:], strict=False) if each is not None}
-        return self.definition(operands[0], **rest, **attrs)
-
-    def _tensors(self, operands: dict[str, Any]) -> list[Any]:
-        if "x" not in operands:
-            raise TypeError(f"{self.name}() missing 1 required positional argument: 'x'")
-        row = [operands.get(name) for name in self.operands] if len(operands) > 1 else [operands["x"]]
-        if self._numbers is not None and len(row) == 2:
-            if self._numbers == "Exponent" and isinstance(row[1], int | float):
-                return [as_tensor(row[0], "x"), float(row[1])]
-            return list(alike(row, self.operands))
-        return [
-            each if type(each) is Tensor or (each is None and place) else as_tensor(each, self.operands[place])
-            for place, each in enumerate(row)
-        ]
-
-
-def _named(function: Any, definition: Any) -> Function:
-    function.__name__ = function.__qualname__ = definition.__name__
-    function.__module__ = "blocklayout.eager"
-    function.__doc__ = definition.__doc__
-    function.__signature__ = _signature(definition)
-    return function
-
-
-def _signature(definition: Any) -> inspect.Signature:
-    """The definition's own, with ``x`` first, and without a node's name."""
-    signature = inspect.signature(definition)
-    first, *others = signature.parameters.values()
-    x = first.replace(name="x", annotation="Operand")
-    return signature.replace(parameters=[x, *(each for each in others if each.name != _NAME)])
 
 
 def install() -> dict[str, Function]:
@@ -198,16 +56,14 @@ def install() -> dict[str, Function]:
     Returns:
         The functions by name.
     """
-    functions = {}
-    made: dict[Definition, Function] = {}
+    functions: dict[Function, Function] = {}
     for name, definition in vars(Operators).items():
-        public = getattr(definition, "__name__", "_")
-        if public.startswith("_") or not callable(definition):
+        if getattr(definition, "__name__", "_").startswith("_"):
             continue
-        if definition not in made:
-            made[definition] = functions[public] = on_tensors(definition)
-        setattr(Tensor, name, made[definition])
-    return functions
+        if definition not in functions:
+            functions[definition] = _function_of(definition)
+        setattr(Tensor, name, functions[definition])  # also as __add__, which is another name of add
+    return {definition.__name__: function for definition, function in functions.items()}
 
 
 def public_functions(module: ModuleType) -> dict[str, Function]:
@@ -217,3 +73,149 @@ def public_functions(module: ModuleType) -> dict[str, Function]:
         for name, each in vars(module).items()
         if isinstance(each, FunctionType) and each.__module__ == module.__name__ and not name.startswith("_")
     }
+
+
+def _function_of(definition: Function) -> Function:
+    instead = _special.get(definition)
+    if instead is None:
+        return shown_as(Shown(definition), computed(definition))
+
+    def function(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return instead(x if type(x) is Tensor else as_tensor(x, "x"), *args, **kwargs)
+
+    return shown_as(Shown(definition), function)
+
+
+class Shown:
+    """A definition as its function shows it to ``help`` and editors; worked out when somebody looks.
+
+    Attributes:
+        definition: The operator's.
+    """
+
+    def __init__(self, definition: Any) -> None:
+        self.definition = definition
+        self.__name__: str = definition.__name__
+        self.__doc__: str | None = definition.__doc__
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The definition's own, with ``x`` first, and without a node's name."""
+        signature = inspect.signature(self.definition)
+        first, *others = signature.parameters.values()
+        x = first.replace(name="x", annotation="Operand")
+        return signature.replace(parameters=[x, *(each for each in others if each.name != "name")])
+
+
+def shown_as(shown: Any, function: Any, module: str = "blocklayout.eager") -> Function:
+    """The function under another's name, docstring and signature."""
+    function.__name__ = function.__qualname__ = shown.__name__
+    function.__module__, function.__doc__, function.__wrapped__ = module, shown.__doc__, shown
+    made: Function = function
+    return made
+
+
+def computed(definition: Function) -> Function:
+    """A function that is planned and computed; all that this takes is loaded and made at the first call."""
+    names: dict[str, Any] = {}
+    function = FunctionType(_waiting.__code__, names, definition.__name__)
+    names["become"] = partial(_become, function, definition)
+    return function
+
+
+def _waiting(*args: Any, **kwargs: Any) -> Any:
+    """The code of functions that have not been called yet."""
+    return become(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821 - in the globals that each is given
+
+
+def _become(function: Any, definition: Any, *args: Any, **kwargs: Any) -> Any:
+    """Give a function its code, compiled from the definition's signature, and call it.
+
+    It is compiled, as reading one argument after the other in a loop takes as long as a small operator.
+    """
+    from blocklayout.eager.call import call
+
+    signature = Shown(definition).__signature__
+    prepare, _ = _preparations.get(definition, (None, None))
+    names = function.__globals__
+    names |= {f"default_{name}": each.default for name, each in signature.parameters.items()} | _NAMES
+    names |= {"call": call, "op": op_of(definition), "prepare": prepare}
+    place = Path(__file__).with_name(f"<{definition.__name__}>")  # within the package, so that warnings pass it over
+    exec(compile(_source(definition, signature), place, "exec"), names)  # noqa: S102 - of our own definitions
+    compiled = names[definition.__name__]
+    function.__defaults__, function.__kwdefaults__ = compiled.__defaults__, compiled.__kwdefaults__
+    function.__code__ = compiled.__code__  # last: another thread may be calling
+    return function(*args, **kwargs)
+
+
+@cache
+def op_of(definition: Any) -> Any:
+    """An operator as it is planned: its definition, run on the values of a Builder."""
+    from blocklayout.eager.call import Op
+
+    parameters = Shown(definition).__signature__.parameters.values()
+    operands = [each.name for each in parameters if each.annotation in _OPERANDS]
+
+    def build(x: Any, *others: Any, **attrs: Any) -> Any:
+        present = {name: each for name, each in zip(operands[1:], others, strict=False) if each is not None}
+        return definition(x, **present, **attrs)
+
+    _, onnx_dims = _preparations.get(definition, (None, None))
+    return Op(definition.__name__, operands, build, onnx_dims)
+
+
+def _source(definition: Any, signature: inspect.Signature) -> str:
+    parameters = signature.parameters.values()
+    shown = [
+        each.replace(
+            annotation=each.empty, default=each.empty if each.default is each.empty else _Source(f"default_{each.name}")
+        )
+        for each in parameters
+    ]
+    operands = _operands_read([each for each in parameters if each.annotation in _OPERANDS])
+    given = [
+        f"prepare({operands}, group)" if definition in _preparations else operands,
+        f"({' '.join(map(_attr_read, parameters))})",
+        *(["None if memory_format == preserve_format else memory_format"] if _FORMAT in signature.parameters else []),
+    ]
+    called = f"call(op, {', '.join(given)})"
+    result = f"{called}[0]" if definition.__annotations__["return"] == "Self" else f"tuple({called})"
+    read = signature.replace(parameters=shown, return_annotation=signature.empty)
+    return f"def {definition.__name__}{read}:\n    return {result}\n"
+
+
+_NAMES = {each.__name__: each for each in (Tensor, alike, as_tensor, hashable)} | {"preserve_format": preserve_format}
+_FORMAT = "memory_format"
+_OPERANDS = {"Operand", "Operand | None", "Addend", "Exponent"}
+
+
+class _Source(str):
+    """Text that stands for itself in what is compiled."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _operands_read(operands: list[inspect.Parameter]) -> str:
+    """The text that reads operands: as they are where they are Tensors, which most are."""
+    row = [
+        f"{each.name} if type({each.name}) is Tensor{' or ' + each.name + ' is None' if each.default is None else ''} "
+        f"else as_tensor({each.name}, {each.name!r})"
+        for each in operands
+    ]
+    if operands[-1].annotation not in ("Addend", "Exponent"):
+        return f"({', '.join(row)},)"
+    x, y = (each.name for each in operands)
+    both = f"({x}, {y}) if type({x}) is Tensor is type({y}) else alike({x}, {y}, {y!r})"
+    is_number = operands[-1].annotation == "Exponent"
+    return f"({row[0]}, float({y})) if isinstance({y}, int | float) else {both}" if is_number else both
+
+
+def _attr_read(each: inspect.Parameter) -> str:
+    """The text that reads another parameter as a name and a value that can be hashed."""
+    if each.annotation in _OPERANDS or each.name == _FORMAT:
+        return ""
+    if each.kind is each.VAR_KEYWORD:
+        return f"*((name, hashable(value)) for name, value in {each.name}.items()),"
+    is_plain = each.annotation in ("bool", "float", "int", "str")
+    return f"({each.name!r}, {each.name if is_plain else f'hashable({each.name})'}),"

@@ -82,18 +82,22 @@ def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:
     return made if made.shape != other.shape else made.to(memory_format=other.desc.format_tag)
 
 
-def alike(operands: Sequence[Any], names: Sequence[str]) -> tuple[Tensor, Tensor]:
-    """Two operands as Tensors, where one may be a number or an array of the other's extents.
+def alike(x: Any, y: Any, name: str) -> tuple[Tensor, Tensor]:
+    """Two operands as Tensors, where one may be a number, or an array of the other's extents.
+
+    Args:
+        x: The first.
+        y: The second.
+        name: Of the second, for errors.
 
     Raises:
         InputError: As :func:`as_tensor_like`, or both are numbers.
     """
-    x, y = operands
     if type(x) is Tensor:
-        return x, as_tensor_like(y, names[1], x)
+        return x, as_tensor_like(y, name, x)
     if type(y) is Tensor:
-        return as_tensor_like(x, names[0], y), y
-    first, second = row_of(operands)
+        return as_tensor_like(x, "x", y), y
+    first, second = row_of((x, y))
     return first, second
 
 

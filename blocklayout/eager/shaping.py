@@ -7,7 +7,7 @@ from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING
 
-from blocklayout.eager.functions import computed, specially
+from blocklayout.eager.functions import computed, special
 from blocklayout.errors import InputError, LayoutError
 from blocklayout.operators import Operators
 from blocklayout.tensor import Tensor
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from blocklayout.operators import Extents
 
 
-@specially(Operators.identity)
-@specially(Operators.dropout)
+@special(Operators.identity)
+@special(Operators.dropout)
 def _identity(x: Tensor) -> Tensor:
     return x
 
@@ -25,21 +25,21 @@ def _identity(x: Tensor) -> Tensor:
 _moved = computed(Operators.reshape)
 
 
-@specially(Operators.reshape)
+@special(Operators.reshape)
 def _reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
     dims = _worked_out(x.shape, tuple(shape))
     view = _view(x, dims)
     return _moved(x, dims) if view is None else view
 
 
-@specially(Operators.flatten)
+@special(Operators.flatten)
 def _flatten(x: Tensor, axis: int = 1) -> Tensor:
     if not -x.desc.ndims <= axis <= x.desc.ndims:
         raise InputError(f"flatten: axis {axis} of {x.desc.ndims} dimensions")
     return _reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
-@specially(Operators.squeeze)
+@special(Operators.squeeze)
 def _squeeze(x: Tensor, axes: Extents | None = None) -> Tensor:
     gone = _axes(axes, x.desc.ndims) if axes is not None else {d for d, n in enumerate(x.shape) if n == 1}
     if any(x.shape[axis] != 1 for axis in gone):
@@ -47,14 +47,14 @@ def _squeeze(x: Tensor, axes: Extents | None = None) -> Tensor:
     return _reshape(x, tuple(n for axis, n in enumerate(x.shape) if axis not in gone) or (1,))
 
 
-@specially(Operators.unsqueeze)
+@special(Operators.unsqueeze)
 def _unsqueeze(x: Tensor, axes: Extents) -> Tensor:
     ndims = x.desc.ndims + (1 if isinstance(axes, int) else len(axes))
     new, old = _axes(axes, ndims), iter(x.shape)
     return _reshape(x, tuple(1 if axis in new else next(old) for axis in range(ndims)))
 
 
-@specially(Operators.transpose)
+@special(Operators.transpose)
 def _transpose(x: Tensor, perm: Sequence[int] | None = None) -> Tensor:
     return x.permute(*(reversed(range(x.desc.ndims)) if perm is None else perm))
 
