@@ -395,9 +395,7 @@ class Operators:
         column = (self.shape[1], *(1,) * (len(self.shape) - 2))
         return (normal * _reshaped(scale, column)).add(_reshaped(bias, column), name=name)
 
-    def instance_norm(
-        self, scale: Operand, bias: Operand, epsilon: float = 1e-5, name: str | None = None
-    ) -> Self:
+    def instance_norm(self, scale: Operand, bias: Operand, epsilon: float = 1e-5, name: str | None = None) -> Self:
         """Normalisation of each channel of each image by its own statistics; vectors of shape (channels,)."""
         return self._op("InstanceNormalization", self, scale, bias, name=name, epsilon=epsilon)
 
@@ -417,57 +415,39 @@ class Operators:
 
     # Reductions over ``axes``, or all of them. Where ``keepdims`` is off, a Tensor's result is row-major.
 
-    def reduce_l1(
-        self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None
-    ) -> Self:
+    def reduce_l1(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The sum of sizes over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceL1", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_l2(
-        self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None
-    ) -> Self:
+    def reduce_l2(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The root of the sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceL2", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_log_sum(
-        self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None
-    ) -> Self:
+    def reduce_log_sum(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The logarithm of the sum over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceLogSum", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_max(
-        self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None
-    ) -> Self:
+    def reduce_max(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The largest over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceMax", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_mean(
-        self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None
-    ) -> Self:
+    def reduce_mean(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The mean over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceMean", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_min(
-        self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None
-    ) -> Self:
+    def reduce_min(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The smallest over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceMin", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_prod(
-        self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None
-    ) -> Self:
+    def reduce_prod(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The product over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceProd", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_sum(
-        self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None
-    ) -> Self:
+    def reduce_sum(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The sum over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceSum", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_sum_square(
-        self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None
-    ) -> Self:
+    def reduce_sum_square(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceSumSquare", self, _integers(axes), name=name, keepdims=int(keepdims))
 
@@ -519,9 +499,7 @@ class Operators:
         """Every ``steps``-th element from ``starts`` to before ``ends`` along ``axes``, copied."""
         return self._op("Slice", self, *map(_integers, (starts, ends, axes, steps)), name=name)
 
-    def pad(
-        self, pads: Sequence[int], value: float = 0.0, *, mode: str = "constant", name: str | None = None
-    ) -> Self:
+    def pad(self, pads: Sequence[int], value: float = 0.0, *, mode: str = "constant", name: str | None = None) -> Self:
         """More elements around: ``pads`` has all begins, then all ends; ``mode`` is ONNX's.
 
         Where elements are taken from ``x`` (``reflect``, ``edge``, ``wrap``), ``value`` has no say.

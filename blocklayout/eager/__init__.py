@@ -1,16 +1,15 @@
 """Operators on Tensors: functions that keep the layout of what they are given, each a plan that is made once.
 
-Most are made of the definitions of :class:`blocklayout.operators.Operators`, and are Tensor's methods too; the others
-are those of ``free_functions.py`` and ``convolution.py``. See docs/eager.md for the rules. The names stand where each
-function is defined, and in the stub beside this file, which ``blocklayout/eager/stubs.py`` writes.
+Most are made of the definitions of :class:`blocklayout.operators.Operators`, and are Tensor's methods too. See
+docs/eager.md for the rules.
+
+The names stand where each function is defined, and in the stub beside this file, which is generated.
 """
 
-from blocklayout.eager import convolution, free_functions, shaping
-from blocklayout.eager.functions import install, public_functions
+from blocklayout.eager import convolution, free_functions, shaping  # before the others are made: some are computed so
+from blocklayout.eager.functions import install, public_names
 
-__all__ = []
+_public = install() | public_names(convolution, free_functions, shaping)
+globals().update(_public)
 
-del shaping  # loaded for what it registers
-_functions = {**install(), **public_functions(convolution), **public_functions(free_functions)}
-globals().update(_functions)
-__all__ += sorted(_functions)
+__all__ = sorted(_public)  # noqa: PLE0605 - names, all of them strings

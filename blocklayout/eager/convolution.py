@@ -116,9 +116,7 @@ def conv_transpose_weights(
 ) -> Tensor:
     """As :func:`conv_weights` for :func:`conv_transpose`; the result has groups as its first dimension, if only one."""
     window = {"strides": strides, "pads": pads, "dilations": dilations, "group": group}
-    return _packed(
-        Operators.conv_transpose, x, weights, window | {"output_padding": output_padding}, has_bias=bias
-    )
+    return _packed(Operators.conv_transpose, x, weights, window | {"output_padding": output_padding}, has_bias=bias)
 
 
 def _packed(

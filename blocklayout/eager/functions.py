@@ -66,12 +66,15 @@ def install() -> dict[str, Function]:
     return {definition.__name__: function for definition, function in functions.items()}
 
 
-def public_functions(module: ModuleType) -> dict[str, Function]:
-    """The functions that a module defines and does not keep to itself, by name."""
+def public_names(*modules: ModuleType) -> dict[str, Any]:
+    """The functions and classes that modules define and do not keep to themselves, by name."""
     return {
         name: each
+        for module in modules
         for name, each in vars(module).items()
-        if isinstance(each, FunctionType) and each.__module__ == module.__name__ and not name.startswith("_")
+        if getattr(each, "__module__", "") == module.__name__
+        and isinstance(each, FunctionType | type)
+        and name[0] != "_"
     }
 
 
