@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     Extents: TypeAlias = int | Sequence[int]
     """One number for each spatial dimension, or one number for all of them."""
 
+V = TypeVar("V", bound="Operators")
+
 _NOT_LOADED = "operators on Tensors are computed by blocklayout.eager, which is not loaded: import it first"
 
 
@@ -42,8 +44,9 @@ class Operators:
     """Operators of ONNX as methods.
 
     ``x`` is the value that a method is called on. Arrays may stand wherever a value may. Windows are as in ONNX:
-    ``strides`` and ``dilations`` are one number, or one for each spatial dimension; ``pads`` is one number, one for each
-    spatial dimension, or all begins and then all ends. ``name`` is that of the node, in a Builder; Tensors take none.
+    ``strides`` and ``dilations`` are one number, or one for each spatial dimension; ``pads`` is one number, one for
+    each spatial dimension, or all begins and then all ends. ``name`` is that of the node in a Builder; Tensors take
+    none.
     """
 
     __slots__ = ()
@@ -57,11 +60,11 @@ class Operators:
         def shape(self) -> tuple[int, ...]:
             """Logical extents."""
 
-    def _op(self, op_type: str, *operands: Any, name: str | None = None, **attrs: Any) -> Any:
+    def _op(self, op_type: str, *operands: Any, name: str | None = None, **attrs: Any) -> Self:  # noqa: ARG002
         """Apply one of ONNX's operators, as its newest version takes inputs; ``None`` leaves an argument out."""
         raise UnsupportedError(_NOT_LOADED)
 
-    def _window(self, **attrs: Extents) -> dict[str, Extents | None]:
+    def _window(self, **attrs: Extents) -> dict[str, Extents | None]:  # noqa: ARG002
         """Window attributes, spread over the spatial dimensions; those with ONNX's default are left out."""
         raise UnsupportedError(_NOT_LOADED)
 
@@ -174,23 +177,23 @@ class Operators:
 
     def add(self, y: Addend, name: str | None = None) -> Self:
         """The sum of two."""
-        return _first(self, y)._op("Add", self, y, name=name)
+        return _of_two("Add", self, y, name)
 
     def sub(self, y: Addend, name: str | None = None) -> Self:
         """The difference of two."""
-        return _first(self, y)._op("Sub", self, y, name=name)
+        return _of_two("Sub", self, y, name)
 
     def mul(self, y: Addend, name: str | None = None) -> Self:
         """The product of two, element by element."""
-        return _first(self, y)._op("Mul", self, y, name=name)
+        return _of_two("Mul", self, y, name)
 
     def div(self, y: Addend, name: str | None = None) -> Self:
         """The quotient of two."""
-        return _first(self, y)._op("Div", self, y, name=name)
+        return _of_two("Div", self, y, name)
 
     def pow(self, exponent: Exponent, name: str | None = None) -> Self:
         """``x`` to the power of ``exponent``; fast for one number, which is part of the plan."""
-        return _first(self, exponent)._op("Pow", self, exponent, name=name)
+        return _of_two("Pow", self, exponent, name)
 
     def prelu(self, slope: Operand, name: str | None = None) -> Self:
         """``slope * x`` below 0, ``x`` from there on; one slope, or one for each channel in an array of (C, 1, 1)."""
@@ -267,15 +270,15 @@ class Operators:
 
     def matmul(self, y: Operand, name: str | None = None) -> Self:
         """Matrix product over the last two dimensions; those before are broadcast. A Tensor's result is row-major."""
-        return _first(self, y)._op("MatMul", self, y, name=name)
+        return _of_two("MatMul", self, y, name)
 
     def gemm(
         self,
         y: Operand,
         c: Operand | None = None,
         *,
-        alpha: float = 1.0,
-        beta: float = 1.0,
+        alpha: float | None = 1.0,
+        beta: float | None = 1.0,
         trans_a: bool = False,
         trans_b: bool = False,
         name: str | None = None,
@@ -366,7 +369,7 @@ class Operators:
         epsilon: float = 1e-5,
         name: str | None = None,
     ) -> Self:
-        """Normalisation of channels by known statistics, each of shape (channels,); see also ``batch_norm_training``."""
+        """Normalisation of channels by known statistics, each of shape (channels,); compare ``batch_norm_training``."""
         return self._op("BatchNormalization", self, scale, bias, mean, var, name=name, epsilon=epsilon)
 
     def layer_norm(
@@ -485,7 +488,7 @@ class Operators:
 
     def split(self, sizes: Sequence[int], axis: int = 1, name: str | None = None) -> tuple[Self, ...]:
         """Parts of so many elements each along ``axis``, each in the source's format."""
-        parts = self._op("Split", self, _integers(sizes), name=name, n_outputs=len(sizes), axis=axis)
+        parts: Any = self._op("Split", self, _integers(sizes), name=name, n_outputs=len(sizes), axis=axis)
         return (parts,) if len(sizes) == 1 else parts
 
     def slice(
@@ -556,10 +559,10 @@ class Operators:
     __sub__ = sub
     __mul__ = mul
     __truediv__ = div
-    __pow__ = pow
+    __pow__ = pow  # noqa: A003 - the method
     __matmul__ = matmul
     __neg__ = neg
-    __abs__ = abs
+    __abs__ = abs  # noqa: A003 - the method
 
     def __pos__(self) -> Self:
         return self
@@ -582,14 +585,17 @@ class Operators:
     def __rmatmul__(self, other: Operand) -> Self:
         return self._reflected("matmul", other)
 
-    def _reflected(self, operator: str, first: Any) -> Any:
+    def _reflected(self, operator: str, first: Any) -> Self:
         """An operator of what stands to the left of this value, which is none, and of this value."""
-        return getattr(type(self), operator)(first, self)
+        result: Self = getattr(type(self), operator)(first, self)
+        return result
 
 
-def _first(*operands: Any) -> Any:
-    """The first operand that is a value, where another one may be an array or a number."""
-    return next(each for each in operands if isinstance(each, Operators))
+def _of_two(op_type: str, x: V, y: Any, name: str | None) -> V:
+    """An operator of two, either of which may be an array or a number."""
+    value: Any = x if isinstance(x, Operators) else y
+    result: V = value._op(op_type, x, y, name=name)  # noqa: SLF001 - a value's way to apply one
+    return result
 
 
 def _integers(values: Extents | None) -> np.ndarray | None:

@@ -32,7 +32,7 @@ def average_pool(x: _Operand, kernel: _Extents, strides: _Extents | None = None,
     """Mean of each window."""
 
 def batch_norm(x: _Operand, scale: _Operand, bias: _Operand, mean: _Operand, var: _Operand, epsilon: float = 1e-05) -> Tensor:
-    """Normalisation of channels by known statistics, each of shape (channels,); see also ``batch_norm_training``."""
+    """Normalisation of channels by known statistics, each of shape (channels,); compare ``batch_norm_training``."""
 
 def ceil(x: _Operand) -> Tensor:
     """The smallest whole number that is not below."""
@@ -73,7 +73,7 @@ def floor(x: _Operand) -> Tensor:
 def gelu(x: _Operand, *, approximate: bool = False) -> Tensor:
     """The normal distribution's x * P(X <= x), exactly or by way of tanh; in a Builder from opset 20 on."""
 
-def gemm(x: _Operand, y: _Operand, c: _Operand | None = None, *, alpha: float = 1.0, beta: float = 1.0, trans_a: bool = False, trans_b: bool = False) -> Tensor:
+def gemm(x: _Operand, y: _Operand, c: _Operand | None = None, *, alpha: float | None = 1.0, beta: float | None = 1.0, trans_a: bool = False, trans_b: bool = False) -> Tensor:
     """The matrix alpha * x @ y + beta * c, ``x`` and ``y`` transposed where asked for; ``c`` is broadcast."""
 
 def global_average_pool(x: _Operand) -> Tensor:

@@ -12,30 +12,30 @@ from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from blocklayout.eager.operands import alike, as_tensor, hashable
 from blocklayout.operators import Operators
 from blocklayout.tensor import Tensor, preserve_format
 
 Function = Callable[..., Any]
-Attrs = tuple[tuple[str, Any], ...]
+F = TypeVar("F", bound=Function)
 
 _special: dict[Function, Function] = {}
 _preparations: dict[Function, tuple[Function, Function]] = {}
 
 
-def special(definition: Function) -> Callable[[Function], Function]:
+def special(definition: Function) -> Callable[[F], F]:
     """Registers what computes an operator on Tensors instead of its definition: a function of ``x`` as a Tensor."""
 
-    def register(function: Function) -> Function:
+    def register(function: F) -> F:
         _special[definition] = function
         return function
 
     return register
 
 
-def prepared(definition: Function, onnx_dims: Function) -> Callable[[Function], Function]:
+def prepared(definition: Function, onnx_dims: Function) -> Callable[[F], F]:
     """Registers what changes an operator's operands before they are computed with, knowing its ``group``.
 
     Args:
@@ -43,7 +43,7 @@ def prepared(definition: Function, onnx_dims: Function) -> Callable[[Function], 
         onnx_dims: See :class:`blocklayout.eager.call.Op`.
     """
 
-    def register(prepare: Function) -> Function:
+    def register(prepare: F) -> F:
         _preparations[definition] = prepare, onnx_dims
         return prepare
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from blocklayout.layout import MemoryDesc
 from blocklayout.tensor.reordering import bytes_in, moved
 from blocklayout.tensor.tensor_class import Tensor

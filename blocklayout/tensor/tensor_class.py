@@ -1,7 +1,8 @@
 """Tensor: a descriptor with its memory, and everything that can be done with it without an operator.
 
-Operators come from above: ``blocklayout.eager`` puts them in the place of those that Tensor inherits, when it is loaded.
-``blocklayout`` loads it with every public name that may lead to a Tensor, and pickles reach this class by such a name.
+Operators come from above: when ``blocklayout.eager`` is loaded, it puts its functions in the place of the definitions
+that Tensor inherits. The package ``blocklayout`` loads it with every public name that may lead to a Tensor, and pickles
+reach this class by such a name.
 """
 
 from __future__ import annotations
@@ -329,7 +330,7 @@ class Tensor(Operators):
         return as_numpy(self, dtype, copy=copy)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """numpy's functions take a Tensor for an array, and do not call its methods, which have other arguments."""
+        """Functions of numpy take a Tensor for an array, and do not call its methods, which have other arguments."""
         from blocklayout.tensor.interop import with_arrays
 
         del types

@@ -73,7 +73,7 @@ def sqrt_backward(grad: _Operand, x: _Operand) -> Tensor:
     """The gradient of ``sqrt``, the square root."""
 
 def square_backward(grad: _Operand, x: _Operand) -> Tensor:
-    """The gradient of ``square``, x * x."""
+    """The gradient of ``square``, the square."""
 
 def swish_backward(grad: _Operand, x: _Operand, alpha: float = 1.0) -> Tensor:
     """The gradient of ``swish``, swish: x / (1 + exp(-alpha * x))."""

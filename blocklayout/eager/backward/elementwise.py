@@ -34,7 +34,7 @@ _STEEP_AT_ZERO = ("log", "sqrt", "pow")
 
 
 def _square(self: Any) -> Any:
-    """x * x."""
+    """The square."""
     return self * self
 
 
@@ -74,7 +74,7 @@ def _gradient_of(definition: Any, algorithm: Any, alpha: Any = 0.0, beta: Any = 
             shown.__signature__.bind(grad, x, *args, **kwargs)  # says what is wrong
         chosen = algorithm if isinstance(algorithm, str) else algorithm[bool(given["approximate"])]
         call = Call(shown.__name__)
-        return _gradient(call, grad, x, chosen, *(_number(call, each, given) for each in (alpha, beta)))
+        return _gradient(call, grad, x, chosen, *(_number(each, given) for each in (alpha, beta)))
 
     return shown_as(shown, function, __name__)
 
@@ -109,7 +109,7 @@ class _Shown(Shown):
         return signature.replace(parameters=[x.replace(name="grad"), x, *numbers], return_annotation="Self")
 
 
-def _number(call: Call, parameter: Any, given: dict[str, Any]) -> tuple[str, float]:
+def _number(parameter: Any, given: dict[str, Any]) -> tuple[str, float]:
     """A parameter's name and value; one that the table has needs no name."""
     return (parameter, given[parameter]) if isinstance(parameter, str) else ("", parameter)
 
