@@ -220,5 +220,5 @@ def _attr_read(each: inspect.Parameter) -> str:
         return ""
     if each.kind is each.VAR_KEYWORD:
         return f"*((name, hashable(value)) for name, value in {each.name}.items()),"
-    is_plain = each.annotation in ("bool", "float", "int", "str")
-    return f"({each.name!r}, {each.name if is_plain else f'hashable({each.name})'}),"
+    read = {"float": "float({})", "int": "{}", "bool": "{}", "str": "{}"}.get(each.annotation, "hashable({})")
+    return f"({each.name!r}, {read.format(each.name)}),"

@@ -362,7 +362,7 @@ def test_arguments_may_be_named() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: bl.relu(),
+        bl.relu,
         lambda: bl.relu(X, X, X),
         lambda: bl.relu(X, name="first"),  # only nodes have names
         lambda: bl.conv(X),
