@@ -396,7 +396,8 @@ class Operators:
         ones, zeros = np.ones(n_groups, np.float32), np.zeros(n_groups, np.float32)
         normal = self.reshape((0, n_groups, -1)).instance_norm(ones, zeros, epsilon).reshape(self.shape)
         column = (self.shape[1], *(1,) * (len(self.shape) - 2))
-        return (normal * _reshaped(scale, column)).add(_reshaped(bias, column), name=name)
+        result: Self = (normal * _reshaped(scale, column)).add(_reshaped(bias, column), name=name)
+        return result
 
     def instance_norm(self, scale: Operand, bias: Operand, epsilon: float = 1e-5, name: str | None = None) -> Self:
         """Normalisation of each channel of each image by its own statistics; vectors of shape (channels,)."""
@@ -593,8 +594,9 @@ class Operators:
 
 def _of_two(op_type: str, x: V, y: Any, name: str | None) -> V:
     """An operator of two, either of which may be an array or a number."""
-    value: Any = x if isinstance(x, Operators) else y
-    result: V = value._op(op_type, x, y, name=name)  # noqa: SLF001 - a value's way to apply one
+    values: tuple[Any, ...] = (x, y)
+    value = next(each for each in values if isinstance(each, Operators))
+    result: V = value._op(op_type, x, y, name=name)  # type: ignore[assignment]  # noqa: SLF001
     return result
 
 

@@ -25,6 +25,7 @@ from tests.forking import in_child
 pytestmark = pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")  # reference kernels
 
 X = np.random.default_rng(0).standard_normal((2, 17, 6, 5)).astype(np.float32)
+UNTYPED: Any = bl  # type checkers refuse the same calls
 LAYOUTS = ("nchw", "nhwc", "nChw8c", "chwn")
 
 
@@ -362,15 +363,15 @@ def test_arguments_may_be_named() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        bl.relu,
-        lambda: bl.relu(X, X, X),
-        lambda: bl.relu(X, name="first"),  # only nodes have names
-        lambda: bl.conv(X),
-        lambda: bl.softmax(X, axes=1),
-        lambda: bl.softmax(X, 1, axis=1),
-        lambda: bl.relu_backward(X, X, 1.0),
-        lambda: bl.elu_backward(X, X, beta=1.0),
-        lambda: bl.pow_backward(X, X),
+        UNTYPED.relu,
+        lambda: UNTYPED.relu(X, X, X),
+        lambda: UNTYPED.relu(X, name="first"),  # only nodes have names
+        lambda: UNTYPED.conv(X),
+        lambda: UNTYPED.softmax(X, axes=1),
+        lambda: UNTYPED.softmax(X, 1, axis=1),
+        lambda: UNTYPED.relu_backward(X, X, 1.0),
+        lambda: UNTYPED.elu_backward(X, X, beta=1.0),
+        lambda: UNTYPED.pow_backward(X, X),
     ],
 )
 def test_arguments_that_no_parameter_takes_are_type_errors(call: Callable[[], object]) -> None:
