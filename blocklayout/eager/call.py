@@ -20,6 +20,7 @@ from blocklayout.tensor import Tensor, reorder
 if TYPE_CHECKING:
     from blocklayout.eager.layout_losses import Telling
     from blocklayout.eager.planning import Problem
+    from blocklayout.ir.result_format import Rule
 
 MAX_CALLS = 1024
 """Plans that are kept; the oldest makes room."""
@@ -48,7 +49,7 @@ class Op:
         build: Applies it to values of a builder, constants, and attributes; by default ONNX's operator ``op_type``.
         onnx_dims: Names and extents, as ONNX has them, of those of its operands that come in other dimensions.
         op_type: ONNX's name for it; empty where ``build`` says all.
-        result_format: The rule by which its result has a format.
+        result_format: The rule by which its result has a format; by default that of ``op_type``.
     """
 
     __slots__ = ("arguments", "build", "name", "onnx_dims", "op_type", "result_format")
@@ -61,13 +62,14 @@ class Op:
         onnx_dims: OnnxDims | None = None,
         *,
         op_type: str = "",
+        result_format: Rule | None = None,
     ) -> None:
         self.name = name
         self.arguments = tuple(arguments)
         self.op_type = op_type
         self.build = build or _by_name(op_type)
         self.onnx_dims = onnx_dims or _as_they_are
-        self.result_format = ops.facts_of(op_type).result_format
+        self.result_format = result_format or ops.facts_of(op_type).result_format
 
     def argument(self, place: int) -> str:
         """The name of an operand."""

@@ -1,4 +1,4 @@
-"""What an operator is called with, as Tensors."""
+"""Operands and parameters of a call, as it is planned."""
 
 from __future__ import annotations
 
@@ -38,12 +38,6 @@ class Known(NamedTuple):
     def array(self) -> np.ndarray:
         """Its contents."""
         return np.array(self.values, self.dtype)
-
-
-def integers(values: int | Sequence[int]) -> Known:
-    """Integers as ONNX takes them: in a row, 64 bits each."""
-    row = (values,) if isinstance(values, int) else values
-    return Known(tuple(int(value) for value in row), "int64")
 
 
 def hashable(value: Any) -> Any:
@@ -86,6 +80,38 @@ def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:
         return _number(number, copysign(1.0, number), other.desc.dtype, other.desc.ndims)
     made = as_tensor(operand, name)
     return made if made.shape != other.shape else made.to(memory_format=other.desc.format_tag)
+
+
+def alike(x: Any, y: Any, name: str) -> tuple[Tensor, Tensor]:
+    """Two operands as Tensors, where one may be a number, or an array of the other's extents.
+
+    Args:
+        x: The first.
+        y: The second.
+        name: Of the second, for errors.
+
+    Raises:
+        InputError: As :func:`as_tensor_like`, or both are numbers.
+    """
+    if type(x) is Tensor:
+        return x, as_tensor_like(y, name, x)
+    if type(y) is Tensor:
+        return as_tensor_like(x, "x", y), y
+    first, second = row_of((x, y))
+    return first, second
+
+
+def row_of(operands: Sequence[Any]) -> tuple[Tensor, ...]:
+    """Tensors of all operands, where numbers are like the first that is none.
+
+    Raises:
+        InputError: As :func:`as_tensor_like`, or all are numbers.
+    """
+    for each in operands:
+        if not isinstance(each, int | float):
+            like = as_tensor(each, "x")
+            return tuple(like if other is each else as_tensor_like(other, "y", like) for other in operands)
+    raise InputError("give at least one tensor or array; numbers alone have no layout")
 
 
 @lru_cache(MAX_NUMBERS)

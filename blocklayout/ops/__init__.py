@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from blocklayout.ir import BaseOperator, Facts
 
-__all__ = ["facts_of", "find", "op_types"]
+__all__ = ["facts_named", "facts_of", "find", "op_types"]
 
 
 def find(op_type: str) -> type[BaseOperator] | None:
@@ -41,6 +41,16 @@ def facts_of(op_type: str) -> type[Facts]:
     return _operators().get(op_type, Facts)
 
 
+def facts_named(function: str) -> type[Facts]:
+    """The facts about the ONNX op type that a function in Python is named after; none are known of other names.
+
+    Example:
+        >>> facts_named("conv_transpose") is facts_of("ConvTranspose"), facts_named("batch_norm").is_elementwise
+        (True, False)
+    """
+    return facts_of(_by_lower_case().get(function.replace("_", ""), ""))
+
+
 def op_types() -> tuple[str, ...]:
     """Every ONNX op type that primitives compute, sorted.
 
@@ -49,6 +59,11 @@ def op_types() -> tuple[str, ...]:
         True
     """
     return tuple(sorted(op_type for op_type, found in _operators().items() if issubclass(found, BaseOperator)))
+
+
+@cache
+def _by_lower_case() -> Mapping[str, str]:
+    return {op_type.lower(): op_type for op_type in _operators()}
 
 
 @cache

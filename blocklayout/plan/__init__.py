@@ -43,7 +43,7 @@ _NAMES_BY_HOME = {
     "policies": ("POLICIES", "SIMPLE_POLICIES"),
     "pricing": ("Pricing",),
     "request": ("Request", "TUNE_MODES", "TUNE_SECONDS", "TuneMode"),
-    "telling.runs": ("LossMode", "Run", "RunEnd", "find_runs"),
+    "report.runs": ("LossMode", "Run", "RunEnd", "find_runs"),
 }
 _HOMES = {name: f"blocklayout.plan.{home}" for home, names in _NAMES_BY_HOME.items() for name in names}
 

@@ -13,7 +13,7 @@ import numpy as np
 from blocklayout.dnnl.memory import ALIGNMENT
 from blocklayout.errors import LayoutError, ModelError
 from blocklayout.layout import MemoryDesc
-from blocklayout.tensor.moving import compact, restored
+from blocklayout.tensor.moving import compact
 from blocklayout.tensor.tensor_class import Tensor
 from blocklayout.tensor.tensor_file import open_tensors, write_tensors
 
@@ -40,7 +40,7 @@ def load(path: str | os.PathLike[str]) -> Tensor:
         desc = _desc_of(file.text)
         buffer = _bytes_of(desc, file.tensors)
         file.verify()
-        return restored(desc, buffer)
+        return Tensor.restored(desc, buffer)
     except OSError as error:
         raise ModelError(f"no Tensor can be read from {path}: {error.strerror or error}") from error
     except (LayoutError, ModelError) as error:

@@ -14,7 +14,6 @@ from blocklayout.layout.boxes import Box, Line, copied, dims_of, offsets_in, vie
 from blocklayout.layout.packing import write
 from blocklayout.layout_events import is_watched, report
 from blocklayout.tensor.conversion import convert
-from blocklayout.tensor.moving import restored
 from blocklayout.tensor.reading import as_array, plain_view
 from blocklayout.tensor.tensor_class import Tensor
 
@@ -37,7 +36,7 @@ def get(tensor: Tensor, index: Index) -> Any:
     if found is not None:
         return _view(tensor, *found)
     target = copied(desc, box)
-    made = restored(target, target.pack(tensor.physical()[offsets_in(desc, box)]).view(np.uint8))
+    made = Tensor.restored(target, target.pack(tensor.physical()[offsets_in(desc, box)]).view(np.uint8))
     if is_watched():
         reason = "no descriptor says a step back, or a part that cuts blocks"
         report("copy", "Tensor.__getitem__", (desc,), target, nbytes=2 * target.nbytes, reason=reason)

@@ -49,3 +49,12 @@ def exported(tensor: Tensor) -> np.ndarray:
 
 def _ways() -> str:
     return ".to(memory_format=bl.contiguous_format) or .numpy() gets there"
+
+
+def with_arrays(given: Any) -> Any:
+    """Arguments of one of numpy's functions, with an array in the place of each Tensor."""
+    if isinstance(given, Tensor):
+        return np.asarray(given)
+    if isinstance(given, dict):
+        return {name: with_arrays(each) for name, each in given.items()}
+    return type(given)(map(with_arrays, given)) if type(given) in (tuple, list) else given

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from blocklayout.layout import MemoryDesc
 from blocklayout.tensor.reordering import bytes_in, moved
 from blocklayout.tensor.tensor_class import Tensor
@@ -64,12 +62,3 @@ def compact(tensor: Tensor) -> Tensor:
     if tensor.desc.is_dense and not tensor.desc.offset0:
         return tensor
     return cloned(tensor, MemoryDesc(tensor.shape, tensor.dtype, tensor.desc.format_tag))
-
-
-def restored(desc: MemoryDesc, buffer: np.ndarray) -> Tensor:
-    """A Tensor of bytes that came from elsewhere: in memory of its own, aligned and writable."""
-    from blocklayout import dnnl
-
-    made = dnnl.aligned_empty(buffer.nbytes)
-    made[:] = buffer
-    return Tensor(desc, made)

@@ -1,4 +1,9 @@
-"""Tensor: a descriptor with its memory, and everything that can be done with it without an operator."""
+"""Tensor: a descriptor with its memory, and everything that can be done with it without an operator.
+
+Operators come from above: when ``blocklayout.eager`` is loaded, it puts its functions in the place of the definitions
+that Tensor inherits. The package ``blocklayout`` loads it with every public name that may lead to a Tensor, and pickles
+reach this class by such a name.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,7 @@ from blocklayout.dtypes import named, to_numpy
 from blocklayout.errors import InputError, LayoutError, PositionError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.padding import clear_padding, padding_is_zero
-from blocklayout.tensor.arithmetic import Arithmetic
+from blocklayout.operators import Operators
 from blocklayout.tensor.formats import contiguous_format, placed, preserve_format, tag_of
 
 if TYPE_CHECKING:
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
     from blocklayout.tensor.indexing import Index
 
 
-class Tensor(Arithmetic):
+class Tensor(Operators):
     """A tensor in a layout of its own; shape and index are logical whatever the bytes' order.
 
     Attributes:
@@ -324,6 +329,13 @@ class Tensor(Arithmetic):
 
         return as_numpy(self, dtype, copy=copy)
 
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Functions of numpy take a Tensor for an array, and do not call its methods, which have other arguments."""
+        from blocklayout.tensor.interop import with_arrays
+
+        del types
+        return function(*with_arrays(args), **with_arrays(kwargs))
+
     def __dlpack__(self, **kwargs: Any) -> Any:
         from blocklayout.tensor.interop import exported
 
@@ -363,10 +375,19 @@ class Tensor(Arithmetic):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from blocklayout.tensor.moving import compact, restored
+        from blocklayout.tensor.moving import compact
 
         own = compact(self)
-        return restored, (own.desc, own.buffer)
+        return Tensor.restored, (own.desc, own.buffer)
+
+    @staticmethod
+    def restored(desc: MemoryDesc, buffer: np.ndarray) -> Tensor:
+        """A Tensor of bytes that came from elsewhere, a pickle: in memory of its own, aligned and writable."""
+        from blocklayout import dnnl
+
+        made = dnnl.aligned_empty(buffer.nbytes)
+        made[:] = buffer
+        return Tensor(desc, made)
 
     def __repr__(self) -> str:
         return f"Tensor({self.desc})"
@@ -382,6 +403,9 @@ class Tensor(Arithmetic):
             raise PositionError(f"no dimension {dim}; {self.desc} has {self.ndim}") from None
         except TypeError:
             raise InputError(f"a dimension is an integer, not {dim!r}") from None
+
+
+Tensor.restored.__module__ = "blocklayout"  # by which pickles find it: a place within the package may move
 
 
 def _ends_with_an_element(desc: MemoryDesc, buffer: np.ndarray) -> bool:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.model import Builder
-    from blocklayout.model.build_value import BuildValue, Extents
+    from blocklayout.model.build_value import BuildValue
+    from blocklayout.operators import Extents
 
 BRANCH_GAIN = 0.3
 """Factor of the last normalisation of a residual branch, so that sums hardly grow."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import operator
+import pickle
 import subprocess
 import sys
 import warnings
@@ -23,6 +25,7 @@ from tests.forking import in_child
 pytestmark = pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")  # reference kernels
 
 X = np.random.default_rng(0).standard_normal((2, 17, 6, 5)).astype(np.float32)
+UNTYPED: Any = bl  # type checkers refuse the same calls
 LAYOUTS = ("nchw", "nhwc", "nChw8c", "chwn")
 
 
@@ -337,3 +340,80 @@ def test_nan_in_padding_does_not_spread() -> None:
     y = bl.conv(x, np.ones((8, 17, 1, 1), np.float32))
     assert y.padding_is_zero()
     assert np.isfinite(y.numpy()).all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS[:3])
+def test_methods_are_the_functions(layout: str) -> None:
+    x = tensor(layout)
+    chained = x.conv(np.ones((8, 17, 3, 3), np.float32), pads=1).clip(0, 6).max_pool(2)
+    nested = bl.max_pool(bl.clip(bl.conv(x, np.ones((8, 17, 3, 3), np.float32), pads=1), 0, 6), 2)
+    assert chained.memory_format == x.memory_format
+    np.testing.assert_array_equal(chained.numpy(), nested.numpy())
+    assert bl.Tensor.relu is bl.relu
+
+
+def test_arguments_may_be_named() -> None:
+    x, w = tensor("nChw8c"), np.ones((8, 17, 1, 1), np.float32)
+    np.testing.assert_array_equal(bl.conv(x=x, weights=w).numpy(), bl.conv(x, w).numpy())
+    np.testing.assert_array_equal(bl.clip(hi=1, x=x).numpy(), bl.clip(x, hi=1.0).numpy())
+    np.testing.assert_array_equal(bl.sub(y=x, x=1.0).numpy(), (1.0 - x).numpy())
+    assert bl.reshape(X, shape=(2, -1)).shape == (2, 510)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        UNTYPED.relu,
+        lambda: UNTYPED.relu(X, X, X),
+        lambda: UNTYPED.relu(X, name="first"),  # only nodes have names
+        lambda: UNTYPED.conv(X),
+        lambda: UNTYPED.softmax(X, axes=1),
+        lambda: UNTYPED.softmax(X, 1, axis=1),
+        lambda: UNTYPED.relu_backward(X, X, 1.0),
+        lambda: UNTYPED.elu_backward(X, X, beta=1.0),
+        lambda: UNTYPED.pow_backward(X, X),
+    ],
+)
+def test_arguments_that_no_parameter_takes_are_type_errors(call: Callable[[], object]) -> None:
+    for _ in range(2):  # the first call compiles the function
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_threads_may_make_the_first_call_together(tree_environ: dict[str, str]) -> None:
+    code = (
+        "import numpy as np, blocklayout as bl, sys\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "x = bl.ones((1, 8, 4, 4), memory_format='nChw8c')\n"
+        "with ThreadPoolExecutor(8) as pool:\n"
+        "    made = list(pool.map(lambda _: bl.elu(x, 0.5) + bl.clip(x, 0, hi=6), range(64)))\n"
+        "assert all(each.numpy().max() == 2 for each in made)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env=tree_environ, check=True, timeout=60)
+
+
+def test_a_tensor_from_a_pickle_has_its_operators(tree_environ: dict[str, str]) -> None:
+    data = pickle.dumps(tensor("nChw8c"))
+    code = f"import pickle; x = pickle.loads({data!r}); assert (x + 1.0).memory_format == 'nChw8c'"
+    subprocess.run([sys.executable, "-c", code], env=tree_environ, check=True, timeout=60)
+
+
+def test_without_what_computes_operators_the_error_says_what_to_import(tree_environ: dict[str, str]) -> None:
+    code = (
+        "from blocklayout.errors import UnsupportedError\n"
+        "from blocklayout.tensor import zeros\n"
+        "try:\n"
+        "    zeros((2, 2)).conv(1)\n"
+        "except UnsupportedError as error:\n"
+        "    assert 'blocklayout.eager' in str(error)\n"
+        "else:\n"
+        "    raise AssertionError\n"
+    )
+    subprocess.run([sys.executable, "-c", code], env=tree_environ, check=True, timeout=60)
+
+
+def test_signatures_are_those_of_the_definitions_without_a_nodes_name() -> None:
+    assert list(inspect.signature(bl.softmax).parameters) == ["x", "axis"]
+    assert inspect.signature(bl.softmax).parameters["axis"].default == -1
+    assert list(inspect.signature(bl.clip_backward).parameters) == ["grad", "x", "lo", "hi"]

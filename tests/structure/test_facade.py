@@ -10,22 +10,41 @@ from typing import TYPE_CHECKING
 import pytest
 
 import blocklayout
+from tests.structure.stubs import PACKAGES, path_of, stub_of
 from tests.structure.tree import PACKAGE, files, parsed, relative
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 LAZY = [path for path in files(PACKAGE, "__init__.py") if "def __getattr__" in path.read_text(encoding="utf-8")]
+STUBS = [path_of(package) for package in PACKAGES]
 
 
 def names_told_to_type_checkers(path: Path) -> set[str]:
+    if path.with_suffix(".pyi").exists():
+        return names_in_stub(path.with_suffix(".pyi"))
     body = parsed(path).body
     block = next(node for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     told = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     return told | {ast.unparse(node.target) for node in block.body if isinstance(node, ast.AnnAssign)}
 
 
-@pytest.mark.parametrize("path", LAZY, ids=relative)
+def names_in_stub(path: Path) -> set[str]:
+    body = parsed(path).body
+    told = {alias.name for node in body if isinstance(node, ast.ImportFrom) for alias in node.names if alias.asname}
+    told |= {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    return told | {"__version__" for node in body if ast.unparse(node) == "__version__: str"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_stubs_are_up_to_date(package: str, *, update_golden: bool) -> None:
+    path, written = path_of(package), stub_of(package)
+    if update_golden:
+        path.write_text(written, encoding="utf-8")
+    assert path.read_text(encoding="utf-8") == written, "pytest tests/structure --update-golden writes it"
+
+
+@pytest.mark.parametrize("path", [path.with_suffix(".py") for path in STUBS] + LAZY, ids=relative)
 def test_type_checkers_see_the_same_names(path: Path) -> None:
     package = importlib.import_module(".".join(path.relative_to(PACKAGE.parent).parent.parts))
     assert names_told_to_type_checkers(path) == set(package.__all__)

@@ -18,7 +18,7 @@ LEVELS = (
     ("errors", "dtypes", "atomic_write", "side_by_side", "text_table"),
     ("layout",),
     ("dnnl",),
-    ("ir", "layout_events", "tensor"),
+    ("ir", "layout_events", "operators", "tensor"),
     ("ops",),
     ("model", "zoo"),
     ("plan",),

@@ -79,3 +79,18 @@ def test_torch_shares_memory_both_ways() -> None:
     assert bl.as_tensor(theirs).memory_format == "channels_last"
     with pytest.raises(BufferError, match="no blocks"):
         torch.from_dlpack(tensor.to("nChw8c"))
+
+
+def test_numpys_functions_take_a_tensor_for_an_array_whatever_methods_it_has() -> None:
+    x = numbered((1, 3, 2, 2), "nChw8c")
+    for result, expected in (
+        (np.squeeze(x, axis=0), x.numpy()[0]),
+        (np.transpose(x), x.numpy().T),
+        (np.reshape(x, -1), x.numpy().ravel()),
+        (np.round(x), x.numpy()),
+        (np.clip(x, 1, 2), x.numpy().clip(1, 2)),
+        (np.concatenate([x, x]), np.concatenate([x.numpy()] * 2)),
+        (np.sum(x), x.numpy().sum()),
+    ):
+        assert not isinstance(result, bl.Tensor)
+        np.testing.assert_array_equal(result, expected)

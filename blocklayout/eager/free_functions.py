@@ -1,17 +1,50 @@
-"""Any of ONNX's operators, by its name."""
+"""Functions on Tensors that are no method of one: of any number of tensors, or of any operator of ONNX's."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.eager.call import Op, call
-from blocklayout.eager.operands import Known, as_tensor, hashable
+from blocklayout.eager.operands import Known, as_tensor, hashable, row_of
 from blocklayout.errors import InputError
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
     from blocklayout.eager.operands import Operand
+
+
+def max(*tensors: Operand | float) -> Tensor:
+    """The largest, element by element, with numpy's broadcasting."""
+    return _computed("Max", "max", row_of(tensors))[0]
+
+
+def min(*tensors: Operand | float) -> Tensor:
+    """The smallest, element by element, with numpy's broadcasting."""
+    return _computed("Min", "min", row_of(tensors))[0]
+
+
+def sum(*tensors: Operand | float) -> Tensor:
+    """The sum, element by element, with numpy's broadcasting."""
+    return _computed("Sum", "sum", row_of(tensors))[0]
+
+
+def concat(tensors: Sequence[Operand], axis: int = 1) -> Tensor:
+    """Tensors side by side along ``axis``, in the format of the first; where another differs, the caller is warned."""
+    operands = tuple(as_tensor(each, f"tensors[{number}]") for number, each in enumerate(tensors))
+    if not operands:
+        raise InputError("concat: give at least one tensor")
+    return _computed("Concat", "concat", operands, (("axis", axis),))[0]
+
+
+def cast(x: Operand, dtype: str) -> Tensor:
+    """Another data type, in the same format; see :meth:`Tensor.astype`."""
+    return as_tensor(x, "x").astype(dtype)
+
+
+def cast_like(x: Operand, other: Operand) -> Tensor:
+    """The data type of ``other``, in the format of ``x``."""
+    return cast(x, as_tensor(other, "other").dtype)
 
 
 def op(op_type: str, *operands: Operand | Known | None, n_outputs: int = 1, **attrs: Any) -> Any:
@@ -48,7 +81,8 @@ def op(op_type: str, *operands: Operand | Known | None, n_outputs: int = 1, **at
     if not operands or operands[0] is None:
         raise InputError(f"{op_type}: give a tensor or an array first")
     given = tuple(_given(each, f"input {place}") for place, each in enumerate(operands))
-    results = call(_op(op_type, n_outputs), given, tuple((name, hashable(each)) for name, each in attrs.items()))
+    pairs = tuple((name, hashable(each)) for name, each in attrs.items())
+    results = _computed(op_type, op_type, given, pairs, n_outputs)
     return results[0] if n_outputs == 1 else tuple(results)
 
 
@@ -60,9 +94,20 @@ def _given(operand: Any, name: str) -> Tensor | Known | None:
     return as_tensor(operand, name)
 
 
+def _computed(
+    op_type: str, name: str, operands: tuple[Any, ...], attrs: tuple[tuple[str, Any], ...] = (), n_outputs: int = 1
+) -> list[Tensor]:
+    call, op = _loaded(op_type, name, n_outputs)
+    results: list[Tensor] = call(op, operands, attrs)
+    return results
+
+
 @cache
-def _op(op_type: str, n_outputs: int) -> Op:
+def _loaded(op_type: str, name: str, n_outputs: int) -> tuple[Any, Any]:
+    """What computes, loaded at the first call, and the operator as it plans one."""
+    from blocklayout.eager.call import Op, call
+
     def build(*operands: Any, **attrs: Any) -> Any:
         return operands[0].builder.op(op_type, *operands, n_outputs=n_outputs, **attrs)
 
-    return Op(op_type, build=build, op_type=op_type)
+    return call, Op(name, build=build, op_type=op_type)

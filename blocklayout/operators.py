@@ -1,0 +1,609 @@
+"""The operators: each one's name, signature, docstring and meaning in ONNX words, written once.
+
+:class:`Operators` is the base class of a Builder's values and of Tensors. A method is a definition: it applies ONNX
+operators to a Builder's values. On such values it runs as it stands. On Tensors ``blocklayout.eager`` runs it once for
+each set of layouts, on the values of a Builder of its own, plans the network of one operator that comes out, and from
+then on runs that plan; when it is loaded, it puts such functions in the place of Tensor's methods. The same functions
+are ``bl.relu``, ``bl.conv`` and the others: their first argument, ``x``, is the value that a method is called on.
+
+So an operator gets its function and its methods by being written here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from blocklayout.errors import InputError, UnsupportedError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from numpy.typing import ArrayLike
+
+    # How a parameter is annotated says what a Tensor's operator takes it for. All others are parts of the plan.
+    Operand: TypeAlias = "Operators | ArrayLike"
+    """A tensor."""
+    Addend: TypeAlias = "Operand | float"
+    """A tensor, or a number of the data type of the tensor beside it."""
+    Exponent: TypeAlias = "Operand | float"
+    """A tensor, or a number that is a part of the plan."""
+
+    Extents: TypeAlias = int | Sequence[int]
+    """One number for each spatial dimension, or one number for all of them."""
+
+V = TypeVar("V", bound="Operators")
+
+_NOT_LOADED = "operators on Tensors are computed by blocklayout.eager, which is not loaded: import it first"
+
+
+class Operators:
+    """Operators of ONNX as methods.
+
+    ``x`` is the value that a method is called on. Arrays may stand wherever a value may. Windows are as in ONNX:
+    ``strides`` and ``dilations`` are one number, or one for each spatial dimension; ``pads`` is one number, one for
+    each spatial dimension, or all begins and then all ends. ``name`` is that of the node in a Builder; Tensors take
+    none.
+    """
+
+    __slots__ = ()
+
+    __array_ufunc__ = None
+    """Makes numpy hand ``array + x`` over to ``__radd__``."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def shape(self) -> tuple[int, ...]:
+            """Logical extents."""
+
+    def _op(self, op_type: str, *operands: Any, name: str | None = None, **attrs: Any) -> Self:  # noqa: ARG002
+        """Apply one of ONNX's operators, as its newest version takes inputs; ``None`` leaves an argument out."""
+        raise UnsupportedError(_NOT_LOADED)
+
+    def _window(self, **attrs: Extents) -> dict[str, Extents | None]:  # noqa: ARG002
+        """Window attributes, spread over the spatial dimensions; those with ONNX's default are left out."""
+        raise UnsupportedError(_NOT_LOADED)
+
+    # Functions of each element.
+
+    def abs(self, name: str | None = None) -> Self:
+        """The size of each element."""
+        return self._op("Abs", self, name=name)
+
+    def ceil(self, name: str | None = None) -> Self:
+        """The smallest whole number that is not below."""
+        return self._op("Ceil", self, name=name)
+
+    def exp(self, name: str | None = None) -> Self:
+        """The exponential function."""
+        return self._op("Exp", self, name=name)
+
+    def floor(self, name: str | None = None) -> Self:
+        """The largest whole number that is not above."""
+        return self._op("Floor", self, name=name)
+
+    def hard_swish(self, name: str | None = None) -> Self:
+        """Swish of straight lines: x * clip(x / 6 + 1/2, 0, 1); in a Builder from opset 14 on."""
+        return self._op("HardSwish", self, name=name)
+
+    def log(self, name: str | None = None) -> Self:
+        """The natural logarithm."""
+        return self._op("Log", self, name=name)
+
+    def mish(self, name: str | None = None) -> Self:
+        """Mish: x * tanh(log(1 + exp(x))); in a Builder from opset 18 on."""
+        return self._op("Mish", self, name=name)
+
+    def neg(self, name: str | None = None) -> Self:
+        """The negative."""
+        return self._op("Neg", self, name=name)
+
+    def reciprocal(self, name: str | None = None) -> Self:
+        """1 / x."""
+        return self._op("Reciprocal", self, name=name)
+
+    def relu(self, name: str | None = None) -> Self:
+        """max(x, 0)."""
+        return self._op("Relu", self, name=name)
+
+    def round(self, name: str | None = None) -> Self:
+        """The closest whole number, the even one of two; in a Builder from opset 11 on."""
+        return self._op("Round", self, name=name)
+
+    def sigmoid(self, name: str | None = None) -> Self:
+        """1 / (1 + exp(-x))."""
+        return self._op("Sigmoid", self, name=name)
+
+    def sign(self, name: str | None = None) -> Self:
+        """-1, 0 or 1; in a Builder from opset 9 on."""
+        return self._op("Sign", self, name=name)
+
+    def softplus(self, name: str | None = None) -> Self:
+        """log(1 + exp(x))."""
+        return self._op("Softplus", self, name=name)
+
+    def sqrt(self, name: str | None = None) -> Self:
+        """The square root."""
+        return self._op("Sqrt", self, name=name)
+
+    def tanh(self, name: str | None = None) -> Self:
+        """Hyperbolic tangent."""
+        return self._op("Tanh", self, name=name)
+
+    def elu(self, alpha: float = 1.0, name: str | None = None) -> Self:
+        """ELU: alpha * (exp(x) - 1) below 0, x from there on."""
+        return self._op("Elu", self, name=name, alpha=alpha)
+
+    def leaky_relu(self, alpha: float = 0.01, name: str | None = None) -> Self:
+        """Leaky ReLU: alpha * x below 0, x from there on."""
+        return self._op("LeakyRelu", self, name=name, alpha=alpha)
+
+    def swish(self, alpha: float = 1.0, name: str | None = None) -> Self:
+        """Swish: x / (1 + exp(-alpha * x))."""
+        steeper = self if alpha == 1 else self * alpha
+        return self.mul(steeper.sigmoid(), name=name)  # ONNX has it from opset 24 on; simplification makes one of them
+
+    def thresholded_relu(self, alpha: float = 1.0, name: str | None = None) -> Self:
+        """Thresholded ReLU: x above alpha, else 0; in a Builder from opset 10 on."""
+        return self._op("ThresholdedRelu", self, name=name, alpha=alpha)
+
+    def hard_sigmoid(self, alpha: float = 0.2, beta: float = 0.5, name: str | None = None) -> Self:
+        """clip(alpha * x + beta, 0, 1)."""
+        return self._op("HardSigmoid", self, name=name, alpha=alpha, beta=beta)
+
+    def gelu(self, *, approximate: bool = False, name: str | None = None) -> Self:
+        """The normal distribution's x * P(X <= x), exactly or by way of tanh; in a Builder from opset 20 on."""
+        return self._op("Gelu", self, name=name, approximate="tanh" if approximate else None)
+
+    def clip(self, lo: float = -math.inf, hi: float = math.inf, name: str | None = None) -> Self:
+        """Limits to ``lo`` below and ``hi`` above; from 0 to 6 it is Relu6."""
+        limits = (float(limit) if math.isfinite(limit) else None for limit in (lo, hi))
+        return self._op("Clip", self, *limits, name=name)
+
+    def identity(self, name: str | None = None) -> Self:
+        """``x`` as it is."""
+        return self._op("Identity", self, name=name)
+
+    def dropout(self, name: str | None = None) -> Self:
+        """``x`` as it is: dropout does nothing in inference."""
+        return self._op("Dropout", self, name=name)
+
+    # Functions of several tensors, element by element, with numpy's broadcasting. A Tensor's result has the format of
+    # the first operand that is not broadcast; where another one differs, the caller is warned.
+
+    def add(self, y: Addend, name: str | None = None) -> Self:
+        """The sum of two."""
+        return _of_two("Add", self, y, name)
+
+    def sub(self, y: Addend, name: str | None = None) -> Self:
+        """The difference of two."""
+        return _of_two("Sub", self, y, name)
+
+    def mul(self, y: Addend, name: str | None = None) -> Self:
+        """The product of two, element by element."""
+        return _of_two("Mul", self, y, name)
+
+    def div(self, y: Addend, name: str | None = None) -> Self:
+        """The quotient of two."""
+        return _of_two("Div", self, y, name)
+
+    def pow(self, exponent: Exponent, name: str | None = None) -> Self:
+        """``x`` to the power of ``exponent``; fast for one number, which is part of the plan."""
+        return _of_two("Pow", self, exponent, name)
+
+    def prelu(self, slope: Operand, name: str | None = None) -> Self:
+        """``slope * x`` below 0, ``x`` from there on; one slope, or one for each channel in an array of (C, 1, 1)."""
+        return self._op("PRelu", self, slope, name=name)
+
+    # Convolutions and products of matrices.
+
+    def conv(
+        self,
+        weights: Operand,
+        bias: Operand | None = None,
+        *,
+        strides: Extents = 1,
+        pads: Extents = 0,
+        dilations: Extents = 1,
+        group: int = 1,
+        memory_format: str | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Convolution.
+
+        Args:
+            weights: Shape (oc, ic / group, kernel...); of Tensors also what :func:`blocklayout.conv_weights` returns.
+            bias: Shape (oc,).
+            strides: One number, or one for each spatial dimension.
+            pads: One number, one for each spatial dimension, or all begins and then all ends.
+            dilations: Likewise; 1 is a dense kernel.
+            group: How many parts the channels are in, each computed on its own.
+            memory_format: The format of a Tensor's result; by default that of ``x``, or where it is row-major what goes
+                with the weights' (``nChw8c`` with ``OIhw8i8o``, channels-last with ``ohwi``). A Builder takes none.
+            name: Of the node, in a Builder.
+
+        Raises:
+            InputError: ``group`` does not divide the channels.
+            ModelError: Extents or attributes do not fit together.
+            LayoutError: ``memory_format`` is none, or has another rank.
+        """
+        if memory_format is not None:
+            raise InputError("conv: memory_format is for Tensors; state a built value's format by .expect(layout)")
+        window = self._window(strides=strides, pads=pads, dilations=dilations)
+        return self._op("Conv", self, weights, bias, name=name, group=None if group == 1 else group, **window)
+
+    def conv_transpose(
+        self,
+        weights: Operand,
+        bias: Operand | None = None,
+        *,
+        strides: Extents = 1,
+        pads: Extents = 0,
+        output_padding: Extents = 0,
+        dilations: Extents = 1,
+        group: int = 1,
+        name: str | None = None,
+    ) -> Self:
+        """Transposed convolution.
+
+        Args:
+            weights: Shape (ic, oc / group, kernel...); of Tensors also what
+                :func:`blocklayout.conv_transpose_weights` returns.
+            bias: Shape (oc,).
+            strides: As for :meth:`conv`.
+            pads: Likewise.
+            output_padding: Extents added to the end of the result.
+            dilations: As for :meth:`conv`.
+            group: Likewise.
+            name: Of the node, in a Builder.
+
+        Raises:
+            InputError: ``group`` does not divide the channels.
+            ModelError: Extents or attributes do not fit together.
+        """
+        window = self._window(strides=strides, pads=pads, dilations=dilations, output_padding=output_padding)
+        return self._op("ConvTranspose", self, weights, bias, name=name, group=None if group == 1 else group, **window)
+
+    def matmul(self, y: Operand, name: str | None = None) -> Self:
+        """Matrix product over the last two dimensions; those before are broadcast. A Tensor's result is row-major."""
+        return _of_two("MatMul", self, y, name)
+
+    def gemm(
+        self,
+        y: Operand,
+        c: Operand | None = None,
+        *,
+        alpha: float | None = 1.0,
+        beta: float | None = 1.0,
+        trans_a: bool = False,
+        trans_b: bool = False,
+        name: str | None = None,
+    ) -> Self:
+        """The matrix alpha * x @ y + beta * c, ``x`` and ``y`` transposed where asked for; ``c`` is broadcast."""
+        factors = {"alpha": None if alpha == 1 else alpha, "beta": None if beta == 1 else beta}
+        transposed = {"transA": 1 if trans_a else None, "transB": 1 if trans_b else None}
+        return self._op("Gemm", self, y, c, name=name, **factors, **transposed)
+
+    # Poolings.
+
+    def max_pool(
+        self,
+        kernel: Extents,
+        strides: Extents | None = None,
+        pads: Extents = 0,
+        *,
+        ceil_mode: bool = False,
+        name: str | None = None,
+    ) -> Self:
+        """Largest of each window.
+
+        Args:
+            kernel: One number, or one for each spatial dimension, of which there are one to three.
+            strides: Likewise; windows lie side by side unless it is given.
+            pads: One number, one for each spatial dimension, or all begins and then all ends.
+            ceil_mode: Whether there is a last, incomplete window.
+            name: Of the node, in a Builder.
+
+        Raises:
+            ModelError: The window does not fit the source.
+        """
+        window = self._window(kernel_shape=kernel, strides=kernel if strides is None else strides, pads=pads)
+        return self._op("MaxPool", self, name=name, ceil_mode=1 if ceil_mode else None, **window)
+
+    def average_pool(
+        self,
+        kernel: Extents,
+        strides: Extents | None = None,
+        pads: Extents = 0,
+        *,
+        count_include_pad: bool = False,
+        ceil_mode: bool = False,
+        name: str | None = None,
+    ) -> Self:
+        """Mean of each window.
+
+        Args:
+            kernel: As for :meth:`max_pool`.
+            strides: Likewise.
+            pads: Likewise.
+            count_include_pad: Whether padding counts as zeros.
+            ceil_mode: As for :meth:`max_pool`.
+            name: Likewise.
+
+        Raises:
+            ModelError: The window does not fit the source.
+        """
+        window = self._window(kernel_shape=kernel, strides=kernel if strides is None else strides, pads=pads)
+        flags = {"count_include_pad": 1 if count_include_pad else None, "ceil_mode": 1 if ceil_mode else None}
+        return self._op("AveragePool", self, name=name, **flags, **window)
+
+    def lp_pool(self, kernel: Extents, strides: Extents | None = None, p: int = 2, name: str | None = None) -> Self:
+        """The ``p``-norm of each window; windows lie side by side unless ``strides`` is given."""
+        window = self._window(kernel_shape=kernel, strides=kernel if strides is None else strides)
+        return self._op("LpPool", self, name=name, p=p, **window)
+
+    def global_average_pool(self, name: str | None = None) -> Self:
+        """Mean over all spatial dimensions, which stay with extent 1."""
+        return self._op("GlobalAveragePool", self, name=name)
+
+    def global_max_pool(self, name: str | None = None) -> Self:
+        """Largest over all spatial dimensions, which stay with extent 1."""
+        return self._op("GlobalMaxPool", self, name=name)
+
+    def global_lp_pool(self, p: int = 2, name: str | None = None) -> Self:
+        """The ``p``-norm over all spatial dimensions, which stay with extent 1."""
+        return self._op("GlobalLpPool", self, name=name, p=p)
+
+    # Normalisations.
+
+    def batch_norm(
+        self,
+        scale: Operand,
+        bias: Operand,
+        mean: Operand,
+        var: Operand,
+        epsilon: float = 1e-5,
+        name: str | None = None,
+    ) -> Self:
+        """Normalisation of channels by known statistics, each of shape (channels,); compare ``batch_norm_training``."""
+        return self._op("BatchNormalization", self, scale, bias, mean, var, name=name, epsilon=epsilon)
+
+    def layer_norm(
+        self,
+        scale: Operand,
+        bias: Operand | None = None,
+        *,
+        axis: int = -1,
+        epsilon: float = 1e-5,
+        name: str | None = None,
+    ) -> Self:
+        """Normalisation over the dimensions from ``axis`` on, by their own statistics; vectors have those extents.
+
+        In a Builder from opset 17 on.
+        """
+        return self._op("LayerNormalization", self, scale, bias, name=name, axis=axis, epsilon=epsilon)
+
+    def group_norm(
+        self, n_groups: int, scale: Operand, bias: Operand, epsilon: float = 1e-5, name: str | None = None
+    ) -> Self:
+        """Normalisation of groups of channels by their own statistics; ``scale`` and ``bias`` of shape (channels,)."""
+        # As PyTorch writes it: ONNX's own takes vectors of other extents before opset 21, and no recipe takes vectors
+        # that come later, as a Tensor's do. Simplification makes one operator of it.
+        ones, zeros = np.ones(n_groups, np.float32), np.zeros(n_groups, np.float32)
+        normal = self.reshape((0, n_groups, -1)).instance_norm(ones, zeros, epsilon).reshape(self.shape)
+        column = (self.shape[1], *(1,) * (len(self.shape) - 2))
+        result: Self = (normal * _reshaped(scale, column)).add(_reshaped(bias, column), name=name)
+        return result
+
+    def instance_norm(self, scale: Operand, bias: Operand, epsilon: float = 1e-5, name: str | None = None) -> Self:
+        """Normalisation of each channel of each image by its own statistics; vectors of shape (channels,)."""
+        return self._op("InstanceNormalization", self, scale, bias, name=name, epsilon=epsilon)
+
+    def lrn(
+        self, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, name: str | None = None
+    ) -> Self:
+        """Local response normalisation across ``size`` channels."""
+        return self._op("LRN", self, name=name, size=size, alpha=alpha, beta=beta, bias=bias)
+
+    def softmax(self, axis: int = -1, name: str | None = None) -> Self:
+        """Softmax along ``axis``."""
+        return self._op("Softmax", self, name=name, axis=axis)
+
+    def log_softmax(self, axis: int = -1, name: str | None = None) -> Self:
+        """The logarithm of softmax along ``axis``."""
+        return self._op("LogSoftmax", self, name=name, axis=axis)
+
+    # Reductions over ``axes``, or all of them. Where ``keepdims`` is off, a Tensor's result is row-major.
+
+    def reduce_l1(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+        """The sum of sizes over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
+        return self._op("ReduceL1", self, _integers(axes), name=name, keepdims=int(keepdims))
+
+    def reduce_l2(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+        """The root of the sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
+        return self._op("ReduceL2", self, _integers(axes), name=name, keepdims=int(keepdims))
+
+    def reduce_log_sum(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+        """The logarithm of the sum over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
+        return self._op("ReduceLogSum", self, _integers(axes), name=name, keepdims=int(keepdims))
+
+    def reduce_max(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+        """The largest over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
+        return self._op("ReduceMax", self, _integers(axes), name=name, keepdims=int(keepdims))
+
+    def reduce_mean(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+        """The mean over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
+        return self._op("ReduceMean", self, _integers(axes), name=name, keepdims=int(keepdims))
+
+    def reduce_min(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+        """The smallest over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
+        return self._op("ReduceMin", self, _integers(axes), name=name, keepdims=int(keepdims))
+
+    def reduce_prod(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+        """The product over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
+        return self._op("ReduceProd", self, _integers(axes), name=name, keepdims=int(keepdims))
+
+    def reduce_sum(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+        """The sum over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
+        return self._op("ReduceSum", self, _integers(axes), name=name, keepdims=int(keepdims))
+
+    def reduce_sum_square(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+        """The sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
+        return self._op("ReduceSumSquare", self, _integers(axes), name=name, keepdims=int(keepdims))
+
+    # Other extents. Of Tensors these are views where the bytes may stay as they are.
+
+    def reshape(self, shape: Sequence[int], name: str | None = None) -> Self:
+        """Other extents for the same elements in row-major order; -1 is worked out, 0 is the extent before.
+
+        A view of a Tensor where the bytes may stay as they are; else a row-major Tensor.
+
+        Raises:
+            InputError: Another number of elements than a Tensor has.
+        """
+        return self._op("Reshape", self, _integers(shape), name=name)
+
+    def flatten(self, axis: int = 1, name: str | None = None) -> Self:
+        """A matrix: the dimensions before ``axis`` are its rows. As :meth:`reshape`."""
+        return self._op("Flatten", self, name=name, axis=axis)
+
+    def squeeze(self, axes: Extents | None = None, name: str | None = None) -> Self:
+        """Without the dimensions ``axes``, or all, of extent 1. As :meth:`reshape`."""
+        return self._op("Squeeze", self, _integers(axes), name=name)
+
+    def unsqueeze(self, axes: Extents, name: str | None = None) -> Self:
+        """With a dimension of extent 1 at each of ``axes``, as they are numbered in the result. As :meth:`reshape`."""
+        return self._op("Unsqueeze", self, _integers(axes), name=name)
+
+    def transpose(self, perm: Sequence[int] | None = None, name: str | None = None) -> Self:
+        """Dimensions in the order ``perm``, reversed by default: of a Tensor a view, see :meth:`Tensor.permute`."""
+        return self._op("Transpose", self, name=name, perm=perm)
+
+    def expand(self, shape: Sequence[int], name: str | None = None) -> Self:
+        """Repeated along dimensions of extent 1, as numpy broadcasts."""
+        return self._op("Expand", self, _integers(shape), name=name)
+
+    def split(self, sizes: Sequence[int], axis: int = 1, name: str | None = None) -> tuple[Self, ...]:
+        """Parts of so many elements each along ``axis``, each in the source's format."""
+        parts: Any = self._op("Split", self, _integers(sizes), name=name, n_outputs=len(sizes), axis=axis)
+        return (parts,) if len(sizes) == 1 else parts
+
+    def slice(
+        self,
+        starts: Sequence[int],
+        ends: Sequence[int],
+        axes: Sequence[int],
+        steps: Sequence[int] | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Every ``steps``-th element from ``starts`` to before ``ends`` along ``axes``, copied."""
+        return self._op("Slice", self, *map(_integers, (starts, ends, axes, steps)), name=name)
+
+    def pad(self, pads: Sequence[int], value: float = 0.0, *, mode: str = "constant", name: str | None = None) -> Self:
+        """More elements around: ``pads`` has all begins, then all ends; ``mode`` is ONNX's.
+
+        Where elements are taken from ``x`` (``reflect``, ``edge``, ``wrap``), ``value`` has no say.
+        """
+        filled = np.float32(value) if mode == "constant" else None
+        return self._op("Pad", self, _integers(pads), filled, name=name, mode=mode)
+
+    def resize(
+        self,
+        *,
+        scales: Sequence[float] | None = None,
+        sizes: Sequence[int] | None = None,
+        mode: str = "nearest",
+        name: str | None = None,
+        **attrs: Any,
+    ) -> Self:
+        """Interpolation to other spatial extents; in a Builder from opset 11 on.
+
+        Args:
+            scales: Factors of all dimensions, channels and batch among them; or
+            sizes: extents of all dimensions.
+            mode: ``nearest``, ``linear`` or ``cubic``.
+            name: Of the node, in a Builder.
+            attrs: ONNX's others, such as ``coordinate_transformation_mode``.
+
+        Raises:
+            InputError: Neither or both of ``scales`` and ``sizes`` are given.
+        """
+        if (scales is None) == (sizes is None):
+            raise InputError("resize: give either scales or sizes")
+        factors = None if scales is None else np.asarray(scales, np.float32)
+        return self._op("Resize", self, None, factors, _integers(sizes), name=name, mode=mode, **attrs)
+
+    def upsample(self, scales: Sequence[float], mode: str = "nearest", name: str | None = None) -> Self:
+        """More pixels by factors of all dimensions; :meth:`resize` does more."""
+        pixels = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return self._op("Resize", self, None, np.asarray(scales, np.float32), name=name, mode=mode, **pixels)
+
+    def channel_shuffle(self, groups: int, name: str | None = None) -> Self:
+        """Channels that lay side by side in ``groups`` groups in turn: one of each, and again.
+
+        Raises:
+            InputError: The groups do not divide the channels.
+        """
+        if len(self.shape) < 3 or groups < 1 or self.shape[1] % groups:
+            raise InputError(f"channel_shuffle: {groups} groups must divide the channels of {self.shape}")
+        n, c, *spatial = self.shape
+        split = self.reshape((n, groups, c // groups, *spatial))
+        return split.transpose((0, 2, 1, *range(3, len(split.shape)))).reshape(self.shape, name=name)
+
+    # Python's own.
+
+    __add__ = add
+    __sub__ = sub
+    __mul__ = mul
+    __truediv__ = div
+    __pow__ = pow  # noqa: A003 - the method
+    __matmul__ = matmul
+    __neg__ = neg
+    __abs__ = abs  # noqa: A003 - the method
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __radd__(self, other: Addend) -> Self:
+        return self._reflected("add", other)
+
+    def __rsub__(self, other: Addend) -> Self:
+        return self._reflected("sub", other)
+
+    def __rmul__(self, other: Addend) -> Self:
+        return self._reflected("mul", other)
+
+    def __rtruediv__(self, other: Addend) -> Self:
+        return self._reflected("div", other)
+
+    def __rpow__(self, other: Addend) -> Self:
+        return self._reflected("pow", other)
+
+    def __rmatmul__(self, other: Operand) -> Self:
+        return self._reflected("matmul", other)
+
+    def _reflected(self, operator: str, first: Any) -> Self:
+        """An operator of what stands to the left of this value, which is none, and of this value."""
+        result: Self = getattr(type(self), operator)(first, self)
+        return result
+
+
+def _of_two(op_type: str, x: V, y: Any, name: str | None) -> V:
+    """An operator of two, either of which may be an array or a number."""
+    values: tuple[Any, ...] = (x, y)
+    value = next(each for each in values if isinstance(each, Operators))
+    result: V = value._op(op_type, x, y, name=name)  # type: ignore[assignment]  # noqa: SLF001
+    return result
+
+
+def _integers(values: Extents | None) -> np.ndarray | None:
+    """Integers as ONNX takes them for an input: in a row, 64 bits each."""
+    return None if values is None else np.atleast_1d(np.asarray(values, np.int64))
+
+
+def _reshaped(vector: Any, shape: tuple[int, ...]) -> Any:
+    return vector.reshape(shape) if isinstance(vector, Operators) else np.reshape(vector, shape)
