@@ -137,6 +137,8 @@ from blocklayout.errors import WatchWarning as WatchWarning
 from blocklayout.layout import FormatTag as FormatTag
 from blocklayout.layout import Layout as Layout
 from blocklayout.layout import MemoryDesc as MemoryDesc
+from blocklayout.layout_events import Watch as Watch
+from blocklayout.layout_events import watch as watch
 from blocklayout.model import Builder as Builder
 from blocklayout.plan import Plan as Plan
 from blocklayout.runtime import Session as Session
@@ -156,8 +158,6 @@ from blocklayout.tensor import preserve_format as preserve_format
 from blocklayout.tensor import reorder as reorder
 from blocklayout.tensor import zeros as zeros
 from blocklayout.tensor import zeros_like as zeros_like
-from blocklayout.layout_events import Watch as Watch
-from blocklayout.layout_events import watch as watch
 
 __all__: list[str]
 __version__: str

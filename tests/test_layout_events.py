@@ -77,7 +77,7 @@ def test_record_says_nothing() -> None:
 
 
 def test_raise_raises_and_keeps() -> None:
-    with bl.watch("raise") as w, pytest.raises(bl.WatchError, match=r"test_watching.py:\d+: reorder in mover"):
+    with bl.watch("raise") as w, pytest.raises(bl.WatchError, match=r"test_layout_events.py:\d+: reorder in mover"):
         move()
     assert len(w) == 1
 
@@ -215,7 +215,7 @@ def test_the_table_has_a_row_for_each_and_totals() -> None:
         report("loss", "mover", [LAST], bl.MemoryDesc((12,)), reason="because " * 20)
     lines = w.table().splitlines()
     assert lines[0].split() == ["kind", "operator", "where", "inputs", "result", "KiB", "us", "reason"]
-    assert lines[1].startswith("reorder  mover (Move)  test_watching.py:")
+    assert lines[1].startswith("reorder  mover (Move)  test_layout_events.py:")
     assert lines[1].split()[4:] == ["f32", "1x3x2x2", "nchw", "nhwc", "2.0", "1.5", "somebody", "reads", "nhwc"]
     assert lines[2].split() == ["strides", "(12,", "4,", "2,", "1)"]
     assert lines[-1] == "2 reorders (3.0 KiB, 1.5 us), 1 loss"

@@ -3,7 +3,7 @@
 The network takes ``image``, f32 of shape (N, 1, 8, 8) with pixels scaled to 0..1 and N free, and
 gives ``probabilities``, f32 of shape (N, 10). It has a residual sum, a concatenation, normalisations
 that are not folded, and 17, 33 and 49 channels, which fill no block of 8 or 16. It gets 450 of the
-454 held-out images right (99.12 %); ``bench/train_mixed_radix.py`` made it and says how.
+454 held-out images right (99.12 %); ``bench/train_digits.py`` made it and says how.
 
 Source: the images are from "Optical Recognition of Handwritten Digits" by E. Alpaydin and C. Kaynak,
 UCI Machine Learning Repository, 1998, https://doi.org/10.24432/C50P49, licensed CC BY 4.0
