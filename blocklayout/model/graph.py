@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from blocklayout import ops
 from blocklayout.errors import ModelError
 from blocklayout.ir import Facts, NodeInfo
 from blocklayout.ir.value import Value
@@ -42,6 +41,8 @@ class Node(Struct, frozen=True, eq=False):
     @property
     def facts(self) -> type[Facts]:
         """Answers about its operator; of another domain's, nothing is known."""
+        from blocklayout import ops  # only where passes run: what is remembered of a file needs none
+
         return Facts if self.domain else ops.facts_of(self.op_type)
 
     def info(self, values: Mapping[str, Value], opset: int) -> NodeInfo:
