@@ -52,6 +52,11 @@ def test_no_file_names_a_place_on_somebodys_machine() -> None:
     assert not found, found
 
 
+def test_the_quick_part_names_tests_that_there_are() -> None:
+    names = (ROOT / ".ci" / "quick").read_text(encoding="utf-8").split()
+    assert not [name for name in names if not (ROOT / name).exists()]
+
+
 @pytest.mark.parametrize("path", op_files(), ids=relative)
 def test_every_operator_file_has_its_test(path: Path) -> None:
     test = ROOT / "tests" / "ops" / f"test_{path.name}"
