@@ -342,6 +342,7 @@ def test_nan_in_padding_does_not_spread() -> None:
     assert np.isfinite(y.numpy()).all()
 
 
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")  # on CPUs without AVX
 @pytest.mark.parametrize("layout", LAYOUTS[:3])
 def test_methods_are_the_functions(layout: str) -> None:
     x = tensor(layout)
@@ -352,6 +353,7 @@ def test_methods_are_the_functions(layout: str) -> None:
     assert bl.Tensor.relu is bl.relu
 
 
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")  # on CPUs without AVX
 def test_arguments_may_be_named() -> None:
     x, w = tensor("nChw8c"), np.ones((8, 17, 1, 1), np.float32)
     np.testing.assert_array_equal(bl.conv(x=x, weights=w).numpy(), bl.conv(x, w).numpy())
