@@ -164,7 +164,7 @@ def in_role(record: bytes, role: str) -> MemoryDesc | None:
     found = of_record(record)
     if not isinstance(found, MemoryDesc):
         return None
-    to_c(found)  # whoever makes a Memory of it will need that
+    to_c(found)  # refuses layouts that no Memory can be made of, and caches the others
     return found.in_role(role)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.eager.functions import op_of, prepared
+from blocklayout.eager.functions import op_of, preparation_of, prepared
 from blocklayout.eager.operands import as_tensor, hashable
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
@@ -48,9 +48,6 @@ def _by_output_channel(operands: Sequence[Any], group: int) -> Sequence[Any]:
         return operands
     split = _split(weights, group, "input")
     return x, Tensor(split.desc.permuted((0, 2, 1, *range(3, split.desc.ndims))), split.buffer), *others
-
-
-_PREPARE = {Operators.conv: _in_groups, Operators.conv_transpose: _by_output_channel}
 
 
 def _has_groups(x: Tensor | MemoryDesc, weights: Tensor) -> bool:
@@ -132,7 +129,8 @@ def _packed(
     from blocklayout.eager.planning import free_format
 
     source = x if isinstance(x, MemoryDesc) else as_tensor(x, "x").desc
-    _, kernel = _PREPARE[definition]((source, as_tensor(weights, "weights")), attrs["group"])
+    prepare: Any = preparation_of(definition)[0]
+    _, kernel = prepare((source, as_tensor(weights, "weights")), attrs["group"])
     outputs = kernel.desc.dims[: kernel.desc.ndims - source.ndims + 1]
     vector = MemoryDesc((prod(outputs),)) if has_bias else None
     pairs = tuple((name, hashable(each)) for name, each in attrs.items())

@@ -104,7 +104,7 @@ def _computed(
 
 @cache
 def _loaded(op_type: str, name: str, n_outputs: int) -> tuple[Any, Any]:
-    """What computes, loaded at the first call, and the operator as it plans one."""
+    """The function that computes operators, loaded at the first call, and the operator as it takes one."""
     from blocklayout.eager.call import Op, call
 
     def build(*operands: Any, **attrs: Any) -> Any:

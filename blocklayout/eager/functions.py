@@ -50,6 +50,11 @@ def prepared(definition: Function, onnx_dims: Function) -> Callable[[F], F]:
     return register
 
 
+def preparation_of(definition: Function) -> tuple[Function | None, Function | None]:
+    """The function that prepares an operator's operands, and its ``onnx_dims``; ``None`` where none is registered."""
+    return _preparations.get(definition, (None, None))
+
+
 def install() -> dict[str, Function]:
     """Put each operator's function in the place of the definition that Tensor inherits.
 
@@ -139,7 +144,7 @@ def _become(function: Any, definition: Any, *args: Any, **kwargs: Any) -> Any:
     from blocklayout.eager.call import call
 
     signature = Shown(definition).__signature__
-    prepare, _ = _preparations.get(definition, (None, None))
+    prepare, _ = preparation_of(definition)
     names = function.__globals__
     names |= {f"default_{name}": each.default for name, each in signature.parameters.items()} | _NAMES
     names |= {"call": call, "op": op_of(definition), "prepare": prepare}
@@ -164,7 +169,7 @@ def op_of(definition: Any) -> Any:
         present = {name: each for name, each in zip(operands[1:], others, strict=False) if each is not None}
         return definition(x, **present, **attrs)
 
-    _, onnx_dims = _preparations.get(definition, (None, None))
+    _, onnx_dims = preparation_of(definition)
     rule = ops.facts_named(definition.__name__).result_format
     return Op(definition.__name__, operands, build, onnx_dims, result_format=rule)
 

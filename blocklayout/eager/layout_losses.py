@@ -71,7 +71,7 @@ class Telling(Struct, frozen=True):
 
 
 def telling_of(problem: Problem, planned: Planned) -> Telling | None:
-    """What is to be told of each run of a plan; ``None`` for nothing."""
+    """The events that a watch gets of each run of a plan; ``None`` if there are none."""
     descs = tuple(problem.descs.values())
     moves = [*_entries(problem, planned), *_steps(planned)]
     losses = [] if problem.memory_format else _losses(planned, descs[0], [move for move in moves if move.is_of_first])

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Terms(Struct, frozen=True):
-    """What the caller of ``load`` asks of a plan; ``None`` for no preference.
+    """The wishes of ``load``'s caller for a plan; ``None`` for no preference.
 
     Attributes:
         dtype: Data type of activations inside.

@@ -95,7 +95,7 @@ class BuildValue(Operators):
 
 
 def _input_names(op_type: str) -> list[str]:
-    """What the newest version of an operator calls its inputs."""
+    """Names of the inputs of an operator's newest version."""
     from onnx import defs
 
     return [formal.name for formal in defs.get_schema(op_type).inputs]

@@ -71,7 +71,7 @@ class _Kept(Struct, eq=False):
 
 
 class _Bound(Struct, frozen=True, eq=False):
-    """What runs feeds of certain descriptors on a stream."""
+    """The workspace and executable for feeds of certain descriptors on a stream."""
 
     kept: _Kept
     workspace: Workspace
@@ -248,7 +248,7 @@ class Session:
         return [results[info.name] for info in wanted]
 
     def _found_bound(self, feed: Mapping[str, Any]) -> tuple[_Bound, list[np.ndarray]]:
-        """What runs this feed, and its buffers.
+        """The executable for this feed, and its buffers.
 
         A feed of arrays and Tensors whose descriptors were found to fit before is not looked at again.
         """
@@ -417,7 +417,7 @@ class Session:
 
     @property
     def executor(self) -> str:
-        """What runs the steps: ``C``, all in one call, or ``Python``, where no compiler built the other."""
+        """The executor of the steps: ``C``, all in one call, or ``Python``, where no compiler built the other."""
         return "C" if dnnl.has_native_executor() else "Python"
 
     def memory(self) -> MemoryUse:

@@ -14,7 +14,6 @@ from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.lowering import is_native
 from blocklayout.model.passes.merging import Merging
-from blocklayout.model.passes.reductions import reduced_axes
 
 _FIRST_OPSET_OF_SLICE_INPUTS = 10
 _SELU_ALPHA = 1.67326319217681884765625
@@ -247,7 +246,7 @@ def _matmul(steps: Steps, node: Node) -> None:
 def _image_reduction(steps: Steps, node: Node) -> None:
     """A global pool, where all spatial dimensions are reduced: it keeps its source's layout, a reduction does not."""
     shape = steps.shape(node.inputs[0])
-    if _is_of_images(steps, node) and reduced_axes(steps.graph, node) == tuple(range(2, len(shape))):
+    if _is_of_images(steps, node) and node.facts.reduced_axes(steps.graph.info(node)) == tuple(range(2, len(shape))):
         pooled = steps.add(_GLOBAL_POOLS[node.op_type], node.inputs[:1], (*shape[:2], *(1,) * (len(shape) - 2)))
         steps.reshape(pooled, steps.result_shape)
 

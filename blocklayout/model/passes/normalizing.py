@@ -8,7 +8,6 @@ import numpy as np
 
 from blocklayout.model.graph import Graph
 from blocklayout.model.passes.expressions import Expression, Monomial
-from blocklayout.model.passes.reductions import spread
 
 
 def scale_and_shift(
@@ -62,4 +61,16 @@ def _constant(graph: Graph, monomial: Monomial, shape: tuple[int, ...], axes: tu
         return np.ones(tuple(shape[axis] for axis in axes))
     if len(monomial) > 1 or monomial[0] not in graph.values:
         return None
-    return spread(graph, monomial[0], shape, axes)
+    return _spread(graph, monomial[0], shape, axes)
+
+
+def _spread(graph: Graph, name: str, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray | None:
+    """A constant operand of a tensor of ``shape`` as numbers along ``axes``; ``None`` if it varies along others."""
+    array = graph.constant(name)
+    if array is None or array.ndim > len(shape):
+        return None
+    extents = (1,) * (len(shape) - array.ndim) + array.shape
+    if any(extent not in ((1, shape[axis]) if axis in axes else (1,)) for axis, extent in enumerate(extents)):
+        return None
+    kept = tuple(extents[axis] for axis in axes)
+    return np.broadcast_to(array.astype(np.float64).reshape(kept), tuple(shape[axis] for axis in axes))

@@ -12,7 +12,6 @@ from blocklayout.ir import Padding
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.merge_clips import clip_bounds
 from blocklayout.model.passes.merging import Merging
-from blocklayout.model.passes.reductions import reduced_axes
 
 _VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
@@ -87,7 +86,7 @@ def _power(merging: Merging, node: Node) -> Iterator[Reading]:
 
 def _mean(merging: Merging, node: Node) -> Iterator[Reading]:
     """``mean(p, axes)``, of p's rank."""
-    axes = reduced_axes(merging.graph, node)
+    axes = node.facts.reduced_axes(merging.graph.info(node))
     if axes and len(merging.graph.shape(node.outputs[0])) == len(merging.graph.shape(node.inputs[0])):
         yield Reading.of(node, node.inputs[0], axes)
 
