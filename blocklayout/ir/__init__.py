@@ -2,6 +2,7 @@
 
 from blocklayout.ir.candidate import Candidate
 from blocklayout.ir.facts import Affine, Facts, NodeInfo, Padding, Transposed
+from blocklayout.ir.fused import Fused, ValueLayout, layout_name, readable_as
 from blocklayout.ir.host_spec import Compute, HostSpec, copy_spec, zero_padding_step
 from blocklayout.ir.kernel import Constant, Kernel, Program
 from blocklayout.ir.operator import (
@@ -31,6 +32,7 @@ __all__ = [
     "Compute",
     "Constant",
     "Facts",
+    "Fused",
     "HostSpec",
     "Kernel",
     "Lowered",
@@ -48,10 +50,13 @@ __all__ = [
     "TensorInfo",
     "Transposed",
     "Value",
+    "ValueLayout",
     "Window",
     "Wish",
     "copy_spec",
     "in_blocks",
+    "layout_name",
+    "readable_as",
     "wished_desc",
     "zero_padding_step",
 ]

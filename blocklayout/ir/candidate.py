@@ -10,6 +10,7 @@ from msgspec import Struct
 from blocklayout.dnnl import is_reference
 
 if TYPE_CHECKING:
+    from blocklayout.ir.fused import ValueLayout
     from blocklayout.ir.recipe import RecipeStep
     from blocklayout.layout import MemoryDesc
 
@@ -32,9 +33,9 @@ class Candidate(Struct, frozen=True, dict=True):
             each: the producer of such a source writes it there.
     """
 
-    sources: tuple[tuple[str, MemoryDesc], ...]
+    sources: tuple[tuple[str, ValueLayout], ...]
     constants: tuple[tuple[str, MemoryDesc], ...]
-    dst: MemoryDesc
+    dst: ValueLayout
     steps: tuple[RecipeStep, ...]
     temporaries: tuple[tuple[str, MemoryDesc], ...]
     alias: str | None
@@ -50,6 +51,6 @@ class Candidate(Struct, frozen=True, dict=True):
         return any(is_reference(step.spec.impl) for step in self.steps)
 
     @cached_property
-    def source_descs(self) -> dict[str, MemoryDesc]:
+    def source_descs(self) -> dict[str, ValueLayout]:
         """The layout demanded of each source, by operand."""
         return dict(self.sources)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from blocklayout.layout import MemoryDesc
-from blocklayout.plan.struct_json import Finite, OwnDict
+from blocklayout.ir import layout_name
+from blocklayout.plan.struct_json import LayoutField
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, Kernel
+    from blocklayout.ir import Candidate, Kernel, ValueLayout
     from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.network import Choice, Network
-
-DescField = Annotated[MemoryDesc, OwnDict()]
-Nanoseconds = Annotated[float, Finite()]
 
 
 class Way(Struct, frozen=True):
@@ -33,13 +30,13 @@ class Way(Struct, frozen=True):
 
     origin: str
     impls: tuple[str, ...]
-    sources: tuple[DescField, ...]
-    dst: DescField
+    sources: tuple[LayoutField, ...]
+    dst: LayoutField
     in_place: bool
-    cost_ns: Nanoseconds
+    cost_ns: float
 
     @property
-    def layouts(self) -> tuple[MemoryDesc, ...]:
+    def layouts(self) -> tuple[ValueLayout, ...]:
         """Descriptors it reads and writes."""
         return (*self.sources, self.dst)
 
@@ -66,7 +63,7 @@ class Alternative(Struct, frozen=True):
     """
 
     way: Way
-    extra_ns: Nanoseconds
+    extra_ns: float
 
 
 class KernelChoice(Struct, frozen=True):
@@ -128,7 +125,7 @@ def _choices(
             chosen=chosen,
             runner_up=_cheapest(others),
             other_layout=_cheapest([each for each in others if each.way.layouts != chosen.layouts]),
-            layouts=tuple(dict.fromkeys(candidate.dst.named("src") for candidate in offered)),
+            layouts=tuple(dict.fromkeys(layout_name(candidate.dst) for candidate in offered)),
         )
 
 

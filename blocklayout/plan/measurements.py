@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import product
-from math import inf
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
 from blocklayout.dnnl import Spec
 from blocklayout.dtypes import has_reorder
+from blocklayout.ir import Fused
 from blocklayout.plan.costs.tuning import Measurement
 from blocklayout.plan.solving.copies import Layouts
 
@@ -49,5 +49,8 @@ def _reorders(network: Network) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
         produced = {layouts.index(desc) for desc in network.offers(value)}
         wanted = {layouts.index(desc) for desc in network.wishes(value)}
         for src, dst in product(sorted(produced), sorted(wanted)):
-            if 0 < layouts.prices[src, dst] < inf and has_reorder(layouts.members[src].dtype):
-                yield layouts.members[src], layouts.members[dst]
+            before, after = layouts.members[src], layouts.members[dst]
+            if isinstance(before, Fused) or isinstance(after, Fused):
+                continue
+            if layouts.prices[src, dst] > 0 and has_reorder(before.dtype):
+                yield before, after

@@ -12,8 +12,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout.errors import LayoutError, UnsupportedError
+from blocklayout.ir import Fused
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.depthwise_fusion import Pair, find_pairs, is_handed_on
+from blocklayout.plan.candidates.depthwise_fusion import Pair, find_pairs
 from blocklayout.plan.candidates.fuse import Group, apart, value_info
 from blocklayout.plan.candidates.inplace_concat import writable_slices
 from blocklayout.plan.costs.model import steps_ns
@@ -21,7 +22,7 @@ from blocklayout.plan.plan import FREE
 from blocklayout.plan.solving.copies import copies_wanted
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, Program, Value
+    from blocklayout.ir import Candidate, Program, Value, ValueLayout
     from blocklayout.plan.candidates.propose import Proposer
     from blocklayout.plan.costs.model import Costs
 
@@ -82,17 +83,22 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         sides = ((*group.sources.values(), *group.dsts.values()) for group in self.groups)
         return [tuple(dict.fromkeys(value.name for value in values)) for values in sides]
 
-    def offers(self, value: str) -> list[MemoryDesc]:
+    def offers(self, value: str) -> list[ValueLayout]:
         """The layouts a value may be produced in."""
         producer = self.producers.get(value)
-        if value in self.fixed:
-            return [self.fixed[value]]
         if producer is None:
-            [row_major] = [declared_desc(each) for each in self.program.inputs if each.name == value]
-            return [row_major, *(desc.with_dtype(row_major.dtype) for desc in self.wishes(value) if desc.is_dense)]
+            return [*self._givens(value)]
         return [produced_desc(self.groups[producer], each, value) for each in self.candidates[producer]]
 
-    def wishes(self, value: str) -> list[MemoryDesc]:
+    def _givens(self, value: str) -> list[MemoryDesc]:
+        """The layouts the caller may give an input in."""
+        if value in self.fixed:
+            return [self.fixed[value]]
+        [row_major] = [declared_desc(each) for each in self.program.inputs if each.name == value]
+        wishes = (desc for desc in self.wishes(value) if isinstance(desc, MemoryDesc) and desc.is_dense)
+        return [row_major, *(desc.with_dtype(row_major.dtype) for desc in wishes)]
+
+    def wishes(self, value: str) -> list[ValueLayout]:
         """The layouts a value may be wanted in."""
         readers = ((self.candidates[reader], operand) for reader, operand in self.readers[value])
         wanted = [each.source_descs[operand] for offered, operand in readers for each in offered]
@@ -106,10 +112,8 @@ class Network(Struct, frozen=True, eq=False, dict=True):
                 priced[id(offered)] = tuple(replace(each, cost_ns=steps_ns(costs, each.steps)) for each in offered)
         return replace(self, candidates=tuple(priced[id(offered)] for offered in self.candidates), costs=costs)
 
-    def desc_of(self, value: str, choice: Sequence[int]) -> MemoryDesc:
+    def desc_of(self, value: str, choice: Sequence[int]) -> ValueLayout:
         """The layout in which a value is produced under a choice."""
-        if value in self.fixed:
-            return self.fixed[value]
         if value not in self.producers:
             return self._best_given(value, choice)
         producer = self.producers[value]
@@ -117,12 +121,14 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
     def inputs(self, choice: Sequence[int]) -> tuple[tuple[str, MemoryDesc], ...]:
         """The model's inputs as the caller should give them under a choice."""
-        return tuple((value.name, self.desc_of(value.name, choice)) for value in self.program.inputs)
+        return tuple((value.name, self._best_given(value.name, choice)) for value in self.program.inputs)
 
     def _best_given(self, value: str, choice: Sequence[int]) -> MemoryDesc:
-        """The layout of an input, left to the plan, from which its readers are served best."""
+        """The layout of an input; of one that is left to the plan that from which its readers are served best."""
+        if value in self.fixed:
+            return self.fixed[value]
         demands = list(self.demands(value, choice))
-        offers = dict.fromkeys(self.offers(value))
+        offers = dict.fromkeys(self._givens(value))
 
         def cost_ns(desc: MemoryDesc) -> tuple[float, bool]:
             """Of layouts that serve alike, one that is asked for: the same whatever else was on offer."""
@@ -130,23 +136,23 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
         return min(offers, key=cost_ns)
 
-    def demands(self, value: str, choice: Sequence[int]) -> Iterator[MemoryDesc]:
+    def demands(self, value: str, choice: Sequence[int]) -> Iterator[ValueLayout]:
         """The layouts a value is wanted in under a choice, readers in order, the caller last."""
         for reader, operand in self.readers[value]:
             yield self.candidates[reader][choice[reader]].source_descs[operand]
         if value in self.results:
             yield self.results[value]
 
-    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+    def reorder_ns(self, src: ValueLayout, dst: ValueLayout) -> float:
         """The price of a reorder; infinite from and to what is not stored."""
-        return inf if is_handed_on(src) or is_handed_on(dst) else self.costs.reorder_ns(src, dst)
+        return inf if isinstance(src, Fused) or isinstance(dst, Fused) else self.costs.reorder_ns(src, dst)
 
     def value_ns(self, value: str, choice: Sequence[int]) -> float:
         """What the reorders of one value cost."""
         produced = self.desc_of(value, choice)
         return sum(self.reorder_ns(produced, desc) for desc in self.copies(value, choice))
 
-    def copies(self, value: str, choice: Sequence[int]) -> list[MemoryDesc]:
+    def copies(self, value: str, choice: Sequence[int]) -> list[ValueLayout]:
         """The layouts a value is brought to under a choice: each once, however many read it."""
         return copies_wanted(self.desc_of(value, choice), self.demands(value, choice))
 
@@ -156,7 +162,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         return work + sum(self.value_ns(value, choice) for value in self.readers)
 
 
-def produced_desc(group: Group, candidate: Candidate, value: str) -> MemoryDesc:
+def produced_desc(group: Group, candidate: Candidate, value: str) -> ValueLayout:
     """The layout that a candidate of a group gives to one of the group's values."""
     if value == group.dst.name:
         return candidate.dst
@@ -211,7 +217,8 @@ def propose_all(
                 raise
             continue
         for value in group.dsts.values():
-            arriving[value.name] = list(dict.fromkeys(produced_desc(group, each, value.name) for each in offered))
+            produced = dict.fromkeys(produced_desc(group, each, value.name) for each in offered)
+            arriving[value.name] = [desc for desc in produced if isinstance(desc, MemoryDesc)]
         kept.append(group)
         candidates.append(offered)
     by_name = dict(zip((group.name for group in kept), candidates, strict=True))

@@ -118,11 +118,12 @@ class Proposer(Struct, frozen=True):
             recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place, self._answers)
             for wish in self._wishes(group, incoming, dtype):
                 for candidate in self._wished(recipes, wish):
-                    descs = (*(desc for _, desc in candidate.sources), candidate.dst)
+                    layouts = (*candidate.source_descs.values(), candidate.dst)
+                    descs = tuple(kinds.of(desc) for desc in layouts if isinstance(desc, MemoryDesc))
                     impls = tuple(step.spec.impl for step in candidate.steps)
                     if self.without and any(own.name_of(impl) in self.without for impl in impls):
                         continue
-                    key = (tuple(map(kinds.of, descs)), candidate.alias, candidate.slices, impls)
+                    key = (descs, candidate.alias, candidate.slices, impls)
                     if key not in found or candidate.rank < found[key].rank:
                         found[key] = candidate
         return tuple(found.values())

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from blocklayout.errors import LayoutLossWarning, PlanError
+from blocklayout.ir import Fused, layout_name, readable_as
 
 if TYPE_CHECKING:
+    from blocklayout.ir import ValueLayout
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.choices import KernelChoice
     from blocklayout.plan.plan import Plan
@@ -23,7 +25,7 @@ CHANNELS_LAST = "channels last"
 BLOCKED = "blocked"
 
 
-def family(desc: MemoryDesc) -> str | None:
+def family(desc: ValueLayout) -> str | None:
     """Plain, channels last or blocked; ``None`` where the layout makes no difference, or is another.
 
     Example:
@@ -33,7 +35,7 @@ def family(desc: MemoryDesc) -> str | None:
         >>> family(MemoryDesc((1, 16, 1, 1))) is None
         True
     """
-    if not 3 <= desc.ndims <= 5:
+    if isinstance(desc, Fused) or not 3 <= desc.ndims <= 5:
         return None
     is_plain, is_last = desc.is_contiguous(), desc.is_contiguous("channels_last")
     if desc.inner_blks:
@@ -62,8 +64,8 @@ class RunEnd(Struct, frozen=True):
     value: str
     desc: MemoryDesc
     reader: str
-    reads: MemoryDesc
-    writes: MemoryDesc | None
+    reads: ValueLayout
+    writes: ValueLayout | None
     offers: tuple[str, ...]
 
     @property
@@ -108,13 +110,13 @@ def _goes_on(
     families: Mapping[str, str | None],
     writer: str | None,
     value: str,
-    reads: MemoryDesc,
+    reads: ValueLayout,
     choice: KernelChoice,
 ) -> bool:
     """Whether a kernel reads a value as its writer left it, and writes the same family itself."""
     if writer is None or families[writer] not in (BLOCKED, CHANNELS_LAST):
         return False
-    return plan.formats[value].readable_as(reads) and families[choice.kernel] == families[writer]
+    return readable_as(plan.formats[value], reads) and families[choice.kernel] == families[writer]
 
 
 def _runs(plan: Plan, heads: Mapping[str, str], families: Mapping[str, str | None]) -> Iterator[Run]:
@@ -165,5 +167,5 @@ def loss_text(plan: Plan, run: Run, end: RunEnd) -> str:
     )
     return (
         f"{end.reader} ({choice.operator}) drops a run of {len(run.kernels)} kernels in {run.family} layout to plain: "
-        f"it is given {inputs}, reads {end.reads.named('src')} and writes {choice.chosen.dst.named('src')}"
+        f"it is given {inputs}, reads {layout_name(end.reads)} and writes {layout_name(choice.chosen.dst)}"
     )

@@ -16,7 +16,7 @@ from blocklayout.plan.solving.links import Faces, Link
 from blocklayout.plan.solving.min_sum import MinSum, MinSumSolution
 
 if TYPE_CHECKING:
-    from blocklayout.layout import MemoryDesc
+    from blocklayout.ir import ValueLayout
     from blocklayout.plan.network import Choice, Network
 
 
@@ -48,7 +48,7 @@ class LayoutProblem:
         best = solution.best_given([(group,) for group in range(len(self._faces))])
         return [faces.spread(best[(group,)]) for group, faces in enumerate(self._faces)]
 
-    def costs_without(self, solution: MinSumSolution, copies: Sequence[tuple[str, MemoryDesc]]) -> list[float]:
+    def costs_without(self, solution: MinSumSolution, copies: Sequence[tuple[str, ValueLayout]]) -> list[float]:
         """For each of some copies, what the whole network costs at least where it is not made.
 
         Args:

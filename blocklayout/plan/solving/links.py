@@ -13,8 +13,7 @@ from blocklayout.plan.network import produced_desc
 from blocklayout.plan.solving.copies import CopyStates, Layouts
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate
-    from blocklayout.layout import MemoryDesc
+    from blocklayout.ir import Candidate, ValueLayout
     from blocklayout.plan.network import Network
 
 Costs = tuple[tuple[int, ...], np.ndarray]
@@ -127,7 +126,7 @@ class Link(Struct, frozen=True, eq=False, dict=True):
         if self.result is not None:
             yield (variable,), self.states.serving(np.array([self.result]))[:, 0]
 
-    def without(self, desc: MemoryDesc, variable: int | None) -> Costs | None:
+    def without(self, desc: ValueLayout, variable: int | None) -> Costs | None:
         """Nothing where no copy in a layout is made of it, else infinity; over the variables that decide that.
 
         ``None`` for a layout that no reader ever asks for: a policy of its own may make such a copy.

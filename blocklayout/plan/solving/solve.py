@@ -14,7 +14,7 @@ from blocklayout.plan.solving.min_sum import MAX_ENTRIES
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from blocklayout.layout import MemoryDesc
+    from blocklayout.ir import ValueLayout
     from blocklayout.plan.network import Choice, Network
     from blocklayout.plan.solving.min_sum import MinSumSolution
 
@@ -64,7 +64,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
             for group, offered in enumerate(self._network.candidates)
         ]
 
-    def costs_without(self, copies: Sequence[tuple[str, MemoryDesc]]) -> list[float]:
+    def costs_without(self, copies: Sequence[tuple[str, ValueLayout]]) -> list[float]:
         """For each of some copies of values, what the whole network costs at least where it is not made.
 
         Infinity where it cannot be had, or the solution is not exact.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from blocklayout.dnnl import Spec
-    from blocklayout.ir import Candidate, HostSpec
+    from blocklayout.ir import Candidate, HostSpec, ValueLayout
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.costs.machine import Machine
     from blocklayout.plan.costs.model import Costs
@@ -59,7 +59,7 @@ class _ChargedReorders(Struct, frozen=True):
     """Costs whose reorders are charged for doubt, but for some."""
 
     costs: Costs
-    free: AbstractSet[tuple[MemoryDesc, MemoryDesc]]
+    free: AbstractSet[tuple[ValueLayout, ValueLayout]]
 
     @property
     def machine(self) -> Machine:
