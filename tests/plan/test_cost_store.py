@@ -19,6 +19,7 @@ import pytest
 from blocklayout import dnnl
 from blocklayout.errors import CostStoreWarning
 from blocklayout.plan.costs import store as cost_store
+from blocklayout.plan.costs.file import CostFile
 from blocklayout.plan.costs.store import CostStore, cost_store_path
 
 HERE = "format 1; a library; a CPU"
@@ -390,3 +391,16 @@ def test_two_thousand_look_ups_are_batched(path: Path) -> None:
         store._file._connection.set_trace_callback(queries.append)
         store.times(specs(2000))
     assert sum(" IN (" in query for query in queries) == 4
+
+
+def test_a_file_is_closed_without_a_word_where_the_interpreter_ends(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = CostFile(path, 1.0)
+    file.write_time("here", b"spec", 1.0)
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    for name in ("os", "threading", "_of_a_parent"):  # as modules are when it has cleared them
+        monkeypatch.setattr(f"blocklayout.plan.costs.file.{name}", None)
+    del file
+    assert not told
