@@ -1,5 +1,7 @@
 """Operators as the planner sees them: bound to their arguments, and asked for recipes instead of names."""
 
+# ruff: noqa: ARG002 - defaults answer nothing
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -204,27 +206,22 @@ class BaseOperator(Facts, frozen=True):
 
     def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
         """The primitives that would compute ``problem`` as wished; ``None`` if there are none."""
-        del problem, wish, attr
         return None
 
     def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
         """This operator as a post-op of the primitive that computes its source ``arg``."""
-        del arg, problem
         return None
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         """A view's descriptor over the bytes of ``desc``; ``None`` where bytes would have to move."""
-        del desc
         return None
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         """The source's descriptor over the bytes of a view's result ``desc``; ``None`` if there is none."""
-        del desc
         return None
 
     def as_depthwise(self, problem: Problem) -> DepthwiseConv | None:
         """This operator as a depthwise post-op of a convolution that computes its source."""
-        del problem
         return None
 
     def likeness(self, problem: Problem) -> object:
@@ -236,7 +233,6 @@ class BaseOperator(Facts, frozen=True):
 
         Each source as a dense descriptor, and the bytes before it; ``None`` where a slice is not dense.
         """
-        del problem, dst
         return None
 
     def bind(self, sources: Mapping[str, Value], constants: Mapping[str, np.ndarray] | None = None) -> Lowered:

@@ -24,8 +24,8 @@ from blocklayout.plan.candidates.recipes import GroupRecipes
 from blocklayout.plan.choices import KernelChoice, Way
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
-from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
+from blocklayout.plan.place import place_all
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
 
 if TYPE_CHECKING:

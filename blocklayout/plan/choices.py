@@ -96,7 +96,7 @@ class KernelChoice(Struct, frozen=True):
 
 def kernel_choices(
     network: Network, choice: Choice, costs: Sequence[Sequence[float]], cost_ns: float
-) -> tuple[KernelChoice, ...]:
+) -> Iterator[KernelChoice]:
     """The choices for all groups of a network.
 
     Args:
@@ -105,19 +105,13 @@ def kernel_choices(
         costs: For each group, what the whole network costs at least with each of its candidates.
         cost_ns: What it costs as chosen.
     """
-    return tuple(_choices(network, choice, costs, cost_ns))
-
-
-def _choices(
-    network: Network, choice: Choice, costs: Sequence[Sequence[float]], cost_ns: float
-) -> Iterator[KernelChoice]:
     for group, offered, taken, totals in zip(network.groups, network.candidates, choice, costs, strict=True):
         chosen = Way.of(offered[taken])
         ways = (Alternative(Way.of(each), total - cost_ns) for each, total in zip(offered, totals, strict=True))
         others = [each for index, each in enumerate(ways) if index != taken]
         yield KernelChoice(
             kernel=group.name,
-            operator=_operator_name(group),
+            operator=" + ".join(type(kernel.operator).__name__ for kernel in _kernels(group)),
             nodes=group.nodes,
             reads=tuple(value.name for value in group.sources.values()),
             writes=group.dst.name,
@@ -131,10 +125,6 @@ def _choices(
 
 def _cheapest(alternatives: Sequence[Alternative]) -> Alternative | None:
     return min(alternatives, key=lambda each: each.extra_ns, default=None)
-
-
-def _operator_name(group: Group) -> str:
-    return " + ".join(type(kernel.operator).__name__ for kernel in _kernels(group))
 
 
 def _kernels(group: Group) -> list[Kernel]:

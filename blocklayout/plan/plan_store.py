@@ -16,9 +16,7 @@ from msgspec import Struct
 
 from blocklayout.atomic_write import replacing
 from blocklayout.errors import PlanStoreWarning
-from blocklayout.plan.costs.environment import cost_environment
-from blocklayout.plan.costs.store import cost_store_path
-from blocklayout.plan.costs.store_errors import VARIABLE
+from blocklayout.plan.costs.store import VARIABLE, cost_environment, cost_store_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

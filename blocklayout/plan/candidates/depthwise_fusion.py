@@ -6,6 +6,7 @@ that of the second reads it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -48,10 +49,8 @@ def find_pairs(program: Program, groups: Sequence[Group], dtype: str) -> list[Pa
         dtype: Data type of activations.
     """
     producers = {group.dst.name: group for group in groups}
-    n_readers: dict[str, int] = {value.name: 1 for value in program.outputs}
-    for group in groups:
-        for value in group.sources.values():
-            n_readers[value.name] = n_readers.get(value.name, 0) + 1
+    n_readers = Counter(value.name for group in groups for value in group.sources.values())
+    n_readers.update(value.name for value in program.outputs)
     found = []
     for second in groups:
         depthwise = second.main.operator.as_depthwise(kernel_problem(second.main, dtype, 1))
@@ -113,10 +112,6 @@ def _candidates(
         sources=tuple((operand, spec.memory_desc(operand)) for operand in pair.first.sources),
         constants=tuple((operand, spec.memory_desc(operand)) for operand in pair.first.constants),
         dst=fused,
-        steps=(),
-        temporaries=(),
-        alias=None,
-        cost_ns=0.0,
         origin=f"handed on to {pair.second.name}",
         rank=1,
     )
@@ -125,8 +120,6 @@ def _candidates(
         constants=tuple((name, spec.memory_desc(arg)) for arg, name in taken),
         dst=spec.memory_desc("dst"),
         steps=(step,),
-        temporaries=(),
-        alias=None,
         cost_ns=costs.step_ns(spec),
         origin=f"one primitive with {pair.first.name}",
         rank=1,

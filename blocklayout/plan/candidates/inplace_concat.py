@@ -96,11 +96,9 @@ def _sliced(group: Group, dst: MemoryDesc, in_place: frozenset[str], dtype: str,
         return None
     return Candidate(
         sources=tuple((operand, slices[operand][0]) for operand in group.sources),
-        constants=(),
         dst=dst,
         steps=tuple(steps),
         temporaries=tuple((names[operand], slices[operand][0]) for operand in copied),
-        alias=None,
         cost_ns=steps_ns(costs, steps),
         origin="slices of the result",
         slices=tuple((names[operand], nbytes) for operand, (_, nbytes) in slices.items()),

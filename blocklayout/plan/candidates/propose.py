@@ -191,7 +191,7 @@ class Proposer(Struct, frozen=True):
                 if isinstance(dst, MemoryDesc):
                     pairs.append((operator.back(dst), dst))
         found = {
-            (src, dst): Candidate((("src", src),), (), dst, (), (), None, 0.0, "view")
+            (src, dst): Candidate(sources=(("src", src),), dst=dst, origin="view")
             for src, dst in pairs
             if src is not None and dst is not None and _can_be_moved(src) and _can_be_moved(dst)
         }
@@ -217,7 +217,7 @@ def _nothing_to_do(group: Group, dtype: str) -> Candidate:
     descs = {arg: _row_major(value_info(value, dtype)) for arg, value in group.dsts.items()}
     sources = tuple((arg, _row_major(value_info(value, dtype))) for arg, value in group.sources.items())
     others = tuple((arg, descs[arg]) for arg, _ in group.main.others)
-    return Candidate(sources, (), descs["dst"], (), (), None, 0.0, "no elements", others=others)
+    return Candidate(sources=sources, dst=descs["dst"], origin="no elements", others=others)
 
 
 def _row_major(info: TensorInfo) -> MemoryDesc:

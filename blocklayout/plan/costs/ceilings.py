@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from blocklayout import dnnl
 from blocklayout.errors import DisturbedError, UnimplementedError
 from blocklayout.layout import MemoryDesc
@@ -44,8 +42,7 @@ def machine_with_ceilings(isa: str, n_threads: int, store: CostStore | None = No
         >>> machine_with_ceilings("avx2", 2) == Machine("avx2", 2)
         True
     """
-    machine = Machine(isa, n_threads)
-    return machine if store is None else _with_ceilings(machine, store.ceilings(n_threads))
+    return _machine(isa, n_threads, {} if store is None else store.ceilings(n_threads))
 
 
 def measured_machine(isa: str, n_threads: int, store: CostStore) -> Machine:
@@ -61,7 +58,7 @@ def measured_machine(isa: str, n_threads: int, store: CostStore) -> Machine:
     except DisturbedError:
         return machine_with_ceilings(isa, n_threads, store)
     store.keep_ceilings(n_threads, ceilings)
-    return _with_ceilings(Machine(isa, n_threads), ceilings)
+    return _machine(isa, n_threads, ceilings)
 
 
 def measure_ceilings(n_threads: int) -> dict[str, float]:
@@ -86,17 +83,10 @@ def measure_ceilings(n_threads: int) -> dict[str, float]:
     }
 
 
-def _with_ceilings(machine: Machine, ceilings: Mapping[str, float]) -> Machine:
-    flops = tuple(
-        (name.removeprefix(_FLOPS), value) for name, value in sorted(ceilings.items()) if name.startswith(_FLOPS)
-    )
-    return replace(
-        machine,
-        bandwidth=ceilings.get("bandwidth", machine.bandwidth),
-        reorder_bandwidth=ceilings.get("reorder_bandwidth", machine.reorder_bandwidth),
-        step_ns=ceilings.get("step_ns", machine.step_ns),
-        measured_flops=flops,
-    )
+def _machine(isa: str, n_threads: int, ceilings: Mapping[str, float]) -> Machine:
+    flops = {name.removeprefix(_FLOPS): value for name, value in sorted(ceilings.items()) if name.startswith(_FLOPS)}
+    others = {name: ceilings[name] for name in ("bandwidth", "reorder_bandwidth", "step_ns") if name in ceilings}
+    return Machine(isa, n_threads, measured_flops=tuple(flops.items()), **others)
 
 
 def _flops(timer: SpecTimer, dtype: str, n_threads: int) -> Iterator[float]:

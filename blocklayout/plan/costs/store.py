@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import os
+import warnings
 from functools import cached_property
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from blocklayout import dnnl
+from blocklayout.dnnl import library, processor
 from blocklayout.dnnl.spec_digest import spec_digest
-from blocklayout.plan.costs.file import CostFile
-from blocklayout.plan.costs.store_errors import VARIABLE, report
+from blocklayout.errors import CostStoreWarning
+from blocklayout.plan.costs.file import CostFile, SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from blocklayout.dnnl import Spec
 
+COST_FORMAT = 2
+"""Goes up when times are taken in another way, so that old ones are not compared with new ones."""
+
+VARIABLE = "BLOCKLAYOUT_CACHE_DIR"
+"""Environment variable that names the folder to keep things in, instead of the user's cache folder."""
+
 FILE_NAME = "costs.sqlite3"
 
 _TIMEOUT_S = 5.0
 
 _Result = TypeVar("_Result")
+
+_reported: set[Path] = set()
 
 
 def cost_store_path() -> Path:
@@ -37,6 +48,27 @@ def cost_store_path() -> Path:
 
         folder = platformdirs.user_cache_dir("blocklayout")
     return Path(os.path.abspath(os.path.expanduser(folder)), FILE_NAME)  # noqa: PTH100, PTH111 - a home may be unknown
+
+
+def cost_environment() -> str:
+    """All that times depend on and that a Spec does not say.
+
+    Threads are part of a Spec. Which CPUs of the machine a process may use makes no difference.
+
+    Raises:
+        UnsupportedError: oneDNN cannot be used here.
+    """
+    caches = " ".join(f"L{cache.level}:{cache.nbytes >> 10}K" for cache in processor.data_caches())
+    version = ".".join(map(str, dnnl.version()))
+    runtime = "sequential" if library.is_sequential() else "OpenMP"
+    parts = (
+        f"format {COST_FORMAT}",
+        f"oneDNN {version} {library.version_hash()} {runtime}",
+        dnnl.isa(),
+        processor.cpu_name(),
+        caches or "caches unknown",
+    )
+    return "; ".join(parts)
 
 
 class CostStore:
@@ -86,11 +118,7 @@ class CostStore:
     @cached_property
     def environment(self) -> str:
         """Library and CPU its times hold for, in words."""
-        if self._given_environment is not None:
-            return self._given_environment
-        from blocklayout.plan.costs.environment import cost_environment
-
-        return cost_environment()
+        return cost_environment() if self._given_environment is None else self._given_environment
 
     def has_times(self) -> bool:
         """Whether it knows any."""
@@ -169,7 +197,7 @@ class CostStore:
             return use()
         except Exception as error:  # noqa: BLE001 - raised again unless it is the file's
             self._is_readable = self._is_writable = False
-            report(self.path, error)
+            _report(self.path, error)
             return None
 
     def _writing(self, use: Callable[[], _Result]) -> _Result | None:
@@ -180,10 +208,53 @@ class CostStore:
             return use()
         except Exception as error:  # noqa: BLE001 - raised again unless it is the file's
             self._is_writable = False
-            report(self.path, error)
+            _report(self.path, error)
             return None
 
 
 def _numbers(values: Mapping[Any, Any]) -> dict[Any, float]:
     """Those that can be times or ceilings; SQLite does not mind what is in a column."""
     return {key: float(value) for key, value in values.items() if isinstance(value, int | float) and 0 < value < inf}
+
+
+def _remedy(error: Exception) -> str | None:
+    """Remedy of an error; ``None`` for errors that are no fault of the file."""
+    elsewhere = f"set {VARIABLE} to another folder"
+    if isinstance(error, SchemaError):
+        return f"delete it if nothing else needs it, or {elsewhere}"
+    if isinstance(error, OSError):
+        return f"see to its permissions, or {elsewhere}"
+    if isinstance(error, ImportError):
+        return "this Python was built without sqlite3: install one that has it"
+    return _sqlite_remedy(error, elsewhere)
+
+
+def _sqlite_remedy(error: Exception, elsewhere: str) -> str | None:
+    import sqlite3
+
+    if not isinstance(error, sqlite3.Error):
+        return None
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return "it is damaged: delete it, and it will be made anew"
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return f"another process holds it: end that, or {elsewhere}"
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return f"see whether its disk is full, or {elsewhere}"
+    return f"see to its permissions, delete it if it is not ours, or {elsewhere}"
+
+
+def _report(path: Path, error: Exception) -> None:
+    """Warn once of what is wrong with a file.
+
+    Raises:
+        Exception: The error, where it is none of the file's.
+    """
+    remedy = _remedy(error)
+    if remedy is None:
+        raise error
+    if path in _reported:
+        return
+    _reported.add(path)
+    message = f"measured costs cannot be kept in {path}: {error}; {remedy}. This process goes on without the file."
+    warnings.warn(message, CostStoreWarning, stacklevel=4)

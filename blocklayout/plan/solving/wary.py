@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from blocklayout.plan.costs.model import CostsOver, Price
 from blocklayout.plan.solving.solve import solve_layouts
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
-    from blocklayout.dnnl import Spec
-    from blocklayout.ir import Candidate, HostSpec, ValueLayout
+    from blocklayout.ir import Candidate, ValueLayout
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.costs.machine import Machine
     from blocklayout.plan.costs.model import Costs
     from blocklayout.plan.network import Choice, Network
 
@@ -55,30 +53,12 @@ def _charged(costs: Costs, candidate: Candidate) -> Candidate:
     return replace(candidate, cost_ns=candidate.cost_ns + CHARGED_DOUBT * doubt_ns)
 
 
-class _ChargedReorders(Struct, frozen=True):
+class _ChargedReorders(CostsOver, frozen=True):
     """Costs whose reorders are charged for doubt, but for some."""
 
-    costs: Costs
     free: AbstractSet[tuple[ValueLayout, ValueLayout]]
 
-    @property
-    def machine(self) -> Machine:
-        return self.costs.machine
-
-    @property
-    def source(self) -> str:
-        return self.costs.source
-
-    def step_ns(self, spec: Spec | HostSpec) -> float:
-        return self.costs.step_ns(spec)
-
-    def doubt(self, spec: Spec | HostSpec) -> float:
-        return self.costs.doubt(spec)
-
-    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        ns = self.costs.reorder_ns(src, dst)
-        is_free = (src, dst) in self.free
-        return ns if is_free else ns * (1 + CHARGED_DOUBT * self.costs.reorder_doubt(src, dst))
-
-    def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        return self.costs.reorder_doubt(src, dst)
+    def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
+        price = super().reorder_price(src, dst)
+        charge = 0.0 if (src, dst) in self.free else CHARGED_DOUBT * price.doubt
+        return Price(price.ns * (1 + charge), price.doubt)
