@@ -210,7 +210,7 @@ def _write(path: Path, lines: Sequence[dict[str, Any]]) -> None:
 
 def _measured(specs: list[Spec], seconds: float) -> dict[Spec, float]:
     """Times taken now, whatever is known already."""
-    with tempfile.TemporaryDirectory() as folder, CostStore.open(Path(folder, "costs.sqlite3")) as store:
+    with tempfile.TemporaryDirectory() as folder, CostStore(Path(folder, "costs.sqlite3")) as store:
         tune(dict.fromkeys(specs, 1.0), store, seconds)
         return store.times(specs)
 

@@ -62,13 +62,6 @@ class Assembly(Struct):
         """Of all steps, one after the other."""
         return max((step.scratchpad_nbytes for step in self.steps), default=0)
 
-    def copy_for(self, value: str, desc: MemoryDesc) -> MemoryDesc:
-        """The layout of the copy that serves a demand: one that serves another reader too, where there is one."""
-        if self.returns_to_plain:
-            return desc
-        copies = self.network.copies(value, self.choice)
-        return next((copy for copy in copies if isinstance(copy, MemoryDesc) and copy.readable_as(desc)), desc)
-
     def readers_of(self, buffer: int) -> tuple[str, ...]:
         """Readers of a reordered buffer."""
         return tuple(dict.fromkeys(self.readers.get((self.buffers[buffer].name, buffer), ())))
@@ -192,7 +185,10 @@ def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> 
         if operand.desc.readable_as(desc):
             assembly.readers.setdefault((value.name, operand.buffer), []).append(reader)
             return replace(operand, desc=desc)
-    copy = assembly.copy_for(value.name, desc)
+    copy = desc
+    if not assembly.returns_to_plain:  # one that serves another reader too, where there is one
+        copies = assembly.network.copies(value.name, assembly.choice)
+        copy = next((each for each in copies if isinstance(each, MemoryDesc) and each.readable_as(desc)), desc)
     if assembly.writers[value.name] == "the caller":
         made = _enter(assembly, value.name, copy, reader)
     else:

@@ -315,7 +315,7 @@ class Plan(Struct, frozen=True, dict=True):
         from blocklayout.plan.costs.ceilings import machine_with_ceilings
         from blocklayout.plan.costs.store import CostStore
 
-        return machine_with_ceilings(self.isa, self.n_threads, CostStore.open())
+        return machine_with_ceilings(self.isa, self.n_threads, CostStore())
 
     def explain(self) -> str:
         """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end."""

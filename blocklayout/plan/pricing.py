@@ -70,7 +70,7 @@ class Pricing(Struct, frozen=True):
             raise PlanError(f"tune={mode!r}: give one of {', '.join(TUNE_MODES)}")
         if not seconds > 0:
             raise PlanError(f"tune_seconds={seconds!r}: give a positive number of seconds")
-        return cls(dnnl.isa(), n_threads, mode, seconds, CostStore.open(), tell)
+        return cls(dnnl.isa(), n_threads, mode, seconds, CostStore(), tell)
 
     def recorded(self) -> RecordedCosts:
         """Recorded times and the model, with this machine's ceilings where they are known or may be measured."""

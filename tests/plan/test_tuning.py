@@ -32,7 +32,7 @@ def counts(tuned: Tuned) -> tuple[int, int, int, int]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[CostStore]:
-    with CostStore.open(tmp_path / "costs.sqlite3", environment="here") as opened:
+    with CostStore(tmp_path / "costs.sqlite3", environment="here") as opened:
         yield opened
 
 
@@ -112,7 +112,7 @@ def test_whoever_interrupts_it_keeps_the_turns_before(
     timer.errors = {2: [KeyboardInterrupt()]}
     with pytest.raises(KeyboardInterrupt):
         tune(requests(1, 2, 3, 4), store, math.inf)
-    with CostStore.open(store.path, environment="here") as other:
+    with CostStore(store.path, environment="here") as other:
         assert set(other.times([spec_number(number) for number in range(1, 5)])) == {spec_number(3), spec_number(4)}
 
 

@@ -14,7 +14,6 @@ from blocklayout.ir import Fused, layout_name, readable_as
 if TYPE_CHECKING:
     from blocklayout.ir import ValueLayout
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.choices import KernelChoice
     from blocklayout.plan.plan import Plan
 
 LossMode = Literal["warn", "raise"]
@@ -39,14 +38,10 @@ def family(desc: ValueLayout) -> str | None:
         return None
     is_plain, is_last = desc.is_contiguous(), desc.is_contiguous("channels_last")
     if desc.inner_blks:
-        return None if desc.readable_as(_row_major(desc)) else BLOCKED
+        return None if desc.readable_as(type(desc)(desc.dims, desc.dtype)) else BLOCKED
     if is_plain == is_last:
         return None
     return PLAIN if is_plain else CHANNELS_LAST
-
-
-def _row_major(desc: MemoryDesc) -> MemoryDesc:
-    return type(desc)(desc.dims, desc.dtype)
 
 
 class RunEnd(Struct, frozen=True):
@@ -94,29 +89,19 @@ def find_runs(plan: Plan) -> list[Run]:
     families = {choice.kernel: family(choice.chosen.dst) for choice in plan.choices}
     heads: dict[str, str] = {}
     for choice in plan.choices:
+        kind = families[choice.kernel]
         before = [
             heads[writers[value]]
             for value, reads in zip(choice.reads, choice.chosen.sources, strict=True)
-            if _goes_on(plan, families, writers.get(value), value, reads, choice)
+            if value in writers
+            and kind in (BLOCKED, CHANNELS_LAST)
+            and families[writers[value]] == kind
+            and readable_as(plan.formats[value], reads)
         ]
         heads[choice.kernel] = before[0] if before else choice.kernel
         for other in before[1:]:
             heads = {kernel: before[0] if head == other else head for kernel, head in heads.items()}
     return list(_runs(plan, heads, families))
-
-
-def _goes_on(
-    plan: Plan,
-    families: Mapping[str, str | None],
-    writer: str | None,
-    value: str,
-    reads: ValueLayout,
-    choice: KernelChoice,
-) -> bool:
-    """Whether a kernel reads a value as its writer left it, and writes the same family itself."""
-    if writer is None or families[writer] not in (BLOCKED, CHANNELS_LAST):
-        return False
-    return readable_as(plan.formats[value], reads) and families[choice.kernel] == families[writer]
 
 
 def _runs(plan: Plan, heads: Mapping[str, str], families: Mapping[str, str | None]) -> Iterator[Run]:
