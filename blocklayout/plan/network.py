@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
@@ -106,11 +106,8 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
     def priced(self, costs: Costs) -> Network:
         """The same candidates at other prices."""
-        priced: dict[int, tuple[Candidate, ...]] = {}
-        for offered in self.candidates:
-            if id(offered) not in priced:
-                priced[id(offered)] = tuple(replace(each, cost_ns=steps_ns(costs, each.steps)) for each in offered)
-        return replace(self, candidates=tuple(priced[id(offered)] for offered in self.candidates), costs=costs)
+        priced = each_changed(self.candidates, lambda each: replace(each, cost_ns=steps_ns(costs, each.steps)))
+        return replace(self, candidates=priced, costs=costs)
 
     def desc_of(self, value: str, choice: Sequence[int]) -> ValueLayout:
         """The layout in which a value is produced under a choice."""
@@ -160,6 +157,15 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         """What a run costs under a choice: every group and every reorder."""
         work = sum(self.candidates[index][taken].cost_ns for index, taken in enumerate(choice))
         return work + sum(self.value_ns(value, choice) for value in self.readers)
+
+
+def each_changed(
+    candidates: Sequence[tuple[Candidate, ...]], change: Callable[[Candidate], Candidate]
+) -> tuple[tuple[Candidate, ...], ...]:
+    """All groups' candidates, each changed; groups that are the same problem share theirs before and after."""
+    distinct = {id(offered): offered for offered in candidates}
+    changed = {key: tuple(map(change, offered)) for key, offered in distinct.items()}
+    return tuple(changed[id(offered)] for offered in candidates)
 
 
 def produced_desc(group: Group, candidate: Candidate, value: str) -> ValueLayout:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.policies import BOLD_SOLVE, SIMPLE_POLICIES, SOLVE, Policy, choose_by
-from blocklayout.plan.solving.wary import wary_choice
+from blocklayout.plan.solving.solve import wary_choice
 
 if TYPE_CHECKING:
     from blocklayout.plan.network import Choice, Network

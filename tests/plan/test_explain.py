@@ -10,7 +10,7 @@ import pytest
 import blocklayout as bl
 from blocklayout.plan import find_runs
 from blocklayout.plan.report.runs import family
-from blocklayout.plan.solving import wary
+from blocklayout.plan.solving import solve
 from tests import nets
 
 
@@ -26,7 +26,7 @@ def _flattened() -> bl.Builder:
 @pytest.fixture
 def at_their_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prices are taken as they are, whatever they may be wrong by."""
-    monkeypatch.setattr(wary, "CHARGED_DOUBT", 0.0)
+    monkeypatch.setattr(solve, "CHARGED_DOUBT", 0.0)
 
 
 @pytest.mark.usefixtures("at_their_word")

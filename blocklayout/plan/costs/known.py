@@ -58,12 +58,11 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
 
     def __post_init__(self) -> None:
         for spec, ns in self.times.items():
-            if self._is_mover(spec):
+            if _is_asked(spec) and spec.attr == _NO_ATTR and spec.n_threads == self.machine.n_threads:
                 self._reorders[spec.memory_desc("src"), spec.memory_desc("dst")] = ns
 
     @property
     def source(self) -> str:
-        """In words."""
         return f"{len(self.times)} times measured on this machine, and {self.model.source}"
 
     def is_measured(self, spec: Spec | HostSpec) -> bool:
@@ -75,14 +74,12 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
         return self._measured_ns(src, dst) is not None
 
     def price(self, spec: Spec) -> Price:
-        """Price of one execution of a resolved Spec."""
         if spec in self.times:
             return Price(self.times[spec], _MEASURED_DOUBT)
         ns, doubt = super().price(spec)
         return Price(ns * self._ratio(spec.kind, spec.impl), doubt)
 
     def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
-        """Price of bringing bytes from one layout to another."""
         known = self._measured_ns(src, dst)
         if known is not None:
             return Price(known, _MEASURED_DOUBT)
@@ -117,14 +114,14 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
         return {key: statistics.median(ratios) for key, ratios in found.items()}
 
     def _modelled_ns(self, spec: Spec) -> float:
-        if spec.kind == "reorder" and not spec.impl:
+        if _is_asked(spec):
             return self.model.reorder_ns(spec.memory_desc("src"), spec.memory_desc("dst"))
         return self.model.step_ns(spec)
 
-    def _is_mover(self, spec: Spec) -> bool:
-        """Whether it is how the planner asks for a reorder of its own."""
-        is_bare = spec.kind == "reorder" and not spec.impl and spec.attr == _NO_ATTR
-        return is_bare and spec.n_threads == self.machine.n_threads
+
+def _is_asked(spec: Spec) -> bool:
+    """Whether it is a reorder as its constructor gives it; a step's is resolved."""
+    return spec.kind == "reorder" and not spec.impl
 
 
 class RecordedCosts(CostsOver, frozen=True, dict=True):
@@ -142,7 +139,6 @@ class RecordedCosts(CostsOver, frozen=True, dict=True):
 
     @property
     def source(self) -> str:
-        """In words."""
         return f"times recorded on {self.atlas.origin.partition(':')[0]}, and the model"
 
     @cached_property
@@ -151,14 +147,12 @@ class RecordedCosts(CostsOver, frozen=True, dict=True):
         return self.cpu.split(" ")[0] != self.atlas.origin.split(" ")[0]
 
     def price(self, spec: Spec) -> Price:
-        """Price of one execution of a resolved Spec."""
         price = self._prices.get(spec)
         if price is None:
             price = self._prices[spec] = self._found(spec) or super().price(spec)
         return price
 
     def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
-        """Price of bringing bytes from one layout to another."""
         price = self._reorders.get((src, dst))
         if price is None:
             mover = dnnl.reorder(src, dst, n_threads=self.machine.n_threads) if has_reorder(src.dtype) else None

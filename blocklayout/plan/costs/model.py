@@ -135,28 +135,22 @@ class CostsOver(Struct, frozen=True, dict=True):
 
     @property
     def machine(self) -> Machine:
-        """The machine of the model."""
         return self.model.machine
 
     @property
     def source(self) -> str:
-        """Where prices come from, in words."""
         return self.model.source
 
     def step_ns(self, spec: Spec | HostSpec) -> float:
-        """Nanoseconds of one execution of a resolved Spec."""
         return self.model.step_ns(spec) if isinstance(spec, HostSpec) else self.price(spec).ns
 
     def doubt(self, spec: Spec | HostSpec) -> float:
-        """How far off the price of a step may be."""
         return self.model.doubt(spec) if isinstance(spec, HostSpec) else self.price(spec).doubt
 
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """Nanoseconds of bringing bytes from one layout to another."""
         return self.reorder_price(src, dst).ns
 
     def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """How far off the price of a reorder may be."""
         return self.reorder_price(src, dst).doubt
 
 
@@ -173,7 +167,6 @@ class CostModel(Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """In words."""
         return "the model"
 
     def step_ns(self, spec: Spec | HostSpec) -> float:
@@ -186,7 +179,6 @@ class CostModel(Struct, frozen=True):
         return self.machine.step_ns + max(self._compute_ns(spec), self._traffic_ns(spec))
 
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """Nanoseconds of bringing bytes from one layout to another."""
         key = (src, dst)
         if key not in self._reorders:
             moved = src.nbytes + dst.nbytes
@@ -194,11 +186,9 @@ class CostModel(Struct, frozen=True):
         return self._reorders[key]
 
     def doubt(self, spec: Spec | HostSpec) -> float:  # noqa: ARG002 - as others are asked
-        """How far off the price of a step may be."""
         return _DOUBT
 
     def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:  # noqa: ARG002
-        """How far off the price of a reorder may be."""
         return _DOUBT
 
     def _compute_ns(self, spec: Spec) -> float:

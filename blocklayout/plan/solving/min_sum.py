@@ -115,7 +115,10 @@ class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
 
 
 class MinSum:
-    """Variables with a number of values each, and tables of costs over some of them.
+    """Variables, and tables of costs over some of them.
+
+    Args:
+        sizes: The number of values of each variable.
 
     Example:
         >>> problem = MinSum([2, 2])
@@ -126,11 +129,6 @@ class MinSum:
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        """Start without costs.
-
-        Args:
-            sizes: The number of values of each variable.
-        """
         self.sizes = tuple(sizes)
         self._tables: list[_Table] = []
 
