@@ -111,7 +111,7 @@ LAYOUT_NAMES = ("any", "plain", "channels_last", "blocked8", "blocked16")
 
 
 class Wish(Struct, frozen=True):
-    """Layouts somebody would like a kernel to have.
+    """Layouts wished for a kernel.
 
     Attributes:
         src: One of ``LAYOUT_NAMES``, a oneDNN tag of the argument's rank, or an exact descriptor.
@@ -167,7 +167,7 @@ class PostOpUse(Struct, frozen=True):
 
     Attributes:
         post_op: What the primitive does to its destination; for a binary its ``src1`` is
-            filled in by whoever knows the destination's layout.
+            filled in where the destination's layout is known.
         operand: The operator's argument that the post-op reads (a binary's other source).
         is_sum: The post-op adds ``operand`` and may do so in place, onto the destination.
     """

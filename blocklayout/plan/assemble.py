@@ -32,7 +32,7 @@ class Assembly(Struct):
         readers: Who reads a value in a buffer, in order.
         slices: Buffers that are parts of others, and the bytes before them there.
         given: The model's inputs, as the caller should give them.
-        handed_on: The operands of groups that leave their work to the one that reads their result, by that.
+        fused: The operands of groups whose results are fused, by these.
     """
 
     network: Network
@@ -49,7 +49,7 @@ class Assembly(Struct):
     packed: dict[tuple[str, MemoryDesc], Operand] = field(default_factory=dict)
     readers: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     slices: dict[int, tuple[int, int]] = field(default_factory=dict)
-    handed_on: dict[str, dict[str, Operand]] = field(default_factory=dict)
+    fused: dict[str, dict[str, Operand]] = field(default_factory=dict)
     given: dict[str, MemoryDesc] = field(default_factory=dict)
 
     @property
@@ -92,7 +92,7 @@ def _add_group(assembly: Assembly, group: Group, candidate: Candidate) -> None:
     value = group.dst
     assembly.writers[value.name] = group.name
     if isinstance(candidate.dst, Fused):
-        assembly.handed_on[value.name] = operands | _packed(assembly, group, candidate)
+        assembly.fused[value.name] = operands | _packed(assembly, group, candidate)
         assembly.values += _values(group, candidate, candidate.dst.held)
         return
     for arg, desc in candidate.others:
@@ -114,11 +114,11 @@ def _add_group(assembly: Assembly, group: Group, candidate: Candidate) -> None:
 
 
 def _source_operands(assembly: Assembly, group: Group, candidate: Candidate) -> Iterator[tuple[str, Operand]]:
-    """Where the sources are; what another group handed on are that group's own operands."""
+    """Where the sources are; of one that is fused, where its group's own operands are."""
     for operand, desc in candidate.sources:
         value = group.sources[operand]
         if isinstance(desc, Fused):
-            yield from ((FIRST + name, taken) for name, taken in assembly.handed_on[value.name].items())
+            yield from ((FIRST + name, taken) for name, taken in assembly.fused[value.name].items())
         else:
             yield operand, _demand(assembly, value, desc, group.name)
 

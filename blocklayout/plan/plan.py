@@ -324,12 +324,12 @@ class Plan(Struct, frozen=True, dict=True):
         return explanation(self)
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The plan as JSON text; :meth:`from_json` gives an equal plan back."""
+        """The plan as JSON text; :meth:`from_json` reads an equal plan from it."""
         return to_json(self, indent)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Plan:
-        """A plan from what :meth:`to_json` gave.
+        """The plan that :meth:`to_json` wrote.
 
         Raises:
             PlanError: Not a plan, or one of another format version; the message names the field.

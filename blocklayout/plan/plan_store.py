@@ -47,7 +47,7 @@ def plan_key(made_of: str, request: Request, n_threads: int, costs: str) -> str 
     """Digest of all that the choice of a plan depends on, in hexadecimal; ``None`` where that cannot be known.
 
     Args:
-        made_of: Tells what is computed.
+        made_of: Identifies what is computed.
         request: What was asked. Expectations decide nothing and have no say: they are for the plan that is found.
         n_threads: Threads of a run.
         costs: State of the measured costs.

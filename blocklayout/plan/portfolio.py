@@ -40,7 +40,7 @@ class Contender(Struct, frozen=True):
         name: ``solve``, ``bold solve``, or the policy's.
         policy: ``None`` for a solve.
         choice: A candidate for each group.
-        assembled: Gives the steps that a choice implies.
+        assembled: Makes the steps that a choice implies.
     """
 
     name: str

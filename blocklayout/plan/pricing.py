@@ -112,7 +112,7 @@ class Pricing(Struct, frozen=True):
         """The plan that was made of this before, at the same prices; ``None`` where one has to be made.
 
         Args:
-            made_of: Tells what is computed; see :func:`~blocklayout.plan.plan_store.plan_key`.
+            made_of: Identifies what is computed; see :func:`~blocklayout.plan.plan_store.plan_key`.
             request: As the plan was asked for.
 
         Raises:

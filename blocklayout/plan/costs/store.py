@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
 
 COST_FORMAT = 2
-"""Goes up when times are taken in another way, so that old ones are not compared with new ones."""
+"""Bump when times are taken in another way, so that old ones are not compared with new ones."""
 
 VARIABLE = "BLOCKLAYOUT_CACHE_DIR"
 """Environment variable that names the folder to keep things in, instead of the user's cache folder."""
