@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
@@ -67,14 +67,15 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def fixed(self) -> Mapping[str, MemoryDesc]:
         """The model's inputs as the caller gives them, in their declared data types; not those left to the plan."""
-        borders = ((value, self.io_layout.get(value.name)) for value in self.program.inputs)
-        return {value.name: declared_desc(value, border) for value, border in borders if border != FREE}
+        return self._declared(self.program.inputs)
 
     @cached_property
     def results(self) -> Mapping[str, MemoryDesc]:
         """What the caller gets of each computed output, in its declared data type; not of those left to the plan."""
-        computed = [value for value in self.program.outputs if value.name in self.producers]
-        borders = ((value, self.io_layout.get(value.name)) for value in computed)
+        return self._declared(value for value in self.program.outputs if value.name in self.producers)
+
+    def _declared(self, values: Iterable[Value]) -> dict[str, MemoryDesc]:
+        borders = ((value, self.io_layout.get(value.name)) for value in values)
         return {value.name: declared_desc(value, border) for value, border in borders if border != FREE}
 
     @cached_property
