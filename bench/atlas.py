@@ -45,8 +45,8 @@ from blocklayout.plan.costs.atlas import EXACT_DOUBT, Atlas, in_steps
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.costs.traits import SpecClass, spec_class, spec_numbers
 from blocklayout.plan.costs.tuning import tune
-from blocklayout.plan.measurements import measurements
 from blocklayout.plan.network import propose_all
+from blocklayout.plan.pricing import measurements
 from blocklayout.runtime.racing import random_array
 from blocklayout.zoo import digits
 
@@ -159,7 +159,7 @@ def record_here(args: argparse.Namespace) -> None:
     lines: list[dict[str, Any]] = []
     n_threads = args.threads or dnnl.default_threads()
     for name in args.models:
-        specs = [each.spec for each in measurements(proposed(name, dtype, n_threads))]
+        specs = [*measurements(proposed(name, dtype, n_threads))]
         times = _measured([spec for spec in specs if spec not in seen], args.seconds)
         seen.update(specs)
         for spec, ns in times.items():
@@ -210,10 +210,8 @@ def _write(path: Path, lines: Sequence[dict[str, Any]]) -> None:
 
 def _measured(specs: list[Spec], seconds: float) -> dict[Spec, float]:
     """Times taken now, whatever is known already."""
-    from blocklayout.plan.costs.tuning import Measurement
-
-    with tempfile.TemporaryDirectory() as folder, CostStore.open(Path(folder, "costs.sqlite3")) as store:
-        tune([Measurement(spec, 1.0) for spec in specs], store, seconds)
+    with tempfile.TemporaryDirectory() as folder, CostStore(Path(folder, "costs.sqlite3")) as store:
+        tune(dict.fromkeys(specs, 1.0), store, seconds)
         return store.times(specs)
 
 

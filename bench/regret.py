@@ -36,10 +36,9 @@ from blocklayout.inspector.tables import print_table
 from blocklayout.loading.from_model import SURE_BELOW
 from blocklayout.plan import CostModel
 from blocklayout.plan.costs.atlas import Atlas
-from blocklayout.plan.costs.known import KnownCosts
-from blocklayout.plan.costs.recorded import RecordedCosts
-from blocklayout.plan.measurements import measurements
+from blocklayout.plan.costs.known import KnownCosts, RecordedCosts
 from blocklayout.plan.portfolio import UNIFORM_POLICIES, cheapest, contenders_of, racers
+from blocklayout.plan.pricing import measurements
 from blocklayout.plan.solving.solve import solve_layouts
 
 if TYPE_CHECKING:
@@ -125,7 +124,7 @@ def _of_network(true: Network, prices: dict[str, Costs], truth: dict[dnnl.Spec, 
     """The regret of each way to price, next to the best plan and to the best uniform policy."""
     best_ns = solve_layouts(true).cost_ns
     uniform = {each.name: each.cost_ns for each in contenders_of(true, None) if each.name in UNIFORM_POLICIES}
-    asked = [each.spec for each in measurements(true)]
+    asked = [*measurements(true)]
     return {
         "best_ms": best_ns / 1e6,
         "recorded": sum(spec in truth for spec in asked) / len(asked),

@@ -130,7 +130,7 @@ def random_candidate(rng: np.random.Generator, n_sources: int) -> Candidate:
     """Any layouts, any cost."""
     *sources, dst = (MemoryDesc(SHAPE, "f32", str(tag)) for tag in rng.choice(LAYOUTS, n_sources + 1))
     named = tuple((f"src_{operand}", desc) for operand, desc in enumerate(sources))
-    return Candidate(named, (), dst, (), (), None, float(rng.integers(0, 60)), "made up")
+    return Candidate(sources=named, dst=dst, cost_ns=float(rng.integers(0, 60)), origin="made up")
 
 
 def timed(n_kernels: int) -> dict[str, Any]:

@@ -8,6 +8,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
+def close_names(name: str, known: Iterable[str], n: int = 3, cutoff: float = 0.6) -> list[str]:
+    """The names like one, the closest first.
+
+    Args:
+        name: One that nothing has.
+        known: Those that something has.
+        n: How many at most.
+        cutoff: How like they are at least, from 0 to 1.
+    """
+    from difflib import get_close_matches  # names are seldom wrong, and this takes milliseconds
+
+    return get_close_matches(name, list(known), n, cutoff)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a name that nothing has: the one that may be meant, if any is like it.
+
+    Example:
+        >>> did_you_mean("strdies", ["pads", "strides"])
+        "; did you mean 'strides'?"
+    """
+    return "".join(f"; did you mean {close!r}?" for close in close_names(name, known, 1))
+
+
 def closest(name: str, known: Iterable[str], n: int = 3) -> str:
     """The rest of a message about a name that nothing has: the closest that something has.
 

@@ -14,7 +14,7 @@ import blocklayout as bl
 from blocklayout import model, zoo
 from blocklayout.model import BuildValue, Graph
 from blocklayout.plan import POLICIES, Plan, Pricing
-from blocklayout.plan.solving import wary
+from blocklayout.plan.solving import solve
 from tests import nets
 from tests.wrapping import to_last, wrapped
 
@@ -74,7 +74,7 @@ SPATIAL = {3: (12,), 4: (12, 10), 5: (8, 6, 6)}
 @pytest.mark.parametrize("rank", SPATIAL)
 def test_transposes_around_every_operator_move_no_byte(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pricing, "priced", lambda _, network: network)  # the model's: in all layouts alike, and sure
-    monkeypatch.setattr(wary, "CHARGED_DOUBT", 0.0)
+    monkeypatch.setattr(solve, "CHARGED_DOUBT", 0.0)
     plain = bl.load(network(SPATIAL[rank], _as_it_is)).plan
     wrapped = bl.load(network(SPATIAL[rank], _wrapped)).plan
     assert wrapped.reorder_nbytes <= plain.reorder_nbytes

@@ -1,8 +1,8 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
-from blocklayout.ir.candidate import Candidate
-from blocklayout.ir.facts import Affine, Facts, NodeInfo, Padding, Transposed
-from blocklayout.ir.host_spec import Compute, HostSpec, copy_spec, zero_padding_step
+from blocklayout.ir.facts import Affine, Facts, NodeInfo, Padding, Transposed, Window
+from blocklayout.ir.fused import Fused, ValueLayout, layout_name, readable_as
+from blocklayout.ir.host_spec import Compute, HostSpec, Plain, copy_spec, zero_padding_step
 from blocklayout.ir.kernel import Constant, Kernel, Program
 from blocklayout.ir.operator import (
     LAYOUT_NAMES,
@@ -18,10 +18,8 @@ from blocklayout.ir.operator import (
     in_blocks,
     wished_desc,
 )
-from blocklayout.ir.plain import Plain
-from blocklayout.ir.recipe import Recipe, RecipeStep
+from blocklayout.ir.recipe import Candidate, Recipe, RecipeStep
 from blocklayout.ir.value import Value
-from blocklayout.ir.window import Window
 
 __all__ = [
     "LAYOUT_NAMES",
@@ -31,6 +29,7 @@ __all__ = [
     "Compute",
     "Constant",
     "Facts",
+    "Fused",
     "HostSpec",
     "Kernel",
     "Lowered",
@@ -48,10 +47,13 @@ __all__ = [
     "TensorInfo",
     "Transposed",
     "Value",
+    "ValueLayout",
     "Window",
     "Wish",
     "copy_spec",
     "in_blocks",
+    "layout_name",
+    "readable_as",
     "wished_desc",
     "zero_padding_step",
 ]

@@ -3,6 +3,8 @@
 They hold for every node of an operator, whether or not a primitive computes it.
 """
 
+# ruff: noqa: ARG003 - defaults answer nothing
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -111,6 +113,54 @@ class Padding(Struct, frozen=True):
         return self.begin[2:] + self.end[2:]
 
 
+class Window(Struct, frozen=True):
+    """A window that slides over the spatial dimensions.
+
+    Attributes:
+        kernel: Extents, in elements of the source that are looked at.
+        strides: Steps between two windows.
+        pads_begin: Zeros before the source.
+        pads_end: Zeros behind it.
+        dilations: Distance between two elements of a window; 1 is dense.
+    """
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads_begin: tuple[int, ...]
+    pads_end: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+    @property
+    def pads(self) -> tuple[int, ...]:
+        """Beginnings, then ends: how both ONNX and :mod:`blocklayout.dnnl` write them."""
+        return self.pads_begin + self.pads_end
+
+    @property
+    def dnnl_dilations(self) -> tuple[int, ...]:
+        """Elements skipped between two of a window; 0 is dense."""
+        return tuple(dilation - 1 for dilation in self.dilations)
+
+    @property
+    def reach(self) -> tuple[int, ...]:
+        """Extents of the window including what it skips.
+
+        Example:
+            >>> Window((3,), (1,), (0,), (0,), (2,)).reach
+            (5,)
+        """
+        return tuple((k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True))
+
+    def extents(self, spatial: Sequence[int]) -> tuple[int, ...]:
+        """How many windows fit into a source of these spatial extents.
+
+        Example:
+            >>> Window((3,), (2,), (1,), (1,), (1,)).extents((8,))
+            (4,)
+        """
+        padded = (sum(ends) for ends in zip(spatial, self.pads_begin, self.pads_end, strict=True))
+        return tuple((p - r) // s + 1 for p, r, s in zip(padded, self.reach, self.strides, strict=True))
+
+
 class Affine(Struct, frozen=True, eq=False):
     """A scale and a shift of each channel (dimension 1): ``source * scale + shift``.
 
@@ -148,13 +198,11 @@ class Facts(Struct, frozen=True):
     @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:
         """Index of the input that the first result is equal to, in extents, type and elements."""
-        del node
         return None
 
     @classmethod
     def permutation(cls, node: NodeInfo) -> Perm | None:
         """The permutation of dimensions, where the node does nothing else."""
-        del node
         return None
 
     @classmethod
@@ -170,25 +218,21 @@ class Facts(Struct, frozen=True):
     @classmethod
     def reduced_axes(cls, node: NodeInfo) -> tuple[int, ...] | None:
         """The dimensions that a reduction reduces, ascending; ``None`` where they are known at run time only."""
-        del node
         return None
 
     @classmethod
     def contracted(cls, node: NodeInfo) -> tuple[int, int] | None:
         """The input, and its dimension, that a product sums over together with dimension 1 of the first source."""
-        del node
         return None
 
     @classmethod
     def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
         """Inputs without negative elements from which follows that the result has none; ``None`` if it does not."""
-        del node
         return None
 
     @classmethod
     def padding(cls, node: NodeInfo) -> Padding | None:
         """The elements around its source, where the node does nothing but to add them."""
-        del node
         return None
 
     @classmethod
@@ -200,13 +244,11 @@ class Facts(Struct, frozen=True):
             padding: Spatial padding.
             is_lowest: Whether no element of the source is below the padding's value.
         """
-        del node, padding, is_lowest
         return None
 
     @classmethod
     def affine(cls, node: NodeInfo) -> Affine | None:
         """The scale and shift of channels by constants, where the node does nothing else."""
-        del node
         return None
 
     @classmethod
@@ -222,7 +264,6 @@ class Facts(Struct, frozen=True):
         Returns:
             ``None`` if scaled weights do not scale the result.
         """
-        del node, scale
         return None
 
     @classmethod

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from msgspec import Struct
 
 from blocklayout.dnnl import Attr
 from blocklayout.errors import InvalidArgumentsError
-from blocklayout.ir.recipe import RecipeStep
+from blocklayout.ir.operator import BaseOperator, Problem, Role, Wish
+from blocklayout.ir.recipe import Recipe, RecipeStep
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
@@ -102,3 +103,21 @@ def zero_padding_step(desc: MemoryDesc, operand: str = "dst") -> RecipeStep:
 def copy_spec(src: MemoryDesc, dst: MemoryDesc) -> HostSpec:
     """A change of strides for a data type that no reorder takes."""
     return HostSpec("copy", (("dst", dst), ("src", src)))
+
+
+class Plain(BaseOperator, frozen=True):
+    """The operator of last resort: a node as a whole, on row-major arrays in the data types the model declares.
+
+    Attributes:
+        spec: The node with the descriptors of its arguments.
+    """
+
+    role: ClassVar[Role] = Role.PLAIN
+
+    spec: HostSpec
+
+    def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
+        del problem, wish
+        if attr.post_ops:
+            return None
+        return Recipe((RecipeStep(self.spec, tuple((arg, arg) for arg, _ in self.spec.descs)),))

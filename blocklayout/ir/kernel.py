@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     import numpy as np
 
     from blocklayout.ir.operator import BaseOperator
     from blocklayout.ir.value import Value
+
+
+_DIGEST_NBYTES = 16
 
 
 class Constant(Struct, frozen=True, eq=False):
@@ -78,30 +81,19 @@ class Program(Struct, frozen=True, eq=False, dict=True):
         constants. The contents of constants do not matter, as a plan packs whatever it is given; what an operator
         read of them is among its attributes. Every extent must be known.
         """
-        digest = blake2b(digest_size=_DIGEST_NBYTES)
-        for part in self._parts():
-            digest.update(part.encode())
-            digest.update(b"\0")
-        return digest.hexdigest()
-
-    def _parts(self) -> Iterator[str]:
-        yield _described("inputs", ((value.name, value) for value in self.inputs))
+        parts = [_described("inputs", ((value.name, value) for value in self.inputs))]
         for kernel in self.kernels:
-            yield from _kernel_parts(kernel)
-        yield _described("outputs", ((value.name, value) for value in self.outputs))
-        yield repr([value.is_constant for value in self.outputs])
-
-
-_DIGEST_NBYTES = 16
-
-
-def _kernel_parts(kernel: Kernel) -> Iterator[str]:
-    yield repr((kernel.name, kernel.nodes))
-    yield repr(kernel.operator)
-    yield _described("sources", kernel.sources)
-    yield _described("results", [("dst", kernel.dst), *kernel.others])
-    constants = ((arg, constant.name, constant.array) for arg, constant in kernel.constants)
-    yield repr([(arg, name, array.shape, array.dtype.name) for arg, name, array in constants])
+            constants = [(arg, each.name, each.array.shape, each.array.dtype.name) for arg, each in kernel.constants]
+            parts += (
+                repr((kernel.name, kernel.nodes)),
+                repr(kernel.operator),
+                _described("sources", kernel.sources),
+                _described("results", [("dst", kernel.dst), *kernel.others]),
+                repr(constants),
+            )
+        parts.append(_described("outputs", ((value.name, value) for value in self.outputs)))
+        parts.append(repr([value.is_constant for value in self.outputs]))
+        return blake2b("".join(f"{part}\0" for part in parts).encode(), digest_size=_DIGEST_NBYTES).hexdigest()
 
 
 def _described(role: str, named: Iterable[tuple[str, Value]]) -> str:

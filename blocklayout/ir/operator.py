@@ -1,5 +1,7 @@
 """Operators as the planner sees them: bound to their arguments, and asked for recipes instead of names."""
 
+# ruff: noqa: ARG002 - defaults answer nothing
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -109,7 +111,7 @@ LAYOUT_NAMES = ("any", "plain", "channels_last", "blocked8", "blocked16")
 
 
 class Wish(Struct, frozen=True):
-    """Layouts somebody would like a kernel to have.
+    """Layouts wished for a kernel.
 
     Attributes:
         src: One of ``LAYOUT_NAMES``, a oneDNN tag of the argument's rank, or an exact descriptor.
@@ -165,7 +167,7 @@ class PostOpUse(Struct, frozen=True):
 
     Attributes:
         post_op: What the primitive does to its destination; for a binary its ``src1`` is
-            filled in by whoever knows the destination's layout.
+            filled in where the destination's layout is known.
         operand: The operator's argument that the post-op reads (a binary's other source).
         is_sum: The post-op adds ``operand`` and may do so in place, onto the destination.
     """
@@ -204,27 +206,22 @@ class BaseOperator(Facts, frozen=True):
 
     def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
         """The primitives that would compute ``problem`` as wished; ``None`` if there are none."""
-        del problem, wish, attr
         return None
 
     def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
         """This operator as a post-op of the primitive that computes its source ``arg``."""
-        del arg, problem
         return None
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         """A view's descriptor over the bytes of ``desc``; ``None`` where bytes would have to move."""
-        del desc
         return None
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         """The source's descriptor over the bytes of a view's result ``desc``; ``None`` if there is none."""
-        del desc
         return None
 
     def as_depthwise(self, problem: Problem) -> DepthwiseConv | None:
         """This operator as a depthwise post-op of a convolution that computes its source."""
-        del problem
         return None
 
     def likeness(self, problem: Problem) -> object:
@@ -236,7 +233,6 @@ class BaseOperator(Facts, frozen=True):
 
         Each source as a dense descriptor, and the bytes before it; ``None`` where a slice is not dense.
         """
-        del problem, dst
         return None
 
     def bind(self, sources: Mapping[str, Value], constants: Mapping[str, np.ndarray] | None = None) -> Lowered:

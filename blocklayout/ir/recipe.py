@@ -1,15 +1,19 @@
-"""Recipes and candidates: the ways to compute a kernel, as data."""
+"""Recipes and candidates: the ways to compute a kernel, and a group of kernels with every layout decided, as data."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+from blocklayout.dnnl import is_reference
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from blocklayout.dnnl import Spec
+    from blocklayout.ir.fused import ValueLayout
     from blocklayout.ir.host_spec import HostSpec
     from blocklayout.layout import MemoryDesc
 
@@ -53,3 +57,44 @@ class Recipe(Struct, frozen=True):
         """A recipe of one primitive whose arguments are the kernel's own, unless renamed."""
         names = {name: name for name, _ in spec.descs} | dict(operands or {})
         return cls((RecipeStep(spec, tuple(sorted(names.items()))),), whole=tuple(whole))
+
+
+class Candidate(Struct, frozen=True, dict=True, kw_only=True):
+    """One way to compute a group; data only.
+
+    Attributes:
+        sources: The layout demanded of each source, by operand.
+        dst: The layout of the result.
+        origin: The wish it comes from, such as ``any`` or ``blocked8``.
+        constants: The layout each constant is packed in, by operand.
+        steps: Primitives in order, with resolved Specs; none for a view.
+        temporaries: Buffers between the steps, by name.
+        alias: The source operand whose buffer the result overwrites, if any.
+        cost_ns: Estimated time of all steps.
+        rank: Which choice of the library's this is for the layouts that were asked for; 0 is its own favourite.
+        others: The layouts of further results, by argument.
+        slices: Operands, sources or temporaries, whose buffers are parts of the result's, and the bytes before
+            each: the producer of such a source writes it there.
+    """
+
+    sources: tuple[tuple[str, ValueLayout], ...]
+    dst: ValueLayout
+    origin: str
+    constants: tuple[tuple[str, MemoryDesc], ...] = ()
+    steps: tuple[RecipeStep, ...] = ()
+    temporaries: tuple[tuple[str, MemoryDesc], ...] = ()
+    alias: str | None = None
+    cost_ns: float = 0.0
+    rank: int = 0
+    others: tuple[tuple[str, MemoryDesc], ...] = ()
+    slices: tuple[tuple[str, int], ...] = ()
+
+    @cached_property
+    def is_reference(self) -> bool:
+        """Whether a step runs an unoptimised reference implementation."""
+        return any(is_reference(step.spec.impl) for step in self.steps)
+
+    @cached_property
+    def source_descs(self) -> dict[str, ValueLayout]:
+        """The layout demanded of each source, by operand."""
+        return dict(self.sources)

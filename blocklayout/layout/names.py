@@ -5,8 +5,9 @@ Source: ``dnnl_format_tag_t`` and its aliases, ``oneapi/dnnl/dnnl_types.h``, one
 
 from __future__ import annotations
 
-import difflib
 from functools import cache, lru_cache
+
+from blocklayout.errors import close_names
 
 MAX_NDIMS = 12
 """``DNNL_MAX_NDIMS``: the most dimensions, and the most inner blocks, of a descriptor."""
@@ -87,7 +88,7 @@ def closest_tags(text: str, ndims: int | None = None) -> tuple[str, ...]:
     """
     usual = {tag: tag for tag in _usual_tags() if ndims is None or _rank(tag) == ndims}
     folded = {tag.lower(): tag for tag in reversed(usual)}
-    matches = difflib.get_close_matches(text.lower(), folded, n=3, cutoff=0.5)
+    matches = close_names(text.lower(), folded, cutoff=0.5)
     return tuple(folded[match] for match in matches)
 
 

@@ -16,21 +16,20 @@ from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError, PlanError, UnsupportedError
 from blocklayout.ir import Candidate, Role, Wish
+from blocklayout.layout import MemoryDesc
 from blocklayout.plan.assemble import assemble
-from blocklayout.plan.candidates.depthwise_fusion import is_handed_on
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.candidates.recipes import GroupRecipes
 from blocklayout.plan.choices import KernelChoice, Way
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
-from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
+from blocklayout.plan.place import place_all
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
 
 if TYPE_CHECKING:
     from blocklayout.ir import Program
-    from blocklayout.layout import MemoryDesc
     from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.plan import Plan
@@ -133,9 +132,10 @@ class Replayer(Proposer, frozen=True):
         choice = self.choices.get(group.name)
         if choice is None or choice.nodes != group.nodes:
             raise UnsupportedError(f"choices: the plan has none for {group.name} ({', '.join(group.nodes)})")
-        if any(map(is_handed_on, choice.chosen.layouts)):
+        stored = [layout for layout in choice.chosen.layouts if isinstance(layout, MemoryDesc)]
+        if len(stored) < len(choice.chosen.layouts):
             return ()  # it is half of a pair
-        for candidate in self._likely(group, incoming, in_place, choice.chosen):
+        for candidate in self._likely(group, incoming, in_place, stored):
             if _is(candidate, choice):
                 return (candidate,)
         raise UnsupportedError(f"choices: nothing on offer here computes {group.name} as the plan says")
@@ -149,13 +149,18 @@ class Replayer(Proposer, frozen=True):
                 return
 
     def _likely(
-        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None, way: Way
+        self,
+        group: Group,
+        incoming: Mapping[str, Sequence[MemoryDesc]],
+        in_place: str | None,
+        layouts: list[MemoryDesc],
     ) -> Iterator[Candidate]:
-        """Candidates in the layouts that were chosen, then all others."""
+        """Candidates in the layouts that were chosen, sources' first, then all others."""
+        *sources, dst = layouts
         if group.is_view:
-            yield from self._views(group, [*way.sources, *incoming["src"]])
-        elif group.main.operator.role is not Role.PLAIN and way.sources:
-            recipes = GroupRecipes(group, way.dst.dtype, self.costs.machine.n_threads, in_place)
-            for source in dict.fromkeys((way.sources[0], way.dst)):
-                yield from self._wished(recipes, Wish(source, way.dst))
+            yield from self._views(group, [*sources, *incoming["src"]])
+        elif group.main.operator.role is not Role.PLAIN and sources:
+            recipes = GroupRecipes(group, dst.dtype, self.costs.machine.n_threads, in_place)
+            for source in dict.fromkeys((sources[0], dst)):
+                yield from self._wished(recipes, Wish(source, dst))
         yield from self._offered(group, incoming, in_place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import ModelError
+from blocklayout.errors import ModelError, did_you_mean
 from blocklayout.model.schemas import attribute_kind
 from blocklayout.model.types import DTYPES, onnx_type_name
 
@@ -74,8 +73,7 @@ def _wanted_dtype(schema: OpSchema, index: int, beside: Sequence[str]) -> str | 
 
 
 def _unknown(op_type: str, name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, 1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(name, known)
     return f"{op_type} has no attribute {name!r}; it has {', '.join(sorted(known)) or 'none'}{hint}"
 
 

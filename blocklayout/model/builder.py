@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.errors import ModelError
+from blocklayout.errors import ModelError, close_names
 from blocklayout.ir.value import Value
 from blocklayout.model.arguments import attributes_as_specified, literal_as_array
 from blocklayout.model.build_value import BuildValue
@@ -212,7 +211,7 @@ class Builder:
             since = defs.get_schema(op_type).since_version
             raise ModelError(f"{op_type} is not in operator set {self.opset}; use Builder(opset={since})")
         known = [each.name for each in defs.get_all_schemas() if not each.domain]
-        close = difflib.get_close_matches(op_type, known, 3)
+        close = close_names(op_type, known)
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise ModelError(f"ONNX has no operator {op_type!r}{hint}")
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 
-from blocklayout.errors import UnsupportedError
+from blocklayout.errors import UnsupportedError, close_names
 from blocklayout.ir import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Plain, Program, Refusal, Value
 from blocklayout.model.graph import Graph, Node, fresh_name, live_nodes
 from blocklayout.model.reference import arguments, plain_spec, result_name
@@ -121,7 +120,7 @@ def _closest(op_type: str) -> tuple[str, ...]:
     """Operators of similar names; looking for them takes milliseconds, and whether a node is native is asked often."""
     from blocklayout import ops
 
-    return tuple(difflib.get_close_matches(op_type, ops.op_types(), 3))
+    return tuple(close_names(op_type, ops.op_types()))
 
 
 def _node_info(graph: Graph, node: Node) -> NodeInfo:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from blocklayout.errors import InputError, ModelError
+from blocklayout.errors import InputError, ModelError, did_you_mean
 from blocklayout.ir.value import Value
 from blocklayout.model.branches import branch_taken
 from blocklayout.model.graph import Graph, Node, constant_value, fresh_name, live_nodes
@@ -130,8 +129,7 @@ def _check_known(shapes: Shapes, known: Sequence[str]) -> None:
     for name in shapes:
         if name in known:
             continue
-        close = difflib.get_close_matches(str(name), known, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(str(name), known)
         raise InputError(f"the model has no input {name!r}; its inputs are {', '.join(map(repr, known))}{hint}")
 
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
-from blocklayout.ir import HostSpec, Role, copy_spec
+from blocklayout.ir import Fused, HostSpec, Role, copy_spec
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.depthwise_fusion import FIRST, HELD, is_handed_on
+from blocklayout.plan.candidates.depthwise_fusion import FIRST
 from blocklayout.plan.network import declared_desc
 from blocklayout.plan.plan import FREE, Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
 
@@ -32,7 +32,7 @@ class Assembly(Struct):
         readers: Who reads a value in a buffer, in order.
         slices: Buffers that are parts of others, and the bytes before them there.
         given: The model's inputs, as the caller should give them.
-        handed_on: The operands of groups that leave their work to the one that reads their result, by that.
+        fused: The operands of groups whose results are fused, by these.
     """
 
     network: Network
@@ -49,7 +49,7 @@ class Assembly(Struct):
     packed: dict[tuple[str, MemoryDesc], Operand] = field(default_factory=dict)
     readers: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     slices: dict[int, tuple[int, int]] = field(default_factory=dict)
-    handed_on: dict[str, dict[str, Operand]] = field(default_factory=dict)
+    fused: dict[str, dict[str, Operand]] = field(default_factory=dict)
     given: dict[str, MemoryDesc] = field(default_factory=dict)
 
     @property
@@ -62,12 +62,6 @@ class Assembly(Struct):
         """Of all steps, one after the other."""
         return max((step.scratchpad_nbytes for step in self.steps), default=0)
 
-    def copy_for(self, value: str, desc: MemoryDesc) -> MemoryDesc:
-        """The layout of the copy that serves a demand: one that serves another reader too, where there is one."""
-        if self.returns_to_plain:
-            return desc
-        return next((copy for copy in self.network.copies(value, self.choice) if copy.readable_as(desc)), desc)
-
     def readers_of(self, buffer: int) -> tuple[str, ...]:
         """Readers of a reordered buffer."""
         return tuple(dict.fromkeys(self.readers.get((self.buffers[buffer].name, buffer), ())))
@@ -76,11 +70,11 @@ class Assembly(Struct):
 def assemble(network: Network, choice: Choice, *, returns_to_plain: bool = False) -> Assembly:
     """The steps of a choice, in order; reorders are made where first demanded and shared afterwards."""
     assembly = Assembly(network, choice, returns_to_plain)
-    for value in network.program.inputs:
-        assembly.writers[value.name] = "the caller"
-        assembly.at_hand[value.name] = []
-        assembly.given[value.name] = network.desc_of(value.name, choice)
-        assembly.values.append((value.name, assembly.given[value.name]))
+    for name, desc in network.inputs(choice):
+        assembly.writers[name] = "the caller"
+        assembly.at_hand[name] = []
+        assembly.given[name] = desc
+        assembly.values.append((name, desc))
     for group, offered, taken in zip(network.groups, network.candidates, choice, strict=True):
         _add_group(assembly, group, offered[taken])
     for value in network.program.outputs:
@@ -97,63 +91,58 @@ def _add_group(assembly: Assembly, group: Group, candidate: Candidate) -> None:
     operands = dict(_source_operands(assembly, group, candidate))
     value = group.dst
     assembly.writers[value.name] = group.name
-    if is_handed_on(candidate.dst):
-        _hand_on(assembly, group, candidate, operands)
+    if isinstance(candidate.dst, Fused):
+        assembly.fused[value.name] = operands | _packed(assembly, group, candidate)
+        assembly.values += _values(group, candidate, candidate.dst.held)
         return
     for arg, desc in candidate.others:
         operands[arg] = _new_operand(assembly, "arena", dict(group.main.others)[arg].name, desc)
-    if group.is_view and candidate.dst.n_elements:
-        produced = Operand(operands["src"].buffer, candidate.dst)
+    dst = candidate.dst
+    if group.is_view and dst.n_elements:
+        produced = Operand(operands["src"].buffer, dst)
     else:
-        produced = _add_steps(assembly, group, candidate, operands)
+        produced = _add_steps(assembly, group, candidate, dst, operands)
     assembly.at_hand[value.name] = [produced]
     for arg, other in group.main.others:
         assembly.writers[other.name] = group.name
         assembly.at_hand[other.name] = [operands[arg]]
         assembly.values.append((other.name, operands[arg].desc))
-    assembly.values += _values(group, candidate)
-    plain = MemoryDesc(candidate.dst.dims, candidate.dst.dtype)
+    assembly.values += _values(group, candidate, dst)
+    plain = MemoryDesc(dst.dims, dst.dtype)
     if assembly.returns_to_plain and not group.is_view and not produced.desc.readable_as(plain):
         assembly.at_hand[value.name] = [_reorder(assembly, value.name, produced, plain, group.name)]
 
 
 def _source_operands(assembly: Assembly, group: Group, candidate: Candidate) -> Iterator[tuple[str, Operand]]:
-    """Where the sources are; what another group handed on are that group's own operands."""
+    """Where the sources are; of one that is fused, where its group's own operands are."""
     for operand, desc in candidate.sources:
         value = group.sources[operand]
-        if is_handed_on(desc):
-            yield from ((FIRST + name, taken) for name, taken in assembly.handed_on[value.name].items())
+        if isinstance(desc, Fused):
+            yield from ((FIRST + name, taken) for name, taken in assembly.fused[value.name].items())
         else:
             yield operand, _demand(assembly, value, desc, group.name)
 
 
-def _hand_on(assembly: Assembly, group: Group, candidate: Candidate, operands: dict[str, Operand]) -> None:
-    """Leave what a group reads to the one that reads its result."""
-    for operand, desc in candidate.constants:
-        operands[operand] = _pack(assembly, group, operand, desc)
-    assembly.handed_on[group.dst.name] = operands
-    assembly.values += [(name, dict(candidate.temporaries)[HELD]) for name, _ in _values(group, candidate)]
-
-
-def _values(group: Group, candidate: Candidate) -> Iterator[tuple[str, MemoryDesc]]:
+def _values(group: Group, candidate: Candidate, dst: MemoryDesc) -> Iterator[tuple[str, MemoryDesc]]:
     """The values a group computes, those included that only its primitive holds, and their layouts."""
     temporaries = dict(candidate.temporaries)
     name, value = "tmp_main", group.main.dst
     for follower in group.followers:
-        yield value.name, temporaries.get(name, candidate.dst)
+        yield value.name, temporaries.get(name, dst)
         name, value = f"tmp_{follower.prefix}", follower.kernel.dst
-    yield value.name, candidate.dst
+    yield value.name, dst
 
 
-def _add_steps(assembly: Assembly, group: Group, candidate: Candidate, operands: dict[str, Operand]) -> Operand:
-    for operand, desc in candidate.constants:
-        operands[operand] = _pack(assembly, group, operand, desc)
+def _add_steps(
+    assembly: Assembly, group: Group, candidate: Candidate, dst: MemoryDesc, operands: dict[str, Operand]
+) -> Operand:
+    operands |= _packed(assembly, group, candidate)
     for name, desc in candidate.temporaries:
         operands[name] = _new_operand(assembly, "arena", f"{group.name}.{name}", desc)
     if candidate.alias is None:
-        operands["dst"] = _new_operand(assembly, "arena", group.dst.name, candidate.dst)
+        operands["dst"] = _new_operand(assembly, "arena", group.dst.name, dst)
     else:
-        operands["dst"] = Operand(operands[candidate.alias].buffer, candidate.dst)
+        operands["dst"] = Operand(operands[candidate.alias].buffer, dst)
     for name, nbytes in candidate.slices:
         _put_into_slice(assembly, group, operands[name], operands["dst"].buffer, nbytes)
     for step in candidate.steps:
@@ -196,7 +185,10 @@ def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> 
         if operand.desc.readable_as(desc):
             assembly.readers.setdefault((value.name, operand.buffer), []).append(reader)
             return replace(operand, desc=desc)
-    copy = assembly.copy_for(value.name, desc)
+    copy = desc
+    if not assembly.returns_to_plain:  # one that serves another reader too, where there is one
+        copies = assembly.network.copies(value.name, assembly.choice)
+        copy = next((each for each in copies if isinstance(each, MemoryDesc) and each.readable_as(desc)), desc)
     if assembly.writers[value.name] == "the caller":
         made = _enter(assembly, value.name, copy, reader)
     else:
@@ -254,14 +246,17 @@ def _name(desc: MemoryDesc) -> str:
     return desc.named("src") if desc.dtype == "f32" else f"{desc.named('src')} in {desc.dtype}"
 
 
-def _pack(assembly: Assembly, group: Group, operand: str, desc: MemoryDesc) -> Operand:
-    constant = group.constants[operand]
-    key = (constant.name, desc)
-    if key not in assembly.packed:
-        made = _new_operand(assembly, "constant", constant.name, desc)
-        assembly.constants.append(PackedConstant(constant.name, made.buffer, desc, group.name))
-        assembly.packed[key] = made
-    return assembly.packed[key]
+def _packed(assembly: Assembly, group: Group, candidate: Candidate) -> dict[str, Operand]:
+    """Where the constants are, by operand; of each there is one a layout."""
+    operands = {}
+    for operand, desc in candidate.constants:
+        name = group.constants[operand].name
+        if (name, desc) not in assembly.packed:
+            made = _new_operand(assembly, "constant", name, desc)
+            assembly.constants.append(PackedConstant(name, made.buffer, desc, group.name))
+            assembly.packed[name, desc] = made
+        operands[operand] = assembly.packed[name, desc]
+    return operands
 
 
 def _add_result(assembly: Assembly, value: Value) -> Result:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from blocklayout.layout import MemoryDesc
-from blocklayout.plan.struct_json import Finite, OwnDict
+from blocklayout.ir import layout_name
+from blocklayout.plan.struct_json import LayoutField
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, Kernel
+    from blocklayout.ir import Candidate, Kernel, ValueLayout
     from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.network import Choice, Network
-
-DescField = Annotated[MemoryDesc, OwnDict()]
-Nanoseconds = Annotated[float, Finite()]
 
 
 class Way(Struct, frozen=True):
@@ -33,13 +30,13 @@ class Way(Struct, frozen=True):
 
     origin: str
     impls: tuple[str, ...]
-    sources: tuple[DescField, ...]
-    dst: DescField
+    sources: tuple[LayoutField, ...]
+    dst: LayoutField
     in_place: bool
-    cost_ns: Nanoseconds
+    cost_ns: float
 
     @property
-    def layouts(self) -> tuple[MemoryDesc, ...]:
+    def layouts(self) -> tuple[ValueLayout, ...]:
         """Descriptors it reads and writes."""
         return (*self.sources, self.dst)
 
@@ -66,7 +63,7 @@ class Alternative(Struct, frozen=True):
     """
 
     way: Way
-    extra_ns: Nanoseconds
+    extra_ns: float
 
 
 class KernelChoice(Struct, frozen=True):
@@ -99,7 +96,7 @@ class KernelChoice(Struct, frozen=True):
 
 def kernel_choices(
     network: Network, choice: Choice, costs: Sequence[Sequence[float]], cost_ns: float
-) -> tuple[KernelChoice, ...]:
+) -> Iterator[KernelChoice]:
     """The choices for all groups of a network.
 
     Args:
@@ -108,19 +105,13 @@ def kernel_choices(
         costs: For each group, what the whole network costs at least with each of its candidates.
         cost_ns: What it costs as chosen.
     """
-    return tuple(_choices(network, choice, costs, cost_ns))
-
-
-def _choices(
-    network: Network, choice: Choice, costs: Sequence[Sequence[float]], cost_ns: float
-) -> Iterator[KernelChoice]:
     for group, offered, taken, totals in zip(network.groups, network.candidates, choice, costs, strict=True):
         chosen = Way.of(offered[taken])
         ways = (Alternative(Way.of(each), total - cost_ns) for each, total in zip(offered, totals, strict=True))
         others = [each for index, each in enumerate(ways) if index != taken]
         yield KernelChoice(
             kernel=group.name,
-            operator=_operator_name(group),
+            operator=" + ".join(type(kernel.operator).__name__ for kernel in _kernels(group)),
             nodes=group.nodes,
             reads=tuple(value.name for value in group.sources.values()),
             writes=group.dst.name,
@@ -128,16 +119,12 @@ def _choices(
             chosen=chosen,
             runner_up=_cheapest(others),
             other_layout=_cheapest([each for each in others if each.way.layouts != chosen.layouts]),
-            layouts=tuple(dict.fromkeys(candidate.dst.named("src") for candidate in offered)),
+            layouts=tuple(dict.fromkeys(layout_name(candidate.dst) for candidate in offered)),
         )
 
 
 def _cheapest(alternatives: Sequence[Alternative]) -> Alternative | None:
     return min(alternatives, key=lambda each: each.extra_ns, default=None)
-
-
-def _operator_name(group: Group) -> str:
-    return " + ".join(type(kernel.operator).__name__ for kernel in _kernels(group))
 
 
 def _kernels(group: Group) -> list[Kernel]:

@@ -15,8 +15,8 @@ from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
 from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.choices import kernel_choices
-from blocklayout.plan.lifetimes import place_all
 from blocklayout.plan.network import propose_all
+from blocklayout.plan.place import place_all
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import Policy, exceptions_of
 from blocklayout.plan.portfolio import Contender, TimePlans, cheapest, contenders_of, race, racers
@@ -128,7 +128,7 @@ def _finish(
         buffers=tuple(buffers),
         constants=tuple(assembly.constants),
         values=tuple(assembly.values),
-        choices=kernel_choices(network, winner.choice, solution.costs_of_candidates, assembly.cost_ns),
+        choices=tuple(kernel_choices(network, winner.choice, solution.costs_of_candidates, assembly.cost_ns)),
         policy_costs=tuple(costs.items()),
         bound_ns=solution.bound_ns,
         is_optimal=solution.is_optimal and solved_ns <= solution.bound_ns * (1 + ROUNDING),

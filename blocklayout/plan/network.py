@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
@@ -12,8 +12,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout.errors import LayoutError, UnsupportedError
+from blocklayout.ir import Fused
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.candidates.depthwise_fusion import Pair, find_pairs, is_handed_on
+from blocklayout.plan.candidates.depthwise_fusion import Pair, find_pairs
 from blocklayout.plan.candidates.fuse import Group, apart, value_info
 from blocklayout.plan.candidates.inplace_concat import writable_slices
 from blocklayout.plan.costs.model import steps_ns
@@ -21,7 +22,7 @@ from blocklayout.plan.plan import FREE
 from blocklayout.plan.solving.copies import copies_wanted
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, Program, Value
+    from blocklayout.ir import Candidate, Program, Value, ValueLayout
     from blocklayout.plan.candidates.propose import Proposer
     from blocklayout.plan.costs.model import Costs
 
@@ -66,14 +67,15 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def fixed(self) -> Mapping[str, MemoryDesc]:
         """The model's inputs as the caller gives them, in their declared data types; not those left to the plan."""
-        borders = ((value, self.io_layout.get(value.name)) for value in self.program.inputs)
-        return {value.name: declared_desc(value, border) for value, border in borders if border != FREE}
+        return self._declared(self.program.inputs)
 
     @cached_property
     def results(self) -> Mapping[str, MemoryDesc]:
         """What the caller gets of each computed output, in its declared data type; not of those left to the plan."""
-        computed = [value for value in self.program.outputs if value.name in self.producers]
-        borders = ((value, self.io_layout.get(value.name)) for value in computed)
+        return self._declared(value for value in self.program.outputs if value.name in self.producers)
+
+    def _declared(self, values: Iterable[Value]) -> dict[str, MemoryDesc]:
+        borders = ((value, self.io_layout.get(value.name)) for value in values)
         return {value.name: declared_desc(value, border) for value, border in borders if border != FREE}
 
     @cached_property
@@ -82,17 +84,22 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         sides = ((*group.sources.values(), *group.dsts.values()) for group in self.groups)
         return [tuple(dict.fromkeys(value.name for value in values)) for values in sides]
 
-    def offers(self, value: str) -> list[MemoryDesc]:
+    def offers(self, value: str) -> list[ValueLayout]:
         """The layouts a value may be produced in."""
         producer = self.producers.get(value)
-        if value in self.fixed:
-            return [self.fixed[value]]
         if producer is None:
-            [row_major] = [declared_desc(each) for each in self.program.inputs if each.name == value]
-            return [row_major, *(desc.with_dtype(row_major.dtype) for desc in self.wishes(value) if desc.is_dense)]
+            return [*self._givens(value)]
         return [produced_desc(self.groups[producer], each, value) for each in self.candidates[producer]]
 
-    def wishes(self, value: str) -> list[MemoryDesc]:
+    def _givens(self, value: str) -> list[MemoryDesc]:
+        """The layouts the caller may give an input in."""
+        if value in self.fixed:
+            return [self.fixed[value]]
+        [row_major] = [declared_desc(each) for each in self.program.inputs if each.name == value]
+        wishes = (desc for desc in self.wishes(value) if isinstance(desc, MemoryDesc) and desc.is_dense)
+        return [row_major, *(desc.with_dtype(row_major.dtype) for desc in wishes)]
+
+    def wishes(self, value: str) -> list[ValueLayout]:
         """The layouts a value may be wanted in."""
         readers = ((self.candidates[reader], operand) for reader, operand in self.readers[value])
         wanted = [each.source_descs[operand] for offered, operand in readers for each in offered]
@@ -100,16 +107,11 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
     def priced(self, costs: Costs) -> Network:
         """The same candidates at other prices."""
-        priced: dict[int, tuple[Candidate, ...]] = {}
-        for offered in self.candidates:
-            if id(offered) not in priced:
-                priced[id(offered)] = tuple(replace(each, cost_ns=steps_ns(costs, each.steps)) for each in offered)
-        return replace(self, candidates=tuple(priced[id(offered)] for offered in self.candidates), costs=costs)
+        priced = each_changed(self.candidates, lambda each: replace(each, cost_ns=steps_ns(costs, each.steps)))
+        return replace(self, candidates=priced, costs=costs)
 
-    def desc_of(self, value: str, choice: Sequence[int]) -> MemoryDesc:
+    def desc_of(self, value: str, choice: Sequence[int]) -> ValueLayout:
         """The layout in which a value is produced under a choice."""
-        if value in self.fixed:
-            return self.fixed[value]
         if value not in self.producers:
             return self._best_given(value, choice)
         producer = self.producers[value]
@@ -117,12 +119,14 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
     def inputs(self, choice: Sequence[int]) -> tuple[tuple[str, MemoryDesc], ...]:
         """The model's inputs as the caller should give them under a choice."""
-        return tuple((value.name, self.desc_of(value.name, choice)) for value in self.program.inputs)
+        return tuple((value.name, self._best_given(value.name, choice)) for value in self.program.inputs)
 
     def _best_given(self, value: str, choice: Sequence[int]) -> MemoryDesc:
-        """The layout of an input, left to the plan, from which its readers are served best."""
+        """The layout of an input; of one that is left to the plan that from which its readers are served best."""
+        if value in self.fixed:
+            return self.fixed[value]
         demands = list(self.demands(value, choice))
-        offers = dict.fromkeys(self.offers(value))
+        offers = dict.fromkeys(self._givens(value))
 
         def cost_ns(desc: MemoryDesc) -> tuple[float, bool]:
             """Of layouts that serve alike, one that is asked for: the same whatever else was on offer."""
@@ -130,23 +134,23 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
         return min(offers, key=cost_ns)
 
-    def demands(self, value: str, choice: Sequence[int]) -> Iterator[MemoryDesc]:
+    def demands(self, value: str, choice: Sequence[int]) -> Iterator[ValueLayout]:
         """The layouts a value is wanted in under a choice, readers in order, the caller last."""
         for reader, operand in self.readers[value]:
             yield self.candidates[reader][choice[reader]].source_descs[operand]
         if value in self.results:
             yield self.results[value]
 
-    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+    def reorder_ns(self, src: ValueLayout, dst: ValueLayout) -> float:
         """The price of a reorder; infinite from and to what is not stored."""
-        return inf if is_handed_on(src) or is_handed_on(dst) else self.costs.reorder_ns(src, dst)
+        return inf if isinstance(src, Fused) or isinstance(dst, Fused) else self.costs.reorder_ns(src, dst)
 
     def value_ns(self, value: str, choice: Sequence[int]) -> float:
         """What the reorders of one value cost."""
         produced = self.desc_of(value, choice)
         return sum(self.reorder_ns(produced, desc) for desc in self.copies(value, choice))
 
-    def copies(self, value: str, choice: Sequence[int]) -> list[MemoryDesc]:
+    def copies(self, value: str, choice: Sequence[int]) -> list[ValueLayout]:
         """The layouts a value is brought to under a choice: each once, however many read it."""
         return copies_wanted(self.desc_of(value, choice), self.demands(value, choice))
 
@@ -156,7 +160,16 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         return work + sum(self.value_ns(value, choice) for value in self.readers)
 
 
-def produced_desc(group: Group, candidate: Candidate, value: str) -> MemoryDesc:
+def each_changed(
+    candidates: Sequence[tuple[Candidate, ...]], change: Callable[[Candidate], Candidate]
+) -> tuple[tuple[Candidate, ...], ...]:
+    """All groups' candidates, each changed; groups that are the same problem share theirs before and after."""
+    distinct = {id(offered): offered for offered in candidates}
+    changed = {key: tuple(map(change, offered)) for key, offered in distinct.items()}
+    return tuple(changed[id(offered)] for offered in candidates)
+
+
+def produced_desc(group: Group, candidate: Candidate, value: str) -> ValueLayout:
     """The layout that a candidate of a group gives to one of the group's values."""
     if value == group.dst.name:
         return candidate.dst
@@ -211,7 +224,8 @@ def propose_all(
                 raise
             continue
         for value in group.dsts.values():
-            arriving[value.name] = list(dict.fromkeys(produced_desc(group, each, value.name) for each in offered))
+            produced = dict.fromkeys(produced_desc(group, each, value.name) for each in offered)
+            arriving[value.name] = [desc for desc in produced if isinstance(desc, MemoryDesc)]
         kept.append(group)
         candidates.append(offered)
     by_name = dict(zip((group.name for group in kept), candidates, strict=True))

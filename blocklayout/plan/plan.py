@@ -6,17 +6,16 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from blocklayout.atomic_write import replacing
 from blocklayout.dnnl import Spec, is_reference, multiply_adds
 from blocklayout.errors import PlanError, closest
-from blocklayout.ir import HostSpec
 from blocklayout.layout import MemoryDesc
-from blocklayout.plan.choices import DescField, KernelChoice, Nanoseconds
-from blocklayout.plan.struct_json import EitherSpec, MisfitError, from_json, to_json
+from blocklayout.plan.choices import KernelChoice
+from blocklayout.plan.struct_json import MisfitError, SpecField, from_json, to_json
 
 if TYPE_CHECKING:
     from blocklayout.plan.costs.machine import Machine
@@ -27,8 +26,6 @@ FREE = "any"
 
 MOVERS = ("reorder", "copy")
 """Kinds of steps that compute nothing."""
-
-SpecField = Annotated[Spec | HostSpec, EitherSpec()]
 
 MAX_FILE_NBYTES = 1 << 28
 """More than the plan of any network takes: tens of thousands of steps."""
@@ -57,7 +54,7 @@ class Operand(Struct, frozen=True):
     """A buffer as one step sees it."""
 
     buffer: int
-    desc: DescField
+    desc: MemoryDesc
 
 
 class Step(Struct, frozen=True, dict=True):
@@ -81,10 +78,10 @@ class Step(Struct, frozen=True, dict=True):
     operands: tuple[tuple[str, Operand], ...]
     nodes: tuple[str, ...]
     reason: str
-    cost_ns: Nanoseconds
+    cost_ns: float
     scratchpad_nbytes: int
     readers: tuple[str, ...] = ()
-    without_ns: Nanoseconds | None = None
+    without_ns: float | None = None
 
     @property
     def is_reorder(self) -> bool:
@@ -139,12 +136,12 @@ class Entry(Struct, frozen=True):
 
     input: str
     buffer: int
-    source: DescField
-    desc: DescField
+    source: MemoryDesc
+    desc: MemoryDesc
     reason: str
-    cost_ns: Nanoseconds
+    cost_ns: float
     readers: tuple[str, ...] = ()
-    without_ns: Nanoseconds | None = None
+    without_ns: float | None = None
 
     @property
     def is_reorder(self) -> bool:
@@ -170,7 +167,7 @@ class Result(Struct, frozen=True):
 
     name: str
     buffer: int | None
-    desc: DescField | None
+    desc: MemoryDesc | None
     shape: tuple[int, ...] = ()
 
 
@@ -186,7 +183,7 @@ class PackedConstant(Struct, frozen=True):
 
     constant: str
     buffer: int
-    desc: DescField
+    desc: MemoryDesc
     kernel: str
 
 
@@ -227,29 +224,29 @@ class Plan(Struct, frozen=True, dict=True):
     n_threads: int
     isa: str
     library: str
-    inputs: tuple[tuple[str, DescField], ...]
+    inputs: tuple[tuple[str, MemoryDesc], ...]
     entries: tuple[Entry, ...]
     steps: tuple[Step, ...]
     results: tuple[Result, ...]
     buffers: tuple[Buffer, ...]
     constants: tuple[PackedConstant, ...]
-    values: tuple[tuple[str, DescField], ...]
+    values: tuple[tuple[str, MemoryDesc], ...]
     choices: tuple[KernelChoice, ...]
-    policy_costs: tuple[tuple[str, Nanoseconds], ...]
-    bound_ns: Nanoseconds
+    policy_costs: tuple[tuple[str, float], ...]
+    bound_ns: float
     is_optimal: bool
     is_exact: bool
     pins: tuple[tuple[str, str], ...]
-    unpinned_ns: Nanoseconds | None
+    unpinned_ns: float | None
     priced_by: str
-    raced: tuple[tuple[str, Nanoseconds], ...]
+    raced: tuple[tuple[str, float], ...]
     exceptions: tuple[tuple[str, str], ...]
     arena_nbytes: int
     arena_lower_bound: int
     scratchpad_nbytes: int
     program: str
     io_layout: tuple[tuple[str, str], ...]
-    version: Literal[1] = 1
+    version: Literal[2] = 2
 
     @property
     def cost_ns(self) -> float:
@@ -318,7 +315,7 @@ class Plan(Struct, frozen=True, dict=True):
         from blocklayout.plan.costs.ceilings import machine_with_ceilings
         from blocklayout.plan.costs.store import CostStore
 
-        return machine_with_ceilings(self.isa, self.n_threads, CostStore.open())
+        return machine_with_ceilings(self.isa, self.n_threads, CostStore())
 
     def explain(self) -> str:
         """Why it is as it is: for every kernel the runner-up, for every reorder its readers, and where runs end."""
@@ -327,12 +324,12 @@ class Plan(Struct, frozen=True, dict=True):
         return explanation(self)
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The plan as JSON text; :meth:`from_json` gives an equal plan back."""
+        """The plan as JSON text; :meth:`from_json` reads an equal plan from it."""
         return to_json(self, indent)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Plan:
-        """A plan from what :meth:`to_json` gave.
+        """The plan that :meth:`to_json` wrote.
 
         Raises:
             PlanError: Not a plan, or one of another format version; the message names the field.

@@ -16,9 +16,7 @@ from msgspec import Struct
 
 from blocklayout.atomic_write import replacing
 from blocklayout.errors import PlanStoreWarning
-from blocklayout.plan.costs.environment import cost_environment
-from blocklayout.plan.costs.store import cost_store_path
-from blocklayout.plan.costs.store_errors import VARIABLE
+from blocklayout.plan.costs.store import VARIABLE, cost_environment, cost_store_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,7 +47,7 @@ def plan_key(made_of: str, request: Request, n_threads: int, costs: str) -> str 
     """Digest of all that the choice of a plan depends on, in hexadecimal; ``None`` where that cannot be known.
 
     Args:
-        made_of: Tells what is computed.
+        made_of: Identifies what is computed.
         request: What was asked. Expectations decide nothing and have no say: they are for the plan that is found.
         n_threads: Threads of a run.
         costs: State of the measured costs.

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from blocklayout.errors import LayoutError, PlanError
-from blocklayout.ir import LAYOUT_NAMES, Role, TensorInfo, wished_desc
+from blocklayout.ir import LAYOUT_NAMES, Fused, Role, TensorInfo, readable_as, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.candidates.fuse import value_info
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate
+    from blocklayout.ir import Candidate, ValueLayout
     from blocklayout.plan.costs.machine import Machine
     from blocklayout.plan.network import Choice, Network
 
@@ -66,10 +66,12 @@ class Policy(Struct, frozen=True):
         """Tags to ask oneDNN for beyond the usual ones."""
         return () if self.layout in LAYOUT_NAMES else (self.layout,)
 
-    def prefers(self, desc: MemoryDesc) -> bool:
+    def prefers(self, desc: ValueLayout) -> bool:
         """Whether a descriptor is in the policy's layout; anything is where it has no opinion."""
         if self.layout == "any":
             return True
+        if isinstance(desc, Fused):
+            return False
         if self.tags and FormatTag.parse(self.layout).ndims != desc.ndims:
             return True
         return _is_in(desc, self.layout)
@@ -94,12 +96,12 @@ def choose_by(policy: Policy, network: Network) -> Choice:
     return tuple(choice)
 
 
-def _arrives(policy: Policy, network: Network, value: str, choice: list[int]) -> MemoryDesc:
+def _arrives(policy: Policy, network: Network, value: str, choice: list[int]) -> ValueLayout:
     desc = network.desc_of(value, choice) if value in network.producers else network.offers(value)[0]
-    return MemoryDesc(desc.dims, desc.dtype) if policy.returns_to_plain else desc
+    return MemoryDesc(desc.dims, desc.dtype) if policy.returns_to_plain and isinstance(desc, MemoryDesc) else desc
 
 
-def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str, MemoryDesc]) -> int:
+def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str, ValueLayout]) -> int:
     """The cheapest, reorders of its sources included, of the candidates that the policy dislikes least."""
     group, offered = network.groups[index], network.candidates[index]
     role, dtype = group.main.operator.role, value_info(group.dst, network.dtype).dtype
@@ -110,7 +112,7 @@ def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str,
 
     def cost_ns(candidate: Candidate) -> float:
         pairs = ((incoming[operand], desc) for operand, desc in candidate.sources)
-        moved = sum(0.0 if given.readable_as(desc) else network.reorder_ns(given, desc) for given, desc in pairs)
+        moved = sum(0.0 if readable_as(given, desc) else network.reorder_ns(given, desc) for given, desc in pairs)
         return candidate.cost_ns + moved
 
     dislikes = [dislike(candidate) for candidate in offered]
@@ -119,14 +121,14 @@ def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str,
     return min(liked, key=lambda number: cost_ns(offered[number]))
 
 
-def _dislike(policy: Policy, role: Role, candidate: Candidate, incoming: dict[str, MemoryDesc]) -> float:
+def _dislike(policy: Policy, role: Role, candidate: Candidate, incoming: dict[str, ValueLayout]) -> float:
     """How far a candidate is from what the policy wants; 0 is exactly it."""
     if role is Role.CHOOSER and policy.layout == "any":
         return 0.0 if candidate.origin == "any" else 1.0
     if role is Role.CHOOSER:
         sources = [desc for _, desc in candidate.sources]
         return 4.0 * (not policy.prefers(candidate.dst)) + sum(not policy.prefers(desc) for desc in sources[:1])
-    follows = [incoming[operand].readable_as(desc) for operand, desc in candidate.sources]
+    follows = [readable_as(incoming[operand], desc) for operand, desc in candidate.sources]
     return 2.0 * (not (all(follows) or policy.prefers(candidate.dst))) + (not any(follows))
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.policies import BOLD_SOLVE, SIMPLE_POLICIES, SOLVE, Policy, choose_by
-from blocklayout.plan.solving.wary import wary_choice
+from blocklayout.plan.solving.solve import wary_choice
 
 if TYPE_CHECKING:
     from blocklayout.plan.network import Choice, Network
@@ -40,7 +40,7 @@ class Contender(Struct, frozen=True):
         name: ``solve``, ``bold solve``, or the policy's.
         policy: ``None`` for a solve.
         choice: A candidate for each group.
-        assembled: Gives the steps that a choice implies.
+        assembled: Makes the steps that a choice implies.
     """
 
     name: str

@@ -36,7 +36,7 @@ class PackedWeights(Struct):
 
     A plan's constants may be computed for it, as weights are that a normalisation was folded into: the same
     ones are other arrays in the next plan. So bytes decide: what comes out as it did before is held once.
-    Whoever :meth:`pack` gave them to holds them; they go with the last plan that has them.
+    Callers of :meth:`pack` hold them: they go with the last plan that has them.
     """
 
     _packs: dict[_Key, list[_Pack]] = field(default_factory=dict)
@@ -45,8 +45,8 @@ class PackedWeights(Struct):
         """Every packed constant of a plan as raw bytes, by buffer.
 
         Args:
-            plan: Tells which, and how.
-            take: Gives a constant by name, once; called by several threads. An original need not outlive its packing.
+            plan: Names them and their layouts.
+            take: Returns a constant by name; called once for each, by several threads. It need not outlive its packing.
         """
         self._forget_the_dead()
         items: dict[str, list[PackedConstant]] = {}

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from itertools import product
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
 from blocklayout import dnnl
+from blocklayout.dnnl import Spec
+from blocklayout.dtypes import has_reorder
 from blocklayout.errors import PlanError
+from blocklayout.ir import Fused
 from blocklayout.plan.candidates.pins import check_expectations
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.plan import Plan
@@ -20,11 +25,16 @@ from blocklayout.plan.report.runs import check_losses
 from blocklayout.plan.request import TUNE_MODES, TuneMode
 
 if TYPE_CHECKING:
-    from blocklayout.plan.costs.recorded import RecordedCosts
+    from blocklayout.layout import MemoryDesc
+    from blocklayout.plan.costs.known import RecordedCosts
     from blocklayout.plan.network import Network
     from blocklayout.plan.request import Request
 
 _Kept = TypeVar("_Kept", bound=Struct)
+
+
+REORDER_WEIGHT = 0.5
+"""Value of a reorder's time, relative to that of a step which takes as long."""
 
 
 class Pricing(Struct, frozen=True):
@@ -60,14 +70,14 @@ class Pricing(Struct, frozen=True):
             raise PlanError(f"tune={mode!r}: give one of {', '.join(TUNE_MODES)}")
         if not seconds > 0:
             raise PlanError(f"tune_seconds={seconds!r}: give a positive number of seconds")
-        return cls(dnnl.isa(), n_threads, mode, seconds, CostStore.open(), tell)
+        return cls(dnnl.isa(), n_threads, mode, seconds, CostStore(), tell)
 
     def recorded(self) -> RecordedCosts:
         """Recorded times and the model, with this machine's ceilings where they are known or may be measured."""
         from blocklayout.plan.costs.atlas import shipped
         from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
+        from blocklayout.plan.costs.known import RecordedCosts
         from blocklayout.plan.costs.model import CostModel
-        from blocklayout.plan.costs.recorded import RecordedCosts
 
         if self.mode == "measure" and not self.store.ceilings(self.n_threads):
             self.tell("measuring what the machine can do")
@@ -88,7 +98,6 @@ class Pricing(Struct, frozen=True):
         if self.mode == "model" or (self.mode == "cached" and not self.store.has_times()):
             return network
         from blocklayout.plan.costs.known import KnownCosts
-        from blocklayout.plan.measurements import measurements
 
         wanted = measurements(network)
         if self.mode == "measure":
@@ -96,14 +105,14 @@ class Pricing(Struct, frozen=True):
 
             tuned = tune(wanted, self.store, self.seconds, self.tell)
             self.tell(str(tuned))
-        times = self.store.times(each.spec for each in wanted)
+        times = self.store.times(wanted)
         return network.priced(KnownCosts(network.costs, times)) if times else network
 
     def recall(self, made_of: str, request: Request) -> Plan | None:
         """The plan that was made of this before, at the same prices; ``None`` where one has to be made.
 
         Args:
-            made_of: Tells what is computed; see :func:`~blocklayout.plan.plan_store.plan_key`.
+            made_of: Identifies what is computed; see :func:`~blocklayout.plan.plan_store.plan_key`.
             request: As the plan was asked for.
 
         Raises:
@@ -130,3 +139,38 @@ class Pricing(Struct, frozen=True):
     def _key(self, made_of: str, request: Request) -> str | None:
         state = self.store.state()
         return None if state is None else plan_key(made_of, request, self.n_threads, state)
+
+
+def measurements(network: Network) -> dict[Spec, float]:
+    """The Specs that a network may be computed with, and how much their times matter.
+
+    A step matters as much as its group takes at best, less where its own candidate is not likely to be that; a
+    reorder as much as it takes.
+    """
+    worth: dict[Spec, float] = defaultdict(float)
+    for offered in network.candidates:
+        best_ns = min(candidate.cost_ns for candidate in offered)
+        for candidate in offered if len(offered) > 1 else ():
+            for step in candidate.steps:
+                if isinstance(step.spec, Spec):
+                    worth[step.spec] += best_ns * best_ns / max(candidate.cost_ns, 1.0)
+    for src, dst in _reorders(network):
+        spec = dnnl.reorder(src, dst, n_threads=network.costs.machine.n_threads)
+        worth[spec] += REORDER_WEIGHT * network.costs.reorder_ns(src, dst)
+    return dict(worth)
+
+
+def _reorders(network: Network) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
+    """Every change of layout that any choice could make."""
+    from blocklayout.plan.solving.copies import Layouts
+
+    for value in network.readers:
+        layouts = Layouts.of([*network.offers(value), *network.wishes(value)], network.reorder_ns)
+        produced = {layouts.index(desc) for desc in network.offers(value)}
+        wanted = {layouts.index(desc) for desc in network.wishes(value)}
+        for src, dst in product(sorted(produced), sorted(wanted)):
+            before, after = layouts.members[src], layouts.members[dst]
+            if isinstance(before, Fused) or isinstance(after, Fused):
+                continue
+            if layouts.prices[src, dst] > 0 and has_reorder(before.dtype):
+                yield before, after

@@ -3,113 +3,43 @@
 from __future__ import annotations
 
 import json
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from itertools import count, cycle
-from math import isfinite
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    NoReturn,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-)
+import re
+from abc import ABCMeta
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
-from msgspec.structs import fields
+import msgspec
 
 from blocklayout.dnnl import Spec, validate
 from blocklayout.errors import BlockLayoutError
-from blocklayout.ir import HostSpec
+from blocklayout.ir import Fused, HostSpec, ValueLayout
+from blocklayout.layout import MemoryDesc
 
-_Read = Callable[[Any], Any]
 _Record = TypeVar("_Record")
 
-_MAX_SHOWN = 60
+
+def _either(*kinds: type) -> Any:
+    """A type of which values of several are: msgspec leaves fields of one type to its hook, and no unions."""
+    either = ABCMeta("Either", (), {})
+    for kind in kinds:
+        either.register(kind)
+    return either
+
+
+if TYPE_CHECKING:
+    SpecField = Spec | HostSpec
+    LayoutField = ValueLayout
+else:
+    SpecField, LayoutField = _either(Spec, HostSpec), _either(MemoryDesc, Fused)
+
+_LOCATED = re.compile(r"(.*) - at `(?:key in )?\$(.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
 class MisfitError(ValueError):
-    """A value is not of its field's type.
-
-    Attributes:
-        reason: What is wrong with it.
-        where: Names and numbers that lead to the field, from the outside in.
-    """
-
-    def __init__(self, reason: str, where: tuple[str, ...] = ()) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.where = where
-
-    def __str__(self) -> str:
-        return f"{'.'.join(self.where) or 'the text'}: {self.reason}"
-
-
-class OwnDict:
-    """Marks a field whose type has ``to_dict`` and ``from_dict`` of its own, and equal values for equal texts."""
-
-    def reader(self, kind: Any) -> _Read:
-        """Reads what ``to_dict`` wrote; what was read once is given again."""
-        known: dict[str, Any] = {}
-
-        def read(data: Any) -> Any:
-            text = repr(data)
-            if text not in known:
-                if len(known) >= _MAX_KNOWN:
-                    known.clear()
-                known[text] = _by_own(kind.from_dict, data)
-            return known[text]
-
-        return read
-
-
-class Finite:
-    """Marks a number that is neither infinite nor NaN."""
-
-    def reader(self, kind: Any) -> _Read:
-        """Reads a float, which may be written as an integer."""
-        del kind
-
-        def read(data: Any) -> float:
-            if type(data) not in (int, float):
-                _refuse("a number is wanted", data)
-            number = float(data) if abs(data) < 2**1000 else float("inf")
-            if not isfinite(number):
-                _refuse("a finite number is wanted", data)
-            return number
-
-        return read
-
-
-class EitherSpec:
-    """Marks a field that holds a Spec or a HostSpec; the latter's dictionary has the key ``host``."""
-
-    def reader(self, kind: Any) -> _Read:
-        """Reads either."""
-        del kind
-        return lambda data: _by_own(_spec_from_dict, data)
-
-
-_MAX_KNOWN = 4096
-
-
-def _spec_from_dict(data: Mapping[str, Any]) -> Spec | HostSpec:
-    if "host" in data:
-        return HostSpec.from_dict(data)
-    return validate(Spec.from_dict(data))
-
-
-def _by_own(from_dict: Callable[[Any], Any], data: Any) -> Any:
-    if not isinstance(data, Mapping):
-        _refuse("an object is wanted", data)
-    try:
-        return from_dict(data)
-    except (BlockLayoutError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
-        raise MisfitError(str(error)) from error
+    """A text is no JSON, or a value in it not of its field's type; the message begins with the way to the field."""
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
@@ -132,135 +62,65 @@ def _data(value: Any) -> Any:
 
 
 def from_json(kind: type[_Record], text: str | bytes) -> _Record:
-    """The Struct that :func:`to_json` was given.
+    """The Struct that :func:`to_json` was given; fields that it does not have are passed over.
 
     Raises:
-        MisfitError: It is no JSON, or a field is missing or not of its type; fields that nobody knows say nothing.
+        MisfitError: It is no JSON, or a field is missing or not of its type.
     """
+    own = partial(_own, {})
     try:
-        data = json.loads(text)
-        raw = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        if rb"\ud" in raw.lower():
-            json.dumps(data, ensure_ascii=False).encode()  # half a character can be escaped, but not written
-    except (ValueError, RecursionError) as error:
-        raise MisfitError(f"no JSON: {error}") from error
-    reader: Any = _reader_of
-    record: _Record = reader(kind)(data)
-    return record
+        return msgspec.json.decode(text, type=kind, dec_hook=own)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise MisfitError(_with_path_first(str(error))) from error
+    except (msgspec.DecodeError, UnicodeError) as error:
+        reason = f"no JSON: {error}"
+        with suppress(RecursionError, ValueError):  # unless it is NaN, which Python writes: its field is named
+            reason = _with_path_first(_reason_against(kind, json.loads(text, parse_constant=str), own) or reason)
+        raise MisfitError(reason) from error
 
 
-def _refuse(wanted: str, data: Any) -> NoReturn:
-    shown = f"{data!r:.{_MAX_SHOWN}}" if not isinstance(data, int) or abs(data) < 2**64 else "a large number"
-    raise MisfitError(f"{wanted}, not {shown}")
-
-
-def _each(parts: Iterable[tuple[object, _Read, Any]]) -> Iterator[Any]:
-    """The parts of a whole as they are read; what is refused is named."""
-    name: object = ""
+def _reason_against(kind: type, data: Any, own: Callable[[type, Any], Any]) -> str | None:
     try:
-        for name, read, data in parts:  # noqa: B007 - the error names it
-            yield read(data)
-    except MisfitError as error:
-        raise MisfitError(error.reason, (str(name), *error.where)) from error
+        msgspec.convert(data, kind, dec_hook=own)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return None
 
 
-@cache
-def _reader_of(kind: Any) -> _Read:
-    """Reads and checks values of a type."""
-    if kind in _SCALARS:
-        return _scalar_reader(kind)
-    if isinstance(kind, type) and issubclass(kind, Struct):
-        return _record_reader(kind)
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        read: _Read = arguments[1].reader(arguments[0])
-        return read
-    return _COMPOUND[origin](*arguments)
+def _own(known: dict[str, Any], kind: type, data: Any) -> Any:
+    """A value that its own ``from_dict`` reads; values of equal texts are one."""
+    text = repr(data)
+    if text not in known:
+        if not isinstance(data, Mapping):
+            raise TypeError(f"an object is wanted, not {data!r:.60}")
+        try:
+            known[text] = _READERS[kind](data)
+        except (BlockLayoutError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+            raise ValueError(str(error)) from error
+    return known[text]
 
 
-_SCALARS: dict[Any, str] = {str: "a text", int: "an integer", bool: "true or false", type(None): "null"}
+def _spec(data: Mapping[str, Any]) -> Spec | HostSpec:
+    return HostSpec.from_dict(data) if "host" in data else validate(Spec.from_dict(data))
 
 
-def _scalar_reader(kind: Any) -> _Read:
-    def read(data: Any) -> Any:
-        if type(data) is not kind:
-            _refuse(f"{_SCALARS[kind]} is wanted", data)
-        return data
-
-    return read
+def _layout(data: Mapping[str, Any]) -> ValueLayout:
+    return Fused.from_dict(data) if "fused" in data else MemoryDesc.from_dict(data)
 
 
-def _record_reader(kind: Any) -> _Read:
-    readers = {field.name: _reader_of(field.type) for field in fields(kind)}
-    needed = {field.name for field in fields(kind) if field.required}
-
-    def read(data: Any) -> Any:
-        if not isinstance(data, dict):
-            _refuse("an object is wanted", data)
-        for name in needed:
-            if name not in data:
-                raise MisfitError("it is missing", (name,))
-        known = [name for name in data if name in readers]
-        values = _each((name, readers[name], data[name]) for name in known)
-        return kind(**dict(zip(known, values, strict=True)))
-
-    return read
-
-
-def _tuple_reader(*kinds: Any) -> _Read:
-    is_free = len(kinds) == 2 and kinds[1] is Ellipsis
-    readers = [_reader_of(kind) for kind in kinds if kind is not Ellipsis]
-
-    def read(data: Any) -> tuple[Any, ...]:
-        if not isinstance(data, list) or not (is_free or len(data) == len(readers)):
-            _refuse("an array is wanted" if is_free else f"an array of {len(readers)} is wanted", data)
-        return tuple(_each(zip(count(), cycle(readers), data)))
-
-    return read
-
-
-def _dict_reader(key_kind: Any, kind: Any) -> _Read:
-    read_value = _reader_of(kind)
-
-    def read(data: Any) -> dict[Any, Any]:
-        if not isinstance(data, dict):
-            _refuse("an object is wanted", data)
-        if key_kind is int and not all(key.isascii() and key.isdecimal() for key in data):
-            _refuse("keys that are numbers are wanted", list(data))
-        values = _each((key, read_value, value) for key, value in data.items())
-        return dict(zip(map(key_kind, data), values, strict=True))
-
-    return read
-
-
-def _union_reader(*kinds: Any) -> _Read:
-    readers = [_reader_of(kind) for kind in kinds]
-
-    def read(data: Any) -> Any:
-        errors = []
-        for each in readers:
-            try:
-                return each(data)
-            except MisfitError as error:
-                errors.append(error)
-        raise errors[0]
-
-    return read
-
-
-def _literal_reader(*allowed: Any) -> _Read:
-    def read(data: Any) -> Any:
-        if not any(type(data) is type(each) and data == each for each in allowed):
-            _refuse(f"one of {', '.join(map(repr, allowed))} is wanted", data)
-        return data
-
-    return read
-
-
-_COMPOUND: dict[Any, Callable[..., _Read]] = {
-    tuple: _tuple_reader,
-    dict: _dict_reader,
-    Union: _union_reader,
-    types.UnionType: _union_reader,
-    Literal: _literal_reader,
+_READERS: dict[object, Callable[[Mapping[str, Any]], Any]] = {
+    SpecField: _spec,
+    LayoutField: _layout,
+    MemoryDesc: MemoryDesc.from_dict,
 }
+
+
+def _with_path_first(message: str) -> str:
+    """``steps.0.kernel: Expected `str`, got `int``` of msgspec's message, which has the path behind it."""
+    found = _LOCATED.fullmatch(message)
+    reason, path = found.groups() if found else (message, "")
+    missing = _MISSING.fullmatch(reason)
+    if missing:
+        reason, path = "it is missing", f"{path}.{missing[1]}"
+    where = path.replace("[", ".").replace("]", "").strip(".")
+    return f"{where or 'the text'}: {reason}"

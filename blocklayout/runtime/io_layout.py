@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec.structs import replace
 
-from blocklayout.errors import InputError, LayoutError
+from blocklayout.errors import InputError, LayoutError, did_you_mean
 from blocklayout.layout import FormatTag
 from blocklayout.layout.ordering import named_format
 from blocklayout.plan.plan import FREE
@@ -28,8 +27,7 @@ def check_names(io_layout: Mapping[str, str], infos: Iterable[InputInfo]) -> Non
     names = list(dict.fromkeys(info.name for info in infos))
     for name in io_layout:
         if name not in names:
-            close = difflib.get_close_matches(str(name), names, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = did_you_mean(str(name), names)
             raise InputError(f"io_layout: no input or output {name!r}; there are {', '.join(names)}{hint}")
 
 

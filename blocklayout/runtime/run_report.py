@@ -38,7 +38,7 @@ def report_run(plan: Plan, given: Mapping[str, MemoryDesc], times: Sequence[int]
             _report_reorder(step, operators.get(step.kernel) or results[step.dst.buffer], ns)
     for choice, reason in _losses(plan):
         inputs = [plan.formats[value] for value in choice.reads]
-        report("loss", operators[choice.kernel], inputs, choice.chosen.dst, reason=reason)
+        report("loss", operators[choice.kernel], inputs, plan.formats[choice.writes], reason=reason)
 
 
 def report_unpacked(name: str, desc: MemoryDesc, array: np.ndarray, ns: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import pkgutil
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from blocklayout.errors import ModelError
+from blocklayout.errors import ModelError, closest
 
 if TYPE_CHECKING:
     from blocklayout.model import Builder
@@ -111,8 +110,7 @@ def _networks() -> dict[str, Network]:
 def _find(name: str) -> Network:
     if name in _networks():
         return _networks()[name]
-    close = difflib.get_close_matches(name, names(), 3, cutoff=0)
-    raise ModelError(f"the zoo has no network {name!r}; the closest are {', '.join(close)}")
+    raise ModelError(f"the zoo has no network {name!r}; {closest(name, names())}")
 
 
 def _check_variant(name: str, network: Network, variant: dict[str, Any]) -> None:

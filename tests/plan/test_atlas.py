@@ -13,9 +13,9 @@ import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.dnnl import MemoryDesc, Spec
 from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, in_steps, shipped
+from blocklayout.plan.costs.known import FOREIGN_DOUBT, RecordedCosts
 from blocklayout.plan.costs.machine import Machine, peak_flops
 from blocklayout.plan.costs.model import CostModel
-from blocklayout.plan.costs.recorded import FOREIGN_DOUBT, RecordedCosts
 from blocklayout.plan.costs.traits import NUMBERS, spec_class, spec_numbers
 
 MACHINE = Machine("avx2", 2)

@@ -18,7 +18,7 @@ from blocklayout.plan.costs.store import CostStore
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[CostStore]:
-    with CostStore.open(tmp_path / "costs.sqlite3", environment="here") as opened:
+    with CostStore(tmp_path / "costs.sqlite3", environment="here") as opened:
         yield opened
 
 

@@ -19,6 +19,7 @@ import pytest
 from blocklayout import dnnl
 from blocklayout.errors import CostStoreWarning
 from blocklayout.plan.costs import store as cost_store
+from blocklayout.plan.costs.file import CostFile
 from blocklayout.plan.costs.store import CostStore, cost_store_path
 
 HERE = "format 1; a library; a CPU"
@@ -29,7 +30,7 @@ from pathlib import Path
 from blocklayout import dnnl
 from blocklayout.plan.costs.store import CostStore
 path, first, n = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-with CostStore.open(path, environment="format 1; a library; a CPU") as store:
+with CostStore(path, environment="format 1; a library; a CPU") as store:
     for number in range(first, first + n):
         desc = dnnl.MemoryDesc((1, number), "f32", "nc")
         store.keep(dnnl.softmax(desc, n_threads=1), float(number))
@@ -46,7 +47,7 @@ def specs(n: int) -> list[dnnl.Spec]:
 
 
 def opened(path: Path, timeout_s: float = 5.0) -> CostStore:
-    return CostStore.open(path, environment=HERE, timeout_s=timeout_s)
+    return CostStore(path, environment=HERE, timeout_s=timeout_s)
 
 
 def kept_in(path: Path, n: int) -> int:
@@ -90,7 +91,7 @@ def test_more_specs_than_a_statement_takes(path: Path) -> None:
 
 
 def test_another_environment_sees_nothing_of_it(path: Path) -> None:
-    with opened(path) as store, CostStore.open(path, environment="format 2; a library; a CPU") as other:
+    with opened(path) as store, CostStore(path, environment="format 2; a library; a CPU") as other:
         store.keep(spec_number(1), 1.0)
         store.keep_ceilings(2, {"bandwidth": 3.0})
         assert other.times(specs(2)) == {}
@@ -117,7 +118,7 @@ def test_ceilings_are_kept_by_number_of_threads(path: Path) -> None:
 
 
 def test_the_environment_names_the_library_and_the_cpu(path: Path) -> None:
-    environment = CostStore.open(path).environment
+    environment = CostStore(path).environment
     assert dnnl.isa() in environment
     assert "oneDNN 3." in environment
 
@@ -128,7 +129,7 @@ def test_the_environment_names_the_library_and_the_cpu(path: Path) -> None:
 def test_the_folder_is_the_users_to_choose(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BLOCKLAYOUT_CACHE_DIR", str(tmp_path))
     assert cost_store_path() == tmp_path / "costs.sqlite3"
-    assert CostStore.open().path == tmp_path / "costs.sqlite3"
+    assert CostStore().path == tmp_path / "costs.sqlite3"
     monkeypatch.delenv("BLOCKLAYOUT_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     assert cost_store_path().is_relative_to(tmp_path / "xdg" / "blocklayout")
@@ -148,7 +149,7 @@ def test_keeping_creates_one_file(path: Path) -> None:
 
 
 def test_nothing_is_digested_where_nothing_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(path) as store, CostStore.open(path, environment="elsewhere") as other:
+    with opened(path) as store, CostStore(path, environment="elsewhere") as other:
         monkeypatch.setattr(cost_store, "spec_digest", lambda _: pytest.fail("digested"))
         assert store.times(specs(3)) == {}
         monkeypatch.undo()
@@ -159,7 +160,7 @@ def test_nothing_is_digested_where_nothing_is_kept(path: Path, monkeypatch: pyte
 
 def test_importing_it_loads_no_database(tree_environ: dict[str, str], tmp_path: Path) -> None:
     code = (
-        "import sys, blocklayout.plan.costs.store as module; module.CostStore.open('x').close(); "
+        "import sys, blocklayout.plan.costs.store as module; module.CostStore('x').close(); "
         "assert not {'sqlite3', 'platformdirs'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], env=tree_environ, cwd=tmp_path, check=True, timeout=60)
@@ -338,7 +339,7 @@ from blocklayout.errors import CostStoreWarning
 from blocklayout.plan.costs.store import CostStore
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 spec = dnnl.softmax(dnnl.MemoryDesc((1, 3)), n_threads=1)
-with CostStore.open(Path({str(path)!r}), environment="x") as store:
+with CostStore(Path({str(path)!r}), environment="x") as store:
     with warnings.catch_warnings(record=True) as reports:
         warnings.simplefilter("always")
         store.keep(spec, 1.0)
@@ -390,3 +391,16 @@ def test_two_thousand_look_ups_are_batched(path: Path) -> None:
         store._file._connection.set_trace_callback(queries.append)
         store.times(specs(2000))
     assert sum(" IN (" in query for query in queries) == 4
+
+
+def test_a_file_is_closed_without_a_word_where_the_interpreter_ends(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = CostFile(path, 1.0)
+    file.write_time("here", b"spec", 1.0)
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    for name in ("os", "threading", "_of_a_parent"):  # as modules are when it has cleared them
+        monkeypatch.setattr(f"blocklayout.plan.costs.file.{name}", None)
+    del file
+    assert not told

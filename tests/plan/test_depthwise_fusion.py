@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
+from blocklayout.ir import Fused, readable_as
 from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan import CostModel, Machine, Request, make_plan
-from blocklayout.plan.candidates.depthwise_fusion import is_handed_on
 from tests import nets
 
 
@@ -63,7 +64,34 @@ def test_where_the_library_fuses_them_they_are_one_step_and_compute_the_same(str
     error = np.abs(session.run(None, feed)[0] - outputs[0]).max() / np.abs(outputs[0]).max()
     assert error < 1e-5
     assert plan.format_of("expand").named("src") in ("nhwc", "nChw8c", "nChw16c")
+    chosen = {choice.kernel: choice.chosen for choice in plan.choices}
+    fused = Fused(plan.format_of("expand"), *chosen["depthwise"].impls)
+    assert chosen["expand"].dst == fused
+    assert chosen["depthwise"].sources == (fused,)
+    again = bl.Plan.from_json(plan.to_json())
+    assert again == plan
+    assert isinstance(again.choices[[*chosen].index("expand")].chosen.dst, Fused)
     assert "handed on to depthwise" in plan.explain()
+
+
+def test_nothing_but_its_other_half_reads_what_is_fused() -> None:
+    held = bl.MemoryDesc((1, 16, 4, 4), "f32", "nhwc")
+    fused = Fused(held, "jit_1x1:avx2")
+    assert readable_as(fused, Fused(held, "jit_1x1:avx2"))
+    assert not readable_as(fused, Fused(held, "jit_1x1:avx512_core"))  # its weights may be packed otherwise
+    assert not readable_as(fused, held)
+    assert not readable_as(held, fused)
+    assert Fused.from_dict(fused.to_dict()) == fused
+
+
+@pytest.mark.parametrize("damage", [{"fused": 3}, {"held": None}, {"held": {"dims": [1]}}])
+def test_a_damaged_record_of_what_is_fused_is_refused_by_the_name_of_the_field(damage: dict[str, Any]) -> None:
+    plan = bl.load(nets.chain()).plan
+    record = json.loads(plan.to_json())
+    whole = Fused(plan.formats[plan.choices[0].writes], "jit_1x1:avx2").to_dict()
+    record["choices"][0]["chosen"]["dst"] = whole | damage
+    with pytest.raises(bl.PlanError, match=r"not a plan of this version: choices\.0\.chosen\.dst"):
+        bl.Plan.from_json(json.dumps(record))
 
 
 def test_what_somebody_else_reads_is_stored() -> None:
@@ -75,4 +103,4 @@ def test_no_policy_takes_what_only_a_pair_can_read() -> None:
         plan = bl.load(_bottleneck(1), layout=policy).plan
         assert not _pairs(plan)
         assert np.isfinite(plan.cost_ns)
-        assert not any(is_handed_on(desc) for desc in plan.formats.values())
+        assert not any(isinstance(layout, Fused) for choice in plan.choices for layout in choice.chosen.layouts)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
-from blocklayout.plan.solving import wary
+from blocklayout.plan.solving import solve
 from tests import nets
 
 FREE = {"x": "any", "y": "any"}
@@ -35,7 +35,7 @@ def test_a_free_border_costs_no_reorder_and_answers_the_same(layout: str) -> Non
 
 
 def test_the_solve_knows_that_a_free_input_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wary, "CHARGED_DOUBT", 0.0)
+    monkeypatch.setattr(solve, "CHARGED_DOUBT", 0.0)
     plan = bl.load(nets.residual(), io_layout={"image": "any"}).plan
     assert plan.is_optimal
     assert not [entry for entry in plan.entries if entry.is_reorder]

@@ -15,6 +15,7 @@ def test_a_pinned_kernel_writes_the_format(name: str, layout: str) -> None:
     free, forced = bl.load(nets.chain()), bl.load(nets.chain(), pin={name: layout})
     [choice] = [choice for choice in forced.plan.choices if name in choice.nodes]
     dst = choice.chosen.dst
+    assert isinstance(dst, bl.MemoryDesc)
     assert dst.physically_equal(bl.MemoryDesc(dst.dims, "f32", layout))
     assert forced.plan.cost_ns >= free.plan.cost_ns
     assert forced.plan.unpinned_ns == pytest.approx(free.plan.cost_ns)

@@ -99,7 +99,7 @@ def test_another_machine_or_version_is_no_hit(
 
 def test_other_costs_are_no_hit(n_made: Callable[[], int]) -> None:
     bl.load(nets.residual())
-    with CostStore.open() as costs:
+    with CostStore() as costs:
         costs.keep(dnnl.resolve(dnnl.eltwise(dnnl.MemoryDesc((2, 17)), algorithm="relu")).spec, 1500.0)
     bl.load(nets.residual())
     assert n_made() == 2

@@ -14,16 +14,16 @@ from blocklayout import dnnl
 from blocklayout.errors import DisturbedError, OutOfMemoryError
 from blocklayout.plan.costs import repeating
 from blocklayout.plan.costs.store import CostStore
-from blocklayout.plan.costs.tuning import Measurement, Tuned, tune
+from blocklayout.plan.costs.tuning import Tuned, tune
 
 
 def spec_number(number: int) -> dnnl.Spec:
     return dnnl.softmax(dnnl.MemoryDesc((1, number)), n_threads=1)
 
 
-def requests(*numbers: int) -> list[Measurement]:
+def requests(*numbers: int) -> dict[dnnl.Spec, float]:
     """Worth as much as their number."""
-    return [Measurement(spec_number(number), float(number)) for number in numbers]
+    return {spec_number(number): float(number) for number in numbers}
 
 
 def counts(tuned: Tuned) -> tuple[int, int, int, int]:
@@ -32,7 +32,7 @@ def counts(tuned: Tuned) -> tuple[int, int, int, int]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[CostStore]:
-    with CostStore.open(tmp_path / "costs.sqlite3", environment="here") as opened:
+    with CostStore(tmp_path / "costs.sqlite3", environment="here") as opened:
         yield opened
 
 
@@ -112,7 +112,7 @@ def test_whoever_interrupts_it_keeps_the_turns_before(
     timer.errors = {2: [KeyboardInterrupt()]}
     with pytest.raises(KeyboardInterrupt):
         tune(requests(1, 2, 3, 4), store, math.inf)
-    with CostStore.open(store.path, environment="here") as other:
+    with CostStore(store.path, environment="here") as other:
         assert set(other.times([spec_number(number) for number in range(1, 5)])) == {spec_number(3), spec_number(4)}
 
 
@@ -158,7 +158,7 @@ def test_real_specs_are_measured(store: CostStore, monkeypatch: pytest.MonkeyPat
     mover = dnnl.reorder(plain, blocked, n_threads=2)
     step = dnnl.resolve(dnnl.eltwise(blocked, algorithm="relu", n_threads=2)).spec
     absent = step.replace(impl="jit:of_another_library")
-    tuned = tune([Measurement(spec, 1.0) for spec in (mover, step, absent)], store, math.inf)
+    tuned = tune(dict.fromkeys((mover, step, absent), 1.0), store, math.inf)
     assert counts(tuned) == (2, 0, 0, 1)
     assert set(store.times([mover, step, absent])) == {mover, step}
     assert re.fullmatch(r"2 measured in \d+\.\d s, 0 known, 1 failed", str(tuned))

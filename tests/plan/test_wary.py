@@ -19,8 +19,7 @@ from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.network import Network, propose_all
 from blocklayout.plan.policies import BOLD_SOLVE, Policy, choose_by
 from blocklayout.plan.portfolio import N_RACED, UNIFORM_POLICIES, cheapest, contenders_of, racers
-from blocklayout.plan.solving.solve import ROUNDING, solve_layouts
-from blocklayout.plan.solving.wary import CHARGED_DOUBT, charge_departures, wary_choice
+from blocklayout.plan.solving.solve import CHARGED_DOUBT, ROUNDING, charge_departures, solve_layouts, wary_choice
 from tests import nets
 
 MODEL = CostModel(Machine("avx2", 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -93,7 +94,10 @@ def fuse(program: Program, dtype: str, n_threads: int) -> tuple[Group, ...]:
     A consumer joins when it is the only reader of the value between, the value is not an
     output of the model, and the consumer's operator can be a post-op.
     """
-    readers = _readers(program)
+    readers: dict[str, list[Kernel]] = defaultdict(list)
+    for kernel in program.kernels:
+        for _, value in kernel.sources:
+            readers[value.name].append(kernel)
     outputs = {value.name for value in program.outputs}
     claimed: set[str] = set()
     placed: list[tuple[int, Group]] = []
@@ -139,16 +143,6 @@ def _followers(
         claimed.add(reader.name)
         yield Follower(reader, arg, use, f"post_{index}")
         value = reader.dst
-
-
-def _readers(program: Program) -> dict[str, list[Kernel]]:
-    readers: dict[str, list[Kernel]] = {value.name: [] for value in program.inputs}
-    for kernel in program.kernels:
-        readers |= {value.name: [] for value in (kernel.dst, *dict(kernel.others).values())}
-    for kernel in program.kernels:
-        for _, value in kernel.sources:
-            readers[value.name].append(kernel)
-    return readers
 
 
 def kernel_problem(kernel: Kernel, dtype: str, n_threads: int) -> Problem:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
-from blocklayout.ir import Candidate, RecipeStep, Role, TensorInfo, wished_desc
+from blocklayout.ir import Candidate, RecipeStep, Role, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Group, kernel_problem, value_info
 from blocklayout.plan.candidates.recipes import NOT_OFFERED, resolved
@@ -62,50 +62,40 @@ def _is_sliceable(group: Group, dtype: str, layouts: Sequence[str]) -> bool:
     return any(isinstance(d, MemoryDesc) and group.main.operator.slices(problem, d) is not None for d in descs)
 
 
-def sliced_candidates(
-    group: Group, layouts: Sequence[str | MemoryDesc], in_place: frozenset[str], dtype: str, costs: Costs
-) -> Iterator[Candidate]:
-    """The group with its sources as slices of its result, in each layout in which those are dense tensors.
+def sliced_candidate(
+    group: Group, layout: str | MemoryDesc, in_place: frozenset[str], dtype: str, costs: Costs
+) -> Candidate | None:
+    """The group with its sources as slices of its result, if in this layout those are dense tensors.
 
     Args:
         group: One of :func:`writable_slices`.
-        layouts: Of the result.
+        layout: Of the result.
         in_place: The operands whose producers write their slices themselves; the others are copied there.
         dtype: Data type of activations.
         costs: Prices the copies.
     """
-    info = TensorInfo(group.dst.dims, value_info(group.dst, dtype).dtype)
-    for layout in layouts:
-        dst = wished_desc(layout, info)
-        if isinstance(dst, MemoryDesc) and dst.is_dense:
-            candidate = _sliced(group, dst, in_place, dtype, costs)
-            if candidate is not None:
-                yield candidate
-
-
-def _sliced(group: Group, dst: MemoryDesc, in_place: frozenset[str], dtype: str, costs: Costs) -> Candidate | None:
+    dst = wished_desc(layout, value_info(group.dst, dtype))
+    if not isinstance(dst, MemoryDesc) or not dst.is_dense:
+        return None
     n_threads = costs.machine.n_threads
     slices = group.main.operator.slices(kernel_problem(group.main, dtype, n_threads), dst)
     if slices is None or not has_reorder(dst.dtype) or any(nbytes % ALIGNMENT for _, nbytes in slices.values()):
         return None
     names = {operand: operand if operand in in_place else f"slice_{operand}" for operand in slices}
-    copied = [operand for operand in slices if operand not in in_place]
+    copied = [(operand, desc) for operand, (desc, _) in slices.items() if operand not in in_place]
     try:
-        steps = resolved(_copy(operand, names[operand], slices[operand][0], n_threads) for operand in copied)
+        steps = resolved(
+            RecipeStep(dnnl.reorder(desc, desc, n_threads=n_threads), (("dst", names[operand]), ("src", operand)))
+            for operand, desc in copied
+        )
     except NOT_OFFERED:
         return None
     return Candidate(
         sources=tuple((operand, slices[operand][0]) for operand in group.sources),
-        constants=(),
         dst=dst,
         steps=tuple(steps),
-        temporaries=tuple((names[operand], slices[operand][0]) for operand in copied),
-        alias=None,
+        temporaries=tuple((names[operand], desc) for operand, desc in copied),
         cost_ns=steps_ns(costs, steps),
         origin="slices of the result",
         slices=tuple((names[operand], nbytes) for operand, (_, nbytes) in slices.items()),
     )
-
-
-def _copy(source: str, slice_name: str, desc: MemoryDesc, n_threads: int) -> RecipeStep:
-    return RecipeStep(dnnl.reorder(desc, desc, n_threads=n_threads), (("dst", slice_name), ("src", source)))

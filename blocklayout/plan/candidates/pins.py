@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import LayoutError, PlanError, closest
+from blocklayout.ir import Fused, layout_name
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate
+    from blocklayout.ir import Candidate, ValueLayout
     from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.plan import Plan
 
@@ -54,7 +55,7 @@ def with_format(group: Group, offered: Sequence[Candidate], layout: str) -> tupl
     """
     found = [candidate for candidate in offered if is_in_format(candidate.dst, layout, f"pin {group.name}={layout}")]
     if not found:
-        layouts = ", ".join(dict.fromkeys(candidate.dst.named("src") for candidate in offered))
+        layouts = ", ".join(dict.fromkeys(layout_name(candidate.dst) for candidate in offered))
         raise PlanError(f"pin {group.name}={layout}: no primitive writes that here; offered are {layouts}")
     return tuple(candidate for candidate in found if not candidate.is_reference) or tuple(found)
 
@@ -79,7 +80,7 @@ def check_expectations(plan: Plan, expected: Mapping[str, str]) -> None:
             raise PlanError(f"expect {name}={layout}: it comes as {desc.named('src')}{_written_by(plan, values[name])}")
 
 
-def is_in_format(desc: MemoryDesc, layout: str, asked: str) -> bool:
+def is_in_format(desc: ValueLayout, layout: str, asked: str) -> bool:
     """Whether a descriptor has a format, whatever that is called.
 
     Args:
@@ -90,6 +91,8 @@ def is_in_format(desc: MemoryDesc, layout: str, asked: str) -> bool:
     Raises:
         PlanError: There is no such format for these extents.
     """
+    if isinstance(desc, Fused):
+        return False
     try:
         wanted = MemoryDesc(desc.dims, desc.dtype, layout)
     except LayoutError as error:

@@ -17,7 +17,7 @@ from blocklayout.ir import Candidate, Role, TensorInfo, Wish, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.candidates.depthwise_fusion import pair_candidates
 from blocklayout.plan.candidates.fuse import Group, problem_key, value_info
-from blocklayout.plan.candidates.inplace_concat import sliced_candidates
+from blocklayout.plan.candidates.inplace_concat import sliced_candidate
 from blocklayout.plan.candidates.pins import with_format
 from blocklayout.plan.candidates.recipes import GroupRecipe, GroupRecipes, trained_wishes
 from blocklayout.plan.costs.model import steps_ns
@@ -92,20 +92,14 @@ class Proposer(Struct, frozen=True):
             return self._views(group, incoming["src"])
         if group.main.operator.role is Role.PLAIN:
             return self._plain(group)
-        offered = self._computed(group, incoming, in_place)
-        if not offered:
-            raise UnsupportedError(_nothing_offered(group, self.dtype))
-        return offered
-
-    def _computed(
-        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
-    ) -> tuple[Candidate, ...]:
-        """All candidates with primitives; groups that are the same problem share them."""
+        # Groups that are the same problem share their candidates.
         arriving = tuple((operand, tuple(descs)) for operand, descs in incoming.items())
         special = (self.pins.get(group.name), self.in_slices.get(group.name))
         key = (problem_key(group, self.dtype), arriving, in_place, *special)
         if key not in self._known:
             self._known[key] = self._distinct(group, incoming, in_place)
+        if not self._known[key]:
+            raise UnsupportedError(_nothing_offered(group, self.dtype))
         return self._known[key]
 
     def _distinct(
@@ -118,11 +112,12 @@ class Proposer(Struct, frozen=True):
             recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place, self._answers)
             for wish in self._wishes(group, incoming, dtype):
                 for candidate in self._wished(recipes, wish):
-                    descs = (*(desc for _, desc in candidate.sources), candidate.dst)
+                    layouts = (*candidate.source_descs.values(), candidate.dst)
+                    descs = tuple(kinds.of(desc) for desc in layouts if isinstance(desc, MemoryDesc))
                     impls = tuple(step.spec.impl for step in candidate.steps)
                     if self.without and any(own.name_of(impl) in self.without for impl in impls):
                         continue
-                    key = (tuple(map(kinds.of, descs)), candidate.alias, candidate.slices, impls)
+                    key = (descs, candidate.alias, candidate.slices, impls)
                     if key not in found or candidate.rank < found[key].rank:
                         found[key] = candidate
         return tuple(found.values())
@@ -130,7 +125,9 @@ class Proposer(Struct, frozen=True):
     def _wished(self, recipes: GroupRecipes, wish: Wish) -> Iterator[Candidate]:
         group = recipes.group
         if group.name in self.in_slices:
-            yield from sliced_candidates(group, [wish.dst], self.in_slices[group.name], recipes.dtype, self.costs)
+            sliced = sliced_candidate(group, wish.dst, self.in_slices[group.name], recipes.dtype, self.costs)
+            if sliced is not None:
+                yield sliced
         for recipe in recipes.wished(wish):
             yield self._candidate(group, wish, recipe)
 
@@ -171,12 +168,12 @@ class Proposer(Struct, frozen=True):
 
     def _plain(self, group: Group) -> tuple[Candidate, ...]:
         """A node computed by the reference, on row-major arrays."""
-        recipes = GroupRecipes(group, self.dtype, 1).wished(Wish("plain", "plain"))
-        for recipe in recipes:
-            candidate = self._candidate(group, Wish("plain", "plain"), recipe)
-            others = tuple((arg, recipe.demanded[arg]) for arg, _ in group.main.others)
-            return (replace(candidate, others=others, origin="onnx.reference"),)
-        raise UnsupportedError(_nothing_offered(group, self.dtype))
+        wish = Wish("plain", "plain")
+        recipe = next(GroupRecipes(group, self.dtype, 1).wished(wish), None)
+        if recipe is None:
+            raise UnsupportedError(_nothing_offered(group, self.dtype))
+        others = tuple((arg, recipe.demanded[arg]) for arg, _ in group.main.others)
+        return (replace(self._candidate(group, wish, recipe), others=others, origin="onnx.reference"),)
 
     def _views(self, group: Group, incoming: Sequence[MemoryDesc]) -> tuple[Candidate, ...]:
         """The layouts that arrive seen through the view, and those a reader may want seen back through it."""
@@ -190,7 +187,7 @@ class Proposer(Struct, frozen=True):
                 if isinstance(dst, MemoryDesc):
                     pairs.append((operator.back(dst), dst))
         found = {
-            (src, dst): Candidate((("src", src),), (), dst, (), (), None, 0.0, "view")
+            (src, dst): Candidate(sources=(("src", src),), dst=dst, origin="view")
             for src, dst in pairs
             if src is not None and dst is not None and _can_be_moved(src) and _can_be_moved(dst)
         }
@@ -216,7 +213,7 @@ def _nothing_to_do(group: Group, dtype: str) -> Candidate:
     descs = {arg: _row_major(value_info(value, dtype)) for arg, value in group.dsts.items()}
     sources = tuple((arg, _row_major(value_info(value, dtype))) for arg, value in group.sources.items())
     others = tuple((arg, descs[arg]) for arg, _ in group.main.others)
-    return Candidate(sources, (), descs["dst"], (), (), None, 0.0, "no elements", others=others)
+    return Candidate(sources=sources, dst=descs["dst"], origin="no elements", others=others)
 
 
 def _row_major(info: TensorInfo) -> MemoryDesc:

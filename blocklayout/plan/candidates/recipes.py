@@ -20,22 +20,16 @@ NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
 """What asking for something that does not exist raises."""
 
 
-class GroupRecipe(Struct, frozen=True):
-    """Steps that compute a whole group, resolved.
+class GroupRecipe(Recipe, frozen=True):
+    """Steps that compute a whole group, resolved; operands are named as the group names them.
 
     Attributes:
-        steps: In order; operands are named as the group names them.
-        temporaries: Buffers between the steps, by name.
-        whole: The layouts of operands that the steps see in another way.
         alias: The source operand whose buffer the result overwrites, if any.
         rank: Which of the library's implementations the main primitive is, its own favourite being 0.
     """
 
-    steps: tuple[RecipeStep, ...]
-    temporaries: tuple[tuple[str, MemoryDesc], ...]
-    whole: tuple[tuple[str, MemoryDesc], ...]
-    alias: str | None
-    rank: int
+    alias: str | None = None
+    rank: int = 0
 
     @property
     def is_reference(self) -> bool:
@@ -152,45 +146,23 @@ class GroupRecipes(Struct, frozen=True, dict=True):
         if not rest:
             return GroupRecipe(main.steps, main.temporaries, main.whole, alias, rank)
         # A sum in place has to write where its operand lies; otherwise a temporary serves.
-        under_way = _UnderWay.of(main, alias or "tmp_main")
-        for position, follower in enumerate(rest):
-            result = "dst" if position == len(rest) - 1 else f"tmp_{follower.prefix}"
-            if not under_way.append(follower, kernel_problem(follower.kernel, self.dtype, self.n_threads), result):
-                return None
-        if alias is not None:
-            del under_way.temporaries[alias]
-        return under_way.finished(rank)
-
-
-class _UnderWay(Struct):
-    """A recipe to which followers are appended."""
-
-    steps: list[RecipeStep]
-    temporaries: dict[str, MemoryDesc]
-    whole: dict[str, MemoryDesc]
-    previous: str
-
-    @classmethod
-    def of(cls, main: Recipe, previous: str) -> _UnderWay:
-        """A recipe whose result is no longer the group's, but goes by the name of ``previous``."""
+        previous = alias or "tmp_main"
         steps = [_renamed(step, "dst", previous) for step in main.steps]
+        temporaries = dict(main.temporaries)
         whole = {previous if operand == "dst" else operand: desc for operand, desc in main.whole}
-        return cls(steps, dict(main.temporaries), whole, previous)
-
-    def append(self, follower: Follower, problem: Problem, result: str) -> bool:
-        """Let a follower read what was computed last; whether it can."""
-        desc = self.whole.get(self.previous) or self.steps[-1].spec.memory_desc("dst")
-        self.temporaries[self.previous] = desc
-        recipe = _standalone(follower, problem, desc, self.previous, result)
-        if recipe is None:
-            return False
-        self.steps += recipe.steps
-        self.whole |= dict(recipe.whole)
-        self.previous = result
-        return True
-
-    def finished(self, rank: int) -> GroupRecipe:
-        return GroupRecipe(tuple(self.steps), tuple(self.temporaries.items()), tuple(self.whole.items()), None, rank)
+        for follower in rest:
+            result = "dst" if follower is rest[-1] else f"tmp_{follower.prefix}"
+            desc = temporaries[previous] = whole.get(previous) or steps[-1].spec.memory_desc("dst")
+            problem = kernel_problem(follower.kernel, self.dtype, self.n_threads)
+            recipe = _standalone(follower, problem, desc, previous, result)
+            if recipe is None:
+                return None
+            steps += recipe.steps
+            whole |= dict(recipe.whole)
+            previous = result
+        if alias is not None:
+            del temporaries[alias]
+        return GroupRecipe(tuple(steps), tuple(temporaries.items()), tuple(whole.items()), rank=rank)
 
 
 def trained_wishes(group: Group, dtype: str, n_threads: int) -> Iterator[Wish]:

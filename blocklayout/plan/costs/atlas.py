@@ -14,13 +14,13 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from math import exp, sqrt
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct, field
 
 from blocklayout.errors import PlanError
 from blocklayout.plan.costs.machine import peak_flops
+from blocklayout.plan.costs.model import Price
 from blocklayout.plan.costs.traits import NUMBERS, SpecClass
 
 FOLDER = Path(__file__).with_name("atlases")
@@ -66,18 +66,6 @@ _WEIGHTS = np.array([weight for _, weight in NUMBERS]) / STEPS
 
 RecordedTime = tuple[SpecClass, tuple[float, ...], float]
 """A class, numbers, and nanoseconds."""
-
-
-class Price(NamedTuple):
-    """A price and how far it can be trusted.
-
-    Attributes:
-        ns: Nanoseconds.
-        doubt: How far off it may be: the standard deviation of its logarithm; 0.1 is some 10 %.
-    """
-
-    ns: float
-    doubt: float
 
 
 class _Members(Struct, frozen=True, eq=False):
@@ -156,7 +144,8 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
                 arrays = {name: file[name] for name in _ARRAYS}
         except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
             raise PlanError(f"{path} is no atlas of times ({error}): make one with bench/atlas.py") from error
-        _check(path, arrays)
+        if fault := _fault(arrays):
+            raise PlanError(f"{path} is no atlas of times ({fault}): make one with bench/atlas.py")
         classes = tuple(SpecClass(*map(str, row)) for row in arrays["classes"])
         rest = (arrays[name] for name in ("of_class", "numbers", "ns"))
         return cls(str(arrays["origin"]), int(arrays["n_threads"]), classes, *rest)
@@ -168,14 +157,8 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
 
     def slowed(self, factors: Sequence[float]) -> Atlas:
         """Each time longer by a factor of its own."""
-        return Atlas(
-            self.origin,
-            self.n_threads,
-            self.classes,
-            self.of_class,
-            self.numbers,
-            (self.ns * np.array(factors)).astype(np.float32),
-        )
+        ns = (self.ns * np.array(factors)).astype(np.float32)
+        return Atlas(self.origin, self.n_threads, self.classes, self.of_class, self.numbers, ns)
 
     def save(self, path: Path) -> None:
         """Write it to a file."""
@@ -276,37 +259,20 @@ def _bound_ns(numbers: np.ndarray, peak_flops: float | np.ndarray) -> np.ndarray
     return bound
 
 
-def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Refuse what no recording gives."""
-    fault = _fault_of_form(arrays) or _fault_of_content(arrays)
-    if fault:
-        raise PlanError(f"{path} is no atlas of times ({fault}): make one with bench/atlas.py")
-
-
-def _fault_of_form(arrays: dict[str, np.ndarray]) -> str | None:
+def _fault(arrays: dict[str, np.ndarray]) -> str | None:
+    """What no recording has."""
     n_times, n_classes = (arrays[name].shape[:1] for name in ("ns", "classes"))
-    shapes = {
-        "format": (),
-        "origin": (),
-        "n_threads": (),
-        "classes": (*n_classes, len(SpecClass._fields)),
-        "of_class": n_times,
-        "numbers": (*n_times, len(NUMBERS)),
-        "ns": n_times,
-    }
-    wrong = [name for name, kind in _ARRAYS.items() if arrays[name].dtype.kind != kind]
-    wrong += [name for name, shape in shapes.items() if arrays[name].shape != shape]
-    return f"{', '.join(dict.fromkeys(wrong))} of another type or shape" if wrong else None
-
-
-def _fault_of_content(arrays: dict[str, np.ndarray]) -> str | None:
+    shapes = {"classes": (*n_classes, len(SpecClass._fields)), "of_class": n_times, "ns": n_times}
+    shapes["numbers"] = (*n_times, len(NUMBERS))
+    described = ((name, arrays[name], kind) for name, kind in _ARRAYS.items())
+    wrong = [name for name, array, kind in described if (array.dtype.kind, array.shape) != (kind, shapes.get(name, ()))]
+    if wrong:
+        return f"{', '.join(wrong)} of another type or shape"
     if int(arrays["format"]) != FORMAT:
         return f"not of format {FORMAT}"
     if not len(arrays["ns"]) or int(arrays["of_class"].max()) >= len(arrays["classes"]):
         return "times of no class"
-    positive = [name for name in ("n_threads", "ns") if not _is_positive(arrays[name])]
-    return f"{', '.join(positive)} not positive" if positive else None
-
-
-def _is_positive(values: np.ndarray) -> bool:
-    return bool((np.isfinite(values) & (values > 0)).all())
+    for name in ("n_threads", "ns"):
+        if not (np.isfinite(arrays[name]) & (arrays[name] > 0)).all():
+            return f"{name} not positive"
+    return None

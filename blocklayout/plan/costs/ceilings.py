@@ -5,15 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from blocklayout import dnnl
 from blocklayout.errors import DisturbedError, UnimplementedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.costs.machine import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from blocklayout.dnnl import Spec
     from blocklayout.plan.costs.measuring import SpecTimer
@@ -32,36 +30,25 @@ _TINY = (1, 8, 1, 1)
 _FLOPS = "flops_"
 
 
-def machine_with_ceilings(isa: str, n_threads: int, store: CostStore | None = None) -> Machine:
-    """The machine with the ceilings that the store keeps, or with those of its instruction set.
+def machine_with_ceilings(isa: str, n_threads: int, store: CostStore) -> Machine:
+    """The machine with the ceilings that a store keeps; those of its instruction set where it keeps none.
 
     Args:
         isa: Name of the instruction set as oneDNN spells it.
         n_threads: Threads a plan runs on.
         store: Where they may be kept; nothing is measured.
-
-    Example:
-        >>> machine_with_ceilings("avx2", 2) == Machine("avx2", 2)
-        True
     """
-    machine = Machine(isa, n_threads)
-    return machine if store is None else _with_ceilings(machine, store.ceilings(n_threads))
+    kept = store.ceilings(n_threads)
+    flops = {name.removeprefix(_FLOPS): value for name, value in sorted(kept.items()) if name.startswith(_FLOPS)}
+    others = {name: kept[name] for name in ("bandwidth", "reorder_bandwidth", "step_ns") if name in kept}
+    return Machine(isa, n_threads, measured_flops=tuple(flops.items()), **others)
 
 
 def measured_machine(isa: str, n_threads: int, store: CostStore) -> Machine:
-    """The machine with its ceilings measured now, and kept in the store; with the kept ones if it is too busy.
-
-    Args:
-        isa: Name of the instruction set as oneDNN spells it.
-        n_threads: Threads a plan runs on.
-        store: Keeps them.
-    """
-    try:
-        ceilings = measure_ceilings(n_threads)
-    except DisturbedError:
-        return machine_with_ceilings(isa, n_threads, store)
-    store.keep_ceilings(n_threads, ceilings)
-    return _with_ceilings(Machine(isa, n_threads), ceilings)
+    """The machine with its ceilings measured now, and kept in the store; with the kept ones if it is too busy."""
+    with suppress(DisturbedError):
+        store.keep_ceilings(n_threads, measure_ceilings(n_threads))
+    return machine_with_ceilings(isa, n_threads, store)
 
 
 def measure_ceilings(n_threads: int) -> dict[str, float]:
@@ -84,19 +71,6 @@ def measure_ceilings(n_threads: int) -> dict[str, float]:
         "reorder_bandwidth": _reorder_bandwidth(timer, n_threads),
         "step_ns": timer.time(_relu(_TINY, n_threads)),
     }
-
-
-def _with_ceilings(machine: Machine, ceilings: Mapping[str, float]) -> Machine:
-    flops = tuple(
-        (name.removeprefix(_FLOPS), value) for name, value in sorted(ceilings.items()) if name.startswith(_FLOPS)
-    )
-    return replace(
-        machine,
-        bandwidth=ceilings.get("bandwidth", machine.bandwidth),
-        reorder_bandwidth=ceilings.get("reorder_bandwidth", machine.reorder_bandwidth),
-        step_ns=ceilings.get("step_ns", machine.step_ns),
-        measured_flops=flops,
-    )
 
 
 def _flops(timer: SpecTimer, dtype: str, n_threads: int) -> Iterator[float]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 SCHEMA_VERSION = 1
@@ -81,9 +81,7 @@ class CostFile:
 
     def write_time(self, environment: str, digest: bytes, ns: float) -> None:
         """Add or replace a time."""
-        with self._transaction() as connection:
-            connection.execute(_ADD_ENVIRONMENT, (environment,))
-            connection.execute(_ADD_TIME, (environment, digest, ns))
+        self._write(environment, _ADD_TIME, [(environment, digest, ns)])
 
     def read_ceilings(self, environment: str, n_threads: int) -> dict[str, float]:
         """Ceilings by name."""
@@ -92,19 +90,22 @@ class CostFile:
     def write_ceilings(self, environment: str, n_threads: int, ceilings: Mapping[str, float]) -> None:
         """Add or replace ceilings, all of them or none."""
         rows = [(environment, n_threads, name, value) for name, value in ceilings.items()]
-        with self._transaction() as connection:
-            connection.execute(_ADD_ENVIRONMENT, (environment,))
-            connection.executemany(_ADD_CEILING, rows)
+        self._write(environment, _ADD_CEILING, rows)
 
     def close(self) -> None:
         """Close it; the next use opens it again."""
         self._leave_parent()
         with self._lock:
-            self._close()
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
 
-    def __del__(self) -> None:
-        self._leave_parent()
-        self._close()
+    def __del__(self, getpid: Callable[[], int] = os.getpid, of_a_parent: list[object] = _of_a_parent) -> None:
+        # At the interpreter's end the module's globals are gone; defaults are not.
+        if self._pid != getpid():
+            of_a_parent.append(self._connection)
+        elif self._connection is not None:
+            self._connection.close()
 
     def _read(self, query: str, *parameters: object) -> list[Any]:
         self._leave_parent()
@@ -122,18 +123,11 @@ class CostFile:
             self._connection = _connect_to_read(self.path, self._timeout_s)
         return self._connection if _has_tables(self._connection) else None
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _write(self, environment: str, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         self._leave_parent()
-        with self._lock:
-            connection = self._open_to_write()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                connection.rollback()
-                raise
+        with self._lock, _transaction(self._open_to_write()) as connection:
+            connection.execute(_ADD_ENVIRONMENT, (environment,))
+            connection.executemany(statement, rows)
 
     def _open_to_write(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -145,11 +139,6 @@ class CostFile:
         if not _has_tables(self._connection):
             _create_tables(self._connection, self._timeout_s)
         return self._connection
-
-    def _close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
     def _leave_parent(self) -> None:
         """In a child: a connection and a lock of its own, since the lock may have been held during the fork."""
@@ -201,10 +190,16 @@ def _create_tables(connection: sqlite3.Connection, timeout_s: float) -> None:
 
 def _create_once(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")  # readers and a writer do not wait for each other
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with _transaction(connection):
         for statement in _TABLES.split(";"):
             connection.execute(statement)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield connection
         connection.execute("COMMIT")
     except BaseException:
         with suppress(Exception):

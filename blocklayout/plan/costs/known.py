@@ -1,31 +1,36 @@
-"""Costs where some are measured: those as they are, and the model's brought to the same scale."""
+"""Costs by times that are known: measured on this machine, or recorded on another."""
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, field
+from msgspec import field
 
-from blocklayout.dnnl import Attr
+from blocklayout import dnnl
+from blocklayout.dnnl import Attr, is_reference, processor
+from blocklayout.dtypes import has_reorder
 from blocklayout.ir import HostSpec
+from blocklayout.plan.costs.model import CostsOver, Price
+from blocklayout.plan.costs.traits import spec_class, spec_numbers
 
 if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.costs.machine import Machine
-    from blocklayout.plan.costs.model import Costs
+    from blocklayout.plan.costs.atlas import Atlas
 
 _NO_ATTR = Attr()
 
 _MEASURED_DOUBT = 0.07
 """Of a measured time: as much as two measurements of one primitive differ on a machine shared with others."""
 
+FOREIGN_DOUBT = 0.25
+"""How much more prices are doubted on CPUs of another maker than the atlas's."""
 
-class KnownCosts(Struct, frozen=True, dict=True):
+
+class KnownCosts(CostsOver, frozen=True, dict=True):
     """A cost model that knows measured times; to be asked as :class:`~blocklayout.plan.costs.model.CostModel` is.
 
     What is not measured costs what the model says, times the median of measured to modelled times of that kind of
@@ -33,7 +38,6 @@ class KnownCosts(Struct, frozen=True, dict=True):
     where the model is too hopeful.
 
     Attributes:
-        model: Estimates what is not measured.
         times: Measured nanoseconds: of steps by their resolved Spec, of reorders by the Spec as
             ``dnnl.reorder(src, dst, n_threads=...)`` gives it.
 
@@ -48,24 +52,17 @@ class KnownCosts(Struct, frozen=True, dict=True):
         (True, False)
     """
 
-    model: Costs
     times: Mapping[Spec, float]
     _reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = field(default_factory=dict)
     _found: dict[tuple[MemoryDesc, MemoryDesc], float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for spec, ns in self.times.items():
-            if self._is_mover(spec):
+            if _is_asked(spec) and spec.attr == _NO_ATTR and spec.n_threads == self.machine.n_threads:
                 self._reorders[spec.memory_desc("src"), spec.memory_desc("dst")] = ns
 
     @property
-    def machine(self) -> Machine:
-        """Machine description for the cost model."""
-        return self.model.machine
-
-    @property
     def source(self) -> str:
-        """In words."""
         return f"{len(self.times)} times measured on this machine, and {self.model.source}"
 
     def is_measured(self, spec: Spec | HostSpec) -> bool:
@@ -76,28 +73,18 @@ class KnownCosts(Struct, frozen=True, dict=True):
         """Whether the cost of a reorder is a measured one."""
         return self._measured_ns(src, dst) is not None
 
-    def step_ns(self, spec: Spec | HostSpec) -> float:
-        """Nanoseconds of one execution of a resolved Spec."""
-        if isinstance(spec, HostSpec):
-            return self.model.step_ns(spec)
+    def price(self, spec: Spec) -> Price:
         if spec in self.times:
-            return self.times[spec]
-        return self.model.step_ns(spec) * self._ratio(spec.kind, spec.impl)
+            return Price(self.times[spec], _MEASURED_DOUBT)
+        ns, doubt = super().price(spec)
+        return Price(ns * self._ratio(spec.kind, spec.impl), doubt)
 
-    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """Nanoseconds of bringing bytes from one layout to another."""
+    def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
         known = self._measured_ns(src, dst)
         if known is not None:
-            return known
-        return self.model.reorder_ns(src, dst) * self._ratio("reorder", "")
-
-    def doubt(self, spec: Spec | HostSpec) -> float:
-        """How far off the price of a step may be."""
-        return _MEASURED_DOUBT if self.is_measured(spec) else self.model.doubt(spec)
-
-    def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """How far off the price of a reorder may be."""
-        return _MEASURED_DOUBT if self.is_reorder_measured(src, dst) else self.model.reorder_doubt(src, dst)
+            return Price(known, _MEASURED_DOUBT)
+        ns, doubt = super().reorder_price(src, dst)
+        return Price(ns * self._ratio("reorder", ""), doubt)
 
     def _measured_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float | None:
         """The time of a reorder between these bytes, whatever their layouts are called."""
@@ -112,14 +99,13 @@ class KnownCosts(Struct, frozen=True, dict=True):
         return self._found[key]
 
     def _ratio(self, kind: str, impl: str) -> float:
-        for key in ((kind, impl), (kind, None)):
-            if key in self._ratios:
-                return self._ratios[key]
-        return 1.0
+        return self._ratios.get((kind, impl)) or self._ratios.get((kind, None), 1.0)
 
     @cached_property
     def _ratios(self) -> dict[tuple[str, str | None], float]:
         """Medians of measured to modelled times, by kind and implementation, and by kind alone."""
+        import statistics  # only where times were measured
+
         found: dict[tuple[str, str | None], list[float]] = defaultdict(list)
         for spec, ns in self.times.items():
             ratio = ns / self._modelled_ns(spec)
@@ -128,11 +114,59 @@ class KnownCosts(Struct, frozen=True, dict=True):
         return {key: statistics.median(ratios) for key, ratios in found.items()}
 
     def _modelled_ns(self, spec: Spec) -> float:
-        if spec.kind == "reorder" and not spec.impl:
+        if _is_asked(spec):
             return self.model.reorder_ns(spec.memory_desc("src"), spec.memory_desc("dst"))
         return self.model.step_ns(spec)
 
-    def _is_mover(self, spec: Spec) -> bool:
-        """Whether it is how the planner asks for a reorder of its own."""
-        is_bare = spec.kind == "reorder" and not spec.impl and spec.attr == _NO_ATTR
-        return is_bare and spec.n_threads == self.machine.n_threads
+
+def _is_asked(spec: Spec) -> bool:
+    """Whether it is a reorder as its constructor gives it; a step's is resolved."""
+    return spec.kind == "reorder" and not spec.impl
+
+
+class RecordedCosts(CostsOver, frozen=True, dict=True):
+    """Costs by an atlas of recorded times; to be asked as :class:`~blocklayout.plan.costs.model.CostModel` is.
+
+    Attributes:
+        atlas: The recorded times.
+        cpu: Name of the CPU that prices are for.
+    """
+
+    atlas: Atlas
+    cpu: str = field(default_factory=processor.cpu_name)
+    _prices: dict[Spec, Price] = field(default_factory=dict)
+    _reorders: dict[tuple[MemoryDesc, MemoryDesc], Price] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        return f"times recorded on {self.atlas.origin.partition(':')[0]}, and the model"
+
+    @cached_property
+    def is_foreign(self) -> bool:
+        """Whether the atlas is of CPUs of another maker."""
+        return self.cpu.split(" ")[0] != self.atlas.origin.split(" ")[0]
+
+    def price(self, spec: Spec) -> Price:
+        price = self._prices.get(spec)
+        if price is None:
+            price = self._prices[spec] = self._found(spec) or super().price(spec)
+        return price
+
+    def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
+        price = self._reorders.get((src, dst))
+        if price is None:
+            mover = dnnl.reorder(src, dst, n_threads=self.machine.n_threads) if has_reorder(src.dtype) else None
+            price = (mover and self._found(mover)) or super().reorder_price(src, dst)
+            self._reorders[src, dst] = price
+        return price
+
+    def _found(self, spec: Spec) -> Price | None:
+        """By the atlas, for so many threads."""
+        if is_reference(spec.impl):
+            return None
+        price = self.atlas.price(spec_class(spec, self.machine.isa), spec_numbers(spec))
+        if price is None:
+            return None
+        start_ns = min(price.ns, self.machine.step_ns)
+        ns = start_ns + (price.ns - start_ns) * self.atlas.n_threads / self.machine.n_threads
+        return Price(ns, price.doubt + FOREIGN_DOUBT * self.is_foreign)

@@ -48,14 +48,9 @@ class Machine(Struct, frozen=True):
     measured_flops: tuple[tuple[str, float], ...] = ()
 
     @property
-    def has_avx512(self) -> bool:
-        """Whether 16 f32 lanes fit a register, so that blocks of 16 have kernels."""
-        return self.isa.startswith("avx512")
-
-    @property
     def block_names(self) -> tuple[str, ...]:
-        """Blocked layouts with kernels of their own, largest first."""
-        return ("blocked16", "blocked8") if self.has_avx512 else ("blocked8",)
+        """Blocked layouts with kernels of their own, largest first: 16 f32 lanes fit a register of AVX-512."""
+        return ("blocked16", "blocked8") if self.isa.startswith("avx512") else ("blocked8",)
 
     @property
     def layout_names(self) -> tuple[str, ...]:

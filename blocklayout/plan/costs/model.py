@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec import Struct, field
 
@@ -104,6 +104,56 @@ class Costs(Protocol):
         ...
 
 
+class Price(NamedTuple):
+    """A price and how far it can be trusted.
+
+    Attributes:
+        ns: Nanoseconds.
+        doubt: How far off it may be: the standard deviation of its logarithm; 0.1 is some 10 %.
+    """
+
+    ns: float
+    doubt: float
+
+
+class CostsOver(Struct, frozen=True, dict=True):
+    """Costs that know more than a model does. Derive from this, and price Specs and reorders.
+
+    Attributes:
+        model: Prices the rest.
+    """
+
+    model: Costs
+
+    def price(self, spec: Spec) -> Price:
+        """Price of one execution of a resolved Spec."""
+        return Price(self.model.step_ns(spec), self.model.doubt(spec))
+
+    def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
+        """Price of bringing bytes from one layout to another."""
+        return Price(self.model.reorder_ns(src, dst), self.model.reorder_doubt(src, dst))
+
+    @property
+    def machine(self) -> Machine:
+        return self.model.machine
+
+    @property
+    def source(self) -> str:
+        return self.model.source
+
+    def step_ns(self, spec: Spec | HostSpec) -> float:
+        return self.model.step_ns(spec) if isinstance(spec, HostSpec) else self.price(spec).ns
+
+    def doubt(self, spec: Spec | HostSpec) -> float:
+        return self.model.doubt(spec) if isinstance(spec, HostSpec) else self.price(spec).doubt
+
+    def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        return self.reorder_price(src, dst).ns
+
+    def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:
+        return self.reorder_price(src, dst).doubt
+
+
 def steps_ns(costs: Costs, steps: Iterable[RecipeStep]) -> float:
     """Nanoseconds of resolved steps, one after the other."""
     return sum(costs.step_ns(step.spec) for step in steps)
@@ -117,7 +167,6 @@ class CostModel(Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """In words."""
         return "the model"
 
     def step_ns(self, spec: Spec | HostSpec) -> float:
@@ -130,7 +179,6 @@ class CostModel(Struct, frozen=True):
         return self.machine.step_ns + max(self._compute_ns(spec), self._traffic_ns(spec))
 
     def reorder_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float:
-        """Nanoseconds of bringing bytes from one layout to another."""
         key = (src, dst)
         if key not in self._reorders:
             moved = src.nbytes + dst.nbytes
@@ -138,11 +186,9 @@ class CostModel(Struct, frozen=True):
         return self._reorders[key]
 
     def doubt(self, spec: Spec | HostSpec) -> float:  # noqa: ARG002 - as others are asked
-        """How far off the price of a step may be."""
         return _DOUBT
 
     def reorder_doubt(self, src: MemoryDesc, dst: MemoryDesc) -> float:  # noqa: ARG002
-        """How far off the price of a reorder may be."""
         return _DOUBT
 
     def _compute_ns(self, spec: Spec) -> float:

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import os
+import warnings
 from functools import cached_property
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from blocklayout import dnnl
+from blocklayout.dnnl import library, processor
 from blocklayout.dnnl.spec_digest import spec_digest
-from blocklayout.plan.costs.file import CostFile
-from blocklayout.plan.costs.store_errors import VARIABLE, report
+from blocklayout.errors import CostStoreWarning
+from blocklayout.plan.costs.file import CostFile, SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from blocklayout.dnnl import Spec
 
+COST_FORMAT = 2
+"""Bump when times are taken in another way, so that old ones are not compared with new ones."""
+
+VARIABLE = "BLOCKLAYOUT_CACHE_DIR"
+"""Environment variable that names the folder to keep things in, instead of the user's cache folder."""
+
 FILE_NAME = "costs.sqlite3"
 
 _TIMEOUT_S = 5.0
 
 _Result = TypeVar("_Result")
+
+_reported: set[Path] = set()
 
 
 def cost_store_path() -> Path:
@@ -39,11 +50,33 @@ def cost_store_path() -> Path:
     return Path(os.path.abspath(os.path.expanduser(folder)), FILE_NAME)  # noqa: PTH100, PTH111 - a home may be unknown
 
 
+def cost_environment() -> str:
+    """All that times depend on and that a Spec does not say.
+
+    Threads are part of a Spec. Which CPUs of the machine a process may use makes no difference.
+
+    Raises:
+        UnsupportedError: oneDNN cannot be used here.
+    """
+    caches = " ".join(f"L{cache.level}:{cache.nbytes >> 10}K" for cache in processor.data_caches())
+    version = ".".join(map(str, dnnl.version()))
+    runtime = "sequential" if library.is_sequential() else "OpenMP"
+    parts = (
+        f"format {COST_FORMAT}",
+        f"oneDNN {version} {library.version_hash()} {runtime}",
+        dnnl.isa(),
+        processor.cpu_name(),
+        caches or "caches unknown",
+    )
+    return "; ".join(parts)
+
+
 class CostStore:
     """Measured nanoseconds by Spec, and the ceilings of this machine, kept from process to process.
 
     Times hold for an *environment*: one library on one kind of CPU. Those of others stay in the file, unseen.
-    Threads and forked processes may share a store, and processes its file. Reading creates nothing.
+    Threads and forked processes may share a store, and processes its file. Nothing is read before it is needed, and
+    reading creates nothing.
 
     No method raises for what the file is or does. A file that is damaged, locked or cannot be written is left as it
     is and reported once in a process, by a :class:`~blocklayout.errors.CostStoreWarning`; the store then remembers
@@ -54,52 +87,36 @@ class CostStore:
         >>> from pathlib import Path
         >>> from blocklayout import dnnl
         >>> spec = dnnl.resolve(dnnl.eltwise(dnnl.MemoryDesc((2, 17)), algorithm="relu", n_threads=1)).spec
-        >>> with tempfile.TemporaryDirectory() as folder, CostStore.open(Path(folder, "costs.sqlite3")) as store:
+        >>> with tempfile.TemporaryDirectory() as folder, CostStore(Path(folder, "costs.sqlite3")) as store:
         ...     store.keep(spec, 1500.0)
         ...     store.times([spec])[spec]
         1500.0
     """
 
-    def __init__(self, path: Path, environment: str | None, timeout_s: float) -> None:
-        self.path = path
+    def __init__(
+        self, path: str | Path | None = None, *, environment: str | None = None, timeout_s: float = _TIMEOUT_S
+    ) -> None:
+        self.path = cost_store_path() if path is None else Path(os.path.abspath(path))  # noqa: PTH100 - never raises
         self._given_environment = environment
-        self._file = CostFile(path, timeout_s)
+        self._file = CostFile(self.path, timeout_s)
         self._is_readable = True
         self._is_writable = True
         self._times: dict[Spec, float] = {}  # only what the file has not taken
         self._ceilings: dict[int, dict[str, float]] = {}
 
-    @classmethod
-    def open(
-        cls, path: str | Path | None = None, *, environment: str | None = None, timeout_s: float = _TIMEOUT_S
-    ) -> CostStore:
-        """The store in a file; nothing is read or created yet.
-
-        Args:
-            path: The file; by default :func:`cost_store_path`.
-            environment: What times hold for; by default this machine and library.
-            timeout_s: How long to wait for another process that holds the file.
-        """
-        place = cost_store_path() if path is None else Path(os.path.abspath(path))  # noqa: PTH100 - never raises
-        return cls(place, environment, timeout_s)
-
     @cached_property
     def environment(self) -> str:
         """Library and CPU its times hold for, in words."""
-        if self._given_environment is not None:
-            return self._given_environment
-        from blocklayout.plan.costs.environment import cost_environment
-
-        return cost_environment()
+        return cost_environment() if self._given_environment is None else self._given_environment
 
     def has_times(self) -> bool:
         """Whether it knows any."""
-        return bool(self._times or self._reading(lambda: self._file.has_times(self.environment)))
+        return bool(self._times or self._using(lambda: self._file.has_times(self.environment)))
 
     def times(self, specs: Iterable[Spec]) -> dict[Spec, float]:
         """Nanoseconds of those Specs that have been measured in this environment."""
         wanted = list(specs)
-        kept = self._reading(lambda: self._read_times(wanted)) or {}
+        kept = self._using(lambda: self._read_times(wanted)) or {}
         return kept | {spec: self._times[spec] for spec in wanted if spec in self._times}
 
     def keep(self, spec: Spec, ns: float) -> None:
@@ -112,12 +129,12 @@ class CostStore:
         if not 0 < ns < inf:
             return
         self._times[spec] = ns
-        if self._writing(lambda: self._write(spec, ns)):
+        if self._using(lambda: self._write(spec, ns), to_write=True):
             self._times.pop(spec, None)
 
     def ceilings(self, n_threads: int) -> dict[str, float]:
         """The machine's ceilings by name, as :meth:`keep_ceilings` was given them; empty if it never was."""
-        kept = self._reading(lambda: self._file.read_ceilings(self.environment, n_threads)) or {}
+        kept = self._using(lambda: self._file.read_ceilings(self.environment, n_threads)) or {}
         return _numbers(kept | self._ceilings.get(n_threads, {}))
 
     def keep_ceilings(self, n_threads: int, ceilings: Mapping[str, float]) -> None:
@@ -128,7 +145,7 @@ class CostStore:
             ceilings: Positive numbers, by name.
         """
         self._ceilings[n_threads] = dict(ceilings)
-        self._writing(lambda: self._file.write_ceilings(self.environment, n_threads, ceilings))
+        self._using(lambda: self._file.write_ceilings(self.environment, n_threads, ceilings), to_write=True)
 
     def state(self) -> str | None:
         """A text that changes with every time or ceiling that is kept; ``None`` where the file does not take them."""
@@ -142,7 +159,7 @@ class CostStore:
 
     def close(self) -> None:
         """Let go of the file; what is asked of the store afterwards opens it again."""
-        self._writing(self._file.close)
+        self._using(self._file.close, to_write=True)
 
     def __enter__(self) -> Self:
         return self
@@ -161,29 +178,62 @@ class CostStore:
         self._file.write_time(self.environment, spec_digest(spec), ns)
         return True
 
-    def _reading(self, use: Callable[[], _Result]) -> _Result | None:
-        """Result of reading the file; ``None`` if it cannot be read, now or any more."""
-        if not self._is_readable:
-            return None
-        try:
-            return use()
-        except Exception as error:  # noqa: BLE001 - raised again unless it is the file's
-            self._is_readable = self._is_writable = False
-            report(self.path, error)
-            return None
+    def _using(self, use: Callable[[], _Result], *, to_write: bool = False) -> _Result | None:
+        """Result of reading or writing the file; ``None`` if it cannot be, now or any more.
 
-    def _writing(self, use: Callable[[], _Result]) -> _Result | None:
-        """Result of writing the file; ``None`` if it cannot be written. It may still be readable."""
-        if not self._is_writable:
+        A file that cannot be written may still be readable.
+        """
+        if not (self._is_writable if to_write else self._is_readable):
             return None
         try:
             return use()
         except Exception as error:  # noqa: BLE001 - raised again unless it is the file's
             self._is_writable = False
-            report(self.path, error)
+            self._is_readable &= to_write
+            _report(self.path, error)
             return None
 
 
 def _numbers(values: Mapping[Any, Any]) -> dict[Any, float]:
     """Those that can be times or ceilings; SQLite does not mind what is in a column."""
     return {key: float(value) for key, value in values.items() if isinstance(value, int | float) and 0 < value < inf}
+
+
+def _remedy(error: Exception) -> str | None:
+    """Remedy of an error; ``None`` for errors that are no fault of the file."""
+    elsewhere = f"set {VARIABLE} to another folder"
+    if isinstance(error, SchemaError):
+        return f"delete it if nothing else needs it, or {elsewhere}"
+    if isinstance(error, OSError):
+        return f"see to its permissions, or {elsewhere}"
+    if isinstance(error, ImportError):
+        return "this Python was built without sqlite3: install one that has it"
+
+    import sqlite3
+
+    if not isinstance(error, sqlite3.Error):
+        return None
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return "it is damaged: delete it, and it will be made anew"
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return f"another process holds it: end that, or {elsewhere}"
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return f"see whether its disk is full, or {elsewhere}"
+    return f"see to its permissions, delete it if it is not ours, or {elsewhere}"
+
+
+def _report(path: Path, error: Exception) -> None:
+    """Warn once of what is wrong with a file.
+
+    Raises:
+        Exception: The error, where it is none of the file's.
+    """
+    remedy = _remedy(error)
+    if remedy is None:
+        raise error
+    if path in _reported:
+        return
+    _reported.add(path)
+    message = f"measured costs cannot be kept in {path}: {error}; {remedy}. This process goes on without the file."
+    warnings.warn(message, CostStoreWarning, stacklevel=4)

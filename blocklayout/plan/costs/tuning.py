@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -27,20 +27,8 @@ _TELL_EVERY_S = 0.1
 _MAX_ATTEMPTS = 3
 
 
-class Measurement(Struct, frozen=True):
-    """A wish to know a time.
-
-    Attributes:
-        spec: What to measure: a resolved Spec, or a reorder as its constructor gives it.
-        value_ns: How much it matters; nanoseconds that knowing it may save, say.
-    """
-
-    spec: Spec
-    value_ns: float
-
-
 class Tuned(Struct, frozen=True):
-    """Result of tuning; each Spec counts once, however often it was requested.
+    """Result of tuning.
 
     Attributes:
         n_measured: Specs measured now, and kept.
@@ -63,7 +51,7 @@ class Tuned(Struct, frozen=True):
         return ", ".join(parts)
 
 
-def tune(requests: Iterable[Measurement], store: CostStore, seconds: float, tell: Tell = lambda _: None) -> Tuned:
+def tune(worth: Mapping[Spec, float], store: CostStore, seconds: float, tell: Tell = lambda _: None) -> Tuned:
     """Measure what the store does not know, the most valuable first, until the time is up.
 
     Specs are measured in turn, ``N_IN_TURN`` of them, and their times kept at once: an interruption loses at
@@ -71,20 +59,13 @@ def tune(requests: Iterable[Measurement], store: CostStore, seconds: float, tell
     tune at the same time take turns, and learn from each other.
 
     Args:
-        requests: In any order; the same Spec may come twice.
+        worth: How much each time matters, nanoseconds that knowing it may save, say: of a resolved Spec, or of a
+            reorder as its constructor gives it.
         store: Where times are looked up and kept.
         seconds: How long to go on; the run at hand is completed. ``math.inf`` for as long as it takes.
         tell: Progress callback, called with a few words at most ten times a second.
     """
-    return _Tuning(store, seconds, tell, SpecTimer(), monotonic()).run(_by_value(requests))
-
-
-def _by_value(requests: Iterable[Measurement]) -> list[Spec]:
-    """Each Spec once, the most valuable first; of equal ones the first requested."""
-    values: dict[Spec, float] = {}
-    for request in requests:
-        values[request.spec] = max(request.value_ns, values.get(request.spec, -inf))
-    return sorted(values, key=lambda spec: -values[spec])
+    return _Tuning(store, seconds, tell, SpecTimer(), monotonic()).run(sorted(worth, key=lambda spec: -worth[spec]))
 
 
 class _Tuning(Struct):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blocklayout.plan.candidates.depthwise_fusion import is_handed_on
 from blocklayout.plan.report.runs import RunEnd, find_runs
 from blocklayout.plan.report.text import short, us
 from blocklayout.text_table import table
@@ -58,7 +57,7 @@ def way_text(way: Way) -> str:
     if not way.impls:
         return way.origin
     impls = " + ".join(way.impls)
-    read = ", ".join(dict.fromkeys("what is handed on" if is_handed_on(d) else short(d) for d in way.sources))
+    read = ", ".join(dict.fromkeys(short(d) for d in way.sources))
     return f"{impls} {read} -> {short(way.dst)}" + (", sum in place" if way.in_place else "")
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from blocklayout.errors import LayoutLossWarning, PlanError
+from blocklayout.ir import Fused, layout_name, readable_as
 
 if TYPE_CHECKING:
+    from blocklayout.ir import ValueLayout
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.choices import KernelChoice
     from blocklayout.plan.plan import Plan
 
 LossMode = Literal["warn", "raise"]
@@ -23,7 +24,7 @@ CHANNELS_LAST = "channels last"
 BLOCKED = "blocked"
 
 
-def family(desc: MemoryDesc) -> str | None:
+def family(desc: ValueLayout) -> str | None:
     """Plain, channels last or blocked; ``None`` where the layout makes no difference, or is another.
 
     Example:
@@ -33,18 +34,14 @@ def family(desc: MemoryDesc) -> str | None:
         >>> family(MemoryDesc((1, 16, 1, 1))) is None
         True
     """
-    if not 3 <= desc.ndims <= 5:
+    if isinstance(desc, Fused) or not 3 <= desc.ndims <= 5:
         return None
     is_plain, is_last = desc.is_contiguous(), desc.is_contiguous("channels_last")
     if desc.inner_blks:
-        return None if desc.readable_as(_row_major(desc)) else BLOCKED
+        return None if desc.readable_as(type(desc)(desc.dims, desc.dtype)) else BLOCKED
     if is_plain == is_last:
         return None
     return PLAIN if is_plain else CHANNELS_LAST
-
-
-def _row_major(desc: MemoryDesc) -> MemoryDesc:
-    return type(desc)(desc.dims, desc.dtype)
 
 
 class RunEnd(Struct, frozen=True):
@@ -62,8 +59,8 @@ class RunEnd(Struct, frozen=True):
     value: str
     desc: MemoryDesc
     reader: str
-    reads: MemoryDesc
-    writes: MemoryDesc | None
+    reads: ValueLayout
+    writes: ValueLayout | None
     offers: tuple[str, ...]
 
     @property
@@ -92,29 +89,19 @@ def find_runs(plan: Plan) -> list[Run]:
     families = {choice.kernel: family(choice.chosen.dst) for choice in plan.choices}
     heads: dict[str, str] = {}
     for choice in plan.choices:
+        kind = families[choice.kernel]
         before = [
             heads[writers[value]]
             for value, reads in zip(choice.reads, choice.chosen.sources, strict=True)
-            if _goes_on(plan, families, writers.get(value), value, reads, choice)
+            if value in writers
+            and kind in (BLOCKED, CHANNELS_LAST)
+            and families[writers[value]] == kind
+            and readable_as(plan.formats[value], reads)
         ]
         heads[choice.kernel] = before[0] if before else choice.kernel
         for other in before[1:]:
             heads = {kernel: before[0] if head == other else head for kernel, head in heads.items()}
     return list(_runs(plan, heads, families))
-
-
-def _goes_on(
-    plan: Plan,
-    families: Mapping[str, str | None],
-    writer: str | None,
-    value: str,
-    reads: MemoryDesc,
-    choice: KernelChoice,
-) -> bool:
-    """Whether a kernel reads a value as its writer left it, and writes the same family itself."""
-    if writer is None or families[writer] not in (BLOCKED, CHANNELS_LAST):
-        return False
-    return plan.formats[value].readable_as(reads) and families[choice.kernel] == families[writer]
 
 
 def _runs(plan: Plan, heads: Mapping[str, str], families: Mapping[str, str | None]) -> Iterator[Run]:
@@ -165,5 +152,5 @@ def loss_text(plan: Plan, run: Run, end: RunEnd) -> str:
     )
     return (
         f"{end.reader} ({choice.operator}) drops a run of {len(run.kernels)} kernels in {run.family} layout to plain: "
-        f"it is given {inputs}, reads {end.reads.named('src')} and writes {choice.chosen.dst.named('src')}"
+        f"it is given {inputs}, reads {layout_name(end.reads)} and writes {layout_name(choice.chosen.dst)}"
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from blocklayout.ir import HostSpec
+from blocklayout.ir import Fused, HostSpec, layout_name
 from blocklayout.text_table import table
 
 if TYPE_CHECKING:
-    from blocklayout.layout import MemoryDesc
+    from blocklayout.ir import ValueLayout
     from blocklayout.plan.plan import Plan, Step
 
 
@@ -91,8 +91,10 @@ def primitive_name(step: Step) -> str:
     return " + ".join([step.spec.kind, *detailed])
 
 
-def short(desc: MemoryDesc, role: str = "src") -> str:
+def short(desc: ValueLayout, role: str = "src") -> str:
     """A layout by its name, with the data type unless that is f32."""
+    if isinstance(desc, Fused):
+        return layout_name(desc)
     dtype = "" if desc.dtype == "f32" else f":{desc.dtype}"
     return f"{desc.named(role)}{dtype}"
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from blocklayout.ir import readable_as
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from blocklayout.layout import MemoryDesc
+    from blocklayout.ir import ValueLayout
 
 _MAX_CACHED = 1024
 
@@ -21,17 +23,17 @@ MAX_STATES = 4096
 """Of a value with several readers; beyond that, sets of more than two copies are left out."""
 
 
-def copies_wanted(produced: MemoryDesc, demands: Iterable[MemoryDesc]) -> list[MemoryDesc]:
+def copies_wanted(produced: ValueLayout, demands: Iterable[ValueLayout]) -> list[ValueLayout]:
     """The layouts a value has to be brought to so that each demand finds one it can be read as; in demands' order."""
-    wanted = [desc for desc in dict.fromkeys(demands) if not produced.readable_as(desc)]
+    wanted = [desc for desc in dict.fromkeys(demands) if not readable_as(produced, desc)]
     return [desc for desc in wanted if not any(_serves_before(other, desc, wanted) for other in wanted)]
 
 
-def _serves_before(other: MemoryDesc, desc: MemoryDesc, wanted: Sequence[MemoryDesc]) -> bool:
+def _serves_before(other: ValueLayout, desc: ValueLayout, wanted: Sequence[ValueLayout]) -> bool:
     """Whether a copy in ``other`` makes one in ``desc`` needless; of two that serve each other the first stays."""
-    if other is desc or not other.readable_as(desc):
+    if other is desc or not readable_as(other, desc):
         return False
-    return not desc.readable_as(other) or wanted.index(other) < wanted.index(desc)
+    return not readable_as(desc, other) or wanted.index(other) < wanted.index(desc)
 
 
 class Layouts(Struct, frozen=True, eq=False, dict=True):
@@ -41,11 +43,11 @@ class Layouts(Struct, frozen=True, eq=False, dict=True):
         members: One layout of each kind.
     """
 
-    members: tuple[MemoryDesc, ...]
-    price: Callable[[MemoryDesc, MemoryDesc], float]
+    members: tuple[ValueLayout, ...]
+    price: Callable[[ValueLayout, ValueLayout], float]
 
     @classmethod
-    def of(cls, descs: Iterable[MemoryDesc], price: Callable[[MemoryDesc, MemoryDesc], float]) -> Layouts:
+    def of(cls, descs: Iterable[ValueLayout], price: Callable[[ValueLayout, ValueLayout], float]) -> Layouts:
         """The kinds among some layouts.
 
         Args:
@@ -54,22 +56,22 @@ class Layouts(Struct, frozen=True, eq=False, dict=True):
         """
         return cls(_kinds(tuple(dict.fromkeys(descs))), price)
 
-    def index(self, desc: MemoryDesc) -> int:
+    def index(self, desc: ValueLayout) -> int:
         """Which kind a layout is of."""
         if desc in self._known:
             return self._known[desc]
         return next(index for index, member in enumerate(self.members) if _alike(desc, member))
 
-    def has(self, desc: MemoryDesc) -> bool:
+    def has(self, desc: ValueLayout) -> bool:
         """Whether a layout is of any of the kinds."""
         return any(_alike(desc, member) for member in self.members)
 
-    def indices(self, descs: Iterable[MemoryDesc]) -> np.ndarray:
+    def indices(self, descs: Iterable[ValueLayout]) -> np.ndarray:
         """Which kinds some layouts are of."""
         return np.array([self.index(desc) for desc in descs], int)
 
     @cached_property
-    def _known(self) -> dict[MemoryDesc, int]:
+    def _known(self) -> dict[ValueLayout, int]:
         return {member: index for index, member in enumerate(self.members)}
 
     @cached_property
@@ -163,9 +165,9 @@ def _subsets(layouts: Layouts, start: int, kinds: Sequence[int], limit: int) -> 
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _kinds(descs: tuple[MemoryDesc, ...]) -> tuple[MemoryDesc, ...]:
+def _kinds(descs: tuple[ValueLayout, ...]) -> tuple[ValueLayout, ...]:
     """The first of each kind; networks repeat themselves, and are solved more than once."""
-    members: list[MemoryDesc] = []
+    members: list[ValueLayout] = []
     for desc in descs:
         if not any(_alike(desc, member) for member in members):
             members.append(desc)
@@ -173,9 +175,9 @@ def _kinds(descs: tuple[MemoryDesc, ...]) -> tuple[MemoryDesc, ...]:
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _readable(members: tuple[MemoryDesc, ...]) -> np.ndarray:
-    return np.array([[a.readable_as(b) for b in members] for a in members], bool)
+def _readable(members: tuple[ValueLayout, ...]) -> np.ndarray:
+    return np.array([[readable_as(a, b) for b in members] for a in members], bool)
 
 
-def _alike(a: MemoryDesc, b: MemoryDesc) -> bool:
-    return a.readable_as(b) and b.readable_as(a)
+def _alike(a: ValueLayout, b: ValueLayout) -> bool:
+    return readable_as(a, b) and readable_as(b, a)

@@ -7,17 +7,171 @@ read it. Groups and values are joined by tables of what the layouts between them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
-from blocklayout.plan.solving.links import Faces, Link
+from blocklayout.plan.network import produced_desc
+from blocklayout.plan.solving.copies import CopyStates, Layouts
 from blocklayout.plan.solving.min_sum import MinSum, MinSumSolution
 
 if TYPE_CHECKING:
-    from blocklayout.layout import MemoryDesc
+    from blocklayout.ir import Candidate, ValueLayout
     from blocklayout.plan.network import Choice, Network
+
+_Table = tuple[tuple[int, ...], np.ndarray]
+"""Variables, and what each combination of their values costs."""
+
+
+class Faces(Struct, frozen=True, eq=False, dict=True):
+    """The combinations of layouts a group can show its neighbours.
+
+    Attributes:
+        offered: Its candidates.
+        cheapest: The cheapest candidate behind each combination.
+        of_candidate: The combination each candidate has.
+    """
+
+    offered: Sequence[Candidate]
+    cheapest: tuple[int, ...]
+    of_candidate: tuple[int, ...]
+
+    @classmethod
+    def of(cls, offered: Sequence[Candidate]) -> Faces:
+        """The faces of some candidates."""
+        numbers: dict[object, int] = {}
+        of_candidate = tuple(numbers.setdefault((c.sources, c.dst, c.others), len(numbers)) for c in offered)
+        cheapest: dict[int, int] = {}
+        for index, face in enumerate(of_candidate):
+            if face not in cheapest or offered[index].cost_ns < offered[cheapest[face]].cost_ns:
+                cheapest[face] = index
+        return cls(offered, tuple(cheapest[face] for face in range(len(numbers))), of_candidate)
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The cheapest candidate of each face."""
+        return tuple(self.offered[index] for index in self.cheapest)
+
+    @cached_property
+    def costs(self) -> np.ndarray:
+        """Nanoseconds of each face's cheapest candidate."""
+        return np.array([candidate.cost_ns for candidate in self.candidates])
+
+    def spread(self, by_face: np.ndarray) -> list[float]:
+        """From a cost of the whole by face to one by candidate."""
+        others = by_face - self.costs
+        return [float(others[face]) + each.cost_ns for face, each in zip(self.of_candidate, self.offered, strict=True)]
+
+
+class Link(Struct, frozen=True, eq=False, dict=True):
+    """A value between the groups: who produces it in which layouts, who wants it in which.
+
+    Attributes:
+        value: Its name.
+        producer: The group that computes it; ``None`` for what the caller gives.
+        produced: Its layouts by the producer's faces; one for what the caller gives.
+        wanted: By each group that reads it, the layouts by its faces, for each operand that it is.
+        result: What the caller gets, if it is an output.
+    """
+
+    layouts: Layouts
+    value: str
+    producer: int | None
+    produced: np.ndarray
+    wanted: Mapping[int, Sequence[np.ndarray]]
+    result: int | None
+
+    @classmethod
+    def of(cls, network: Network, faces: Sequence[Faces], value: str) -> Link:
+        """The link that a value of a network is."""
+        producer = network.producers.get(value)
+        if producer is None:
+            produced = network.offers(value)
+        else:
+            produced = [produced_desc(network.groups[producer], each, value) for each in faces[producer].candidates]
+        demanded = [
+            (reader, [candidate.source_descs[operand] for candidate in faces[reader].candidates])
+            for reader, operand in network.readers[value]
+        ]
+        result = network.results.get(value)
+        descs = [*produced, *(desc for _, column in demanded for desc in column), *([result] if result else [])]
+        layouts = Layouts.of(descs, network.reorder_ns)
+        wanted: dict[int, list[np.ndarray]] = {}
+        for reader, column in demanded:
+            wanted.setdefault(reader, []).append(layouts.indices(column))
+        own = layouts.indices(produced)
+        return cls(layouts, value, producer, own, wanted, layouts.index(result) if result else None)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several may read it, so that its copies are a choice of their own."""
+        return len(self.wanted) + (self.result is not None) > 1
+
+    @cached_property
+    def states(self) -> CopyStates:
+        """What it can be, if it is shared."""
+        columns = [column for operands in self.wanted.values() for column in operands]
+        wanted = [int(kind) for column in columns for kind in column]
+        results = [] if self.result is None else [self.result]
+        return CopyStates.of(self.layouts, self.produced.tolist(), [*wanted, *results], len(columns) + len(results))
+
+    def costs(self, variable: int | None) -> Iterator[_Table]:
+        """What joins its producer and its readers: through a variable of its own if it is shared."""
+        if variable is None:
+            yield from self._direct_costs()
+            return
+        yield (variable,), self.states.costs
+        if self.producer is not None:
+            yield (self.producer, variable), self.states.produced_as(self.produced)
+        for reader, operands in self.wanted.items():
+            for kinds in operands:
+                yield (variable, reader), self.states.serving(kinds)
+        if self.result is not None:
+            yield (variable,), self.states.serving(np.array([self.result]))[:, 0]
+
+    def without(self, desc: ValueLayout, variable: int | None) -> _Table | None:
+        """Nothing where no copy in a layout is made of it, else infinity; over the variables that decide that.
+
+        ``None`` for a layout that no reader ever asks for: a policy of its own may make such a copy.
+        """
+        if not self.layouts.has(desc):
+            return None
+        kind = self.layouts.index(desc)
+        if variable is not None:
+            return (variable,), self.states.without(kind)
+        scope = self._direct_scope
+        if not scope or not self._columns:
+            return None
+        rows = [[self.layouts.makes(kind, start, wanted) for wanted in self._columns] for start in self.produced]
+        return scope, np.where(self._as_ends(np.array(rows)), np.inf, 0.0)
+
+    def _direct_costs(self) -> Iterator[_Table]:
+        """Between the producer and the only reader, as far as they are groups."""
+        scope = self._direct_scope
+        if scope and self._columns:
+            rows = [[self.layouts.set_ns(start, wanted) for wanted in self._columns] for start in self.produced]
+            yield scope, self._as_ends(np.array(rows))
+
+    @property
+    def _direct_scope(self) -> tuple[int, ...]:
+        return tuple(end for end in (self.producer, *self.wanted) if end is not None)
+
+    @cached_property
+    def _columns(self) -> list[tuple[int, ...]]:
+        """What the only reader wants, by its faces: a kind for each operand that the value is."""
+        for operands in self.wanted.values():
+            return [tuple(map(int, kinds)) for kinds in zip(*operands, strict=True)]
+        return [] if self.result is None else [(self.result,)]
+
+    def _as_ends(self, table: np.ndarray) -> np.ndarray:
+        """Without the axis of an end that is no group."""
+        ends: np.ndarray = table
+        if self.producer is None:
+            ends = ends.min(axis=0)  # the caller gives what is best, where there is a choice
+        return ends if self.wanted else ends[:, 0]
 
 
 class LayoutProblem:
@@ -48,7 +202,7 @@ class LayoutProblem:
         best = solution.best_given([(group,) for group in range(len(self._faces))])
         return [faces.spread(best[(group,)]) for group, faces in enumerate(self._faces)]
 
-    def costs_without(self, solution: MinSumSolution, copies: Sequence[tuple[str, MemoryDesc]]) -> list[float]:
+    def costs_without(self, solution: MinSumSolution, copies: Sequence[tuple[str, ValueLayout]]) -> list[float]:
         """For each of some copies, what the whole network costs at least where it is not made.
 
         Args:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, reduce
+from itertools import groupby
 from math import prod
 
 import numpy as np
@@ -114,7 +115,10 @@ class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
 
 
 class MinSum:
-    """Variables with a number of values each, and tables of costs over some of them.
+    """Variables, and tables of costs over some of them.
+
+    Args:
+        sizes: The number of values of each variable.
 
     Example:
         >>> problem = MinSum([2, 2])
@@ -125,11 +129,6 @@ class MinSum:
     """
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        """Start without costs.
-
-        Args:
-            sizes: The number of values of each variable.
-        """
         self.sizes = tuple(sizes)
         self._tables: list[_Table] = []
 
@@ -150,8 +149,8 @@ class MinSum:
         """
         bunches, bound = _eliminate(self.sizes, self._tables, max_entries)
         choice = [0] * len(self.sizes)
-        for variable, members in reversed(_by_variable(bunches)):
-            tables = [table for bunch in members for table in bunch.tables]
+        for variable, members in groupby(reversed(bunches), key=lambda bunch: bunch.variable):
+            tables = [table for bunch in reversed([*members]) for table in bunch.tables]
             choice[variable] = int(reduce(np.add, [table.given(variable, choice) for table in tables]).argmin())
         is_exact = len({bunch.variable for bunch in bunches}) == len(bunches)
         return MinSumSolution(tuple(choice), self.cost(choice), bound, is_exact, tuple(bunches))
@@ -233,13 +232,6 @@ def _bunch(variable: int, tables: Sequence[_Table]) -> _Bunch:
     axis = scope.index(variable)
     best = _sum(scope, tables).min(axis=axis)
     return _Bunch(variable, scope, tuple(tables), _Table((*scope[:axis], *scope[axis + 1 :]), best))
-
-
-def _by_variable(bunches: Iterable[_Bunch]) -> list[tuple[int, list[_Bunch]]]:
-    found: dict[int, list[_Bunch]] = {}
-    for bunch in bunches:
-        found.setdefault(bunch.variable, []).append(bunch)
-    return list(found.items())
 
 
 def _sum(scope: Scope, tables: Sequence[_Table]) -> np.ndarray:
