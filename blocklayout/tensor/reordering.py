@@ -15,7 +15,7 @@ from blocklayout.layout.packing import pack, unpack
 from blocklayout.layout_events import is_watched, report
 from blocklayout.tensor.conversion import convert
 from blocklayout.tensor.formats import placed
-from blocklayout.tensor.reading import as_memory
+from blocklayout.tensor.interop import as_memory
 from blocklayout.tensor.tensor_class import Tensor
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def moved(
 def bytes_in(
     src: MemoryDesc, buffer: np.ndarray, dst: MemoryDesc, threads: int | None = None, *, is_kept: bool = True
 ) -> np.ndarray:
-    """The values of a memory as bytes in another layout, padding zero; nobody is told.
+    """The values of a memory as bytes in another layout, padding zero; nothing is reported.
 
     Args:
         src: What the memory means.
