@@ -83,15 +83,13 @@ class _Call(Struct, frozen=True, eq=False):
 
     Attributes:
         descs: The operands' descriptors, held so that no other object gets their identity.
-        places: Which operands the plan reads.
-        run: Computes what is computed, of the buffers of these; ``None`` where nothing is.
+        run: Computes what is computed, of the buffers of all Tensors among the operands; ``None`` where nothing is.
         fixed: For each result that is not computed the place of the operand that it is, or a Tensor like it. Empty
             where all are computed.
         reports: The events of each run; ``None`` where there are none.
     """
 
     descs: tuple[MemoryDesc, ...]
-    places: tuple[int, ...]
     run: Callable[..., dict[str, Any]] | None
     fixed: tuple[int | Tensor | None, ...]
     reports: Reports | None
@@ -127,9 +125,14 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
         LayoutError: ``memory_format`` is none, or has another rank.
         WatchError: A watch raises.
     """
-    key: tuple[Any, ...] = (op, attrs, memory_format)
+    ids, buffers = [], []
     for each in operands:
-        key += (id(each.desc) if type(each) is Tensor else each,)
+        if isinstance(each, Tensor):
+            ids.append(id(each.desc))
+            buffers.append(each.buffer)
+        else:
+            ids.append(each)
+    key = (op, attrs, memory_format, *ids)
     found = _calls.get(key)
     if found is None:
         if any(map(_is_stuck, operands)):
@@ -141,9 +144,6 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
             _calls[key] = found
     if found.run is None:
         return found.with_fixed(operands, ())
-    buffers = []
-    for place in found.places:
-        buffers.append(operands[place].buffer)  # noqa: PERF401 - a list comprehension is a call
     reports = found.reports
     if reports is None or not (reports.always_warns or is_watched()):
         results = [*found.run(buffers).values()]
@@ -217,7 +217,6 @@ def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | 
         warn_caller(message, PlainKernelWarning)
     names = list(problem.operands)
     descs = problem.descs
-    places = tuple(place for place, each in enumerate(operands) if isinstance(each, Tensor))
     fixed = tuple(
         names.index(each) if isinstance(each, str) else None if each is None else as_tensor(each, "a result")
         for each in planned.fixed
@@ -229,4 +228,4 @@ def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | 
         run = partial(workspace.run, workspace.executable(descs))
         reports = reports_of(problem, planned)
     is_fixed = any(each is not None for each in fixed)
-    return _Call(tuple(descs.values()), places, run, fixed if is_fixed else (), reports)
+    return _Call(tuple(descs.values()), run, fixed if is_fixed else (), reports)

@@ -168,7 +168,7 @@ def _waiting(*args: Any, **kwargs: Any) -> Any:
 def _become(function: Any, definition: Any, *args: Any, **kwargs: Any) -> Any:
     """Give a function its code, compiled from the definition's signature, and call it.
 
-    It is compiled, as reading one argument after the other in a loop takes as long as a small operator.
+    It is compiled, as a loop that reads one argument after the other adds 2 us (docs/decisions/0011).
     """
     from blocklayout.eager.call import call
 
