@@ -279,7 +279,9 @@ def execute(spec: dnnl.Spec, inputs: Mapping[str, np.ndarray]) -> dict[str, Tens
     return {name: Tensor.over(spec.memory_desc(name), buffer) for name, buffer in made.items()}
 
 
-_primitive = lru_cache(maxsize=512)(dnnl.Primitive)
+@lru_cache(maxsize=512)
+def _primitive(spec: dnnl.Spec) -> dnnl.Primitive:
+    return dnnl.Primitive(spec)
 
 
 def fresh(desc: MemoryDesc) -> MemoryDesc:
