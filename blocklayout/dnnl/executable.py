@@ -109,8 +109,11 @@ class Executable:
         if self._parts is not None:
             return self._run_parts(self._parts, buffers, times)
         c_buffers, place = self._c_buffers, 0
-        for buffer in buffers:  # an element of an array with holes is at its beginning, and has none
-            c_buffers[place] = _from_buffer(buffer if buffer.flags.c_contiguous else buffer[(_FIRST,) * buffer.ndim])
+        for buffer in buffers:
+            try:
+                c_buffers[place] = _from_buffer(buffer)
+            except ValueError:  # it has holes; its first element is at its beginning, and has none
+                c_buffers[place] = _from_buffer(buffer[(_FIRST,) * buffer.ndim])
             place += 1
         made = []
         for nbytes in self._fresh_nbytes:

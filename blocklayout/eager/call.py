@@ -18,7 +18,7 @@ from blocklayout.runtime.forking import Lock
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
-    from blocklayout.eager.layout_losses import Telling
+    from blocklayout.eager.layout_losses import Reports
     from blocklayout.eager.planning import Problem
     from blocklayout.ir.result_format import Rule
 
@@ -83,18 +83,16 @@ class _Call(Struct, frozen=True, eq=False):
 
     Attributes:
         descs: The operands' descriptors, held so that no other object gets their identity.
-        places: Which operands the plan reads.
-        run: Computes what is computed, of the buffers of these; ``None`` where nothing is.
+        run: Computes what is computed, of the buffers of all Tensors among the operands; ``None`` where nothing is.
         fixed: For each result that is not computed the place of the operand that it is, or a Tensor like it. Empty
             where all are computed.
-        telling: What is reported of each run; ``None`` for nothing.
+        reports: The events of each run; ``None`` where there are none.
     """
 
     descs: tuple[MemoryDesc, ...]
-    places: tuple[int, ...]
     run: Callable[..., dict[str, Any]] | None
     fixed: tuple[int | Tensor | None, ...]
-    telling: Telling | None
+    reports: Reports | None
 
     def with_fixed(self, operands: Sequence[Any], computed: Sequence[Tensor]) -> list[Tensor]:
         """All results, where some are not computed."""
@@ -125,11 +123,16 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
         ModelError: The operands contradict the operator's specification.
         UnsupportedError: Nothing computes it here.
         LayoutError: ``memory_format`` is none, or has another rank.
-        WatchError: A watch raises on what is to be told.
+        WatchError: A watch raises.
     """
-    key: tuple[Any, ...] = (op, attrs, memory_format)
+    ids, buffers = [], []
     for each in operands:
-        key += (id(each.desc) if type(each) is Tensor else each,)
+        if isinstance(each, Tensor):
+            ids.append(id(each.desc))
+            buffers.append(each.buffer)
+        else:
+            ids.append(each)
+    key = (op, attrs, memory_format, *ids)
     found = _calls.get(key)
     if found is None:
         if any(map(_is_stuck, operands)):
@@ -141,16 +144,13 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
             _calls[key] = found
     if found.run is None:
         return found.with_fixed(operands, ())
-    buffers = []
-    for place in found.places:
-        buffers.append(operands[place].buffer)  # noqa: PERF401 - a list comprehension is a call
-    telling = found.telling
-    if telling is None or not (telling.always_warns or is_watched()):
+    reports = found.reports
+    if reports is None or not (reports.always_warns or is_watched()):
         results = [*found.run(buffers).values()]
     else:
         times: list[int] = []
         results = [*found.run(buffers, None, times).values()]
-        telling.tell(times)
+        reports.report(times)
     return found.with_fixed(operands, results) if found.fixed else results
 
 
@@ -205,7 +205,7 @@ def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str 
 
 
 def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | None) -> _Call:
-    from blocklayout.eager.layout_losses import telling_of
+    from blocklayout.eager.layout_losses import reports_of
     from blocklayout.eager.planning import plan_for
     from blocklayout.runtime import Workspace
 
@@ -217,16 +217,15 @@ def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | 
         warn_caller(message, PlainKernelWarning)
     names = list(problem.operands)
     descs = problem.descs
-    places = tuple(place for place, each in enumerate(operands) if isinstance(each, Tensor))
     fixed = tuple(
         names.index(each) if isinstance(each, str) else None if each is None else as_tensor(each, "a result")
         for each in planned.fixed
     )
-    run = telling = None
+    run = reports = None
     if any(each is None for each in fixed):
         ready = planned.ready
         workspace = dnnl.run_parallel(lambda: Workspace(ready, has_tensors=True), ready.plan.n_threads)
         run = partial(workspace.run, workspace.executable(descs))
-        telling = telling_of(problem, planned)
+        reports = reports_of(problem, planned)
     is_fixed = any(each is not None for each in fixed)
-    return _Call(tuple(descs.values()), places, run, fixed if is_fixed else (), telling)
+    return _Call(tuple(descs.values()), run, fixed if is_fixed else (), reports)

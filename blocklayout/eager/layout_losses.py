@@ -1,4 +1,4 @@
-"""What a watch is told of a call: which bytes were moved for a layout's sake, and which layout was not kept."""
+"""Reports of a call: which bytes are moved for a layout's sake, and which layout is not kept."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from blocklayout.layout_events import EventKind
 
 
-class _Told(Struct, frozen=True):
-    """One thing to tell of each run; ``place`` is that of its time, if bytes move for it."""
+class _Report(Struct, frozen=True):
+    """An event of each run; ``place`` is that of its time among a run's, if bytes move for it."""
 
     kind: EventKind
     result: MemoryDesc | None
@@ -27,26 +27,26 @@ class _Told(Struct, frozen=True):
     place: int | None = None
 
 
-class Telling(Struct, frozen=True):
-    """What is told of a call.
+class Reports(Struct, frozen=True):
+    """The events of each run of a plan.
 
     Attributes:
         operator: Its name.
         inputs: Its operands.
-        events: Each once a run.
+        events: In order.
     """
 
     operator: str
     inputs: tuple[MemoryDesc, ...]
-    events: tuple[_Told, ...]
+    events: tuple[_Report, ...]
 
     @property
     def always_warns(self) -> bool:
         """Whether the caller is warned although nobody watches: a layout is lost."""
         return any(event.kind == "loss" for event in self.events)
 
-    def tell(self, times: Sequence[int]) -> None:
-        """Tell it of a run.
+    def report(self, times: Sequence[int]) -> None:
+        """Report a run to the watches around it.
 
         Args:
             times: Nanoseconds of each input's reorder, then of each step.
@@ -54,9 +54,9 @@ class Telling(Struct, frozen=True):
         Raises:
             WatchError: A watch raises.
         """
-        carry(partial(self._tell, times))()
+        carry(partial(self._report, times))()
 
-    def _tell(self, times: Sequence[int]) -> None:
+    def _report(self, times: Sequence[int]) -> None:
         for event in self.events:
             report(
                 event.kind,
@@ -70,13 +70,13 @@ class Telling(Struct, frozen=True):
             )
 
 
-def telling_of(problem: Problem, planned: Planned) -> Telling | None:
+def reports_of(problem: Problem, planned: Planned) -> Reports | None:
     """The events that a watch gets of each run of a plan; ``None`` if there are none."""
     descs = tuple(problem.descs.values())
     moves = [*_entries(problem, planned), *_steps(planned)]
     losses = [] if problem.memory_format else _losses(planned, descs[0], [move for move in moves if move.is_of_first])
-    events = (*(move.told for move in moves), *losses)
-    return Telling(problem.name, descs, events) if events else None
+    events = (*(move.report for move in moves), *losses)
+    return Reports(problem.name, descs, events) if events else None
 
 
 class _Move(Struct, frozen=True):
@@ -84,7 +84,7 @@ class _Move(Struct, frozen=True):
 
     src: MemoryDesc
     dst: MemoryDesc
-    told: _Told
+    report: _Report
     is_of_first: bool
     """Whether they are the first operand's, or what is computed of it; not those of weights, say."""
 
@@ -96,12 +96,12 @@ def _entries(problem: Problem, planned: Planned) -> Iterator[_Move]:
             role = _role(entry.input, problem)
             reason = f"{entry.input} comes in {src.named(role)}, and {dst.named(role)} is read"
             kind: EventKind = "reorder" if src.is_dense else "copy"
-            told = _Told(kind, dst, src.nbytes + dst.nbytes, reason, place)
-            yield _Move(src, dst, told, entry.input == next(iter(problem.descs)))
+            event = _Report(kind, dst, src.nbytes + dst.nbytes, reason, place)
+            yield _Move(src, dst, event, entry.input == next(iter(problem.descs)))
 
 
 def _role(name: str, problem: Problem) -> str:
-    """In whose letters an operand's layout is told."""
+    """In whose letters an operand's layout is named."""
     if name != "weights":
         return "src"
     return "grouped_weights" if problem.descs[name].ndims > problem.descs["x"].ndims else "weights"
@@ -114,13 +114,13 @@ def _steps(planned: Planned) -> Iterator[_Move]:
         operands = dict(step.operands)
         if step.is_reorder and operands["src"].desc.format_tag != operands["dst"].desc.format_tag:
             place = len(plan.entries) + number
-            told = _Told("reorder", operands["dst"].desc, step.nbytes_moved, step.reason, place)
-            yield _Move(operands["src"].desc, operands["dst"].desc, told, is_of_first=True)
+            event = _Report("reorder", operands["dst"].desc, step.nbytes_moved, step.reason, place)
+            yield _Move(operands["src"].desc, operands["dst"].desc, event, is_of_first=True)
 
 
-def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Move]) -> list[_Told]:
+def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Move]) -> list[_Report]:
     """A layout that gives way to another, and one that nothing computes in."""
-    found = [_Told("loss", each.desc, 0, each.reason) for each in planned.followed if each.reason]
+    found = [_Report("loss", each.desc, 0, each.reason) for each in planned.followed if each.reason]
     result = planned.followed[0].desc
     if found or is_plain(given):
         return found
@@ -132,7 +132,7 @@ def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Move]) -> list
     reason = f"nothing fast computes it in {given.tag}: it went through {others[0] if others else 'row-major'}"
     if is_plain(result):
         reason = f"its result is row-major, and {given.tag} is given up"
-    return [_Told("loss", result, 0, reason)]
+    return [_Report("loss", result, 0, reason)]
 
 
 def _alike(desc: MemoryDesc, other: MemoryDesc) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from blocklayout.ir import (
     Window,
     Wish,
 )
-from blocklayout.ir.result_format import dominating
+from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
 from blocklayout.ops._reading import (
@@ -76,7 +77,14 @@ class ConvTranspose(BaseOperator, frozen=True):
         of_input = np.repeat(scale.reshape(group, n_outputs), n_inputs // group, axis=0)
         return of_input.reshape(n_inputs, n_outputs, *(1,) * len(spatial))
 
-    result_format = staticmethod(dominating)
+    @classmethod
+    def result_format(cls, operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
+        """As of a convolution; of channels-last weights the outermost channels may be the source's or the result's."""
+        source, weights = operands[:2]
+        group = weights.ndims - source.ndims
+        swapped = (*range(group), group + 1, group, *range(group + 2, weights.ndims))
+        found = dominating(operands, dims, dtype)
+        return dominating((source, weights.permuted(swapped)), dims, dtype) if is_plain(found.desc) else found
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")

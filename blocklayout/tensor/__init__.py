@@ -28,7 +28,7 @@ from blocklayout.tensor.formats import (
     preserve_format,
     tag_of,
 )
-from blocklayout.tensor.reading import as_array, as_memory, as_tensor
+from blocklayout.tensor.interop import as_array, as_memory, as_tensor
 from blocklayout.tensor.reordering import reorder
 from blocklayout.tensor.tensor_class import Tensor
 

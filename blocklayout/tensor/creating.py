@@ -13,8 +13,8 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.padding import clear_padding
 from blocklayout.tensor.conversion import convert
 from blocklayout.tensor.formats import MemoryFormat, contiguous_format, placed, preserve_format, tag_of
+from blocklayout.tensor.interop import as_memory, as_tensor, foreign, format_of
 from blocklayout.tensor.moving import brought, cloned, converted
-from blocklayout.tensor.reading import as_memory, as_tensor, foreign, format_of
 from blocklayout.tensor.reordering import bytes_in
 from blocklayout.tensor.tensor_class import Tensor
 

@@ -14,7 +14,7 @@ from blocklayout.layout.boxes import Box, Line, copied, dims_of, offsets_in, vie
 from blocklayout.layout.packing import write
 from blocklayout.layout_events import is_watched, report
 from blocklayout.tensor.conversion import convert
-from blocklayout.tensor.reading import as_array, plain_view
+from blocklayout.tensor.interop import as_array, plain_view
 from blocklayout.tensor.tensor_class import Tensor
 
 if TYPE_CHECKING:

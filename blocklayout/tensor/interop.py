@@ -1,15 +1,166 @@
-"""Tensors for numpy and for other libraries: their own memory wherever those can address it."""
+"""Tensors and arrays of others: whatever holds a tensor is read in place where strides allow, and Tensors likewise."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.errors import ExportError
+from blocklayout.dtypes import from_numpy, to_numpy
+from blocklayout.errors import ExportError, InputError, LayoutError
+from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.layout.ordering import as_tag
 from blocklayout.layout_events import is_watched, report
-from blocklayout.tensor.reading import plain_view
 from blocklayout.tensor.tensor_class import Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+def as_memory(source: ArrayLike | Tensor, operator: str = "as_memory") -> tuple[MemoryDesc, np.ndarray]:
+    """The descriptor and buffer of whatever holds a tensor, without a copy where strides allow.
+
+    Args:
+        source: A numpy array, anything with ``__dlpack__`` (a torch tensor), or a Tensor.
+        operator: Who reads it, for the report of a copy.
+
+    Raises:
+        InputError: Not a tensor, or of a data type oneDNN does not have.
+    """
+    if isinstance(source, Tensor):
+        return source.desc, source.buffer
+    array = as_array(source, operator)
+    if not array.ndim:
+        array = array.reshape(1)  # a scalar is one element of rank 1
+    try:
+        return MemoryDesc.from_array(array), array
+    except LayoutError:
+        copy = np.ascontiguousarray(array)  # its strides were at fault, or nothing can help
+    try:
+        desc = MemoryDesc.from_array(copy)
+    except LayoutError as error:
+        raise InputError(str(error)) from None
+    _report_copy(array, copy, operator, f"elements at strides of {array.strides} bytes overlap")
+    return desc, copy
+
+
+def as_array(source: Any, operator: str = "as_array") -> np.ndarray:
+    """A native-endian array with strides oneDNN can read, the caller's own memory where possible.
+
+    Args:
+        source: A numpy array, anything with ``__dlpack__`` (a torch tensor), or a Tensor.
+        operator: Who reads it, for the report of a copy.
+
+    Raises:
+        InputError: Not convertible.
+    """
+    given = source if isinstance(source, np.ndarray) else foreign(source)
+    array = given
+    if array.dtype.byteorder == ">":
+        array = array.astype(array.dtype.newbyteorder("="))
+    fits = all(stride >= 0 and stride % array.itemsize == 0 for stride in array.strides)
+    array = array if fits and array.flags.aligned else np.ascontiguousarray(array)
+    if array is not given:
+        _report_copy(given, array, operator, f"{given.dtype.str} at strides of {given.strides} bytes is not readable")
+    return array
+
+
+def as_tensor(source: ArrayLike | Tensor, operator: str = "as_tensor") -> Tensor:
+    """A Tensor over the memory of whatever holds one; a copy only where there are holes between elements.
+
+    A Tensor is itself. An array is in the format that :func:`format_of` reads from its strides.
+
+    Args:
+        source: A numpy array, anything with ``__dlpack__`` (a torch tensor), or a Tensor.
+        operator: Who reads it, for the report of a copy.
+
+    Raises:
+        InputError: Not a tensor, or of a data type that there is not.
+
+    Example:
+        >>> x = np.zeros((2, 4, 4, 3), np.float32).transpose(0, 3, 1, 2)
+        >>> as_tensor(x).memory_format
+        'channels_last'
+    """
+    if isinstance(source, Tensor):
+        return source
+    array = as_array(source, operator)
+    if not array.ndim:
+        array = array.reshape(1)
+    tag = format_of(array)
+    try:
+        desc = MemoryDesc(array.shape, from_numpy(array.dtype), tag)
+    except LayoutError as error:
+        raise InputError(str(error)) from None
+    ordered = array.transpose(tag.order)
+    flat = np.ascontiguousarray(ordered)
+    if not np.may_share_memory(flat, array):
+        _report_copy(array, flat, operator, f"there are holes at strides of {array.strides} bytes")
+    return Tensor(desc, flat)
+
+
+def format_of(array: np.ndarray) -> FormatTag:
+    """The order of dimensions that an array's strides tell; extents of 1, repetition and signs of steps have no say.
+
+    Row-major where it may be, else channels-last where it may be.
+
+    Example:
+        >>> format_of(np.zeros((2, 4, 4, 1)).transpose(0, 3, 1, 2)).text  # one channel
+        'nchw'
+    """
+    steps = [dim for dim, extent in enumerate(array.shape) if extent > 1 and array.strides[dim]]
+    steps.sort(key=lambda dim: -abs(array.strides[dim]))
+    names = ("contiguous_format", *(("channels_last",) if 3 <= array.ndim <= 5 else ()))
+    for tag in (as_tag(name, array.ndim) for name in names):
+        if array.flags.c_contiguous or [dim for dim in tag.order if dim in steps] == steps:
+            return tag
+    for dim in range(array.ndim):
+        if dim not in steps:
+            steps.insert(steps.index(dim - 1) + 1 if dim else 0, dim)
+    return FormatTag(tuple(steps))
+
+
+def plain_view(tensor: Tensor) -> np.ndarray:
+    """The elements of a Tensor without blocks as an array over its bytes, in logical order.
+
+    It is read-only where the buffer is, or elements repeat.
+    """
+    desc = tensor.desc
+    strides = tuple(step * desc.itemsize for step in desc.strides)
+    start = 0 if 0 in desc.dims else desc.offset0 * desc.itemsize
+    view = np.ndarray(desc.dims, to_numpy(desc.dtype), tensor.buffer, start, strides)
+    if desc.repeats:
+        view.flags.writeable = False
+    return view
+
+
+def foreign(source: Any) -> np.ndarray:
+    """An array over the memory of something else.
+
+    Raises:
+        InputError: Not convertible.
+    """
+    if hasattr(source, "detach"):
+        source = source.detach()
+    if hasattr(source, "__dlpack__") and not isinstance(source, np.ndarray | Tensor):
+        try:
+            return np.from_dlpack(source)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(f"cannot read {type(source).__name__} through DLPack: {error}") from None
+    array = np.asarray(source)
+    if array.dtype == object:
+        raise InputError(f"expected an array, a torch tensor or a Tensor, got {type(source).__name__}")
+    return array
+
+
+def _report_copy(given: np.ndarray, copy: np.ndarray, operator: str, reason: str) -> None:
+    if not is_watched():
+        return
+    try:
+        result = MemoryDesc.from_array(copy if copy.ndim else copy.reshape(1))
+    except LayoutError:
+        return  # of a type that whoever reads it will refuse
+    report("copy", operator, (), result, nbytes=given.nbytes + copy.nbytes, reason=reason)
 
 
 def as_numpy(tensor: Tensor, dtype: Any, *, copy: bool | None) -> np.ndarray:

@@ -1,14 +1,21 @@
-"""The same values in another layout or type, in the same bytes wherever that is safe."""
+"""New tensors of a tensor's elements: in another layout or type, in the same bytes where that is safe, or mapped."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import numpy as np
+
+from blocklayout.dtypes import from_numpy
+from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.padding import clear_padding, fill_padding
 from blocklayout.tensor.reordering import bytes_in, moved
 from blocklayout.tensor.tensor_class import Tensor
 
 
 def brought(tensor: Tensor, target: MemoryDesc, operator: str) -> Tensor:
-    """A tensor under another descriptor: itself, its memory with new metadata, or a reorder that watches are told of.
+    """A tensor under another descriptor: itself, its memory with new metadata, or a reorder, which is reported.
 
     Args:
         tensor: Of the same extents and data type.
@@ -36,7 +43,7 @@ def may_share(desc: MemoryDesc, target: MemoryDesc) -> bool:
 
 
 def cloned(tensor: Tensor, target: MemoryDesc) -> Tensor:
-    """A copy under a dense descriptor; watches are told where that is another layout."""
+    """A copy under a dense descriptor; reported as a reorder where that is another layout."""
     from blocklayout import dnnl
 
     if tensor.desc == target:
@@ -62,3 +69,28 @@ def compact(tensor: Tensor) -> Tensor:
     if tensor.desc.is_dense and not tensor.desc.offset0:
         return tensor
     return cloned(tensor, MemoryDesc(tensor.shape, tensor.dtype, tensor.desc.format_tag))
+
+
+def mapped(tensor: Tensor, f: Callable[[np.ndarray], np.ndarray]) -> Tensor:
+    """See :meth:`Tensor.map`."""
+    from blocklayout import dnnl
+
+    own = compact(tensor)
+    elements = own.physical()
+    if own.desc.n_padding and own.desc.n_elements:
+        # What the function does to zeros might warn, or raise, where no element does.
+        elements = elements.copy()
+        fill_padding(elements, own.desc, elements[own.desc.offset(*(0,) * own.ndim)])
+    given = elements.view()
+    given.flags.writeable = False
+    result = f(given)
+    if not isinstance(result, np.ndarray):
+        raise InputError(f"map: the function gave {type(result).__name__}; it must give an array")
+    if result.shape != given.shape:
+        raise InputError(f"map: the function gave shape {result.shape} for {given.shape}; it must be elementwise")
+    desc = own.desc.with_dtype(from_numpy(result.dtype))
+    made = Tensor(desc, dnnl.aligned_empty(desc.nbytes))
+    target = made.physical()
+    target[:] = result
+    clear_padding(target, desc)
+    return made

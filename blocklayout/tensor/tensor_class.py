@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from blocklayout.tensor.indexing import Index
 
 
+_new = object.__new__
+
+
 class Tensor(Operators):
     """A tensor in a layout of its own; shape and index are logical whatever the bytes' order.
 
@@ -56,10 +59,10 @@ class Tensor(Operators):
         self.desc = desc
         self.buffer = buffer.reshape(-1).view(np.uint8)
 
-    @classmethod
-    def over(cls, desc: MemoryDesc, buffer: np.ndarray) -> Tensor:
+    @staticmethod
+    def over(desc: MemoryDesc, buffer: np.ndarray) -> Tensor:
         """As the constructor, of bytes that are known to fit: shape (``desc.nbytes``,), uint8, contiguous."""
-        tensor = cls.__new__(cls)
+        tensor = _new(Tensor)
         tensor.desc = desc
         tensor.buffer = buffer
         return tensor
@@ -239,7 +242,7 @@ class Tensor(Operators):
             >>> t.numpy().max(), t.physical()[:8]
             (np.float32(3.0), array([3., 3., 3., 0., 0., 0., 0., 0.], dtype=float32))
         """
-        from blocklayout.tensor.mapping import mapped
+        from blocklayout.tensor.moving import mapped
 
         return mapped(self, f)
 
@@ -265,7 +268,7 @@ class Tensor(Operators):
         An integer for each dimension gives a number. Else the result is a **view**, which shares bytes, wherever a
         descriptor can say it: of a dimension without blocks any part, with steps forward; of one with blocks what
         begins at a block, and ends with a block, with the tensor, or within that block. It is a **copy** in the same
-        format, which watches are told of, where a step goes back, and where blocks are cut otherwise, stepped
+        format, which is reported to watches, where a step goes back, and where blocks are cut otherwise, stepped
         through, or left out by an integer.
 
         Raises:

@@ -75,3 +75,7 @@ def test_weights_dominate_a_transposed_convolution_too() -> None:
     x = bl.reorder(np.ones((1, 16, 5, 5), np.float32), "nchw")
     weights = bl.reorder(np.ones((16, 32, 3, 3), np.float32), "channels_last")
     assert bl.op("ConvTranspose", x, weights).memory_format == bl.channels_last
+    assert bl.conv_transpose(x, weights).memory_format == bl.channels_last
+    grouped = bl.reorder(np.ones((16, 8, 3, 3), np.float32), "channels_last")
+    assert bl.op("ConvTranspose", x, grouped, group=2).memory_format == bl.channels_last
+    assert bl.conv_transpose(x, grouped, group=2).memory_format == bl.channels_last

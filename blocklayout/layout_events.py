@@ -1,4 +1,4 @@
-"""Watches: who watches, from where, and the events they get."""
+"""Watching: reorders, implicit copies and layout losses, reported while a block runs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,103 @@ from contextvars import ContextVar
 from functools import partial
 from os import sep
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from msgspec import Struct, field
 
 from blocklayout.errors import InputError, LayoutLossWarning, WatchError, WatchWarning
-from blocklayout.layout_events.events import Event, EventKind
-from blocklayout.layout_events.table import event_lines, totals
+from blocklayout.text_table import folded, table
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
 
+EventKind = Literal["reorder", "copy", "loss"]
 WatchMode = Literal["warn", "raise", "record"]
 
 _Result = TypeVar("_Result")
-_PACKAGE = str(Path(__file__).parents[1]) + sep
+_PACKAGE = str(Path(__file__).parent) + sep
+
+_OPERATOR_WIDTH, _REASON_WIDTH = 28, 40
+
+_HEADER = ("kind", "operator", "where", "inputs", "result", "KiB", "us", "reason")
+_PLURALS = {"reorder": "reorders", "copy": "copies", "loss": "losses"}
+
+
+class Event(Struct, frozen=True):
+    """Something that moved bytes for a layout's sake, or dropped a layout.
+
+    Attributes:
+        kind: ``reorder``: bytes were brought into another layout. ``copy``: they were copied without being asked
+            for. ``loss``: an operator did not keep the layout of its inputs.
+        operator: What needed it: an operator's name, or the name of the method that was called.
+        inputs: What was read: shapes, strides, types and layouts.
+        result: What came of it; ``None`` where that is no tensor.
+        nbytes: Bytes read and written for it, padding included.
+        ns: Nanoseconds it took; ``None`` where that was not measured on its own.
+        reason: Why, in words.
+        file: Where the caller's code called.
+        line: Where in that file.
+    """
+
+    kind: EventKind
+    operator: str
+    inputs: tuple[MemoryDesc, ...]
+    result: MemoryDesc | None
+    nbytes: int
+    ns: int | None
+    reason: str
+    file: str
+    line: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain values that JSON can hold."""
+        return {
+            "kind": self.kind,
+            "operator": self.operator,
+            "file": self.file,
+            "line": self.line,
+            "inputs": [_desc_dict(desc) for desc in self.inputs],
+            "result": None if self.result is None else _desc_dict(self.result),
+            "nbytes": self.nbytes,
+            "ns": self.ns,
+            "reason": self.reason,
+        }
+
+    @property
+    def what(self) -> str:
+        """All but how long it took: the same each time it happens."""
+        return self._text("")
+
+    def _text(self, took: str) -> str:
+        given = "; ".join(f"{tensor_text(desc)} strides {desc.strides}" for desc in self.inputs)
+        became = f" -> {tensor_text(self.result)}" if self.result is not None else ""
+        moved = f"; {self.nbytes} bytes" if self.nbytes else ""
+        return f"{self.kind} in {self.operator}: {self.reason} ({given}{became}{moved}{took})"
+
+    def __str__(self) -> str:
+        return self._text("" if self.ns is None else f", {self.ns / 1000:.1f} us")
+
+
+def tensor_text(desc: MemoryDesc) -> str:
+    """Type, extents and layout, such as ``f32 1x3x8x8 nhwc``.
+
+    Example:
+        >>> from blocklayout import MemoryDesc
+        >>> tensor_text(MemoryDesc((1, 3, 8, 8), "f32", "acdb"))
+        'f32 1x3x8x8 nhwc'
+    """
+    return f"{desc.dtype} {'x'.join(map(str, desc.dims))} {desc.named('src')}"
+
+
+def _desc_dict(desc: MemoryDesc) -> dict[str, Any]:
+    return {
+        "dims": list(desc.dims),
+        "dtype": desc.dtype,
+        "layout": desc.named("src"),
+        "strides": list(desc.strides),
+        "nbytes": desc.nbytes,
+    }
 
 
 class Watch:
@@ -43,11 +125,11 @@ class Watch:
 
     def table(self) -> str:
         """The events as a table of plain text, a row each, and a last line with what there was of each kind."""
-        return "\n".join(line.rstrip() for line in event_lines(self.events))
+        return "\n".join(line.rstrip() for line in _event_lines(self.events))
 
     def to_dict(self) -> dict[str, Any]:
         """The events, and number, bytes and nanoseconds of each kind, for JSON."""
-        return {"mode": self.mode, "events": [event.to_dict() for event in self.events], "totals": totals(self.events)}
+        return {"mode": self.mode, "events": [event.to_dict() for event in self.events], "totals": _totals(self.events)}
 
     def to_json(self, *, indent: int | None = None) -> str:
         """:meth:`to_dict` as JSON text."""
@@ -220,3 +302,59 @@ def _caller() -> tuple[str, int]:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
+
+
+# Events as a table of plain text.
+
+
+def _event_lines(events: Sequence[Event]) -> Iterator[str]:
+    """A row for each event, and a line with what there was of each kind."""
+    if events:
+        yield from table(_HEADER, [line for event in events for line in folded(_cells(event))])
+    yield ", ".join(_total_text(kind, total) for kind, total in _totals(events).items()) or "nothing was moved or lost"
+
+
+def _totals(events: Sequence[Event]) -> dict[str, dict[str, Any]]:
+    """How many there are of each kind, their bytes and their nanoseconds, as far as these were measured."""
+    found = {kind: [event for event in events if event.kind == kind] for kind in _PLURALS}
+    return {
+        kind: {
+            "n": len(alike),
+            "nbytes": sum(event.nbytes for event in alike),
+            "ns": sum(event.ns or 0 for event in alike),
+        }
+        for kind, alike in found.items()
+        if alike
+    }
+
+
+def _cells(event: Event) -> list[list[str]]:
+    return [
+        [event.kind],
+        wrap(event.operator, _OPERATOR_WIDTH),
+        [f"{Path(event.file).name}:{event.line}"],
+        [line for desc in event.inputs for line in (tensor_text(desc), f"  strides {desc.strides}")],
+        [_result_text(event)],
+        [f"{event.nbytes / 1024:,.1f}" if event.nbytes else ""],
+        [f"{event.ns / 1000:,.1f}" if event.ns is not None else ""],
+        wrap(event.reason, _REASON_WIDTH),
+    ]
+
+
+def _result_text(event: Event) -> str:
+    """Only the layout, where all else is as it was."""
+    if event.result is None:
+        return ""
+    is_alike = len(event.inputs) == 1 and _kind_of(event.inputs[0]) == _kind_of(event.result)
+    return event.result.named("src") if is_alike else tensor_text(event.result)
+
+
+def _kind_of(desc: MemoryDesc) -> tuple[str, tuple[int, ...]]:
+    return desc.dtype, desc.dims
+
+
+def _total_text(kind: str, total: dict[str, Any]) -> str:
+    counted = f"{total['n']} {kind if total['n'] == 1 else _PLURALS[kind]}"
+    parts = [f"{total['nbytes'] / 1024:,.1f} KiB"] if total["nbytes"] else []
+    parts += [f"{total['ns'] / 1000:,.1f} us"] if total["ns"] else []
+    return f"{counted} ({', '.join(parts)})" if parts else counted
