@@ -22,19 +22,14 @@ import json
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from blocklayout import dnnl, zoo
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import SEED
+from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, positive
-from blocklayout.commands.output import json_text
-from blocklayout.inspector.tables import print_table
-from blocklayout.runtime.racing import random_array
+from blocklayout.commands.output import json_text, print_table, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,9 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in args.models:
         results.append(measure_apart(name, args))
         print(f"{name}: {', '.join(f'{other} {text_of(results[-1], other)}' for other in OTHERS)}", flush=True)
-        if args.json:  # as far as it is, since it takes long
-            record = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
-            Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
+        record = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
+        write_json(args.json, record)  # as far as it is, since it takes long
     show(results)
     if args.picture:
         draw(results, args.picture)
@@ -103,8 +97,7 @@ def measure_apart(name: str, args: argparse.Namespace) -> dict[str, Any]:
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Work of a worker: auto, and each of the others in turn with it."""
     graph = zoo.build(name, batch=args.batch, **({"size": args.size} if args.size else {})).to_graph()
-    generator = np.random.default_rng(SEED)
-    feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+    feeds = random_feeds(graph)
     options = {"tune": args.tune, "tune_seconds": args.tune_seconds}
     race = Race(graph, feeds, args.threads, args.rounds, lambda _: None, options)
     auto, *others = race.run([Contender(policy, args.dtype) for policy in ("auto", *OTHERS)])

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,13 +25,11 @@ import numpy as np
 import blocklayout as bl
 from blocklayout import dnnl, zoo
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import SEED
+from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, numbers, positive, words
-from blocklayout.commands.output import json_text
-from blocklayout.inspector.tables import print_table
+from blocklayout.commands.output import print_table, write_json
 from blocklayout.plan.costs.measuring import SpecTimer
 from blocklayout.plan.costs.tuning import N_IN_TURN
-from blocklayout.runtime.racing import random_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -88,9 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         results.append(measure(name, args))
         print(f"{name}: {results[-1]['n_steps']} steps", file=sys.stderr)
     show(results)
-    if args.json:
-        record = {"environment": describe_environment(args.threads), "n_runs": args.runs, "results": results}
-        Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
+    record = {"environment": describe_environment(args.threads), "n_runs": args.runs, "results": results}
+    write_json(args.json, record)
     if args.picture:
         draw(results, args.picture)
     return 0
@@ -113,8 +109,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """One network: its steps in place, and their primitives apart."""
     graph = zoo.build(name, **({"size": args.size} if args.size else {})).to_graph()
-    generator = np.random.default_rng(SEED)
-    feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+    feeds = random_feeds(graph)
     steps: list[InPlace] = []
     for policy in args.policies:
         session = bl.load(graph, layout=policy, threads=args.threads, tune="model")

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from blocklayout.commands.options import positive, words
-from blocklayout.inspector.tables import print_table
+from blocklayout.commands.output import print_table, write_json
 from blocklayout.ir import BaseOperator, Candidate, Kernel, Program, Value
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Group
@@ -56,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     counts = compared(args.graphs)
     for name, value in counts.items():
         print(f"{name}: {value}")
-    if args.json:
-        Path(args.json).write_text(json.dumps({"curve": curve, "graphs": counts}) + "\n", encoding="utf-8")
+    write_json(args.json, {"curve": curve, "graphs": counts})
     if args.picture:
         draw(curve, args.picture)
     return 0

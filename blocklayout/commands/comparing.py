@@ -1,7 +1,8 @@
-"""Policies side by side on one model: each in turn with the first."""
+"""Policies side by side on one model, each in turn with the first: plans in numbers, times, and a table of them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -9,18 +10,98 @@ import numpy as np
 from msgspec import Struct, field, to_builtins
 
 from blocklayout.api import load
-from blocklayout.commands.plan_facts import PlanFacts
-from blocklayout.runtime.in_turn import Spread, time_in_turn
+from blocklayout.commands.output import kib, print_table, say, small
+from blocklayout.plan.report.text import primitive_name, reference_reason
+from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from blocklayout.inspector.progress import Tell
+    from blocklayout.commands.output import Tell
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan import Plan
     from blocklayout.runtime import Session
 
     Feeds = Mapping[str, np.ndarray]
+
+
+HEADER = ("layout", "ms", "ratio", "least-most", "est. ms", "reorders", "KiB moved", "ref", "plain")
+
+
+class PlanFacts(Struct, frozen=True, kw_only=True):
+    """A plan in numbers.
+
+    Attributes:
+        policy: What the layouts were asked to follow, and ...
+        chosen: ... what they follow: ``auto`` takes the cheapest.
+        estimated_ns: By the plan's own costs.
+        reorder_nbytes: Bytes that reorders read and write.
+        padding_nbytes: Bytes of zero padding in the results of steps.
+        padding_multiply_adds: Multiply-adds spent on padding, beside ``multiply_adds``.
+        layouts: How many values are in each layout, most frequent first.
+        references: Kernels that run a reference implementation: kernel, implementation, reason.
+        plain: Kernels that ``onnx.reference`` computes: kernel, operator, reason.
+        exceptions: Kernels that could not have the policy's layout, or an implementation that the library refused:
+            kernel, reason.
+    """
+
+    policy: str
+    chosen: str
+    dtype: str
+    n_threads: int
+    estimated_ns: float
+    n_steps: int
+    n_reorders: int
+    reorder_nbytes: int
+    padding_nbytes: int
+    multiply_adds: int
+    padding_multiply_adds: int
+    layouts: tuple[tuple[str, int], ...]
+    references: tuple[tuple[str, str, str], ...]
+    plain: tuple[tuple[str, str, str], ...]
+    exceptions: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, plan: Plan) -> PlanFacts:
+        """The facts about a plan."""
+        counted = Counter(desc.named("src") for desc in plan.formats.values())
+        return cls(
+            policy=plan.policy,
+            chosen=plan.chosen,
+            dtype=plan.dtype,
+            n_threads=plan.n_threads,
+            estimated_ns=plan.cost_ns,
+            n_steps=len(plan.steps),
+            n_reorders=len(plan.reorders),
+            reorder_nbytes=plan.reorder_nbytes,
+            padding_nbytes=plan.padding_nbytes,
+            multiply_adds=plan.multiply_adds,
+            padding_multiply_adds=plan.padding_multiply_adds,
+            layouts=tuple(counted.most_common()),
+            references=tuple((step.kernel, step.spec.impl, reference_reason(step)) for step in plan.reference_steps),
+            plain=tuple((step.kernel, primitive_name(step), step.reason) for step in plan.plain_steps),
+            exceptions=plan.exceptions,
+        )
+
+    @property
+    def name(self) -> str:
+        """The policy, and what it chose if that is another."""
+        return self.policy if self.chosen == self.policy else f"{self.policy} ({self.chosen})"
+
+    @property
+    def padding_share(self) -> float:
+        """Multiply-adds on padding, as a share of those of the network."""
+        return self.padding_multiply_adds / self.multiply_adds if self.multiply_adds else 0.0
+
+    @property
+    def layout_counts(self) -> str:
+        """The layouts in one line, such as ``nChw8c 12, nc 3``."""
+        return ", ".join(f"{tag} {n}" for tag, n in self.layouts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        record: dict[str, Any] = to_builtins(self)
+        return record | {"layouts": dict(self.layouts)}
 
 
 class Contender(Struct, frozen=True):
@@ -120,8 +201,7 @@ class Race(Struct, frozen=True):
             outputs = self._outputs(session)
             own, reference = self._times(contender, [session, first])
             firsts.append(reference)
-            ratio = Spread.of(a / b for a, b in zip(own, reference, strict=True))
-            others.append(_measurement(session, own, ratio, outputs, expected))
+            others.append(_measurement(session, own, Spread.of_ratios(own, reference), outputs, expected))
         if not firsts:
             firsts = self._times(contenders[0], [first])
         pooled = [value for values in firsts for value in values]
@@ -165,4 +245,55 @@ def _measurement(
         ratio=ratio,
         difference=largest_difference(outputs, expected),
         outputs=dict(zip(names, outputs, strict=True)),
+    )
+
+
+def say_comparison(measurements: Sequence[Measurement]) -> None:
+    """Print a row for each policy, and what there is to say about results, layouts and exceptions."""
+    print_table(HEADER, [_row(measurement) for measurement in measurements])
+    first = measurements[0].facts
+    say(
+        f"\nratio: time over that of {first.policy} in the same round, median; moved: by reorders\n"
+        "est.: what the plan expects; ref: steps that run a reference implementation; plain: by onnx.reference"
+    )
+    say_agreement(measurements)
+    say_layouts(measurements)
+    for measurement in measurements:
+        facts = measurement.facts
+        for kernel, impl, reason in facts.references:
+            say(f"{facts.policy}: {kernel} runs {impl}: {reason}")
+        for kernel, what, reason in facts.plain:
+            say(f"{facts.policy}: {kernel} runs as {what}: {reason}")
+        for kernel, reason in facts.exceptions:
+            say(f"{facts.policy}: {kernel}: {reason}")
+
+
+def say_agreement(measurements: Sequence[Measurement]) -> None:
+    """Print how far the results lie apart, where there are several."""
+    if len(measurements) > 1:
+        largest = max(measurement.difference for measurement in measurements)
+        say(f"results differ by up to {small(largest)}, relative to the largest value")
+
+
+def say_layouts(measurements: Sequence[Measurement]) -> None:
+    """Print how many values each policy has in which layout."""
+    say("\nvalues in each layout")
+    width = max(len(measurement.facts.name) for measurement in measurements)
+    for measurement in measurements:
+        facts = measurement.facts
+        say(f"  {facts.name:<{width}}  {facts.dtype:<4}  {facts.layout_counts}")
+
+
+def _row(measurement: Measurement) -> tuple[str, ...]:
+    facts = measurement.facts
+    return (
+        facts.policy,
+        f"{measurement.time_ms.median:,.3f}",
+        f"{measurement.ratio.median:.2f}",
+        f"{measurement.ratio.low:.2f}-{measurement.ratio.high:.2f}",
+        f"{facts.estimated_ns / 1e6:,.3f}",
+        str(facts.n_reorders),
+        kib(facts.reorder_nbytes),
+        str(len(facts.references)),
+        str(len(facts.plain)),
     )

@@ -282,7 +282,7 @@ class _PlanMaker(Struct):
         seconds = min(MAX_RACE_SECONDS, (now_s - self.began_s) / 2)
         if MIN_RUNS * sum(plan.cost_ns for plan in plans) > 1e9 * seconds:
             return None
-        from blocklayout.runtime.racing import time_briefly
+        from blocklayout.loading.racing import time_briefly
 
         self.tell(f"running the {len(plans)} best plans in turn, since prices are not sure")
         ready = [self._ready(plan, {}, constants_of(program).pop, {}) for plan in plans]
@@ -294,7 +294,7 @@ class _PlanMaker(Struct):
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
         """Run plans whole, in turn."""
-        from blocklayout.runtime.racing import time_ready_plans
+        from blocklayout.loading.racing import time_ready_plans
 
         ready = [self._ready(plan, {}, constants_of(program).pop, {}) for plan in plans]
         self.tell(f"running the {len(plans)} best plans in turn")

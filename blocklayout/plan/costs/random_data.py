@@ -8,7 +8,7 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.dnnl.memory import ALIGNMENT
-from blocklayout.dtypes import to_numpy
+from blocklayout.dtypes import FLOATS, to_numpy
 
 _N_RANDOM = 1 << 18
 _SEED = 0
@@ -36,6 +36,13 @@ def random_elements(dtype: str, *, is_positive: bool = False) -> np.ndarray:
     values = values.astype(to_numpy(dtype))
     values.flags.writeable = False
     return values
+
+
+def random_array(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    """Normally distributed numbers; zeros and ones where the type has no fractions."""
+    if dtype in FLOATS:
+        return generator.standard_normal(shape, dtype=np.float32).astype(to_numpy(dtype))
+    return generator.integers(0, 2, shape).astype(to_numpy(dtype))
 
 
 def random_bytes(nbytes: int) -> np.ndarray:
