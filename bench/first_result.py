@@ -4,8 +4,8 @@ Each network of the zoo (random weights) is written as an ONNX file once. Then p
 onnxruntime; blocklayout with an empty cache folder; blocklayout again, with the folder that the former left; and
 blocklayout with a session that was saved beforehand. Each reports the seconds from before it imports its runtime, and
 numpy, to its first result on random data: all but the interpreter's own start. The file was read just before, and lies
-in memory. Told are medians, and medians of the ratios of single rounds with the least and the largest: below 1 we are
-sooner.
+in memory. Reported are medians, and medians of the ratios of single rounds with the least and the largest: below 1 we
+are sooner.
 
     python bench/first_result.py --rounds 9 --json out.json
     python bench/first_result.py --models squeezenet1_1 --size 64 --rounds 1
@@ -94,7 +94,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """One network: seconds to the first result by each way, round after round."""
-    built = zoo.build(name, **({"size": args.size} if args.size else {}))
+    built = zoo.build(name, size=args.size)
     graph = built.to_graph()
     feeds = random_feeds(graph)
     with tempfile.TemporaryDirectory() as text:

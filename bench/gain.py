@@ -41,7 +41,7 @@ MODELS = (
     *("vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn", "wide_resnet50_2", "wide_resnet101_2"),
 )
 OTHERS = ("plain", "per-op", "nhwc")
-TOLD = (1.26, 1.76)
+REPORTED = (1.26, 1.76)
 """Times of row-major over those of channels-last, by the tutorial: the least and the most."""
 
 
@@ -96,7 +96,7 @@ def measure_apart(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Work of a worker: auto, and each of the others in turn with it."""
-    graph = zoo.build(name, batch=args.batch, **({"size": args.size} if args.size else {})).to_graph()
+    graph = zoo.build(name, batch=args.batch, size=args.size).to_graph()
     feeds = random_feeds(graph)
     options = {"tune": args.tune, "tune_seconds": args.tune_seconds}
     race = Race(graph, feeds, args.threads, args.rounds, lambda _: None, options)
@@ -132,8 +132,10 @@ def show(results: Sequence[dict[str, Any]]) -> None:
     for other in OTHERS:
         gains = [gain(result, other) for result in results]
         mean = statistics.geometric_mean(1 + each for each in gains) - 1
-        n_large = sum(1 + each >= TOLD[0] for each in gains)
-        print(f"over {other}: {mean:+.0%} (geometric mean); at least {TOLD[0] - 1:+.0%} in {n_large} of {len(gains)}")
+        n_large = sum(1 + each >= REPORTED[0] for each in gains)
+        print(
+            f"over {other}: {mean:+.0%} (geometric mean); at least {REPORTED[0] - 1:+.0%} in {n_large} of {len(gains)}"
+        )
 
 
 def draw(results: Sequence[dict[str, Any]], path: str) -> None:
@@ -144,7 +146,7 @@ def draw(results: Sequence[dict[str, Any]], path: str) -> None:
     from matplotlib import pyplot as plt
 
     figure, axis = plt.subplots(figsize=(8, 0.3 * len(results) + 1.5))
-    axis.axvspan(*TOLD, color="grey", alpha=0.2, label="row-major over channels-last, PyTorch's tutorial")
+    axis.axvspan(*REPORTED, color="grey", alpha=0.2, label="row-major over channels-last, PyTorch's tutorial")
     for other in OTHERS:
         ratios = [1 + gain(result, other) for result in results]
         axis.semilogx(ratios, range(len(results)), "o", label=f"{other} over auto")

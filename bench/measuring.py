@@ -2,10 +2,10 @@
 
 For each network there are plans by several policies. Their steps are timed in place, inside of whole runs; then the
 same primitives are timed apart, as tuning does it: with random data and cold weights, each for itself or so many in
-turn. Both are lower quartiles. Told is the spread, the standard deviation of the logarithms of cost over time in place,
-weighted by the time in place: 0.1 means that a cost is off by some 10 %, beyond what all have in common. What they
-have in common is the bias, their weighted geometric mean. It takes a quiet machine: costs leave out what other work
-disturbs, whole runs cannot.
+turn. Both are lower quartiles. Reported is the spread, the standard deviation of the logarithms of cost over time in
+place, weighted by the time in place: 0.1 means that a cost is off by some 10 %, beyond what all have in common. What
+they have in common is the bias, their weighted geometric mean. It takes a quiet machine: costs leave out what other
+work disturbs, whole runs cannot.
 
     python bench/measuring.py --models googlenet,resnet18,efficientnet_b0,squeezenet1_1 --in-turn 1,64,512
     python bench/measuring.py --models squeezenet1_1 --size 32 --policies nhwc --in-turn 8 --runs 2
@@ -108,7 +108,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """One network: its steps in place, and their primitives apart."""
-    graph = zoo.build(name, **({"size": args.size} if args.size else {})).to_graph()
+    graph = zoo.build(name, size=args.size).to_graph()
     feeds = random_feeds(graph)
     steps: list[InPlace] = []
     for policy in args.policies:

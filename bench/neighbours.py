@@ -4,8 +4,8 @@ Each network of the zoo (random weights) is run by each runtime in processes of 
 two copies at once, as four sessions of one process called at once, and right after onnxruntime has run in another
 process. Ours is run with its own team of threads, and with libgomp's for several of its spin counts. All take turns,
 round after round; a run's time is the mean over a turn, since what neighbours cost lies in the slow ones, and the first
-0.1 s of a turn do not count (but right after another runtime, they are what counts). Told is the median of the rounds,
-and for each row how much of the CPUs' time the host of a virtual machine took away meanwhile.
+0.1 s of a turn do not count (but right after another runtime, they are what counts). Reported are the median of the
+rounds, and for each row how much of the CPUs' time the host of a virtual machine took away meanwhile.
 
     python bench/neighbours.py --rounds 3 --json out.json
     python bench/neighbours.py --models mobilenet_v2 --layout auto --spin-counts 300000
@@ -135,7 +135,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         path = Path(folder, "model.onnx")
-        built = zoo.build(name, **({"size": args.size} if args.size else {}))
+        built = zoo.build(name, size=args.size)
         write(built, path)
         pairs = {}
         for column in columns(args):

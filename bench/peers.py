@@ -77,7 +77,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def contest(name: str, dtype: str, batch: int, args: argparse.Namespace) -> dict[str, Any]:
     """One network in every runtime."""
-    built = zoo.build(name, batch=batch, **({"size": args.size} if args.size else {}))
+    built = zoo.build(name, batch=batch, size=args.size)
     graph = built.to_graph()
     feeds = random_feeds(graph)
     with tempfile.TemporaryDirectory() as folder:

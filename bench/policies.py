@@ -116,7 +116,7 @@ def time_policies(args: argparse.Namespace) -> int:
         for number, output in enumerate(measurement.outputs.values()):
             np.save(args.folder / f"{index}_{number}.npy", output)
     result = {
-        "environment": describe_environment(measurements[0].facts.n_threads),
+        "environment": describe_environment(measurements[0].plan.n_threads),
         "not_run": [f"{dtype}: not on this CPU ({dnnl.isa()})" for dtype in args.dtypes if dtype not in dtypes],
         "policies": [measurement.to_dict() for measurement in measurements],
     }

@@ -71,7 +71,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def contest(name: str, batch: int, args: argparse.Namespace) -> dict[str, Any]:
     """One network in all that is compared."""
-    built = zoo.build(name, batch=batch, **({"size": args.size} if args.size else {}))
+    built = zoo.build(name, batch=batch, size=args.size)
     graph = built.to_graph()
     feeds = random_feeds(graph)
     peer = openvino_by_hint()

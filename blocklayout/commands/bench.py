@@ -102,7 +102,7 @@ def _run_policies(args: argparse.Namespace) -> None:
         opened = open_model(args)
         race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, load_options(args))
         measurements = race.run([Contender(policy, args.dtype) for policy in policies])
-    environment = describe_environment(measurements[0].facts.n_threads)
+    environment = describe_environment(measurements[0].plan.n_threads)
     if args.json:
         rows = [measurement.to_dict() for measurement in measurements]
         say_json({"environment": environment, "n_rounds": args.rounds, "policies": rows})

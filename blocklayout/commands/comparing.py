@@ -28,80 +28,32 @@ if TYPE_CHECKING:
 HEADER = ("layout", "ms", "ratio", "least-most", "est. ms", "reorders", "KiB moved", "ref", "plain")
 
 
-class PlanFacts(Struct, frozen=True, kw_only=True):
-    """A plan in numbers.
+def plan_facts(plan: Plan) -> dict[str, Any]:
+    """A plan in numbers, for JSON."""
+    same = ("policy", "chosen", "dtype", "n_threads", "reorder_nbytes", "padding_nbytes", "multiply_adds")
+    return {name: getattr(plan, name) for name in (*same, "padding_multiply_adds", "exceptions")} | {
+        "estimated_ns": plan.cost_ns,
+        "n_steps": len(plan.steps),
+        "n_reorders": len(plan.reorders),
+        "layouts": dict(_layout_counts(plan)),
+        "references": _references(plan),
+        "plain": _plain(plan),
+    }
 
-    Attributes:
-        policy: What the layouts were asked to follow, and ...
-        chosen: ... what they follow: ``auto`` takes the cheapest.
-        estimated_ns: By the plan's own costs.
-        reorder_nbytes: Bytes that reorders read and write.
-        padding_nbytes: Bytes of zero padding in the results of steps.
-        padding_multiply_adds: Multiply-adds spent on padding, beside ``multiply_adds``.
-        layouts: How many values are in each layout, most frequent first.
-        references: Kernels that run a reference implementation: kernel, implementation, reason.
-        plain: Kernels that ``onnx.reference`` computes: kernel, operator, reason.
-        exceptions: Kernels that could not have the policy's layout, or an implementation that the library refused:
-            kernel, reason.
-    """
 
-    policy: str
-    chosen: str
-    dtype: str
-    n_threads: int
-    estimated_ns: float
-    n_steps: int
-    n_reorders: int
-    reorder_nbytes: int
-    padding_nbytes: int
-    multiply_adds: int
-    padding_multiply_adds: int
-    layouts: tuple[tuple[str, int], ...]
-    references: tuple[tuple[str, str, str], ...]
-    plain: tuple[tuple[str, str, str], ...]
-    exceptions: tuple[tuple[str, str], ...]
+def _layout_counts(plan: Plan) -> list[tuple[str, int]]:
+    """How many values are in each layout, most frequent first."""
+    return Counter(desc.named("src") for desc in plan.formats.values()).most_common()
 
-    @classmethod
-    def of(cls, plan: Plan) -> PlanFacts:
-        """The facts about a plan."""
-        counted = Counter(desc.named("src") for desc in plan.formats.values())
-        return cls(
-            policy=plan.policy,
-            chosen=plan.chosen,
-            dtype=plan.dtype,
-            n_threads=plan.n_threads,
-            estimated_ns=plan.cost_ns,
-            n_steps=len(plan.steps),
-            n_reorders=len(plan.reorders),
-            reorder_nbytes=plan.reorder_nbytes,
-            padding_nbytes=plan.padding_nbytes,
-            multiply_adds=plan.multiply_adds,
-            padding_multiply_adds=plan.padding_multiply_adds,
-            layouts=tuple(counted.most_common()),
-            references=tuple((step.kernel, step.spec.impl, reference_reason(step)) for step in plan.reference_steps),
-            plain=tuple((step.kernel, primitive_name(step), step.reason) for step in plan.plain_steps),
-            exceptions=plan.exceptions,
-        )
 
-    @property
-    def name(self) -> str:
-        """The policy, and what it chose if that is another."""
-        return self.policy if self.chosen == self.policy else f"{self.policy} ({self.chosen})"
+def _references(plan: Plan) -> list[tuple[str, str, str]]:
+    """Kernels that run a reference implementation: kernel, implementation, reason."""
+    return [(step.kernel, step.spec.impl, reference_reason(step)) for step in plan.reference_steps]
 
-    @property
-    def padding_share(self) -> float:
-        """Multiply-adds on padding, as a share of those of the network."""
-        return self.padding_multiply_adds / self.multiply_adds if self.multiply_adds else 0.0
 
-    @property
-    def layout_counts(self) -> str:
-        """The layouts in one line, such as ``nChw8c 12, nc 3``."""
-        return ", ".join(f"{tag} {n}" for tag, n in self.layouts)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        record: dict[str, Any] = to_builtins(self)
-        return record | {"layouts": dict(self.layouts)}
+def _plain(plan: Plan) -> list[tuple[str, str, str]]:
+    """Kernels that ``onnx.reference`` computes: kernel, operator, reason."""
+    return [(step.kernel, primitive_name(step), step.reason) for step in plan.plain_steps]
 
 
 class Contender(Struct, frozen=True):
@@ -127,14 +79,14 @@ class Measurement(Struct, frozen=True):
     """Result of a policy.
 
     Attributes:
-        facts: About its plan.
+        plan: Its plan.
         time_ms: Milliseconds of one run, over the rounds.
         ratio: Its time over that of the first contender in the same round.
         difference: Largest difference from the first contender's outputs, over their largest value.
         outputs: By name.
     """
 
-    facts: PlanFacts
+    plan: Plan
     time_ms: Spread
     ratio: Spread
     difference: float
@@ -145,7 +97,7 @@ class Measurement(Struct, frozen=True):
         measured: dict[str, Any] = to_builtins(
             {"time_ms": self.time_ms, "ratio": self.ratio, "difference": self.difference}
         )
-        return self.facts.to_dict() | measured
+        return plan_facts(self.plan) | measured
 
 
 class Race(Struct, frozen=True):
@@ -156,7 +108,7 @@ class Race(Struct, frozen=True):
         feeds: An array for each input.
         n_threads: Threads of a run; ``None`` for all that this process may use.
         n_rounds: How often each contender has its turn.
-        tell: Told what is being done.
+        tell: Called with each stage.
         options: Further arguments of :func:`~blocklayout.load`, the same for all.
     """
 
@@ -240,7 +192,7 @@ def _measurement(
 ) -> Measurement:
     names = [info.name for info in session.get_outputs()]
     return Measurement(
-        facts=PlanFacts.of(session.plan),
+        plan=session.plan,
         time_ms=Spread.of(times).scaled(1e-6),
         ratio=ratio,
         difference=largest_difference(outputs, expected),
@@ -251,7 +203,7 @@ def _measurement(
 def say_comparison(measurements: Sequence[Measurement]) -> None:
     """Print a row for each policy, and what there is to say about results, layouts and exceptions."""
     print_table(HEADER, [_row(measurement) for measurement in measurements])
-    first = measurements[0].facts
+    first = measurements[0].plan
     say(
         f"\nratio: time over that of {first.policy} in the same round, median; moved: by reorders\n"
         "est.: what the plan expects; ref: steps that run a reference implementation; plain: by onnx.reference"
@@ -259,13 +211,13 @@ def say_comparison(measurements: Sequence[Measurement]) -> None:
     say_agreement(measurements)
     say_layouts(measurements)
     for measurement in measurements:
-        facts = measurement.facts
-        for kernel, impl, reason in facts.references:
-            say(f"{facts.policy}: {kernel} runs {impl}: {reason}")
-        for kernel, what, reason in facts.plain:
-            say(f"{facts.policy}: {kernel} runs as {what}: {reason}")
-        for kernel, reason in facts.exceptions:
-            say(f"{facts.policy}: {kernel}: {reason}")
+        plan = measurement.plan
+        for kernel, impl, reason in _references(plan):
+            say(f"{plan.policy}: {kernel} runs {impl}: {reason}")
+        for kernel, what, reason in _plain(plan):
+            say(f"{plan.policy}: {kernel} runs as {what}: {reason}")
+        for kernel, reason in plan.exceptions:
+            say(f"{plan.policy}: {kernel}: {reason}")
 
 
 def say_agreement(measurements: Sequence[Measurement]) -> None:
@@ -278,22 +230,23 @@ def say_agreement(measurements: Sequence[Measurement]) -> None:
 def say_layouts(measurements: Sequence[Measurement]) -> None:
     """Print how many values each policy has in which layout."""
     say("\nvalues in each layout")
-    width = max(len(measurement.facts.name) for measurement in measurements)
-    for measurement in measurements:
-        facts = measurement.facts
-        say(f"  {facts.name:<{width}}  {facts.dtype:<4}  {facts.layout_counts}")
+    plans = [measurement.plan for measurement in measurements]
+    names = [plan.policy if plan.chosen == plan.policy else f"{plan.policy} ({plan.chosen})" for plan in plans]
+    for plan, name in zip(plans, names, strict=True):
+        layouts = ", ".join(f"{tag} {n}" for tag, n in _layout_counts(plan))
+        say(f"  {name:<{max(map(len, names))}}  {plan.dtype:<4}  {layouts}")
 
 
 def _row(measurement: Measurement) -> tuple[str, ...]:
-    facts = measurement.facts
+    plan = measurement.plan
     return (
-        facts.policy,
+        plan.policy,
         f"{measurement.time_ms.median:,.3f}",
         f"{measurement.ratio.median:.2f}",
         f"{measurement.ratio.low:.2f}-{measurement.ratio.high:.2f}",
-        f"{facts.estimated_ns / 1e6:,.3f}",
-        str(facts.n_reorders),
-        kib(facts.reorder_nbytes),
-        str(len(facts.references)),
-        str(len(facts.plain)),
+        f"{plan.cost_ns / 1e6:,.3f}",
+        str(len(plan.reorders)),
+        kib(plan.reorder_nbytes),
+        str(len(plan.reference_steps)),
+        str(len(plan.plain_steps)),
     )

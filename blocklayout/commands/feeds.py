@@ -11,7 +11,7 @@ import numpy as np
 from blocklayout import model, zoo
 from blocklayout.errors import InputError, LayoutError, PlanError
 from blocklayout.layout import FormatTag
-from blocklayout.loading.from_model import extents_of, signature_of
+from blocklayout.loading.signature import extents_of, signature_of
 from blocklayout.plan import Plan
 from blocklayout.plan.costs.random_data import random_array
 from blocklayout.plan.plan import FREE

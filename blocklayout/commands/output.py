@@ -1,4 +1,4 @@
-"""What commands print: lines and tables for people, JSON for machines, and the stage they are at."""
+"""Output of commands: lines and tables for people, JSON for machines, and a progress line."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def run_model(args: argparse.Namespace) -> None:
         race = Race(opened, feeds, args.threads, args.rounds, tell, load_options(args))
         measurements = race.run(_model_contenders(args, plan))
     outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
-    environment = describe_environment(measurements[0].facts.n_threads)
+    environment = describe_environment(measurements[0].plan.n_threads)
     if args.json:
         runs = [measurement.to_dict() for measurement in measurements]
         say_json({"environment": environment, "outputs": outputs, "runs": runs})
@@ -112,17 +112,17 @@ class Score(Struct, frozen=True):
 
     def row(self) -> tuple[str, ...]:
         """For the table."""
-        facts = self.measurement.facts
+        plan = self.measurement.plan
         return (
-            facts.policy,
-            facts.dtype,
+            plan.policy,
+            plan.dtype,
             f"{self.n_right / self.n_images:.2%}",
             f"{self.images_per_second:,.0f}",
             f"{self.measurement.ratio.median:.2f}",
-            str(facts.n_reorders),
-            kib(facts.reorder_nbytes),
-            kib(facts.padding_nbytes),
-            f"{facts.padding_share:.0%}",
+            str(len(plan.reorders)),
+            kib(plan.reorder_nbytes),
+            kib(plan.padding_nbytes),
+            f"{plan.padding_multiply_adds / plan.multiply_adds:.0%}",
         )
 
 
@@ -141,7 +141,7 @@ def run_digits(args: argparse.Namespace) -> None:
     with shown_progress("reading the embedded model", is_quiet=args.json) as tell:
         race = Race(open_model(args), {"image": images}, args.threads, args.rounds, tell)
         scores = [_score(measurement, labels) for measurement in race.run(contenders)]
-    environment = describe_environment(scores[0].measurement.facts.n_threads)
+    environment = describe_environment(scores[0].measurement.plan.n_threads)
     missing = [] if args.dtype or dnnl.has_bf16() else [f"bf16: {why_no_bf16()}"]
     if args.json:
         rows = [score.to_dict() for score in scores]
@@ -172,7 +172,7 @@ def _print_digits(scores: list[Score], environment: dict[str, Any], missing: lis
         f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}\n"
     )
     print_table(DIGITS_HEADER, [score.row() for score in scores], text_columns=(0, 1))
-    first = measurements[0].facts
+    first = measurements[0].plan
     say(
         f"\nratio: time over that of {first.policy} {first.dtype} in the same round, median; moved: by reorders\n"
         f"pad work: multiply-adds on padding, in percent of the network's {first.multiply_adds / 1e6:,.0f} M"

@@ -121,7 +121,7 @@ class Contest(Struct, frozen=True):
         n_threads: Threads of a run.
         dtype: Data type of activations.
         n_rounds: How often each runtime has its turn.
-        tell: Told what is being done.
+        tell: Called with each stage.
     """
 
     model: Path

@@ -12,7 +12,7 @@ from blocklayout.errors import InputError
 
 Arrays = Mapping[str, Any]
 Run = Callable[[Arrays], list[Any]]
-"""Runs a model once on arrays by input, and gives arrays in the order of its outputs."""
+"""Runs a model once on arrays by input; returns arrays in the order of its outputs."""
 
 OURS = "blocklayout"
 SAVED = "blocklayout (saved)"
