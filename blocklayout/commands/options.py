@@ -202,10 +202,7 @@ def named_extents(text: str) -> tuple[str, tuple[int, ...]]:
 
 def named_path(text: str) -> tuple[str, str]:
     """An input and a file, such as ``x=file.npy``."""
-    name, separator, path = text.partition("=")
-    if not (name and separator and path):
-        raise argparse.ArgumentTypeError(f"{text!r}: give an input's name and a file, such as x=file.npy")
-    return name, path
+    return _named(text, text.partition("="), "an input's name and a file, such as x=file.npy")
 
 
 def named_layout(text: str) -> tuple[str, str]:
@@ -215,10 +212,13 @@ def named_layout(text: str) -> tuple[str, str]:
         >>> named_layout("x=nhwc")
         ('x', 'nhwc')
     """
-    name, separator, layout = text.rpartition("=")
-    if not (name and separator and layout):
-        raise argparse.ArgumentTypeError(f"{text!r}: give a name and a format, such as x=nhwc")
-    return name, layout
+    return _named(text, text.rpartition("="), "a name and a format, such as x=nhwc")
+
+
+def _named(text: str, parts: tuple[str, str, str], wanted: str) -> tuple[str, str]:
+    if not all(parts):
+        raise argparse.ArgumentTypeError(f"{text!r}: give {wanted}")
+    return parts[0], parts[2]
 
 
 def _integers(text: str, separator: str, wanted: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -150,17 +150,9 @@ class Layers:
             self._positive.add(y.name)
         return y
 
-    def conv_act(
-        self,
-        x: BuildValue,
-        channels: int,
-        kernel: Extents = 3,
-        *,
-        strides: Extents = 1,
-        pads: Extents | None = None,
-    ) -> BuildValue:
-        """Convolution with a bias, and ReLU."""
-        return self.act(self.conv(x, channels, kernel, strides=strides, pads=pads, bias=True))
+    def conv_act(self, x: BuildValue, channels: int, kernel: Extents = 3, **options: Any) -> BuildValue:
+        """Convolution with a bias and further ``options``, and ReLU."""
+        return self.act(self.conv(x, channels, kernel, bias=True, **options))
 
     def conv_bn(
         self,
@@ -168,14 +160,12 @@ class Layers:
         channels: int,
         kernel: Extents = 3,
         *,
-        strides: Extents = 1,
-        pads: Extents | None = None,
-        group: int = 1,
         act: str | None = "relu",
         gain: float = 1.0,
+        **options: Any,
     ) -> BuildValue:
-        """Convolution, normalisation and, unless it is ``None``, an activation."""
-        y = self.bn(self.conv(x, channels, kernel, strides=strides, pads=pads, group=group), gain)
+        """Convolution with further ``options``, normalisation and, unless it is ``None``, an activation."""
+        y = self.bn(self.conv(x, channels, kernel, **options), gain)
         return y if act is None else self.act(y, act)
 
     def layer_norm(self, x: BuildValue, epsilon: float) -> BuildValue:
