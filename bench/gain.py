@@ -140,12 +140,10 @@ def show(results: Sequence[dict[str, Any]]) -> None:
 
 def draw(results: Sequence[dict[str, Any]], path: str) -> None:
     """The times of the others over auto's, network by network, with the range that the tutorial reports."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(8, 0.3 * len(results) + 1.5))
+    figure = Figure(figsize=(8, 0.3 * len(results) + 1.5), layout="tight")
+    axis = figure.subplots()
     axis.axvspan(*REPORTED, color="grey", alpha=0.2, label="row-major over channels-last, PyTorch's tutorial")
     for other in OTHERS:
         ratios = [1 + gain(result, other) for result in results]
@@ -154,7 +152,6 @@ def draw(results: Sequence[dict[str, Any]], path: str) -> None:
     axis.invert_yaxis()
     axis.set_xlabel("time over auto's")
     axis.legend()
-    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 

@@ -191,12 +191,10 @@ def show(results: Sequence[dict[str, Any]]) -> None:
 
 def draw(results: Sequence[dict[str, Any]], path: str) -> None:
     """Costs against times in place, step by step; those with the most in turn."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(6, 6))
+    figure = Figure(figsize=(6, 6), layout="tight")
+    axis = figure.subplots()
     for result in results:
         pairs = [(step["ns"] / 1e3, step["cost_ns"][-1]) for step in result["steps"]]
         known = [(us, cost_ns / 1e3) for us, cost_ns in pairs if cost_ns is not None]
@@ -207,7 +205,6 @@ def draw(results: Sequence[dict[str, Any]], path: str) -> None:
     axis.set_xlabel("us in place")
     axis.set_ylabel("us measured apart")
     axis.legend()
-    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 

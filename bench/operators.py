@@ -294,12 +294,10 @@ def as_record(row: dict[str, Any]) -> dict[str, Any]:
 
 def draw(rows: Sequence[dict[str, Any]], layouts: Sequence[str], path: str) -> None:
     """The times of the other layouts over that of channels-last, operator by operator."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(9, 0.22 * len(rows) + 1.5))
+    figure = Figure(figsize=(9, 0.22 * len(rows) + 1.5), layout="tight")
+    axis = figure.subplots()
     for name in (shown(layout) for layout in layouts if layout != NHWC):
         ratios = [(row[f"{name}_over_nhwc"], place) for place, row in enumerate(rows)]
         points = [(ratio.median, place) for ratio, place in ratios if ratio is not None]
@@ -312,7 +310,6 @@ def draw(rows: Sequence[dict[str, Any]], layouts: Sequence[str], path: str) -> N
     axis.invert_yaxis()
     axis.set_xlabel("time over channels-last: to the right channels-last is faster")
     axis.legend()
-    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 

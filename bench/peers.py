@@ -108,14 +108,12 @@ def show(contests: Sequence[dict[str, Any]]) -> None:
 
 def draw(contests: Sequence[dict[str, Any]], path: str) -> None:
     """Each runtime's time over ours, its first result and its memory, network by network."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     labels = [f"{each['model']} {each['dtype']} {each['batch']}" for each in contests]
     rows = [(row, place) for place, each in enumerate(contests) for row in each["results"]]
-    figure, axes = plt.subplots(1, 3, sharey=True, figsize=(14, 0.35 * len(labels) + 2))
+    figure = Figure(figsize=(14, 0.35 * len(labels) + 2), layout="tight")
+    axes = figure.subplots(1, 3, sharey=True)
     quantities = (
         ("time over ours", lambda row: row["ratio"]["median"]),
         ("s to the first result", lambda row: row["first_s"]),
@@ -130,7 +128,6 @@ def draw(contests: Sequence[dict[str, Any]], path: str) -> None:
     axes[0].set_yticks(range(len(labels)), labels)
     axes[0].invert_yaxis()
     axes[-1].legend()
-    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 

@@ -214,12 +214,10 @@ def within_correlation(results: Sequence[dict[str, Any]], field: str) -> float:
 
 def draw(results: Sequence[dict[str, Any]], path: str) -> None:
     """Predicted against measured times, for the model and for measured costs."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(10, 5), sharex=True, sharey=True)
+    figure = Figure(figsize=(10, 5), layout="tight")
+    axes = figure.subplots(1, 2, sharex=True, sharey=True)
     fields = (("the model", "modelled_ns"), ("measured costs", "estimated_ns"))
     for axis, (title, field) in zip(axes, fields, strict=True):
         for policy in POLICIES:
@@ -232,7 +230,6 @@ def draw(results: Sequence[dict[str, Any]], path: str) -> None:
         axis.set_xlabel("measured ms")
     axes[0].set_ylabel("predicted ms")
     axes[0].legend()
-    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 

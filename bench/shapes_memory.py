@@ -147,11 +147,11 @@ def draw(curves: Mapping[str, Curve], path: str) -> None:
     """Write the curves as a picture."""
     import matplotlib as mpl
 
-    mpl.use("svg")
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "shapes"})
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
-    figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.subplots()
     colours: dict[str, Any] = dict(zip(curves, ("tab:blue", "tab:orange"), strict=False))
     for name, curve in curves.items():
         numbers = range(1, len(curve) + 1)

@@ -163,19 +163,16 @@ def compared(n_graphs: int) -> dict[str, int]:
 
 def draw(curve: Sequence[dict[str, Any]], path: str) -> None:
     """Seconds against kernels."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(6, 4))
+    figure = Figure(figsize=(6, 4), layout="tight")
+    axis = figure.subplots()
     kernels, seconds = [row["n_kernels"] for row in curve], [row["seconds"] for row in curve]
     axis.loglog(kernels, seconds, "o-")
     axis.loglog(kernels, [seconds[-1] * n / kernels[-1] for n in kernels], ":", color="grey", label="linear")
     axis.set_xlabel("kernels")
     axis.set_ylabel("seconds to solve")
     axis.legend()
-    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 
