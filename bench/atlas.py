@@ -30,11 +30,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import blocklayout as bl
 from blocklayout import dnnl, zoo
-from blocklayout.commands.feeds import SEED
+from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import positive, words
 from blocklayout.dnnl import Spec, processor, validate
 from blocklayout.model import legalize, lower, open_model, read, simplify
@@ -47,7 +45,6 @@ from blocklayout.plan.costs.traits import SpecClass, spec_class, spec_numbers
 from blocklayout.plan.costs.tuning import tune
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.pricing import measurements
-from blocklayout.runtime.racing import random_array
 from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
@@ -178,8 +175,7 @@ def place_here(args: argparse.Namespace) -> None:
     lines: list[dict[str, Any]] = []
     for name in args.models:
         graph = open_graph(name, seed=0)
-        generator = np.random.default_rng(SEED)
-        feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+        feeds = random_feeds(graph)
         sessions = [
             bl.load(graph, layout=policy, dtype=dtype, threads=args.threads, tune="model") for policy in PLACE_POLICIES
         ]

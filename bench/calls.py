@@ -14,7 +14,6 @@ onnxruntime and PyTorch are left out where they are not installed.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -29,8 +28,9 @@ import numpy as np
 # Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from bench.eager import Worker, say
+from bench.eager import say, worker
 from blocklayout.commands.options import positive
+from blocklayout.commands.output import print_table, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,12 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return work(args.work, args.threads)
     names = [name for name, (module, _) in WAYS.items() if find_spec(module)]
     with ExitStack() as stack:
-        workers = [stack.enter_context(Worker(__file__, name, args.threads)) for name in names]
-        rounds = [[worker.turn() for worker in workers] for _ in range(args.rounds)]
+        workers = [stack.enter_context(worker(__file__, name, args.threads)) for name in names]
+        rounds = [[each.turn() for each in workers] for _ in range(args.rounds)]
     rows = [{"name": name, "turns": turns} for name, *turns in zip(names, *rounds, strict=True)]
     show(rows)
-    if args.json:
-        Path(args.json).write_text(json.dumps({"threads": args.threads, "rows": rows}, indent=1) + "\n", "utf-8")
+    write_json(args.json, {"threads": args.threads, "rows": rows})
     return 0
 
 
@@ -71,7 +70,6 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
     """Print a table."""
-    from blocklayout.inspector.tables import print_table
 
     def spread(values: Sequence[float]) -> str:
         return f"{median(values):.1f} ({min(values):.1f}..{max(values):.1f})"

@@ -17,8 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -26,7 +24,7 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +32,8 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from blocklayout.commands.options import extents, positive, words
+from blocklayout.commands.output import print_table, write_json
+from blocklayout.timing import TurnProcess, fastest_ns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     found = [measured(size, names, args) for size in args.sizes]
     for result in found:
         show(result)
-    if args.json:
-        Path(args.json).write_text(json.dumps({"results": found}, indent=1) + "\n", encoding="utf-8")
+    write_json(args.json, {"results": found})
     return 0
 
 
@@ -83,79 +82,33 @@ def sizes(text: str) -> tuple[tuple[int, int], ...]:
     return tuple((channels, extent) for channels, extent in found)
 
 
-class Worker:
-    """A process that measures one thing, and sleeps but in its turn.
-
-    Args:
-        script: What it runs, with ``--work``: a line of JSON first, then one for each line that it is sent.
-        name: What it measures.
-        n_threads: Threads it may use.
-        arguments: What else the script is called with.
-    """
-
-    def __init__(self, script: str, name: str, n_threads: int, *arguments: str) -> None:
-        arguments = ("--work", name, "--threads", str(n_threads), *arguments)
-        self.name = name
-        self.report: dict[str, Any] = {}
-        self._process = subprocess.Popen(
-            [sys.executable, script, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": str(n_threads)},
-        )
-
-    def __enter__(self) -> Self:
-        try:
-            self.report = self._answer()
-            self._process.send_signal(signal.SIGSTOP)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def turn(self) -> dict[str, Any]:
-        """What it measures in a turn."""
-        self._process.send_signal(signal.SIGCONT)
-        print("turn", file=self._process.stdin, flush=True)
-        found = self._answer()
-        self._process.send_signal(signal.SIGSTOP)
-        return found
-
-    def _answer(self) -> dict[str, Any]:
-        line = self._process.stdout.readline() if self._process.stdout else ""
-        if not line:
-            raise SystemExit(f"{self.name} broke down: see above")
-        return dict(json.loads(line))
+def worker(script: str, name: str, n_threads: int, *arguments: str) -> TurnProcess:
+    """A process of a script that measures one thing, by ``--work``."""
+    work = (script, "--work", name, "--threads", n_threads, *arguments)
+    return TurnProcess(name, work, {"OMP_NUM_THREADS": str(n_threads)})
 
 
 def measured(size: tuple[int, int], names: Sequence[str], args: argparse.Namespace) -> dict[str, Any]:
     """Each way of running the chain at one size, in turn."""
     with ExitStack() as stack:
         sizes = ("--sizes", "x".join(map(str, size)))
-        workers = [stack.enter_context(Worker(__file__, name, args.threads, *sizes)) for name in names]
-        rounds = [[worker.turn()["us"] for worker in workers] for _ in range(args.rounds)]
+        workers = [stack.enter_context(worker(__file__, name, args.threads, *sizes)) for name in names]
+        rounds = [[each.turn()["us"] for each in workers] for _ in range(args.rounds)]
     by_worker = list(zip(*rounds, strict=True))
     rows = [
         {
-            "name": worker.name,
+            "name": each.name,
             "us": median(turns),
             "ratios": [turn / first for turn, first in zip(turns, by_worker[0], strict=True)],
-            **worker.report,
+            **each.report,
         }
-        for worker, turns in zip(workers, by_worker, strict=True)
+        for each, turns in zip(workers, by_worker, strict=True)
     ]
     return {"size": list(size), "n_threads": args.threads, "rows": rows}
 
 
 def show(result: dict[str, Any]) -> None:
     """Print a table."""
-    from blocklayout.inspector.tables import print_table
-
     channels, extent = result["size"]
     first = result["rows"][0]["name"]
     header = (
@@ -293,13 +246,7 @@ def torch_chain(name: str, arrays: dict[str, np.ndarray], n_threads: int) -> tup
 def fastest_us(call: Callable[[], object]) -> float:
     """The fastest of the calls that fit into a turn, in microseconds; the first only wakes the threads."""
     call()
-    best, spent = float("inf"), 0.0
-    while spent < TURN_NS:
-        start = time.perf_counter_ns()
-        call()
-        once = float(time.perf_counter_ns() - start)
-        best, spent = min(best, once), spent + once
-    return best / 1000
+    return fastest_ns(call, TURN_NS) / 1000
 
 
 if __name__ == "__main__":

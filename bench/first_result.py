@@ -4,8 +4,8 @@ Each network of the zoo (random weights) is written as an ONNX file once. Then p
 onnxruntime; blocklayout with an empty cache folder; blocklayout again, with the folder that the former left; and
 blocklayout with a session that was saved beforehand. Each reports the seconds from before it imports its runtime, and
 numpy, to its first result on random data: all but the interpreter's own start. The file was read just before, and lies
-in memory. Told are medians, and medians of the ratios of single rounds with the least and the largest: below 1 we are
-sooner.
+in memory. Reported are medians, and medians of the ratios of single rounds with the least and the largest: below 1 we
+are sooner.
 
     python bench/first_result.py --rounds 9 --json out.json
     python bench/first_result.py --models squeezenet1_1 --size 64 --rounds 1
@@ -16,31 +16,28 @@ Without onnxruntime, ratios are those to the first load.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from msgspec import to_builtins
 
 from blocklayout import dnnl, zoo
+from blocklayout.commands.against.contest import WORKER, save_feeds
 from blocklayout.commands.against.runtimes import OURS, RUNTIMES
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import SEED
+from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, positive
-from blocklayout.commands.output import json_text
-from blocklayout.inspector.tables import print_table
+from blocklayout.commands.output import print_table, write_json
 from blocklayout.model import write
-from blocklayout.runtime.racing import random_array
+from blocklayout.timing import Spread, TurnProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 MODELS = ("resnet50", "mobilenet_v2", "densenet121", "googlenet", "squeezenet1_1", "vgg16")
 PEER = "onnxruntime"
@@ -79,9 +76,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         results.append(measure(name, args))
         print(f"{name}: done", file=sys.stderr)
     show(results)
-    if args.json:
-        record = {"environment": describe_environment(args.threads), "rounds": args.rounds, "results": results}
-        Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
+    record = {"environment": describe_environment(args.threads), "rounds": args.rounds, "results": results}
+    write_json(args.json, record)
     return 0
 
 
@@ -98,15 +94,14 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """One network: seconds to the first result by each way, round after round."""
-    built = zoo.build(name, **({"size": args.size} if args.size else {}))
+    built = zoo.build(name, size=args.size)
     graph = built.to_graph()
-    generator = np.random.default_rng(SEED)
-    feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+    feeds = random_feeds(graph)
     with tempfile.TemporaryDirectory() as text:
         folder = Path(text)
         write(built, folder / "model.onnx")
         del built, graph
-        np.savez(folder / "feeds.npz", *feeds.values(), names=np.array([*feeds], np.str_))
+        save_feeds(feeds, folder / "feeds.npz")
         runner = Runner(folder, args.threads)
         runner.save()
         rounds = [{start.name: runner.seconds(start) for start in STARTS} for _ in range(args.rounds)]
@@ -127,7 +122,7 @@ class Runner:
 
     def save(self) -> None:
         """Save the session that is loaded later; all modules are compiled to bytecode by then, as if installed."""
-        self._run("saving", self.folder / "model.onnx", self.folder / "feeds.npz", self.folder / "model.session")
+        self._report("save", self.folder / "model.onnx", self.folder / "model.session")
 
     def seconds(self, start: Start) -> float:
         """Seconds from the import to the first result."""
@@ -135,37 +130,14 @@ class Runner:
             shutil.rmtree(self.folder / "cache", ignore_errors=True)
         model = self.folder / ("model.session" if start.is_saved else "model.onnx")
         model.read_bytes()
-        line = self._run("worker", start.runtime, model, self.folder / "feeds.npz", self.folder / "outputs.npz")
-        record: Mapping[str, Any] = json.loads(line)
-        return float(record["first_s"])
+        return float(self._report(start.runtime, model, self.folder / "outputs.npz")["first_s"])
 
-    def _run(self, module: str, *arguments: object) -> str:
-        command = [sys.executable, "-m", f"blocklayout.commands.against.{module}"]
-        environ = os.environ | {"BLOCKLAYOUT_CACHE_DIR": str(self.folder / "cache")}
-        environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
-        return subprocess.run(
-            [*command, *map(str, arguments), str(self.n_threads), "f32"],
-            check=True,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environ,
-        ).stdout
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Ratios of single rounds."""
-
-    median: float
-    least: float
-    largest: float
-
-    @classmethod
-    def of(cls, ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
-        """Ours over theirs."""
-        ratios = [own / other for own, other in zip(ours, theirs, strict=True)]
-        return cls(statistics.median(ratios), min(ratios), max(ratios))
+    def _report(self, runtime: str, model: Path, result: Path) -> Any:
+        arguments = ["-m", WORKER, runtime, model, self.folder / "feeds.npz", result, self.n_threads, "f32"]
+        # An installed package has its bytecode.
+        environ = {"BLOCKLAYOUT_CACHE_DIR": str(self.folder / "cache"), "PYTHONDONTWRITEBYTECODE": ""}
+        with TurnProcess(runtime, arguments, environ, sleeps=False) as process:
+            return process.report
 
 
 def show(results: Sequence[dict[str, Any]]) -> None:
@@ -174,8 +146,8 @@ def show(results: Sequence[dict[str, Any]]) -> None:
     for result in results:
         seconds = result["seconds"]
         base = seconds[STARTS[0].name]
-        ratios = {name: Ratio.of(each, base) for name, each in seconds.items()}
-        result["ratios"] = {name: asdict(ratio) for name, ratio in ratios.items()}
+        ratios = {name: Spread.of_ratios(each, base) for name, each in seconds.items()}
+        result["ratios"] = to_builtins(ratios)
         rows += [
             (result["model"], name, f"{statistics.median(seconds[name]):.3f}", *_texts(ratio))
             for name, ratio in ratios.items()
@@ -183,8 +155,8 @@ def show(results: Sequence[dict[str, Any]]) -> None:
     print_table(("model", "start", "s", f"over {STARTS[0].name}", "least", "largest"), rows, text_columns=(0, 1))
 
 
-def _texts(ratio: Ratio) -> tuple[str, ...]:
-    return tuple(f"{value:.2f}" for value in (ratio.median, ratio.least, ratio.largest))
+def _texts(ratio: Spread) -> tuple[str, ...]:
+    return tuple(f"{value:.2f}" for value in (ratio.median, ratio.low, ratio.high))
 
 
 if __name__ == "__main__":

@@ -22,19 +22,14 @@ import json
 import statistics
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from blocklayout import dnnl, zoo
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import SEED
+from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, positive
-from blocklayout.commands.output import json_text
-from blocklayout.inspector.tables import print_table
-from blocklayout.runtime.racing import random_array
+from blocklayout.commands.output import json_text, print_table, write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +41,7 @@ MODELS = (
     *("vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn", "wide_resnet50_2", "wide_resnet101_2"),
 )
 OTHERS = ("plain", "per-op", "nhwc")
-TOLD = (1.26, 1.76)
+REPORTED = (1.26, 1.76)
 """Times of row-major over those of channels-last, by the tutorial: the least and the most."""
 
 
@@ -63,9 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in args.models:
         results.append(measure_apart(name, args))
         print(f"{name}: {', '.join(f'{other} {text_of(results[-1], other)}' for other in OTHERS)}", flush=True)
-        if args.json:  # as far as it is, since it takes long
-            record = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
-            Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
+        record = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
+        write_json(args.json, record)  # as far as it is, since it takes long
     show(results)
     if args.picture:
         draw(results, args.picture)
@@ -102,9 +96,8 @@ def measure_apart(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """Work of a worker: auto, and each of the others in turn with it."""
-    graph = zoo.build(name, batch=args.batch, **({"size": args.size} if args.size else {})).to_graph()
-    generator = np.random.default_rng(SEED)
-    feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+    graph = zoo.build(name, batch=args.batch, size=args.size).to_graph()
+    feeds = random_feeds(graph)
     options = {"tune": args.tune, "tune_seconds": args.tune_seconds}
     race = Race(graph, feeds, args.threads, args.rounds, lambda _: None, options)
     auto, *others = race.run([Contender(policy, args.dtype) for policy in ("auto", *OTHERS)])
@@ -139,19 +132,19 @@ def show(results: Sequence[dict[str, Any]]) -> None:
     for other in OTHERS:
         gains = [gain(result, other) for result in results]
         mean = statistics.geometric_mean(1 + each for each in gains) - 1
-        n_large = sum(1 + each >= TOLD[0] for each in gains)
-        print(f"over {other}: {mean:+.0%} (geometric mean); at least {TOLD[0] - 1:+.0%} in {n_large} of {len(gains)}")
+        n_large = sum(1 + each >= REPORTED[0] for each in gains)
+        print(
+            f"over {other}: {mean:+.0%} (geometric mean); at least {REPORTED[0] - 1:+.0%} in {n_large} of {len(gains)}"
+        )
 
 
 def draw(results: Sequence[dict[str, Any]], path: str) -> None:
     """The times of the others over auto's, network by network, with the range that the tutorial reports."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(8, 0.3 * len(results) + 1.5))
-    axis.axvspan(*TOLD, color="grey", alpha=0.2, label="row-major over channels-last, PyTorch's tutorial")
+    figure = Figure(figsize=(8, 0.3 * len(results) + 1.5), layout="tight")
+    axis = figure.subplots()
+    axis.axvspan(*REPORTED, color="grey", alpha=0.2, label="row-major over channels-last, PyTorch's tutorial")
     for other in OTHERS:
         ratios = [1 + gain(result, other) for result in results]
         axis.semilogx(ratios, range(len(results)), "o", label=f"{other} over auto")
@@ -159,7 +152,6 @@ def draw(results: Sequence[dict[str, Any]], path: str) -> None:
     axis.invert_yaxis()
     axis.set_xlabel("time over auto's")
     axis.legend()
-    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 

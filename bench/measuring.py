@@ -2,10 +2,10 @@
 
 For each network there are plans by several policies. Their steps are timed in place, inside of whole runs; then the
 same primitives are timed apart, as tuning does it: with random data and cold weights, each for itself or so many in
-turn. Both are lower quartiles. Told is the spread, the standard deviation of the logarithms of cost over time in place,
-weighted by the time in place: 0.1 means that a cost is off by some 10 %, beyond what all have in common. What they
-have in common is the bias, their weighted geometric mean. It takes a quiet machine: costs leave out what other work
-disturbs, whole runs cannot.
+turn. Both are lower quartiles. Reported is the spread, the standard deviation of the logarithms of cost over time in
+place, weighted by the time in place: 0.1 means that a cost is off by some 10 %, beyond what all have in common. What
+they have in common is the bias, their weighted geometric mean. It takes a quiet machine: costs leave out what other
+work disturbs, whole runs cannot.
 
     python bench/measuring.py --models googlenet,resnet18,efficientnet_b0,squeezenet1_1 --in-turn 1,64,512
     python bench/measuring.py --models squeezenet1_1 --size 32 --policies nhwc --in-turn 8 --runs 2
@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,13 +25,11 @@ import numpy as np
 import blocklayout as bl
 from blocklayout import dnnl, zoo
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import SEED
+from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, numbers, positive, words
-from blocklayout.commands.output import json_text
-from blocklayout.inspector.tables import print_table
+from blocklayout.commands.output import print_table, write_json
 from blocklayout.plan.costs.measuring import SpecTimer
 from blocklayout.plan.costs.tuning import N_IN_TURN
-from blocklayout.runtime.racing import random_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -88,9 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         results.append(measure(name, args))
         print(f"{name}: {results[-1]['n_steps']} steps", file=sys.stderr)
     show(results)
-    if args.json:
-        record = {"environment": describe_environment(args.threads), "n_runs": args.runs, "results": results}
-        Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
+    record = {"environment": describe_environment(args.threads), "n_runs": args.runs, "results": results}
+    write_json(args.json, record)
     if args.picture:
         draw(results, args.picture)
     return 0
@@ -112,9 +108,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     """One network: its steps in place, and their primitives apart."""
-    graph = zoo.build(name, **({"size": args.size} if args.size else {})).to_graph()
-    generator = np.random.default_rng(SEED)
-    feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+    graph = zoo.build(name, size=args.size).to_graph()
+    feeds = random_feeds(graph)
     steps: list[InPlace] = []
     for policy in args.policies:
         session = bl.load(graph, layout=policy, threads=args.threads, tune="model")
@@ -196,12 +191,10 @@ def show(results: Sequence[dict[str, Any]]) -> None:
 
 def draw(results: Sequence[dict[str, Any]], path: str) -> None:
     """Costs against times in place, step by step; those with the most in turn."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(6, 6))
+    figure = Figure(figsize=(6, 6), layout="tight")
+    axis = figure.subplots()
     for result in results:
         pairs = [(step["ns"] / 1e3, step["cost_ns"][-1]) for step in result["steps"]]
         known = [(us, cost_ns / 1e3) for us, cost_ns in pairs if cost_ns is not None]
@@ -212,7 +205,6 @@ def draw(results: Sequence[dict[str, Any]], path: str) -> None:
     axis.set_xlabel("us in place")
     axis.set_ylabel("us measured apart")
     axis.legend()
-    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 

@@ -4,8 +4,8 @@ Each network of the zoo (random weights) is run by each runtime in processes of 
 two copies at once, as four sessions of one process called at once, and right after onnxruntime has run in another
 process. Ours is run with its own team of threads, and with libgomp's for several of its spin counts. All take turns,
 round after round; a run's time is the mean over a turn, since what neighbours cost lies in the slow ones, and the first
-0.1 s of a turn do not count (but right after another runtime, they are what counts). Told is the median of the rounds,
-and for each row how much of the CPUs' time the host of a virtual machine took away meanwhile.
+0.1 s of a turn do not count (but right after another runtime, they are what counts). Reported are the median of the
+rounds, and for each row how much of the CPUs' time the host of a virtual machine took away meanwhile.
 
     python bench/neighbours.py --rounds 3 --json out.json
     python bench/neighbours.py --models mobilenet_v2 --layout auto --spin-counts 300000
@@ -31,20 +31,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 import blocklayout as bl
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.runtimes import OURS, RUNTIMES
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import SEED
+from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, numbers, positive, words
-from blocklayout.commands.output import json_text
-from blocklayout.inspector.tables import print_table
+from blocklayout.commands.output import print_table, write_json
 from blocklayout.model import read, write
-from blocklayout.runtime.racing import random_array
+from blocklayout.timing import TurnProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,36 +79,12 @@ class Column:
     environ: Mapping[str, str]
 
 
-class Copy:
+class Copy(TurnProcess):
     """A process that runs a model when it is asked to, and waits for the next line otherwise."""
 
     def __init__(self, column: Column, model: Path, args: argparse.Namespace) -> None:
-        environ = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
-        command = [sys.executable, __file__, "--serve", column.runtime, str(model), args.layout, str(args.threads)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ | column.environ
-        )
-        for way in ("alone", "half the threads"):  # loaded before anything is timed
-            self.ask(way, 0.0, 0.0)
-            self.answer()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def ask(self, way: str, warm_s: float, seconds: float) -> None:
-        """Have it run for so long."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{way},{warm_s},{seconds}\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> float:
-        """The mean of its runs, in milliseconds."""
-        assert self._process.stdout is not None
-        return float(json.loads(self._process.stdout.readline()))
+        command = [__file__, "--serve", column.runtime, model, args.layout, args.threads]
+        super().__init__(column.name, command, column.environ, sleeps=False)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -120,13 +93,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["--serve"]:
         return serve(*arguments[1:])
     args = parse(arguments)
+    os.environ.pop("GOMP_SPINCOUNT", None)  # each column has its own, or none
     results = []
     for name in args.models:
         results.append(measure(name, args))
         show(results[-1], args.threads)
-        if args.json:  # as far as it is, since it takes long
-            record = {"environment": describe_environment(args.threads), "layout": args.layout, "results": results}
-            Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
+        record = {"environment": describe_environment(args.threads), "layout": args.layout, "results": results}
+        write_json(args.json, record)  # as far as it is, since it takes long
     return 0
 
 
@@ -162,7 +135,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         path = Path(folder, "model.onnx")
-        built = zoo.build(name, **({"size": args.size} if args.size else {}))
+        built = zoo.build(name, size=args.size)
         write(built, path)
         pairs = {}
         for column in columns(args):
@@ -213,8 +186,8 @@ def time_in(row: str, copy: Copy, second: Copy, other: Copy | None, seconds: flo
 
 def _asked(copies: Sequence[Copy], way: str, warm_s: float, seconds: float) -> float:
     for copy in copies:
-        copy.ask(way, warm_s, seconds)
-    return max(copy.answer() for copy in copies)
+        copy.ask(f"{way},{warm_s},{seconds}")
+    return max(copy.answer()["ms"] for copy in copies)
 
 
 def show(result: dict[str, Any], n_threads: int) -> None:
@@ -245,15 +218,22 @@ def serve(runtime: str, model: str, layout: str, threads: str) -> int:
     """Run the model as lines say, until none comes in."""
     n_threads = {"alone": int(threads), "half the threads": max(1, int(threads) // 2)}
     runs: dict[str, list[Callable[[], object]]] = {}
+
+    def begin(way: str) -> None:
+        n_sessions = N_SESSIONS if way == "four sessions" else 1
+        runs[way] = [opened(runtime, model, layout, n_threads.get(way, int(threads))) for _ in range(n_sessions)]
+        for run in runs[way]:
+            run()
+
+    for way in n_threads:  # before anything is timed
+        begin(way)
+    print("{}", flush=True)
     for line in sys.stdin:
         way, warm_s, seconds = line.split(",")
         if way not in runs:
-            n_sessions = N_SESSIONS if way == "four sessions" else 1
-            runs[way] = [opened(runtime, model, layout, n_threads.get(way, int(threads))) for _ in range(n_sessions)]
-            for run in runs[way]:
-                run()
+            begin(way)
         mean_ms(runs[way], float(warm_s))
-        print(json.dumps(mean_ms(runs[way], float(seconds))), flush=True)
+        print(json.dumps({"ms": mean_ms(runs[way], float(seconds))}), flush=True)
     return 0
 
 
@@ -261,10 +241,7 @@ def opened(runtime: str, model: str, layout: str, n_threads: int) -> Callable[[]
     """A run of the model on random data."""
     session = bl.load(model, threads=n_threads, layout=layout, tune="model") if runtime == OURS else None
     signature = read(model)
-    generator = np.random.default_rng(SEED)
-    feeds = {
-        info: random_array(signature.values[info].dtype, signature.shape(info), generator) for info in signature.inputs
-    }
+    feeds = random_feeds(signature)
     if session is not None:
         return partial(session.run, None, feeds)
     peer = RUNTIMES[runtime]

@@ -31,7 +31,7 @@ _IMAGES = (2, 16, 6, 5)
 def layouts_of(case: Case) -> set[str]:
     """The layouts in which primitives other than reference implementations compute a case's kernels.
 
-    What only gives another meaning to bytes that are there already is ``a view``.
+    A step that moves no byte is ``a view``.
     """
     arrays = dict(zip([info.name for info in case.model.graph.input], case.data[0][0], strict=False))
     found = set().union(*(layouts for _, layouts in _offered(case.model, arrays)))

@@ -32,17 +32,16 @@ from bench.operator_problems import SIZES, Problem, problems
 from blocklayout import Builder, dnnl, model
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import extents, positive, words
-from blocklayout.commands.output import json_text
+from blocklayout.commands.output import print_table, write_json
 from blocklayout.dnnl import Spec, is_reference
 from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
-from blocklayout.inspector.tables import print_table
 from blocklayout.ir import TensorInfo, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan import Machine
 from blocklayout.plan.candidates.fuse import fuse, value_info
 from blocklayout.plan.candidates.recipes import GroupRecipes
 from blocklayout.plan.costs.measuring import SpecTimer
-from blocklayout.runtime.in_turn import Spread
+from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -97,10 +96,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{problem.name}: {rows[-1]['verdict']}", file=sys.stderr)
     reorders = [row for size in args.sizes for row in measured_reorders(size, layouts, timer, args)]
     show(rows, reorders, layouts)
-    if args.json:
-        record = {"environment": describe_environment(args.threads), "dtype": args.dtype, "n_rounds": args.rounds}
-        record |= {"operators": [as_record(row) for row in rows], "reorders": [as_record(row) for row in reorders]}
-        Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
+    record = {"environment": describe_environment(args.threads), "dtype": args.dtype, "n_rounds": args.rounds}
+    record |= {"operators": [as_record(row) for row in rows], "reorders": [as_record(row) for row in reorders]}
+    write_json(args.json, record)
     if args.picture:
         draw(rows, layouts, args.picture)
     return 0
@@ -215,8 +213,8 @@ def timed_way(way: Way, rounds: Sequence[Mapping[Spec, float | None]]) -> Timed:
 
 def over(one: Timed, other: Timed) -> Spread | None:
     """The ratios of the same rounds, where there are any."""
-    ratios = [us / other.rounds[number] for number, us in one.rounds.items() if number in other.rounds]
-    return Spread.of(ratios) if ratios else None
+    both = [number for number in one.rounds if number in other.rounds]
+    return Spread.of_ratios(map(one.rounds.__getitem__, both), map(other.rounds.__getitem__, both)) if both else None
 
 
 def verdict(nhwc: Timed, others: Sequence[Timed]) -> str:
@@ -296,12 +294,10 @@ def as_record(row: dict[str, Any]) -> dict[str, Any]:
 
 def draw(rows: Sequence[dict[str, Any]], layouts: Sequence[str], path: str) -> None:
     """The times of the other layouts over that of channels-last, operator by operator."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(9, 0.22 * len(rows) + 1.5))
+    figure = Figure(figsize=(9, 0.22 * len(rows) + 1.5), layout="tight")
+    axis = figure.subplots()
     for name in (shown(layout) for layout in layouts if layout != NHWC):
         ratios = [(row[f"{name}_over_nhwc"], place) for place, row in enumerate(rows)]
         points = [(ratio.median, place) for ratio, place in ratios if ratio is not None]
@@ -314,7 +310,6 @@ def draw(rows: Sequence[dict[str, Any]], layouts: Sequence[str], path: str) -> N
     axis.invert_yaxis()
     axis.set_xlabel("time over channels-last: to the right channels-last is faster")
     axis.legend()
-    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 

@@ -21,18 +21,14 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from blocklayout import dnnl, zoo
-from blocklayout.commands.against.contest import Contest, check_agreement
-from blocklayout.commands.against.report import best_peer_ratio, print_outcome
+from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
 from blocklayout.commands.against.runtimes import OUR_NAMES, RUNTIMES, chosen_runtimes
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import SEED
+from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, numbers, positive, words
-from blocklayout.commands.output import json_text
+from blocklayout.commands.output import write_json
 from blocklayout.model import write
-from blocklayout.runtime.racing import random_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,9 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for batch in args.batches:
             for name in args.models:
                 contests.append(contest(name, dtype, batch, args))
-                if args.json:  # as far as it is, since it takes long
-                    record = {"environment": describe_environment(args.threads), "contests": contests}
-                    Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
+                record = {"environment": describe_environment(args.threads), "contests": contests}
+                write_json(args.json, record)  # as far as it is, since it takes long
     show(contests)
     if args.picture:
         draw(contests, args.picture)
@@ -82,10 +77,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def contest(name: str, dtype: str, batch: int, args: argparse.Namespace) -> dict[str, Any]:
     """One network in every runtime."""
-    built = zoo.build(name, batch=batch, **({"size": args.size} if args.size else {}))
+    built = zoo.build(name, batch=batch, size=args.size)
     graph = built.to_graph()
-    generator = np.random.default_rng(SEED)
-    feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+    feeds = random_feeds(graph)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
         write(built, path)
@@ -95,7 +89,7 @@ def contest(name: str, dtype: str, batch: int, args: argparse.Namespace) -> dict
     for disagreement in check_agreement(outcome.results, dtype):
         print(disagreement)
     sys.stdout.flush()
-    record = {"model": name, "dtype": dtype, "batch": batch, "best_peer": best_peer_ratio(outcome.results)}
+    record = {"model": name, "dtype": dtype, "batch": batch, "best_peer": outcome.best_peer_ratio}
     return record | outcome.to_dict()
 
 
@@ -114,14 +108,12 @@ def show(contests: Sequence[dict[str, Any]]) -> None:
 
 def draw(contests: Sequence[dict[str, Any]], path: str) -> None:
     """Each runtime's time over ours, its first result and its memory, network by network."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
     labels = [f"{each['model']} {each['dtype']} {each['batch']}" for each in contests]
     rows = [(row, place) for place, each in enumerate(contests) for row in each["results"]]
-    figure, axes = plt.subplots(1, 3, sharey=True, figsize=(14, 0.35 * len(labels) + 2))
+    figure = Figure(figsize=(14, 0.35 * len(labels) + 2), layout="tight")
+    axes = figure.subplots(1, 3, sharey=True)
     quantities = (
         ("time over ours", lambda row: row["ratio"]["median"]),
         ("s to the first result", lambda row: row["first_s"]),
@@ -136,7 +128,6 @@ def draw(contests: Sequence[dict[str, Any]], path: str) -> None:
     axes[0].set_yticks(range(len(labels)), labels)
     axes[0].invert_yaxis()
     axes[-1].legend()
-    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 

@@ -19,7 +19,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,15 +26,13 @@ import numpy as np
 from blocklayout import dnnl, zoo
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import SEED
+from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import numbers, positive, words
-from blocklayout.commands.output import json_text
-from blocklayout.inspector.tables import print_table
+from blocklayout.commands.output import json_text, print_table, write_json
 from blocklayout.model import open_model
 from blocklayout.plan import SIMPLE_POLICIES
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.pricing import Pricing
-from blocklayout.runtime.racing import random_array
 from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
@@ -68,8 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             for batch in args.batches:
                 for name in args.models:
                     results += measure_apart(name, isa, dtype, batch, args)
-                    if args.json:  # as far as it is, since it takes long
-                        Path(args.json).write_text(json_text({"results": results}) + "\n", encoding="utf-8")
+                    write_json(args.json, {"results": results})  # as far as it is, since it takes long
     show(results)
     if args.picture:
         draw(results, args.picture)
@@ -115,8 +111,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Work of a worker: auto and every policy, each in turn with auto."""
     [name], [dtype], [batch] = args.models, args.dtypes, args.batches
     graph = open_network(name, batch)
-    generator = np.random.default_rng(SEED)
-    feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+    feeds = random_feeds(graph)
     options = {"tune": "measure", "tune_seconds": args.tune_seconds}
     race = Race(graph, feeds, args.threads, args.rounds, lambda _: None, options)
     contenders = [Contender(policy, dtype) for policy in POLICIES]
@@ -219,12 +214,10 @@ def within_correlation(results: Sequence[dict[str, Any]], field: str) -> float:
 
 def draw(results: Sequence[dict[str, Any]], path: str) -> None:
     """Predicted against measured times, for the model and for measured costs."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(10, 5), sharex=True, sharey=True)
+    figure = Figure(figsize=(10, 5), layout="tight")
+    axes = figure.subplots(1, 2, sharex=True, sharey=True)
     fields = (("the model", "modelled_ns"), ("measured costs", "estimated_ns"))
     for axis, (title, field) in zip(axes, fields, strict=True):
         for policy in POLICIES:
@@ -237,7 +230,6 @@ def draw(results: Sequence[dict[str, Any]], path: str) -> None:
         axis.set_xlabel("measured ms")
     axes[0].set_ylabel("predicted ms")
     axes[0].legend()
-    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 

@@ -32,10 +32,9 @@ from blocklayout.commands.comparing import Contender, Race, largest_difference
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import SEED, chosen_shapes
 from blocklayout.commands.options import positive, words
-from blocklayout.commands.output import json_text
-from blocklayout.inspector.tables import kib, print_table, small
+from blocklayout.commands.output import json_text, kib, print_table, small, write_json
 from blocklayout.plan import POLICIES
-from blocklayout.runtime.racing import random_array
+from blocklayout.plan.costs.random_data import random_array
 from blocklayout.zoo import digits, light
 
 if TYPE_CHECKING:
@@ -62,8 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             result = measure_apart(name, isa, args)
             show(result)
             results.append(result)
-    if args.json:
-        Path(args.json).write_text(json_text({"n_rounds": args.rounds, "results": results}) + "\n", encoding="utf-8")
+    write_json(args.json, {"n_rounds": args.rounds, "results": results})
     return 0
 
 
@@ -118,7 +116,7 @@ def time_policies(args: argparse.Namespace) -> int:
         for number, output in enumerate(measurement.outputs.values()):
             np.save(args.folder / f"{index}_{number}.npy", output)
     result = {
-        "environment": describe_environment(measurements[0].facts.n_threads),
+        "environment": describe_environment(measurements[0].plan.n_threads),
         "not_run": [f"{dtype}: not on this CPU ({dnnl.isa()})" for dtype in args.dtypes if dtype not in dtypes],
         "policies": [measurement.to_dict() for measurement in measurements],
     }

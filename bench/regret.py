@@ -31,8 +31,7 @@ from atlas import MAX_ISA, SUFFIX, Recorded, proposed, read_recorded
 
 from blocklayout import dnnl
 from blocklayout.commands.options import words
-from blocklayout.commands.output import json_text
-from blocklayout.inspector.tables import print_table
+from blocklayout.commands.output import json_text, print_table, write_json
 from blocklayout.loading.from_model import SURE_BELOW
 from blocklayout.plan import CostModel
 from blocklayout.plan.costs.atlas import Atlas
@@ -60,8 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for path in sorted(args.folder.glob(f"*{SUFFIX}")):
         results += regrets_apart(path.name.removesuffix(SUFFIX), args)
     show(results)
-    if args.json:
-        Path(args.json).write_text(json_text({"results": results}) + "\n", encoding="utf-8")
+    write_json(args.json, {"results": results})
     return 0
 
 

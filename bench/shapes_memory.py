@@ -19,7 +19,6 @@ import gc
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +26,7 @@ import numpy as np
 import blocklayout as bl
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive
-from blocklayout.inspector.tables import print_table
+from blocklayout.commands.output import print_table, write_json
 from blocklayout.runtime import MAX_PLANS
 
 if TYPE_CHECKING:
@@ -51,8 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     curves = {f"{n_plans} plans": measure_apart(n_plans, args) for n_plans in dict.fromkeys((MAX_PLANS, args.shapes))}
     show(curves)
     result = {"environment": describe_environment(args.threads), "curves": curves}
-    if args.json:
-        Path(args.json).write_text(json.dumps(result) + "\n", encoding="utf-8")
+    write_json(args.json, result)
     if args.picture:
         draw(curves, args.picture)
     return 0
@@ -149,11 +147,11 @@ def draw(curves: Mapping[str, Curve], path: str) -> None:
     """Write the curves as a picture."""
     import matplotlib as mpl
 
-    mpl.use("svg")
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "shapes"})
-    from matplotlib import pyplot as plt
+    from matplotlib.figure import Figure
 
-    figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.subplots()
     colours: dict[str, Any] = dict(zip(curves, ("tab:blue", "tab:orange"), strict=False))
     for name, curve in curves.items():
         numbers = range(1, len(curve) + 1)

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from blocklayout.commands.options import positive, words
-from blocklayout.inspector.tables import print_table
+from blocklayout.commands.output import print_table, write_json
 from blocklayout.ir import BaseOperator, Candidate, Kernel, Program, Value
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Group
@@ -56,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     counts = compared(args.graphs)
     for name, value in counts.items():
         print(f"{name}: {value}")
-    if args.json:
-        Path(args.json).write_text(json.dumps({"curve": curve, "graphs": counts}) + "\n", encoding="utf-8")
+    write_json(args.json, {"curve": curve, "graphs": counts})
     if args.picture:
         draw(curve, args.picture)
     return 0
@@ -166,19 +163,16 @@ def compared(n_graphs: int) -> dict[str, int]:
 
 def draw(curve: Sequence[dict[str, Any]], path: str) -> None:
     """Seconds against kernels."""
-    import matplotlib as mpl
+    from matplotlib.figure import Figure
 
-    mpl.use("svg")
-    from matplotlib import pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(6, 4))
+    figure = Figure(figsize=(6, 4), layout="tight")
+    axis = figure.subplots()
     kernels, seconds = [row["n_kernels"] for row in curve], [row["seconds"] for row in curve]
     axis.loglog(kernels, seconds, "o-")
     axis.loglog(kernels, [seconds[-1] * n / kernels[-1] for n in kernels], ":", color="grey", label="linear")
     axis.set_xlabel("kernels")
     axis.set_ylabel("seconds to solve")
     axis.legend()
-    figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 
 

@@ -21,25 +21,22 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from msgspec import to_builtins
 
 import blocklayout as bl
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.contest import Contest, check_agreement
-from blocklayout.commands.against.throughput import N_RUNS, openvino_by_hint, ours_in_streams
+from blocklayout.commands.against.runtimes import N_RUNS, openvino_by_hint, ours_in_streams
 from blocklayout.commands.environment import describe_environment
-from blocklayout.commands.feeds import SEED
+from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, numbers, positive, seconds
-from blocklayout.commands.output import json_text
-from blocklayout.inspector.tables import print_table
+from blocklayout.commands.output import print_table, write_json
 from blocklayout.model import write
-from blocklayout.runtime.racing import random_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from blocklayout.commands.against.results import Result
+    from blocklayout.commands.against.contest import Result
 
 MODELS = ("resnet50", "mobilenet_v2", "squeezenet1_1")
 
@@ -52,9 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if ratios:
         mean = statistics.geometric_mean(ratios)
         print(f"{args.streams[0]} streams: {mean:.3f} of OpenVINO's images a second (geometric mean of {len(ratios)})")
-    if args.json:
-        record = {"environment": describe_environment(args.threads), "contests": contests}
-        Path(args.json).write_text(json_text(record) + "\n", encoding="utf-8")
+    record = {"environment": describe_environment(args.threads), "contests": contests}
+    write_json(args.json, record)
     return 0
 
 
@@ -75,10 +71,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def contest(name: str, batch: int, args: argparse.Namespace) -> dict[str, Any]:
     """One network in all that is compared."""
-    built = zoo.build(name, batch=batch, **({"size": args.size} if args.size else {}))
+    built = zoo.build(name, batch=batch, size=args.size)
     graph = built.to_graph()
-    generator = np.random.default_rng(SEED)
-    feeds = {info: random_array(graph.values[info].dtype, graph.shape(info), generator) for info in graph.inputs}
+    feeds = random_feeds(graph)
     peer = openvino_by_hint()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")

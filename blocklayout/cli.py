@@ -8,8 +8,7 @@ import warnings
 from argparse import SUPPRESS, Action
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.commands import bench, candidates, inspect, plan, profile, run
-from blocklayout.commands.options import Parser
+from blocklayout.commands.options import CommandParser, Parser
 from blocklayout.commands.output import say
 from blocklayout.errors import BlockLayoutError, BlockLayoutWarning
 
@@ -17,7 +16,16 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser
     from collections.abc import Sequence
 
-COMMANDS = (run, plan, profile, inspect, candidates, bench)
+COMMANDS = {
+    "run": "Run a model and say what came out, how long it took and what its layouts cost.",
+    "plan": "Show the plan of a model: its steps, their layouts and implementations, and why each reorder is there.",
+    "profile": "Time each step of a model: its implementation, layouts and bytes, and how near it is to what the "
+    "machine can.",
+    "inspect": "Explain a layout: padding, strides, the formula of offsets, and where an element lies.",
+    "candidates": "List what oneDNN offers for one problem: every implementation, in every combination of layouts.",
+    "bench": "Time layout policies on one model, each in turn with auto.",
+}
+"""Modules of :mod:`blocklayout.commands`."""
 
 REFUSED = 2
 INTERRUPTED = 130
@@ -50,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("blocklayout: interrupted\n")
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read it has seen enough
+    except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
@@ -62,9 +70,9 @@ def make_parser() -> Parser:
         description="Runs convolutional networks on CPUs, chooses every tensor's memory layout, and shows why.",
     )
     parser.add_argument("--version", action=_Version, help="show versions and the CPU's instruction set, and exit")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=Parser)
-    for command in COMMANDS:
-        command.add_parser(subparsers)
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=CommandParser)
+    for name, summary in COMMANDS.items():
+        subparsers.add_parser(name, help=summary, module=name, summary=summary)
     return parser
 
 

@@ -1,32 +1,48 @@
-"""``blocklayout bench``: layout policies side by side on one model."""
+"""``blocklayout bench``: layout policies side by side on one model, other runtimes, or how many runs a second."""
 
 from __future__ import annotations
 
 import tempfile
+import time
+from concurrent.futures import wait
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from blocklayout.commands.options import add_command, add_model_options, load_options, positive, words
-from blocklayout.commands.output import say, say_json
+from msgspec import Struct, to_builtins
+
+from blocklayout import dnnl
+from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
+from blocklayout.commands.against.runtimes import chosen_runtimes
+from blocklayout.commands.comparing import Contender, Race, say_comparison
+from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.feeds import feeds_of, n_images, open_model, save_source
+from blocklayout.commands.options import add_model_options, load_options, positive, words
+from blocklayout.commands.output import print_table, say, say_json, shown_progress
 from blocklayout.errors import InputError
+from blocklayout.plan import POLICIES
+from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
-    from blocklayout.commands.options import Subparsers
+    import numpy as np
+
+    from blocklayout.runtime import Session
+
+    Feeds = Mapping[str, np.ndarray]
 
 BASELINE = "auto"
 
+TURN_S = 0.5
+"""How long a turn of streams lasts, more or less."""
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(
-        subparsers,
-        "bench",
-        run,
-        "Time layout policies on one model, each in turn with auto.",
-        "Times are medians over the rounds; ratios are those of times taken in the same round.",
-    )
+_STREAMS_HEADER = ("layout", "runs/s", "least-most", "images/s", "threads of a run")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.epilog = "Times are medians over the rounds; ratios are those of times taken in the same round."
     add_model_options(parser)
     parser.add_argument(
         "--policies", "--layout", type=words, metavar="NAME,NAME", help="by default all; or oneDNN tags"
@@ -58,24 +74,7 @@ def run(args: argparse.Namespace) -> None:
         _run_policies(args)
 
 
-def _run_streams(args: argparse.Namespace) -> None:
-    from blocklayout.commands.throughput import run_streams
-
-    if args.against:
-        raise InputError("--streams is about ours alone: leave out --against")
-    run_streams(args, args.policies or (BASELINE,))
-
-
 def _run_against(args: argparse.Namespace) -> None:
-    from blocklayout import dnnl
-    from blocklayout.commands.against.contest import Contest, check_agreement
-    from blocklayout.commands.against.report import print_outcome
-    from blocklayout.commands.against.runtimes import chosen_runtimes
-    from blocklayout.commands.environment import describe_environment
-    from blocklayout.commands.feeds import feeds_of, open_model
-    from blocklayout.commands.sources import save_source
-    from blocklayout.inspector.progress import shown_progress
-
     if args.policies or args.io_layout or args.tune == "measure":
         raise InputError("--against compares runtimes with their default arguments: leave out --policies and the like")
     runtimes = chosen_runtimes(args.against, args.dtype)
@@ -98,19 +97,12 @@ def _run_against(args: argparse.Namespace) -> None:
 
 
 def _run_policies(args: argparse.Namespace) -> None:
-    from blocklayout.commands.comparing import Contender, Race
-    from blocklayout.commands.comparison_text import say_comparison
-    from blocklayout.commands.environment import describe_environment
-    from blocklayout.commands.feeds import feeds_of, open_model
-    from blocklayout.inspector.progress import shown_progress
-    from blocklayout.plan import POLICIES
-
     policies = dict.fromkeys((BASELINE, *(args.policies or POLICIES)))
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened = open_model(args)
         race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, load_options(args))
         measurements = race.run([Contender(policy, args.dtype) for policy in policies])
-    environment = describe_environment(measurements[0].facts.n_threads)
+    environment = describe_environment(measurements[0].plan.n_threads)
     if args.json:
         rows = [measurement.to_dict() for measurement in measurements]
         say_json({"environment": environment, "n_rounds": args.rounds, "policies": rows})
@@ -121,3 +113,68 @@ def _run_policies(args: argparse.Namespace) -> None:
         f"{environment['cpu']}\n"
     )
     say_comparison(measurements)
+
+
+class Throughput(Struct, frozen=True):
+    """Result of a policy.
+
+    Attributes:
+        policy: Its name.
+        n_threads: Threads of each run.
+        runs_per_s: Over the turns.
+        images_per_s: The same, times the batch.
+    """
+
+    policy: str
+    n_threads: int
+    runs_per_s: Spread
+    images_per_s: Spread
+
+
+def _run_streams(args: argparse.Namespace) -> None:
+    """Measure policies one after the other, and print what each did."""
+    if args.against:
+        raise InputError("--streams is about ours alone: leave out --against")
+    rows = []
+    with shown_progress("reading the model", is_quiet=args.json) as tell:
+        opened = open_model(args)
+        feeds = feeds_of(opened, args)
+        options = load_options(args) | {"streams": args.streams}
+        race = Race(opened, feeds, args.threads, args.rounds, tell, options)
+        for policy in args.policies or (BASELINE,):
+            with race.session(Contender(policy, args.dtype)) as session:
+                tell(f"{policy}: measuring, {args.rounds} rounds")
+                runs_per_s = Spread.of(time_runs(session, feeds, args.rounds))
+                n_threads = session.plan.n_threads
+            rows.append(Throughput(policy, n_threads, runs_per_s, runs_per_s.scaled(n_images(feeds))))
+    environment = describe_environment(rows[0].n_threads * args.streams)
+    if args.json:
+        record: dict[str, Any] = {"environment": environment, "n_streams": args.streams, "n_rounds": args.rounds}
+        say_json(record | {"policies": [to_builtins(row) for row in rows]})
+        return
+    title = f"{opened.name}, {args.dtype}, {args.streams} streams, {args.rounds} rounds, {environment['cpu']}"
+    print_table(_STREAMS_HEADER, map(_stream_cells, rows), title=title)
+    say("\nhow long a single run takes with all threads: without --streams")
+
+
+def time_runs(session: Session, feeds: Feeds, n_rounds: int) -> list[float]:
+    """Runs a second, in each of some rounds: from when the first is submitted until the last is done."""
+    _seconds(session, feeds, 2 * session.streams)
+    n_runs = 4 * session.streams
+    n_runs = max(n_runs, int(n_runs * TURN_S / _seconds(session, feeds, n_runs)))
+    return [n_runs / _seconds(session, feeds, n_runs) for _ in range(n_rounds)]
+
+
+def _seconds(session: Session, feeds: Feeds, n_runs: int) -> float:
+    start = time.perf_counter()
+    futures = [session.submit(feeds) for _ in range(n_runs)]
+    wait(futures)
+    took = time.perf_counter() - start
+    futures[-1].result()  # where one is refused, all are
+    return took
+
+
+def _stream_cells(row: Throughput) -> tuple[str, ...]:
+    runs, images = row.runs_per_s, row.images_per_s
+    spread = f"{runs.low:,.1f}-{runs.high:,.1f}"
+    return row.policy, f"{runs.median:,.1f}", spread, f"{images.median:,.1f}", str(row.n_threads)

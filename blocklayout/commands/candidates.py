@@ -2,39 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
+from typing import TYPE_CHECKING, Any
 
-from blocklayout.commands.options import Parser, add_command, add_threads, extents, indices, positive
-from blocklayout.commands.output import say, say_json
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from blocklayout import dnnl
+from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.feeds import SEED
+from blocklayout.commands.options import Parser, add_json, add_threads, extents, indices, positive
+from blocklayout.commands.output import kib, print_table, say, say_json, shown_progress
+from blocklayout.errors import InputError
+from blocklayout.ir import TensorInfo, wished_desc
+from blocklayout.plan import Machine
+from blocklayout.plan.candidates.recipes import NOT_OFFERED
+from blocklayout.plan.costs.model import CostModel
+from blocklayout.plan.costs.random_data import random_array
+from blocklayout.timing import time_in_turn
 
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Iterable, Mapping
 
-    from blocklayout.commands.alternatives import Alternative
-    from blocklayout.commands.options import Subparsers
-    from blocklayout.commands.problems import Ask, Asker, Window
+    from blocklayout.dnnl import AnyDesc, Desc, Resolved, Spec
+    from blocklayout.layout import MemoryDesc
 
-    AskAbout = Callable[[argparse.Namespace, Asker], Iterator[Ask]]
+    AskAbout = Callable[["Asker", argparse.Namespace], Iterator["Ask"]]
 
-SUMMARY = "List what oneDNN offers for one problem: every implementation, in every combination of layouts."
 EPILOG = (
     "> marks what oneDNN itself picks where every layout is left to it.\n"
     "Measured times are those of one primitive run alone again and again on random data, its weights in the\n"
     "caches: inside a network it takes longer."
 )
+ANY = "any"
+N_ROUNDS = 5
+
+Ask = tuple[str, "Spec"]
+"""The problem in words, and as a Spec."""
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command, and under it one for each kind of problem."""
-    parser = subparsers.add_parser("candidates", help=SUMMARY, description=SUMMARY)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add a command for each kind of problem."""
     kinds = parser.add_subparsers(metavar="KIND", required=True, parser_class=Parser)
-    conv = _add_kind(kinds, "conv", "a convolution", _ask_convolution)
+    conv = _add_kind(kinds, "conv", "a convolution", Asker.convolution)
     conv.add_argument("src", type=extents, metavar="SRC", help="extents N x channels x spatial, such as 1x64x56x56")
     conv.add_argument("weights", type=extents, metavar="WEIGHTS", help="extents as ONNX has them, such as 64x64x3x3")
     _add_window(conv)
     conv.add_argument("--groups", type=positive, default=1, metavar="N", help="groups of channels (default: 1)")
-    pool = _add_kind(kinds, "pool", "a pooling", _ask_pooling)
+    pool = _add_kind(kinds, "pool", "a pooling", Asker.pooling)
     pool.add_argument("src", type=extents, metavar="SRC", help="extents N x channels x spatial, such as 1x64x56x56")
     pool.add_argument("--kernel", type=indices, default=(2,), metavar="N[,N]", help="extents of it (default: 2)")
     pool.add_argument(
@@ -44,28 +62,21 @@ def add_parser(subparsers: Subparsers) -> None:
         help="what is made of the elements (default: max)",
     )
     _add_window(pool)
-    eltwise = _add_kind(kinds, "eltwise", "a function of each element", _ask_eltwise)
+    eltwise = _add_kind(kinds, "eltwise", "a function of each element", Asker.eltwise)
     eltwise.add_argument("src", type=extents, metavar="SRC", help="extents, such as 1x64x56x56")
     eltwise.add_argument("--algorithm", default="relu", metavar="NAME", help="in oneDNN's words (default: relu)")
-    matmul = _add_kind(kinds, "matmul", "a product of matrices", _ask_matmul)
+    matmul = _add_kind(kinds, "matmul", "a product of matrices", Asker.matmul)
     matmul.add_argument("src", type=extents, metavar="SRC", help="extents of the left one, such as 128x512")
     matmul.add_argument("weights", type=extents, metavar="WEIGHTS", help="extents of the right one, such as 512x256")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
-    from blocklayout import dnnl
-    from blocklayout.commands.alternatives import find_alternatives, measured
-    from blocklayout.commands.environment import describe_environment
-    from blocklayout.commands.problems import Asker
-    from blocklayout.inspector.progress import shown_progress
-    from blocklayout.plan import Machine
-
     n_threads = args.threads or dnnl.default_threads()
     machine = Machine(dnnl.isa(), n_threads)
     ask: AskAbout = args.ask
     with shown_progress("asking oneDNN", is_quiet=args.json) as tell:
-        found = find_alternatives(ask(args, Asker(args.dtype, n_threads, machine.block_names)), machine)
+        found = find_alternatives(ask(Asker(args.dtype, n_threads, machine.block_names), args), machine)
         if not args.no_time:
             tell(f"measuring {len(found)} alternatives in turn")
             found = measured(found, with_references=args.references)
@@ -79,8 +90,11 @@ def run(args: argparse.Namespace) -> None:
     _print(ordered)
 
 
-def _add_kind(kinds: Subparsers, name: str, what: str, ask: AskAbout) -> Parser:
-    parser = add_command(kinds, name, run, f"What oneDNN offers for {what}, in every combination of layouts.", EPILOG)
+def _add_kind(kinds: argparse._SubParsersAction[Parser], name: str, what: str, ask: AskAbout) -> Parser:
+    summary = f"What oneDNN offers for {what}, in every combination of layouts."
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = kinds.add_parser(name, help=summary, description=summary, epilog=EPILOG, formatter_class=raw)
+    add_json(parser)
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="of all tensors (default: f32)")
     parser.add_argument("--no-time", action="store_true", help="do not run them")
     parser.add_argument("--references", action="store_true", help="run slow reference implementations too")
@@ -89,7 +103,7 @@ def _add_kind(kinds: Subparsers, name: str, what: str, ask: AskAbout) -> Parser:
     return parser
 
 
-def _add_window(parser: Parser) -> None:
+def _add_window(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strides", type=indices, default=(1,), metavar="N[,N]", help="default: 1")
     parser.add_argument(
         "--pads", type=indices, default=(0,), metavar="N[,N,N,N]", help="one number, or all begins and all ends"
@@ -97,26 +111,233 @@ def _add_window(parser: Parser) -> None:
     parser.add_argument("--dilations", type=indices, default=(1,), metavar="N[,N]", help="1 is dense, as in ONNX")
 
 
-def _ask_convolution(args: argparse.Namespace, asker: Asker) -> Iterator[Ask]:
-    return asker.convolution(args.src, args.weights, _window(args), args.groups)
+class Asker(Struct, frozen=True):
+    """One primitive's problem, in every combination of layouts worth asking oneDNN about.
+
+    Attributes:
+        dtype: Data type of all tensors.
+        n_threads: Threads it will run on.
+        blocks: Names of the blocked layouts this CPU has kernels for.
+    """
+
+    dtype: str
+    n_threads: int
+    blocks: tuple[str, ...]
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        """Names of the layouts to ask for."""
+        return ("plain", "channels_last", *self.blocks)
+
+    def convolution(self, args: argparse.Namespace) -> Iterator[Ask]:
+        """A convolution, its favourite first; the weights' layout is always the implementation's to choose.
+
+        Raises:
+            InputError: The output channels do not make so many groups.
+            InvalidArgumentsError: Extents that do not fit each other.
+        """
+        src, dims = args.src, grouped(args.weights, args.groups)
+        window = _window(args)
+
+        def make(source: Desc, dst: Desc | None, prop_kind: str) -> Spec:
+            return dnnl.convolution(
+                source,
+                self._any(dims),
+                dst,
+                **window,
+                prop_kind=prop_kind,
+                n_threads=self.n_threads,
+            )
+
+        favourite = make(self._any(src), None, "forward_inference")
+        yield ANY, favourite
+        yield "any, for training", make(self._any(src), None, "forward_training")
+        dst_dims = favourite.desc("dst").dims
+        for source in (ANY, *self.layouts):
+            for dst in (ANY, *self.layouts):
+                descs = self._desc(source, src), self._desc(dst, dst_dims)
+                yield f"{source} to {dst}", make(*descs, "forward_inference")
+
+    def matmul(self, args: argparse.Namespace) -> Iterator[Ask]:
+        """A product of matrices: favourite layouts, and each operand as it is or transposed."""
+        src, weights = args.src, args.weights
+        yield ANY, dnnl.matmul(self._any(src), self._any(weights), n_threads=self.n_threads)
+        for left in _matrix_tags(len(src)):
+            for right in (ANY, *_matrix_tags(len(weights))):
+                descs = self._desc(left, src), self._desc(right, weights)
+                yield f"{left} by {right}", dnnl.matmul(*descs, n_threads=self.n_threads)
+
+    def pooling(self, args: argparse.Namespace) -> Iterator[Ask]:
+        """A pooling in each layout; it keeps the one that comes."""
+        window = {"kernel": _one_or_all(args.kernel), **_window(args)}
+        for layout in self.layouts:
+            src = self._desc(layout, args.src)
+            yield layout, dnnl.pooling(src, None, args.algorithm, **window, n_threads=self.n_threads)
+
+    def eltwise(self, args: argparse.Namespace) -> Iterator[Ask]:
+        """A function of each element in each layout; it keeps the one that comes."""
+        for layout in self.layouts:
+            yield layout, dnnl.eltwise(self._desc(layout, args.src), algorithm=args.algorithm, n_threads=self.n_threads)
+
+    def _any(self, dims: tuple[int, ...]) -> AnyDesc:
+        return dnnl.AnyDesc(dims, self.dtype)
+
+    def _desc(self, layout: str, dims: Sequence[int]) -> Desc:
+        return wished_desc(layout, TensorInfo(tuple(dims), self.dtype))
 
 
-def _ask_pooling(args: argparse.Namespace, asker: Asker) -> Iterator[Ask]:
-    return asker.pooling(args.src, args.algorithm, args.kernel, _window(args))
+def grouped(weights: tuple[int, ...], groups: int) -> tuple[int, ...]:
+    """ONNX's extents of a convolution's weights as oneDNN writes them.
+
+    Raises:
+        InputError: The output channels do not make so many groups.
+
+    Example:
+        >>> grouped((64, 1, 3, 3), 64)
+        (64, 1, 1, 3, 3)
+    """
+    if groups == 1:
+        return weights
+    if not weights or weights[0] % groups:
+        raise InputError(f"--groups {groups}: the {weights[0] if weights else 0} output channels are no multiple of it")
+    return (groups, weights[0] // groups, *weights[1:])
 
 
-def _ask_eltwise(args: argparse.Namespace, asker: Asker) -> Iterator[Ask]:
-    return asker.eltwise(args.src, args.algorithm)
+def _window(args: argparse.Namespace) -> dict[str, Any]:
+    """Strides, pads and dilations in oneDNN's words, where a dilation of 0 is dense; one number serves all dimensions.
+
+    Raises:
+        InputError: A dilation of 0 in ONNX's words.
+    """
+    if min(args.dilations) < 1:
+        raise InputError("--dilations: 1 is a dense kernel; give numbers of at least 1")
+    skipped = tuple(dilation - 1 for dilation in args.dilations)
+    return {"strides": _one_or_all(args.strides), "pads": _one_or_all(args.pads), "dilations": _one_or_all(skipped)}
 
 
-def _ask_matmul(args: argparse.Namespace, asker: Asker) -> Iterator[Ask]:
-    return asker.matmul(args.src, args.weights)
+def _one_or_all(numbers: tuple[int, ...]) -> int | tuple[int, ...]:
+    """A single number stands for all dimensions."""
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
-def _window(args: argparse.Namespace) -> Window:
-    from blocklayout.commands.problems import Window
+def _matrix_tags(ndims: int) -> tuple[str, str]:
+    """Row-major, and with the last two dimensions exchanged."""
+    letters = "abcdefghijkl"[:ndims]
+    return letters, letters[:-2] + letters[:-3:-1]
 
-    return Window(args.strides, args.pads, args.dilations)
+
+class Alternative(Struct, frozen=True):
+    """One way to compute a problem.
+
+    Attributes:
+        asked: The layouts that were asked for when it was offered first.
+        is_picked: Whether oneDNN picks it where every layout is left to it.
+        resolved: Its implementation, descriptors and scratchpad.
+        estimated_ns: By the cost model.
+        measured_ns: The fastest of some runs alone, on random data; ``None`` if it was not run.
+    """
+
+    asked: str
+    is_picked: bool
+    resolved: Resolved
+    estimated_ns: float
+    measured_ns: float | None = None
+
+    @property
+    def descs(self) -> dict[str, MemoryDesc]:
+        """Its descriptors, by argument."""
+        spec = self.resolved.spec
+        return {name: spec.memory_desc(name) for name, _ in spec.descs}
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is an unoptimised reference implementation."""
+        return self.resolved.spec.impl.startswith("ref")
+
+    @property
+    def layouts(self) -> dict[str, str]:
+        """Tags by argument, each in the letters of its role; a matrix has none."""
+        descs = self.descs
+        if self.resolved.spec.kind == "matmul":
+            return {name: desc.canonical_tag or desc.tag for name, desc in descs.items()}
+        is_grouped = "weights" in descs and descs["weights"].ndims > descs["src"].ndims
+        roles = {"weights": "grouped_weights" if is_grouped else "weights"}
+        return {name: desc.named(roles.get(name, "src")) for name, desc in descs.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "implementation": self.resolved.spec.impl,
+            "is_picked": self.is_picked,
+            "asked": self.asked,
+            "prop_kind": self.resolved.spec.prop_kind,
+            "layouts": self.layouts,
+            "padded_dims": {name: desc.padded_dims for name, desc in self.descs.items()},
+            "scratchpad_nbytes": self.resolved.scratchpad_nbytes,
+            "estimated_ns": self.estimated_ns,
+            "measured_ns": self.measured_ns,
+        }
+
+
+def find_alternatives(asks: Iterable[Ask], machine: Machine) -> list[Alternative]:
+    """Every distinct implementation with its layouts; what ``any`` picks comes first.
+
+    Raises:
+        DnnlError: Nothing at all is offered.
+    """
+    costs = CostModel(machine)
+    found: dict[tuple[object, ...], Alternative] = {}
+    refusal: Exception | None = None
+    for asked, spec in asks:
+        try:
+            offered = list(dnnl.implementations(spec))
+        except NOT_OFFERED as error:
+            refusal = refusal or error
+            continue
+        for rank, resolved in enumerate(offered):
+            is_picked = rank == 0 and asked == "any"
+            alternative = Alternative(asked, is_picked, resolved, costs.step_ns(resolved.spec))
+            found.setdefault((resolved.spec.impl, resolved.spec.descs), alternative)
+    if not found and refusal is not None:
+        raise refusal
+    return list(found.values())
+
+
+def measured(alternatives: Sequence[Alternative], *, with_references: bool = False) -> list[Alternative]:
+    """The same with measured times, taken in turn.
+
+    Args:
+        alternatives: Of one problem, all with the same threads.
+        with_references: Whether to run reference implementations, hundreds of times slower, even where there
+            are others.
+    """
+    is_run = [with_references or not alternative.is_reference for alternative in alternatives]
+    if not any(is_run):
+        is_run = [True] * len(alternatives)
+    chosen = list(compress(alternatives, is_run))
+    arrays = _random_arrays(chosen)
+    calls = [_bound(alternative, arrays).run for alternative in chosen]
+    n_threads = chosen[0].resolved.spec.n_threads
+    times: Iterator[list[float]] = iter(dnnl.run_parallel(lambda: time_in_turn(calls, N_ROUNDS), n_threads))
+    return [
+        replace(alternative, measured_ns=min(next(times))) if runs else alternative
+        for alternative, runs in zip(alternatives, is_run, strict=True)
+    ]
+
+
+def _random_arrays(alternatives: Iterable[Alternative]) -> dict[str, np.ndarray]:
+    """Data for each argument; extents and types are those of the problem, whatever the alternative."""
+    generator = np.random.default_rng(SEED)
+    dims = {(name, desc.dims, desc.dtype) for alternative in alternatives for name, desc in alternative.descs.items()}
+    return {name: random_array(dtype, shape, generator) for name, shape, dtype in sorted(dims)}
+
+
+def _bound(alternative: Alternative, arrays: Mapping[str, np.ndarray]) -> dnnl.Execution:
+    memories = {name: dnnl.Memory(desc, desc.pack(arrays[name])) for name, desc in alternative.descs.items()}
+    nbytes = alternative.resolved.scratchpad_nbytes
+    if nbytes:
+        memories["scratchpad"] = dnnl.Memory(dnnl.MemoryDesc((nbytes,), "u8"), dnnl.aligned_empty(nbytes))
+    return dnnl.Primitive(alternative.resolved.spec).bind(memories)
 
 
 def _rank(alternative: Alternative) -> tuple[bool, float]:
@@ -127,7 +348,6 @@ def _rank(alternative: Alternative) -> tuple[bool, float]:
 
 
 def _print(alternatives: list[Alternative]) -> None:
-    from blocklayout.inspector.tables import kib, print_table
 
     arguments = list(alternatives[0].layouts)
     header = ("", "implementation", *arguments, "KiB", "est. us", "us")

@@ -1,7 +1,8 @@
-"""Policies side by side on one model: each in turn with the first."""
+"""Policies side by side on one model, each in turn with the first: plans in numbers, times, and a table of them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -9,18 +10,50 @@ import numpy as np
 from msgspec import Struct, field, to_builtins
 
 from blocklayout.api import load
-from blocklayout.commands.plan_facts import PlanFacts
-from blocklayout.runtime.in_turn import Spread, time_in_turn
+from blocklayout.commands.output import kib, print_table, say, small
+from blocklayout.plan.report.text import primitive_name, reference_reason
+from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from blocklayout.inspector.progress import Tell
+    from blocklayout.commands.output import Tell
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan import Plan
     from blocklayout.runtime import Session
 
     Feeds = Mapping[str, np.ndarray]
+
+
+HEADER = ("layout", "ms", "ratio", "least-most", "est. ms", "reorders", "KiB moved", "ref", "plain")
+
+
+def plan_facts(plan: Plan) -> dict[str, Any]:
+    """A plan in numbers, for JSON."""
+    same = ("policy", "chosen", "dtype", "n_threads", "reorder_nbytes", "padding_nbytes", "multiply_adds")
+    return {name: getattr(plan, name) for name in (*same, "padding_multiply_adds", "exceptions")} | {
+        "estimated_ns": plan.cost_ns,
+        "n_steps": len(plan.steps),
+        "n_reorders": len(plan.reorders),
+        "layouts": dict(_layout_counts(plan)),
+        "references": _references(plan),
+        "plain": _plain(plan),
+    }
+
+
+def _layout_counts(plan: Plan) -> list[tuple[str, int]]:
+    """How many values are in each layout, most frequent first."""
+    return Counter(desc.named("src") for desc in plan.formats.values()).most_common()
+
+
+def _references(plan: Plan) -> list[tuple[str, str, str]]:
+    """Kernels that run a reference implementation: kernel, implementation, reason."""
+    return [(step.kernel, step.spec.impl, reference_reason(step)) for step in plan.reference_steps]
+
+
+def _plain(plan: Plan) -> list[tuple[str, str, str]]:
+    """Kernels that ``onnx.reference`` computes: kernel, operator, reason."""
+    return [(step.kernel, primitive_name(step), step.reason) for step in plan.plain_steps]
 
 
 class Contender(Struct, frozen=True):
@@ -46,14 +79,14 @@ class Measurement(Struct, frozen=True):
     """Result of a policy.
 
     Attributes:
-        facts: About its plan.
+        plan: Its plan.
         time_ms: Milliseconds of one run, over the rounds.
         ratio: Its time over that of the first contender in the same round.
         difference: Largest difference from the first contender's outputs, over their largest value.
         outputs: By name.
     """
 
-    facts: PlanFacts
+    plan: Plan
     time_ms: Spread
     ratio: Spread
     difference: float
@@ -64,7 +97,7 @@ class Measurement(Struct, frozen=True):
         measured: dict[str, Any] = to_builtins(
             {"time_ms": self.time_ms, "ratio": self.ratio, "difference": self.difference}
         )
-        return self.facts.to_dict() | measured
+        return plan_facts(self.plan) | measured
 
 
 class Race(Struct, frozen=True):
@@ -75,7 +108,7 @@ class Race(Struct, frozen=True):
         feeds: An array for each input.
         n_threads: Threads of a run; ``None`` for all that this process may use.
         n_rounds: How often each contender has its turn.
-        tell: Told what is being done.
+        tell: Called with each stage.
         options: Further arguments of :func:`~blocklayout.load`, the same for all.
     """
 
@@ -120,8 +153,7 @@ class Race(Struct, frozen=True):
             outputs = self._outputs(session)
             own, reference = self._times(contender, [session, first])
             firsts.append(reference)
-            ratio = Spread.of(a / b for a, b in zip(own, reference, strict=True))
-            others.append(_measurement(session, own, ratio, outputs, expected))
+            others.append(_measurement(session, own, Spread.of_ratios(own, reference), outputs, expected))
         if not firsts:
             firsts = self._times(contenders[0], [first])
         pooled = [value for values in firsts for value in values]
@@ -160,9 +192,61 @@ def _measurement(
 ) -> Measurement:
     names = [info.name for info in session.get_outputs()]
     return Measurement(
-        facts=PlanFacts.of(session.plan),
+        plan=session.plan,
         time_ms=Spread.of(times).scaled(1e-6),
         ratio=ratio,
         difference=largest_difference(outputs, expected),
         outputs=dict(zip(names, outputs, strict=True)),
+    )
+
+
+def say_comparison(measurements: Sequence[Measurement]) -> None:
+    """Print a row for each policy, and what there is to say about results, layouts and exceptions."""
+    print_table(HEADER, [_row(measurement) for measurement in measurements])
+    first = measurements[0].plan
+    say(
+        f"\nratio: time over that of {first.policy} in the same round, median; moved: by reorders\n"
+        "est.: what the plan expects; ref: steps that run a reference implementation; plain: by onnx.reference"
+    )
+    say_agreement(measurements)
+    say_layouts(measurements)
+    for measurement in measurements:
+        plan = measurement.plan
+        for kernel, impl, reason in _references(plan):
+            say(f"{plan.policy}: {kernel} runs {impl}: {reason}")
+        for kernel, what, reason in _plain(plan):
+            say(f"{plan.policy}: {kernel} runs as {what}: {reason}")
+        for kernel, reason in plan.exceptions:
+            say(f"{plan.policy}: {kernel}: {reason}")
+
+
+def say_agreement(measurements: Sequence[Measurement]) -> None:
+    """Print how far the results lie apart, where there are several."""
+    if len(measurements) > 1:
+        largest = max(measurement.difference for measurement in measurements)
+        say(f"results differ by up to {small(largest)}, relative to the largest value")
+
+
+def say_layouts(measurements: Sequence[Measurement]) -> None:
+    """Print how many values each policy has in which layout."""
+    say("\nvalues in each layout")
+    plans = [measurement.plan for measurement in measurements]
+    names = [plan.policy if plan.chosen == plan.policy else f"{plan.policy} ({plan.chosen})" for plan in plans]
+    for plan, name in zip(plans, names, strict=True):
+        layouts = ", ".join(f"{tag} {n}" for tag, n in _layout_counts(plan))
+        say(f"  {name:<{max(map(len, names))}}  {plan.dtype:<4}  {layouts}")
+
+
+def _row(measurement: Measurement) -> tuple[str, ...]:
+    plan = measurement.plan
+    return (
+        plan.policy,
+        f"{measurement.time_ms.median:,.3f}",
+        f"{measurement.ratio.median:.2f}",
+        f"{measurement.ratio.low:.2f}-{measurement.ratio.high:.2f}",
+        f"{plan.cost_ns / 1e6:,.3f}",
+        str(len(plan.reorders)),
+        kib(plan.reorder_nbytes),
+        str(len(plan.reference_steps)),
+        str(len(plan.plain_steps)),
     )

@@ -1,4 +1,4 @@
-"""Feeds of a model: extents from the command line, arrays from files or from a seeded generator."""
+"""MODEL, what it is fed, and the plan of ``--plan``, as a command line names them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout import model
-from blocklayout.commands.sources import ZOO, open_source
-from blocklayout.errors import InputError
-from blocklayout.loading.from_model import extents_of, signature_of
-from blocklayout.runtime.racing import random_array
+from blocklayout import model, zoo
+from blocklayout.errors import InputError, LayoutError, PlanError
+from blocklayout.layout import FormatTag
+from blocklayout.loading.signature import extents_of, signature_of
+from blocklayout.plan import Plan
+from blocklayout.plan.costs.random_data import random_array
+from blocklayout.plan.plan import FREE
+from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Mapping
 
-    from blocklayout.model import Graph, OnnxModel
+    from blocklayout.layout import MemoryDesc
+    from blocklayout.model import Builder, Graph, OnnxModel
     from blocklayout.runtime import InputInfo
 
+    Shapes = Mapping[str, tuple[int, ...]]
+
 SEED = 0
+
+ZOO = "zoo:"
+"""Prefix of names of networks in the zoo."""
 
 
 def open_model(args: argparse.Namespace) -> OnnxModel | Graph:
@@ -32,9 +41,42 @@ def open_model(args: argparse.Namespace) -> OnnxModel | Graph:
         InputError: A file that holds no array, or extents that a network of the zoo cannot take.
         UnsupportedError: Valid ONNX that cannot run here.
     """
-    is_sized = args.model is not None and args.model.startswith(ZOO)
-    arrays = {name: load_array(name, path).shape for name, path in args.input} if is_sized else {}
-    return open_source(args.model, dict(args.shape) | arrays, dict(args.io_layout))
+    if args.model is None:
+        return model.open_model(digits.model_bytes())
+    if not args.model.startswith(ZOO):
+        return model.open_model(args.model)
+    arrays = {name: load_array(name, path).shape for name, path in args.input}
+    return _built(args.model, dict(args.shape) | arrays, dict(args.io_layout)).to_graph()
+
+
+def save_source(source: str | None, given: Shapes, path: Path) -> None:
+    """Write the model that MODEL names as an ONNX file; one of the zoo for these extents.
+
+    Raises:
+        BlockLayoutError: As :func:`open_model`.
+    """
+    if source is not None and source.startswith(ZOO):
+        model.write(_built(source, given, {}), path)
+    else:
+        path.write_bytes(digits.model_bytes() if source is None else Path(source).read_bytes())
+
+
+def open_with_plan(args: argparse.Namespace) -> tuple[OnnxModel | Graph, dict[str, np.ndarray], Plan | None]:
+    """The model, what it is fed, and the plan of ``--plan``, whose extents and formats hold where none are given.
+
+    Raises:
+        PlanError: No such file, or no plan.
+        BlockLayoutError: The model or what it is fed is wrong; also where only the plan says so.
+    """
+    plan = Plan.load(args.plan) if args.plan is not None else None
+    taken = _take_over(args, plan) if plan is not None else []
+    try:
+        opened = open_model(args)
+        return opened, feeds_of(opened, args), plan
+    except (InputError, LayoutError) as error:
+        if not taken:
+            raise
+        raise PlanError(f"{args.plan}, which says {', '.join(taken)}, does not fit: {error}") from error
 
 
 def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace) -> dict[str, np.ndarray]:
@@ -53,6 +95,12 @@ def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace) -> dict[str, n
     }
 
 
+def random_feeds(graph: Graph) -> dict[str, np.ndarray]:
+    """An array for each input of a graph, the same at every call."""
+    generator = np.random.default_rng(SEED)
+    return {name: random_array(graph.values[name].dtype, graph.shape(name), generator) for name in graph.inputs}
+
+
 def n_images(feeds: Mapping[str, np.ndarray]) -> int:
     """The batch: the first extent, where all inputs have the same."""
     firsts = {array.shape[:1] for array in feeds.values()}
@@ -61,7 +109,7 @@ def n_images(feeds: Mapping[str, np.ndarray]) -> int:
 
 
 def chosen_shapes(
-    opened: OnnxModel | Graph, given: Mapping[str, tuple[int, ...]], io_layout: Mapping[str, str] | None = None
+    opened: OnnxModel | Graph, given: Shapes, io_layout: Mapping[str, str] | None = None
 ) -> dict[str, tuple[int, ...]]:
     """The extents of every input as its array has them; a first one that is left free is 1.
 
@@ -99,8 +147,45 @@ def load_array(name: str, path: str) -> np.ndarray:
     return array
 
 
-def _settled_names(inputs: Iterable[InputInfo], given: Mapping[str, tuple[int, ...]]) -> Iterable[str]:
+def _settled_names(inputs: Iterable[InputInfo], given: Shapes) -> Iterable[str]:
     """Names of free extents that the given shapes settle."""
     for info in inputs:
         if info.name in given:
             yield from (extent for extent in info.shape or () if isinstance(extent, str))
+
+
+def _take_over(args: argparse.Namespace, plan: Plan) -> list[str]:
+    """Complete the options from the plan; what was added, for messages."""
+    if not args.io_layout:
+        args.io_layout = list(plan.io_layout)
+    given = {name for name, _ in (*args.shape, *args.input)}
+    formats = dict(args.io_layout)
+    # A scalar has one element of rank 1, too; and 1 is what a free first extent becomes anyway.
+    known = [(name, desc) for name, desc in plan.inputs if name not in given and desc.dims != (1,)]
+    added = [(name, _extents(desc, formats.get(name))) for name, desc in known]
+    args.shape = [*args.shape, *added]
+    return [f"{name}={'x'.join(map(str, shape))}" for name, shape in added]
+
+
+def _extents(desc: MemoryDesc, layout: str | None) -> tuple[int, ...]:
+    """As an array in that format has them."""
+    tag = FormatTag.parse(layout) if layout not in (None, FREE) else None
+    if tag is None or tag.inner_blks or tag.ndims != desc.ndims:
+        return desc.dims
+    return tuple(desc.dims[dim] for dim in tag.order)
+
+
+def _built(name: str, given: Shapes, io_layout: Mapping[str, str]) -> Builder:
+    name = name.removeprefix(ZOO)
+    if not given:
+        return zoo.build(name)
+    [info] = signature_of(zoo.build(name, seed=None).to_graph(), io_layout)[0]
+    usual = info.logical(info.shape or ())
+    shape = info.logical(given.get(info.name, ()))
+    if len(shape) != len(usual) or shape[1] != usual[1]:
+        given_text = ", ".join(f"{other} {'x'.join(map(str, extents))}" for other, extents in given.items())
+        raise InputError(
+            f"{ZOO}{name} has one input, {info.name}, usually {'x'.join(map(str, info.shape or ()))}; its number of "
+            f"dimensions and its {usual[1]} channels are fixed, and what was given is {given_text}"
+        )
+    return zoo.build(name, batch=shape[0], size=shape[2:])

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from blocklayout.commands.options import add_command, extents, indices, natural
+from blocklayout.commands.options import add_json, extents, indices, natural
 from blocklayout.commands.output import say, say_json
+from blocklayout.inspector.layout_view import describe, library_agreement
+from blocklayout.layout import MemoryDesc
 
-if TYPE_CHECKING:
-    from blocklayout.commands.options import Subparsers
 
-
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(
-        subparsers,
-        "inspect",
-        run,
-        "Explain a layout: padding, strides, the formula of offsets, and where an element lies.",
-        "It needs no library; for people, it also asks oneDNN, where that can be loaded, whether it agrees.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.epilog = "It needs no library; for people, it also asks oneDNN, where that can be loaded, whether it agrees."
     parser.add_argument("tag", metavar="TAG", help="such as nChw16c, OIhw8i8o, acdb or channels_last")
     parser.add_argument("dims", metavar="DIMS", type=extents, help="such as 1x17x5x4")
     parser.add_argument("--dtype", default="f32", metavar="NAME", help="f32 (default), bf16, f16, f64, s32, s8 or u8")
@@ -34,13 +26,11 @@ def add_parser(subparsers: Subparsers) -> None:
         action=argparse.BooleanOptionalAction,
         help="whether to load oneDNN and ask it too (default: yes, but not with --json)",
     )
+    add_json(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
-    from blocklayout.inspector.layout_view import describe, library_agreement
-    from blocklayout.layout import MemoryDesc
-
     desc = MemoryDesc(args.dims, args.dtype, args.tag)
     report = describe(desc, args.index, args.offset, show_offsets=args.offsets)
     asks_library = not args.json if args.library is None else args.library

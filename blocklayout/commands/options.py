@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import math
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    Subparsers = argparse._SubParsersAction["Parser"]  # noqa: SLF001 - it has no public name
-    Command = Callable[[argparse.Namespace], None]
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,22 +19,35 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-def add_command(subparsers: Subparsers, name: str, run: Command, summary: str, epilog: str = "") -> Parser:
-    """A command's parser, with ``--json``; ``run`` is called with what it parses."""
-    parser = subparsers.add_parser(
-        name,
-        help=summary,
-        description=summary,
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+class CommandParser(Parser):
+    """The parser of a command, whose module is loaded once the command is named."""
+
+    def __init__(self, module: str, summary: str, **kwargs: Any) -> None:
+        """Say what it is.
+
+        Args:
+            module: Of this package: ``add_options`` completes the parser, ``run`` is called with what it parses.
+            summary: In a line.
+            kwargs: Those of argparse.
+        """
+        super().__init__(description=summary, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+        self._module = module
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Complete it first."""
+        command = import_module(f"blocklayout.commands.{self._module}")
+        self.set_defaults(run=command.run)
+        command.add_options(self)
+        return super().parse_known_args(args, namespace)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """``--json``."""
     parser.add_argument("--json", action="store_true", help="print one JSON object, for machines")
-    parser.set_defaults(run=run)
-    return parser
 
 
-def add_model_options(parser: Parser) -> None:
-    """MODEL, and what settles its inputs' extents and its threads."""
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """MODEL, what settles its inputs' extents and its threads, and ``--json``."""
     parser.add_argument(
         "model",
         nargs="?",
@@ -71,9 +82,12 @@ def add_model_options(parser: Parser) -> None:
         "--no-winograd", action="store_true", help="never compute convolutions by Winograd's method, which rounds more"
     )
     add_threads(parser)
+    add_json(parser)
 
 
-def add_named(parser: Parser, option: str, read: Callable[[str], object], example: str, summary: str) -> None:
+def add_named(
+    parser: argparse.ArgumentParser, option: str, read: Callable[[str], object], example: str, summary: str
+) -> None:
     """An option for something that has a name, such as ``--shape x=1x3x8x8``; it may be given many times."""
     parser.add_argument(option, action="append", default=[], type=read, metavar=f"NAME={example}", help=summary)
 
@@ -88,7 +102,14 @@ def load_options(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def add_plan_file(parser: Parser) -> None:
+def add_plan_options(parser: argparse.ArgumentParser) -> None:
+    """``--layout``, ``--dtype`` and ``--plan``."""
+    parser.add_argument("--layout", metavar="POLICY", help="a policy or a oneDNN tag (default: auto)")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), help="data type of the activations inside (default: f32)")
+    add_plan_file(parser)
+
+
+def add_plan_file(parser: argparse.ArgumentParser) -> None:
     """``--plan``."""
     parser.add_argument(
         "--plan",
@@ -97,7 +118,7 @@ def add_plan_file(parser: Parser) -> None:
     )
 
 
-def add_threads(parser: Parser) -> None:
+def add_threads(parser: argparse.ArgumentParser) -> None:
     """``--threads``."""
     parser.add_argument("--threads", type=positive, metavar="N", help="by default all that this process may use")
 
@@ -181,10 +202,7 @@ def named_extents(text: str) -> tuple[str, tuple[int, ...]]:
 
 def named_path(text: str) -> tuple[str, str]:
     """An input and a file, such as ``x=file.npy``."""
-    name, separator, path = text.partition("=")
-    if not (name and separator and path):
-        raise argparse.ArgumentTypeError(f"{text!r}: give an input's name and a file, such as x=file.npy")
-    return name, path
+    return _named(text, text.partition("="), "an input's name and a file, such as x=file.npy")
 
 
 def named_layout(text: str) -> tuple[str, str]:
@@ -194,10 +212,13 @@ def named_layout(text: str) -> tuple[str, str]:
         >>> named_layout("x=nhwc")
         ('x', 'nhwc')
     """
-    name, separator, layout = text.rpartition("=")
-    if not (name and separator and layout):
-        raise argparse.ArgumentTypeError(f"{text!r}: give a name and a format, such as x=nhwc")
-    return name, layout
+    return _named(text, text.rpartition("="), "a name and a format, such as x=nhwc")
+
+
+def _named(text: str, parts: tuple[str, str, str], wanted: str) -> tuple[str, str]:
+    if not all(parts):
+        raise argparse.ArgumentTypeError(f"{text!r}: give {wanted}")
+    return parts[0], parts[2]
 
 
 def _integers(text: str, separator: str, wanted: str) -> tuple[int, ...]:

@@ -1,11 +1,21 @@
-"""Standard output of commands: text for people, JSON for machines."""
+"""Output of commands: lines and tables for people, JSON for machines, and a progress line."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    Tell = Callable[[str], None]
+
+UNBOUNDED = 1000
+"""Width in columns where no terminal sets one."""
 
 
 def say(text: str) -> None:
@@ -18,6 +28,12 @@ def say_json(value: Any) -> None:
     say(json_text(value))
 
 
+def write_json(path: str | None, value: Any) -> None:
+    """Write a value as one line of JSON to a file, if one is named."""
+    if path:
+        Path(path).write_text(json_text(value) + "\n", encoding="utf-8")
+
+
 def json_text(value: Any) -> str:
     """A value as JSON that any reader takes: what is not finite becomes null.
 
@@ -26,6 +42,71 @@ def json_text(value: Any) -> str:
         '{"shape": [1, 3], "mean": null}'
     """
     return json.dumps(_cleaned(value), allow_nan=False)
+
+
+def print_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", text_columns: Iterable[int] = (0,)
+) -> None:
+    """Print a table on standard output.
+
+    Args:
+        header: Names of the columns.
+        rows: A cell for each column.
+        title: Above the table.
+        text_columns: Numbers of the columns that hold text, which stands on the left; numbers stand on the right.
+    """
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    left = set(text_columns)
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for number, name in enumerate(header):
+        table.add_column(Text(name), justify="left" if number in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = Console(width=None if sys.stdout.isatty() else UNBOUNDED)
+    if title:
+        console.print(Text(title, style="bold"))
+    console.print(table)
+
+
+def kib(nbytes: int) -> str:
+    """Bytes in KiB.
+
+    Example:
+        >>> kib(3840), kib(0)
+        ('3.8', '0')
+    """
+    return f"{nbytes / 1024:,.1f}" if 0 < nbytes < 100 * 1024 else f"{nbytes / 1024:,.0f}"
+
+
+def small(value: float) -> str:
+    """A difference: two digits, or 0.
+
+    Example:
+        >>> small(1.23e-7), small(0.0)
+        ('1.2e-07', '0')
+    """
+    return f"{value:.1e}" if value else "0"
+
+
+@contextlib.contextmanager
+def shown_progress(first: str, *, is_quiet: bool = False) -> Iterator[Tell]:
+    """A line with the present stage; nothing where standard error is no terminal.
+
+    Args:
+        first: What is done first.
+        is_quiet: Whether to show nothing.
+    """
+    if is_quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(first, refresh_per_second=4) as status:  # drawing takes time from what is timed
+        yield status.update
 
 
 def _cleaned(value: Any) -> Any:

@@ -4,30 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.commands.options import (
-    add_command,
-    add_model_options,
-    add_named,
-    add_plan_file,
-    load_options,
-    named_layout,
-)
-from blocklayout.commands.output import say
+from blocklayout.commands.comparing import Contender, Race
+from blocklayout.commands.feeds import open_with_plan
+from blocklayout.commands.options import add_model_options, add_named, add_plan_options, load_options, named_layout
+from blocklayout.commands.output import say, shown_progress
 
 if TYPE_CHECKING:
     import argparse
 
-    from blocklayout.commands.options import Subparsers
 
-
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(
-        subparsers,
-        "plan",
-        run,
-        "Show the plan of a model: its steps, their layouts and implementations, and why each reorder is there.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
     add_model_options(parser)
     parser.add_argument(
         "--why",
@@ -53,18 +40,12 @@ def add_parser(subparsers: Subparsers) -> None:
         choices=("warn", "raise"),
         help="warn of, or refuse, an operator that drops a run of blocked or channels-last layouts to plain",
     )
-    parser.add_argument("--layout", metavar="POLICY", help="a policy or a oneDNN tag (default: auto)")
-    parser.add_argument("--dtype", choices=("f32", "bf16"), help="data type of the activations inside (default: f32)")
     parser.add_argument("--save", metavar="FILE", help="write the plan there, for --plan and bl.load(..., plan=FILE)")
-    add_plan_file(parser)
+    add_plan_options(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
-    from blocklayout.commands.comparing import Contender, Race
-    from blocklayout.commands.plan_file import open_with_plan
-    from blocklayout.inspector.progress import shown_progress
-
     asked = {"pin": dict(args.force), "expect": dict(args.expect), "on_layout_loss": args.on_layout_loss}
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened, feeds, saved = open_with_plan(args)

@@ -1,26 +1,41 @@
-"""``blocklayout run``: a model once, or the embedded one in every policy."""
+"""``blocklayout run``: a model once, or the embedded one in every policy on images it never saw."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from blocklayout.commands.options import add_command, add_model_options, add_plan_file, positive, words
+import numpy as np
+from msgspec import Struct
+
+from blocklayout import dnnl
+from blocklayout.commands.comparing import (
+    Contender,
+    Measurement,
+    Race,
+    say_agreement,
+    say_comparison,
+    say_layouts,
+)
+from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.feeds import open_model, open_with_plan
+from blocklayout.commands.options import add_model_options, add_plan_file, load_options, positive, words
+from blocklayout.commands.output import kib, print_table, say, say_json, shown_progress
+from blocklayout.errors import InputError
+from blocklayout.plan import POLICIES
+from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
     import argparse
 
-    from blocklayout.commands.options import Subparsers
+    from blocklayout.plan import Plan
+
+OUTPUT_HEADER = ("output", "type", "shape", "smallest", "mean", "largest")
+DIGITS_HEADER = ("layout", "dtype", "right", "images/s", "ratio", "reorders", "KiB moved", "pad KiB", "pad work")
 
 
-def add_parser(subparsers: Subparsers) -> None:
-    """Add the command."""
-    parser = add_command(
-        subparsers,
-        "run",
-        run,
-        "Run a model and say what came out, how long it took and what its layouts cost.",
-        "Without MODEL, the embedded digit classifier is run on its held-out images in every layout policy.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.epilog = "Without MODEL, the embedded digit classifier is run on its held-out images in every layout policy."
     add_model_options(parser)
     parser.add_argument("--layout", type=words, metavar="POLICY[,POLICY]", help="policies or oneDNN tags to run with")
     parser.add_argument("--dtype", choices=("f32", "bf16"), help="data type of the activations inside")
@@ -31,10 +46,138 @@ def add_parser(subparsers: Subparsers) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
     if args.model is None:
-        from blocklayout.commands.run_digits import run_digits
-
         run_digits(args)
     else:
-        from blocklayout.commands.run_model import run_model
-
         run_model(args)
+
+
+def run_model(args: argparse.Namespace) -> None:
+    """Run a model with each of the policies, and print its outputs and their times.
+
+    Raises:
+        BlockLayoutError: The model, what it is fed, or a policy is wrong, or cannot run here.
+    """
+    with shown_progress("reading the model", is_quiet=args.json) as tell:
+        opened, feeds, plan = open_with_plan(args)
+        race = Race(opened, feeds, args.threads, args.rounds, tell, load_options(args))
+        measurements = race.run(_model_contenders(args, plan))
+    outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
+    environment = describe_environment(measurements[0].plan.n_threads)
+    if args.json:
+        runs = [measurement.to_dict() for measurement in measurements]
+        say_json({"environment": environment, "outputs": outputs, "runs": runs})
+        return
+    print_table(OUTPUT_HEADER, [_output_row(output) for output in outputs], text_columns=(0, 1, 2))
+    say("")
+    say_comparison(measurements)
+
+
+def _model_contenders(args: argparse.Namespace, plan: Plan | None) -> list[Contender]:
+    if plan is not None:
+        return [Contender(policy, args.dtype, plan) for policy in args.layout or (None,)]
+    return [Contender(policy, args.dtype or "f32") for policy in args.layout or ("auto",)]
+
+
+def output_facts(name: str, array: np.ndarray) -> dict[str, Any]:
+    """An output in numbers; those of nothing, and what is not finite, are left open."""
+    wide = array.astype(np.float64)
+    facts: dict[str, Any] = {"name": name, "dtype": array.dtype.name, "shape": list(array.shape)}
+    with np.errstate(invalid="ignore"):  # a mean of infinities
+        numbers = {"min": wide.min(), "mean": wide.mean(), "max": wide.max()} if wide.size else {}
+    return facts | {key: float(number) for key, number in numbers.items()}
+
+
+def _output_row(output: dict[str, Any]) -> tuple[str, ...]:
+    shape = "x".join(map(str, output["shape"])) or "scalar"
+    numbers = (f"{output[key]:.6g}" if key in output else "-" for key in ("min", "mean", "max"))
+    return (output["name"], output["dtype"], shape, *numbers)
+
+
+class Score(Struct, frozen=True):
+    """How a contender did on the images."""
+
+    measurement: Measurement
+    n_right: int
+    n_images: int
+
+    @property
+    def images_per_second(self) -> float:
+        """All images in one run."""
+        return self.n_images / self.measurement.time_ms.median * 1000
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        accuracy = {"n_right": self.n_right, "n_images": self.n_images, "accuracy": self.n_right / self.n_images}
+        return self.measurement.to_dict() | accuracy | {"images_per_second": self.images_per_second}
+
+    def row(self) -> tuple[str, ...]:
+        """For the table."""
+        plan = self.measurement.plan
+        return (
+            plan.policy,
+            plan.dtype,
+            f"{self.n_right / self.n_images:.2%}",
+            f"{self.images_per_second:,.0f}",
+            f"{self.measurement.ratio.median:.2f}",
+            str(len(plan.reorders)),
+            kib(plan.reorder_nbytes),
+            kib(plan.padding_nbytes),
+            f"{plan.padding_multiply_adds / plan.multiply_adds:.0%}",
+        )
+
+
+def run_digits(args: argparse.Namespace) -> None:
+    """Run the embedded model in every policy, and print how each did.
+
+    Raises:
+        InputError: Options that only fit a model of the caller's.
+        BlockLayoutError: No such policy, or nothing can run here.
+    """
+    if args.input or args.shape or args.io_layout or args.plan:
+        rule = "--input, --shape, --io-layout and --plan belong to a MODEL"
+        raise InputError(f"{rule}: the embedded one is fed its own images")
+    images, labels = digits.held_out()
+    contenders = _digits_contenders(args)
+    with shown_progress("reading the embedded model", is_quiet=args.json) as tell:
+        race = Race(open_model(args), {"image": images}, args.threads, args.rounds, tell)
+        scores = [_score(measurement, labels) for measurement in race.run(contenders)]
+    environment = describe_environment(scores[0].measurement.plan.n_threads)
+    missing = [] if args.dtype or dnnl.has_bf16() else [f"bf16: {why_no_bf16()}"]
+    if args.json:
+        rows = [score.to_dict() for score in scores]
+        say_json({"environment": environment, "policies": rows, "not_run": missing})
+        return
+    _print_digits(scores, environment, missing)
+
+
+def why_no_bf16() -> str:
+    """Why there are no rows in bf16."""
+    return f"not on this CPU (needs avx512_core; this one runs {dnnl.isa()})"
+
+
+def _digits_contenders(args: argparse.Namespace) -> list[Contender]:
+    dtypes = (args.dtype,) if args.dtype else ("f32", "bf16") if dnnl.has_bf16() else ("f32",)
+    return [Contender(policy, dtype) for dtype in dtypes for policy in args.layout or POLICIES]
+
+
+def _score(measurement: Measurement, labels: np.ndarray) -> Score:
+    answers = measurement.outputs["probabilities"].argmax(axis=1)
+    return Score(measurement, int(np.count_nonzero(answers == labels)), len(labels))
+
+
+def _print_digits(scores: list[Score], environment: dict[str, Any], missing: list[str]) -> None:
+    measurements = [score.measurement for score in scores]
+    say(
+        f"digit classifier, {scores[0].n_images} held-out images in one batch\n"
+        f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}\n"
+    )
+    print_table(DIGITS_HEADER, [score.row() for score in scores], text_columns=(0, 1))
+    first = measurements[0].plan
+    say(
+        f"\nratio: time over that of {first.policy} {first.dtype} in the same round, median; moved: by reorders\n"
+        f"pad work: multiply-adds on padding, in percent of the network's {first.multiply_adds / 1e6:,.0f} M"
+    )
+    say_agreement(measurements)
+    say_layouts(measurements)
+    for line in missing:
+        say(line)

@@ -17,7 +17,8 @@ from blocklayout.errors import PlanError
 from blocklayout.ir import Value
 from blocklayout.ir.result_format import Followed, Rule
 from blocklayout.layout import MemoryDesc
-from blocklayout.loading.from_model import computes_of, constants_of, known_outputs
+from blocklayout.loading.from_model import constants_of, known_outputs
+from blocklayout.loading.saved_plan import computes_of
 from blocklayout.model.builder import DEFAULT_OPSET
 from blocklayout.model.schemas import opset_with
 from blocklayout.plan import TUNE_SECONDS, Pricing, Request, make_plan

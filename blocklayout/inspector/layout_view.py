@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError, LayoutError, UnsupportedError
 from blocklayout.inspector import layout_map
@@ -70,9 +70,7 @@ class LayoutReport(Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """All of it but the drawing, as values that JSON can hold."""
-        data = asdict(self)
-        del data["drawing"]
-        return {name: _plain(value) for name, value in data.items()}
+        return {name: value for name, value in to_builtins(self).items() if name != "drawing"}
 
     def to_text(self) -> str:
         """The report for people: one fact a line, the answers, then the map.
@@ -190,7 +188,7 @@ def _with_map(report: LayoutReport, desc: MemoryDesc) -> LayoutReport:
         return replace(report, drawing=drawing)
     return replace(
         report,
-        offsets=_plain(desc.offsets().tolist()),
+        offsets=desc.offsets().tolist(),
         padding_offsets=tuple(layout_map.padding_offsets(desc)),
         drawing=drawing,
     )
@@ -208,12 +206,6 @@ def _hole_nbytes(desc: MemoryDesc) -> int:
         return 0
     n_used = desc.n_elements + desc.n_padding + desc.offset0
     return desc.nbytes - n_used * desc.itemsize
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
 
 
 def _facts(report: LayoutReport) -> list[str]:

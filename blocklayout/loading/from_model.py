@@ -1,4 +1,4 @@
-"""From a model to a session: what is read, planned and packed on the way."""
+"""From a model to a session: reading, planning and packing."""
 
 from __future__ import annotations
 
@@ -20,23 +20,29 @@ from blocklayout import dnnl, model
 from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError
 from blocklayout.ir import HostSpec
 from blocklayout.loading.known_files import FileMemory, made_of
-from blocklayout.loading.saved_plan import SavedPlan, Terms, check_here, check_wishes, served_extents, warn_of_misfit
+from blocklayout.loading.saved_plan import (
+    SavedPlan,
+    Terms,
+    check_here,
+    check_wishes,
+    computes_of,
+    served_extents,
+    warn_of_misfit,
+)
 from blocklayout.loading.saved_session import write_session
-from blocklayout.model.shapes import concrete_extents
+from blocklayout.loading.signature import check_rank, extents_of, signature_of
 from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.refused import is_refused
-from blocklayout.runtime import ContentsNeededError, InputInfo, OutputInfo, ReadyPlan, Session, Signature
-from blocklayout.runtime.io_layout import check_names, check_rank, with_layouts
+from blocklayout.runtime import ContentsNeededError, InputInfo, ReadyPlan, Session, Signature
 from blocklayout.runtime.streams import Streams
 
 if TYPE_CHECKING:
     from blocklayout.ir import Compute, Program
-    from blocklayout.model import Graph, ModelFile, OnnxModel
+    from blocklayout.loading.signature import Opened
+    from blocklayout.model import Graph
     from blocklayout.plan.portfolio import TimePlans
-    from blocklayout.runtime.plan_key import Contents, Shapes
-
-    Opened = OnnxModel | Graph | ModelFile
+    from blocklayout.runtime.session import Contents, Shapes
 
 SURE_BELOW = 0.15
 """Largest mean doubt of a plan's prices at which they still decide which of some plans is the fastest."""
@@ -49,29 +55,6 @@ MIN_RUNS = 4
 
 Progress = Callable[[str], None]
 """Progress callback: called with a few words before each stage that may take a while."""
-
-
-def signature_of(opened: Opened, io_layout: Mapping[str, str]) -> tuple[list[InputInfo], list[OutputInfo]]:
-    """Inputs and outputs as the caller sees them, extents in the order of ``io_layout``.
-
-    Raises:
-        InputError: ``io_layout`` names what is neither.
-        LayoutError: It gives a format that does not exist, or has another rank.
-    """
-    declared = model.signature(opened)
-    inputs = [InputInfo(info.name, info.extents, info.dtype) for info in declared.inputs]
-    outputs = [OutputInfo(info.name, info.extents, info.dtype) for info in declared.outputs]
-    check_names(io_layout, (*inputs, *outputs))
-    return with_layouts(inputs, io_layout), with_layouts(outputs, io_layout)
-
-
-def extents_of(inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
-    """The extents of every input as the caller's array has them, from what is given and what is declared.
-
-    Raises:
-        InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
-    """
-    return concrete_extents([model.InputInfo(info.name, info.dtype, info.shape) for info in inputs], shapes)
 
 
 def _prepare(session: Session, extents: Mapping[str, tuple[int, ...]]) -> None:
@@ -282,7 +265,7 @@ class _PlanMaker(Struct):
         seconds = min(MAX_RACE_SECONDS, (now_s - self.began_s) / 2)
         if MIN_RUNS * sum(plan.cost_ns for plan in plans) > 1e9 * seconds:
             return None
-        from blocklayout.runtime.racing import time_briefly
+        from blocklayout.loading.racing import time_briefly
 
         self.tell(f"running the {len(plans)} best plans in turn, since prices are not sure")
         ready = [self._ready(plan, {}, constants_of(program).pop, {}) for plan in plans]
@@ -294,7 +277,7 @@ class _PlanMaker(Struct):
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
         """Run plans whole, in turn."""
-        from blocklayout.runtime.racing import time_ready_plans
+        from blocklayout.loading.racing import time_ready_plans
 
         ready = [self._ready(plan, {}, constants_of(program).pop, {}) for plan in plans]
         self.tell(f"running the {len(plans)} best plans in turn")
@@ -317,12 +300,6 @@ class _PlanMaker(Struct):
             self.has_warned = True
             warnings.warn(_plain_warning(plan), PlainKernelWarning, stacklevel=2)
         return computes
-
-
-def computes_of(plan: Plan) -> dict[int, Compute]:
-    """Functions that run the plain steps of a plan, by step number."""
-    plain = {number: step.spec for number, step in enumerate(plan.steps) if isinstance(step.spec, HostSpec)}
-    return {number: model.compute_of(spec) for number, spec in plain.items() if spec.kind == "plain"}
 
 
 def _plain_warning(plan: Plan) -> str:

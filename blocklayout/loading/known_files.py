@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.plan import Plan, Pricing, Request
-    from blocklayout.runtime.plan_key import Shapes
+    from blocklayout.runtime.session import Shapes
 
 
 def made_of(model_name: str, program: str) -> str:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.errors import BlockLayoutError, LayoutError, PlanError, PlanMisfitWarning
+from blocklayout.ir import HostSpec
 from blocklayout.layout import FormatTag
 from blocklayout.plan.candidates.pins import check_expectations
 from blocklayout.plan.costs.machine import Machine
@@ -19,7 +20,7 @@ from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
 from blocklayout.plan.report.runs import check_losses
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Program
+    from blocklayout.ir import Compute, Program
     from blocklayout.plan import Plan
     from blocklayout.plan.request import Request
     from blocklayout.runtime import InputInfo
@@ -99,6 +100,17 @@ class SavedPlan(Struct):
             warn_of_misfit(error, stacklevel=6)
             self.plan = None
         return self.plan
+
+
+def computes_of(plan: Plan) -> dict[int, Compute]:
+    """Functions that run the plain steps of a plan, by step number."""
+    specs = {number: step.spec for number, step in enumerate(plan.steps)}
+    plain = {n: spec for n, spec in specs.items() if isinstance(spec, HostSpec) and spec.kind == "plain"}
+    if not plain:
+        return {}
+    from blocklayout.model import compute_of  # needs onnx
+
+    return {number: compute_of(spec) for number, spec in plain.items()}
 
 
 def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard, TypeVar
@@ -13,9 +13,8 @@ from msgspec import Struct, field
 
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import BlockLayoutError, ModelError, PlanError
-from blocklayout.ir import HostSpec
 from blocklayout.layout import FormatTag
-from blocklayout.loading.saved_plan import Terms, check_here, check_wishes
+from blocklayout.loading.saved_plan import Terms, check_here, check_wishes, computes_of
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.struct_json import MisfitError, from_json, to_json
 from blocklayout.runtime import ReadyPlan, Session, Signature
@@ -25,12 +24,9 @@ from blocklayout.tensor.files import is_tensor_text
 from blocklayout.tensor.tensor_file import TensorFile, is_tensor_file, open_tensors, write_tensors
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Compute
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Buffer, Request
-    from blocklayout.runtime.plan_key import Contents, Shapes
-
-    ComputeOf = Callable[[HostSpec], Compute]
+    from blocklayout.runtime.session import Contents, Shapes
 
 MAX_ARENA_NBYTES = 1 << 40
 VERSION = 1
@@ -95,7 +91,7 @@ class PlanRecord(Struct, frozen=True):
     constants: dict[str, ArrayRecord]
     contents: dict[str, ArrayRecord]
 
-    def ready(self, tensors: Mapping[str, np.ndarray], compute_of: ComputeOf, *, keeps_denormals: bool) -> ReadyPlan:
+    def ready(self, tensors: Mapping[str, np.ndarray], *, keeps_denormals: bool) -> ReadyPlan:
         """The plan, ready to run.
 
         Raises:
@@ -103,12 +99,11 @@ class PlanRecord(Struct, frozen=True):
         """
         packed = {buffer: _tensor(tensors, name) for buffer, name in self.packed.items()}
         check_bounds(self.plan, {buffer: array.nbytes for buffer, array in packed.items()})
-        plain = {number: step.spec for number, step in enumerate(self.plan.steps) if isinstance(step.spec, HostSpec)}
         return ReadyPlan(
             plan=self.plan,
             packed=packed,
             constants={name: record.array(tensors) for name, record in self.constants.items()},
-            computes={number: compute_of(spec) for number, spec in plain.items() if spec.kind == "plain"},
+            computes=computes_of(self.plan),
             contents={name: record.array(tensors) for name, record in self.contents.items()},
             keeps_denormals=keeps_denormals,
         )
@@ -258,7 +253,7 @@ def _session_of(
         terms.check(each.plan)
         check_wishes(each.plan, wishes)
         _check_names(each, record)
-        plans.append((each.shapes, each.ready(file.tensors, _compute_of, keeps_denormals=keeps_denormals)))
+        plans.append((each.shapes, each.ready(file.tensors, keeps_denormals=keeps_denormals)))
     return Session(
         Signature(
             tuple(info.read_as(InputInfo) for info in record.inputs),
@@ -281,12 +276,6 @@ def _check_names(plan: PlanRecord, record: SessionRecord) -> None:
     strange = (fed - inputs) | ({info.name for info in record.outputs} - given)
     if strange:
         raise PlanError(f"the plan is not one of this session: inputs or outputs differ ({', '.join(sorted(strange))})")
-
-
-def _compute_of(spec: HostSpec) -> Compute:
-    from blocklayout.model import compute_of  # only where a plan has such steps, since it needs onnx
-
-    return compute_of(spec)
 
 
 def _no_plan(shapes: Shapes, contents: Contents) -> ReadyPlan:

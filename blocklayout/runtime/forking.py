@@ -1,4 +1,4 @@
-"""What begins anew in a forked child, where of all threads only the one that forked lives on."""
+"""State to renew in a forked child, where only the thread that forked lives on."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Protocol
 
 
 class Renewable(Protocol):
-    """Something that a thread of the parent may have been in the middle of."""
+    """Has state that a thread of the parent may have been changing."""
 
     def renew(self) -> None:
-        """Be as in the beginning."""
+        """Make the state anew."""
 
 
 _alive: weakref.WeakSet[Renewable] = weakref.WeakSet()
 
 
-def renew_in_children(what: Renewable) -> None:
+def renew_in_children(owner: Renewable) -> None:
     """Renew it now, and in every child that is forked while it lives."""
-    what.renew()
-    _alive.add(what)
+    owner.renew()
+    _alive.add(owner)
 
 
 class Lock:
@@ -31,7 +31,7 @@ class Lock:
         renew_in_children(self)
 
     def renew(self) -> None:
-        """Be free."""
+        """Make a free lock."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
@@ -43,8 +43,8 @@ class Lock:
 
 
 def _after_fork_in_child() -> None:
-    for what in _alive:
-        what.renew()
+    for owner in _alive:
+        owner.renew()
 
 
 if hasattr(os, "register_at_fork"):

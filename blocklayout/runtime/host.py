@@ -62,7 +62,7 @@ class HostExecution:
 
 
 def host_function(spec: HostSpec, compute: Compute | None) -> HostFunction:
-    """What runs a step.
+    """The function of a step.
 
     Args:
         spec: The step.

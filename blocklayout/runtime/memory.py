@@ -98,8 +98,8 @@ def process_nbytes() -> tuple[int, int]:
         lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
         return 0, 0
-    told = dict(line.partition(":")[::2] for line in lines)
-    now, most = (int(told.get(field, "0").split()[0]) * 1024 for field in ("VmRSS", "VmHWM"))
+    fields = dict(line.partition(":")[::2] for line in lines)
+    now, most = (int(fields.get(field, "0").split()[0]) * 1024 for field in ("VmRSS", "VmHWM"))
     return now, most
 
 

@@ -88,8 +88,8 @@ class Profile(Struct, frozen=True, dict=True):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        told: dict[str, Any] = to_builtins(self)
-        return told | {"ns": self.ns, "by_kind": self.by_kind}
+        record: dict[str, Any] = to_builtins(self)
+        return record | {"ns": self.ns, "by_kind": self.by_kind}
 
     def to_chrome_trace(self) -> dict[str, Any]:
         """The typical run as a trace that ``chrome://tracing`` and Perfetto show; times are in microseconds."""
@@ -105,7 +105,7 @@ class Profile(Struct, frozen=True, dict=True):
 
 
 def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], machine: Machine) -> Profile:
-    """What some runs of a plan took.
+    """The profile of some runs of a plan.
 
     Args:
         plan: What ran.
@@ -206,7 +206,7 @@ def _lines(profile: Profile) -> Iterator[str]:
 def _events(profile: Profile) -> Iterator[dict[str, Any]]:
     begin_ns = 0.0
     for step in profile.steps:
-        told = {name: value for name, value in to_builtins(step).items() if name not in ("name", "kind", "ns")}
+        args = {name: value for name, value in to_builtins(step).items() if name not in ("name", "kind", "ns")}
         yield {
             "name": step.name if step.kind != "outside" else step.primitive,
             "cat": step.kind,
@@ -215,6 +215,6 @@ def _events(profile: Profile) -> Iterator[dict[str, Any]]:
             "dur": step.ns / 1000,
             "pid": 0,
             "tid": 0,
-            "args": told,
+            "args": args,
         }
         begin_ns += step.ns

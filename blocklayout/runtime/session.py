@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
 
 from blocklayout import dnnl
-from blocklayout.errors import InputError, PlanError, RefusedError
+from blocklayout.errors import BlockLayoutError, InputError, PlanError, RefusedError
 from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds
 from blocklayout.runtime.memory import MemoryUse
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
-from blocklayout.runtime.plan_key import Contents, PlanKey, Shapes
-from blocklayout.runtime.refusals import without_refusals
 from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
 from blocklayout.runtime.workspace import ReadyPlan, Workspace
@@ -34,9 +32,18 @@ if TYPE_CHECKING:
     from blocklayout.plan import Plan
     from blocklayout.runtime.profile import Profile
 
-    WriteSession = Callable[[Path, "Signature", Sequence[tuple[Shapes, ReadyPlan]]], None]
+    WriteSession = Callable[[Path, "Signature", Sequence[tuple["Shapes", ReadyPlan]]], None]
     Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
+
+_Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+"""Logical extents of every input, in the model's order; those of defaults follow where they are fed."""
+
+Contents = Callable[[str], np.ndarray]
+"""Returns what an input is fed, in logical order."""
 
 MAX_PLANS = 8
 
@@ -60,6 +67,29 @@ class Signature(Struct, frozen=True):
     inputs: tuple[InputInfo, ...]
     outputs: tuple[OutputInfo, ...]
     defaults: tuple[InputInfo, ...] = ()
+
+
+class PlanKey(Struct, frozen=True):
+    """Extents, and the bytes of inputs by name: equal where a plan for one is right for the other."""
+
+    shapes: Shapes
+    contents: tuple[tuple[str, bytes], ...] = ()
+
+    @classmethod
+    def of(cls, shapes: Shapes, names: Iterable[str], contents: Contents) -> PlanKey:
+        """The key of a feed.
+
+        Args:
+            shapes: Its extents.
+            names: The inputs whose values count.
+            contents: Its arrays.
+        """
+        return cls(shapes, tuple((name, contents(name).tobytes()) for name in names))
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """The inputs whose values count."""
+        return tuple(name for name, _ in self.contents)
 
 
 class _Kept(Struct, eq=False):
@@ -140,7 +170,7 @@ class Session:
         return list(self._outputs)
 
     def get_overridable_initializers(self) -> list[InputInfo]:
-        """What may be fed as well: initializers that the model lists among its inputs."""
+        """Initializers that the model lists among its inputs, which may be fed as well."""
         return list(self._defaults)
 
     def run(
@@ -216,7 +246,7 @@ class Session:
     ) -> list[Any]:
         """Run once; with a list for the times of entries and steps, report them to the watches."""
         wanted = self._outputs if names is None else check_wanted(names, self._outputs)
-        return without_refusals(self._run_once, wanted, feed, out, times)
+        return _without_refusals(self._run_once, wanted, feed, out, times)
 
     def _run_once(
         self, wanted: Sequence[OutputInfo], feed: Mapping[str, Any], out: Given | None, times: list[int] | None
@@ -421,7 +451,7 @@ class Session:
         return "C" if dnnl.has_native_executor() else "Python"
 
     def memory(self) -> MemoryUse:
-        """What holds how much memory; print it for a table.
+        """Memory in use, by purpose; print it for a table.
 
         Example:
             >>> from blocklayout import Builder, load
@@ -461,7 +491,7 @@ class Session:
             return kept
         with self._planning:
             kept = self._found(shapes, contents)  # somebody may have planned meanwhile
-            return kept or without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
+            return kept or _without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
 
     def _found(self, shapes: Shapes, contents: Contents) -> _Kept | None:
         with self._lock:
@@ -503,3 +533,27 @@ class Session:
 
 def _address(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
+
+
+def _without_refusals(
+    attempt: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+) -> _Result:
+    """The result of the first attempt in which the library refuses nothing.
+
+    What was refused is remembered, so that an attempt which plans again passes it over.
+
+    Raises:
+        RefusedError: The same is refused again.
+    """
+    met: dict[object, str] = {}  # not the errors themselves, which would hold what was made until garbage is collected
+    while True:
+        try:
+            return attempt(*args, **kwargs)
+        except RefusedError as error:
+            if error.spec in met:
+                raise
+            met[error.spec] = str(error)
+        except BlockLayoutError as error:
+            for refusal in met.values():
+                error.add_note(refusal)
+            raise

@@ -1,4 +1,4 @@
-"""Streams: threads that take what is submitted, each one thing at a time, beside one another."""
+"""Streams: threads that run submitted calls side by side, each one call at a time."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Streams:
 
 
 def _begin(key: object, numbers: Iterator[int], n_threads: int | None, shares: list[frozenset[int]] | None) -> None:
-    """What a thread does first: become the owner of the next stream, unless there is only one."""
+    """Initializer of a thread: it becomes the owner of the next stream."""
     _owner.key, _owner.number = key, next(numbers)
     if n_threads is not None:
         dnnl.own_stream(shares[_owner.number] if shares else None)

@@ -220,7 +220,7 @@ class Workspace:
                 if step.scratchpad_nbytes:
                     desc = MemoryDesc((step.scratchpad_nbytes,), "u8")
                     memories["scratchpad"] = dnnl.Memory(desc, self._scratchpad[: step.scratchpad_nbytes])
-                self._steps[key] = self._primitives[number].bind(memories)
+                self._steps[key] = self._primitives[step.spec].bind(memories)
         return self._steps[key]
 
     def _memory(self, kind: type[_Kind], operand: Operand, copied: set[int]) -> _Kind:
@@ -263,26 +263,28 @@ class Output(Struct, frozen=True):
     is_tensor: bool
 
 
-def _primitives(plan: Plan) -> dict[int, dnnl.Primitive]:
-    """Those of the steps, by number; the library writes their code in several threads at once.
+def _primitives(plan: Plan) -> dict[dnnl.Spec, dnnl.Primitive]:
+    """Those of the steps, one for each Spec; the library writes their code in several threads at once.
 
     Raises:
         RefusedError: The library refuses some; each is found, since each found later takes another plan.
     """
-    primitives: dict[int, dnnl.Primitive] = {}
-    refusals: dict[int, RefusedError] = {}
+    steps: dict[dnnl.Spec, str] = {}
+    for step in plan.steps:
+        if not isinstance(step.spec, HostSpec):
+            steps.setdefault(step.spec, step.kernel)
+    primitives: dict[dnnl.Spec, dnnl.Primitive] = {}
+    refusals: dict[dnnl.Spec, RefusedError] = {}
 
-    def make(number: int) -> None:
-        step = plan.steps[number]
-        if isinstance(step.spec, HostSpec):
-            return
+    def make(spec: dnnl.Spec) -> None:
         try:
-            primitives[number] = dnnl.Primitive(step.spec)
+            primitives[spec] = dnnl.Primitive(spec)
         except RefusedError as error:
-            refusals[number] = RefusedError(f"{step.kernel}: {error}", error.status, error.spec)
+            refusals[spec] = RefusedError(f"{steps[spec]}: {error}", error.status, error.spec)
 
-    with side_by_side(make, range(len(plan.steps)), dnnl.callers_at_once(plan.n_threads)):
+    with side_by_side(make, steps, dnnl.callers_at_once(plan.n_threads)):
         pass
-    if refusals:
-        raise refusals[min(refusals)]
+    for spec in steps:
+        if spec in refusals:
+            raise refusals[spec]
     return primitives

@@ -1,21 +1,47 @@
-"""The networks there are, by name: every module of this package may have some."""
+"""The networks there are, by name: every module of this package may have some. Their size and work."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from blocklayout.errors import ModelError, closest
 
 if TYPE_CHECKING:
     from blocklayout.model import Builder
-    from blocklayout.zoo._network import Network
+    from blocklayout.model.build_value import BuildValue
+    from blocklayout.model.graph import Graph, Node
+
+IMAGE = (3, 224, 224)
+"""Input extents of networks for ImageNet."""
+
+_N_LEARNT = {"BatchNormalization": 3}
+"""Inputs up to which parameters are learnt; a batch normalisation's mean and variance are counted by nobody."""
+
+_SETTINGS = frozenset(("Clip", "Expand", "Pad", "Resize", "Reshape", "Slice", "Split", "ReduceMean"))
+"""Operators whose constants say what to do and are not learnt."""
+
+
+class Network(Struct, frozen=True):
+    """A network by name: a member of a family.
+
+    Attributes:
+        write: Adds the family's layers to a network: takes a ``Layers``, the input and, by keyword, what its
+            members differ in; returns the output.
+        shape: Extents of one sample, channels first, as the network is usually used.
+        variant: What this member is, as keywords for ``write``.
+    """
+
+    write: Callable[..., BuildValue]
+    shape: tuple[int, ...] = IMAGE
+    variant: Mapping[str, Any] = field(default_factory=dict)
 
 
 class NetworkInfo(Struct, frozen=True):
@@ -90,10 +116,10 @@ def info(name: str) -> NetworkInfo:
         >>> info("resnet18")
         NetworkInfo(name='resnet18', shape=(1, 3, 224, 224), parameters=11689512, multiply_adds=1814073344)
     """
-    from blocklayout.zoo._counts import multiply_adds, parameters
-
     graph = build(name, seed=None).to_graph()
-    return NetworkInfo(name, graph.shape("x"), parameters(graph), multiply_adds(graph))
+    return NetworkInfo(
+        name, graph.shape("x"), _parameters(graph), sum(_multiply_adds(graph, node) for node in graph.nodes)
+    )
 
 
 @cache
@@ -140,3 +166,30 @@ def _spatial(name: str, network: Network, size: int | Sequence[int] | None) -> t
         wanted = "one number" if len(usual) == 1 else f"one number, or {len(usual)} of them"
         raise ModelError(f"{name}: size is {tuple(size)}; give {wanted}, such as {usual}")
     return tuple(size)
+
+
+def _parameters(graph: Graph) -> int:
+    """How many numbers training would learn."""
+    learnt = {
+        name
+        for node in graph.nodes
+        if node.op_type not in _SETTINGS
+        for name in node.inputs[: _N_LEARNT.get(node.op_type)]
+        if graph.values[name].is_constant
+    }
+    return sum(math.prod(graph.shape(name)) for name in learnt)
+
+
+def _multiply_adds(graph: Graph, node: Node) -> int:
+    """Multiplications of a convolution or matrix product; all other operators are left out, as usual."""
+    shapes = [graph.shape(name) for name in (*node.inputs[:2], node.outputs[0])]
+    match node.op_type:
+        case "Conv":
+            return math.prod(shapes[2]) * math.prod(shapes[1][1:])
+        case "ConvTranspose":
+            return math.prod(shapes[0]) * math.prod(shapes[1][1:])
+        case "Gemm":
+            return math.prod(shapes[2]) * shapes[0][0 if node.attrs.get("transA") else 1]
+        case "MatMul":
+            return math.prod(shapes[2]) * shapes[0][-1]
+    return 0

@@ -1,21 +1,25 @@
-"""Layers of networks: operators with their weights."""
+"""Layers of networks: operators with random weights that keep what flows through a network in range."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
-from blocklayout.zoo._weights import Weights
+import numpy as np
+
 from blocklayout.zoo.light import BALANCE
 
 if TYPE_CHECKING:
-    import numpy as np
+    from numpy.typing import NDArray
 
     from blocklayout.model import Builder
     from blocklayout.model.build_value import BuildValue
     from blocklayout.operators import Extents
+
+    Windows = list[tuple[int, int]]
 
 BRANCH_GAIN = 0.3
 """Factor of the last normalisation of a residual branch, so that sums hardly grow."""
@@ -29,6 +33,41 @@ _ACTIVATIONS: dict[str, tuple[Callable[[BuildValue, str], BuildValue], float]] =
 """By name: how it is written, and the mean square of what it makes of standard normal values."""
 
 _SIGMOID_POWER = 0.29
+
+
+class Weights:
+    """Draws weights, one array after the other.
+
+    Args:
+        seed: The same seed gives the same arrays; ``None`` gives ones that take no memory, to count by.
+    """
+
+    def __init__(self, seed: int | None) -> None:
+        self._generator = None if seed is None else np.random.default_rng(seed)
+
+    def normal(self, shape: Sequence[int], deviation: float) -> NDArray[np.float32]:
+        """Normally distributed around 0."""
+        if self._generator is None:
+            return _ones(shape)
+        values = self._generator.standard_normal(tuple(shape), np.float32)
+        values *= np.float32(deviation)
+        return values
+
+    def uniform(self, shape: Sequence[int], low: float, high: float) -> NDArray[np.float32]:
+        """Uniformly distributed between two positive numbers."""
+        if self._generator is None:
+            return _ones(shape)
+        return self._generator.uniform(low, high, tuple(shape)).astype(np.float32)
+
+    def he(self, shape: Sequence[int], fan_in: float, power: float) -> NDArray[np.float32]:
+        """He-normal: sums of ``fan_in`` products have unit variance.
+
+        Args:
+            shape: Of the weights.
+            fan_in: How many products are summed.
+            power: Mean square of what they multiply; 1/2 behind a ReLU, which is He's factor of 2.
+        """
+        return self.normal(shape, 1 / math.sqrt(fan_in * power))
 
 
 class Layers:
@@ -111,17 +150,9 @@ class Layers:
             self._positive.add(y.name)
         return y
 
-    def conv_act(
-        self,
-        x: BuildValue,
-        channels: int,
-        kernel: Extents = 3,
-        *,
-        strides: Extents = 1,
-        pads: Extents | None = None,
-    ) -> BuildValue:
-        """Convolution with a bias, and ReLU."""
-        return self.act(self.conv(x, channels, kernel, strides=strides, pads=pads, bias=True))
+    def conv_act(self, x: BuildValue, channels: int, kernel: Extents = 3, **options: Any) -> BuildValue:
+        """Convolution with a bias and further ``options``, and ReLU."""
+        return self.act(self.conv(x, channels, kernel, bias=True, **options))
 
     def conv_bn(
         self,
@@ -129,14 +160,12 @@ class Layers:
         channels: int,
         kernel: Extents = 3,
         *,
-        strides: Extents = 1,
-        pads: Extents | None = None,
-        group: int = 1,
         act: str | None = "relu",
         gain: float = 1.0,
+        **options: Any,
     ) -> BuildValue:
-        """Convolution, normalisation and, unless it is ``None``, an activation."""
-        y = self.bn(self.conv(x, channels, kernel, strides=strides, pads=pads, group=group), gain)
+        """Convolution with further ``options``, normalisation and, unless it is ``None``, an activation."""
+        y = self.bn(self.conv(x, channels, kernel, **options), gain)
         return y if act is None else self.act(y, act)
 
     def layer_norm(self, x: BuildValue, epsilon: float) -> BuildValue:
@@ -204,3 +233,51 @@ class Layers:
 def _spread(x: BuildValue, extents: Extents) -> tuple[int, ...]:
     """One number for each spatial dimension."""
     return (extents,) * (len(x.shape) - 2) if isinstance(extents, int) else tuple(extents)
+
+
+def _ones(shape: Sequence[int]) -> NDArray[np.float32]:
+    return np.broadcast_to(np.float32(1), tuple(shape))
+
+
+def adaptive_average_pool(x: BuildValue, extents: Sequence[int]) -> BuildValue:
+    """Means of windows that cover the image evenly, as PyTorch's AdaptiveAvgPool2d has them.
+
+    Nothing where the extents are these already, AveragePool where the windows are all alike, and otherwise
+    one dimension at a time, each window a mean of its own.
+
+    Args:
+        x: Images, (N, C, ...).
+        extents: Of the result's spatial dimensions.
+    """
+    if x.shape[2:] == tuple(extents):
+        return x
+    windows = [_windows(source, wanted) for source, wanted in zip(x.shape[2:], extents, strict=True)]
+    if all(extent == 1 for extent in x.shape[2:]):
+        result: BuildValue = x.builder.op("Expand", x, (*x.shape[:2], *extents))
+        return result
+    steps = [_step(each) for each in windows]
+    if all(steps):
+        kernel = [end - begin for (begin, end), *_ in windows]
+        return x.average_pool(kernel, [step or 1 for step in steps])
+    for axis, each in enumerate(windows, start=2):
+        x = x.builder.concat([_mean(x, axis, *window) for window in each], axis)
+    return x
+
+
+def _windows(source: int, wanted: int) -> Windows:
+    """Begin and end of each window along one dimension."""
+    return [(index * source // wanted, -(-(index + 1) * source // wanted)) for index in range(wanted)]
+
+
+def _step(windows: Windows) -> int | None:
+    """From one window to the next, if all are of one size and equally far apart."""
+    begins = [begin for begin, _ in windows]
+    steps = {after - before for before, after in pairwise(begins)} or {1}
+    sizes = {end - begin for begin, end in windows}
+    return max(steps) if len(steps) == len(sizes) == 1 else None
+
+
+def _mean(x: BuildValue, axis: int, begin: int, end: int) -> BuildValue:
+    window = x.builder.op("Slice", x, [begin], [end], [axis])
+    result: BuildValue = x.builder.op("ReduceMean", window, [axis], keepdims=1)
+    return result

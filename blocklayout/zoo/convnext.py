@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from blocklayout.zoo._network import IMAGE, Network
+from blocklayout.zoo._catalogue import IMAGE, Network
 
 if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from blocklayout.zoo._catalogue import Network
 from blocklayout.zoo._layers import BRANCH_GAIN
-from blocklayout.zoo._network import Network
 
 if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue

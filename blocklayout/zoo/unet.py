@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.zoo._network import Network
+from blocklayout.zoo._catalogue import Network
 
 if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from blocklayout.zoo._catalogue import Network
 from blocklayout.zoo._layers import BRANCH_GAIN
-from blocklayout.zoo._network import Network
 
 if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from blocklayout.commands import throughput
+from blocklayout.commands import bench
 from blocklayout.plan import POLICIES
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def test_auto_is_measured_even_if_it_is_not_asked_for(cli: Command, tiny: Path) 
 
 
 def test_streams_are_told_by_runs_a_second(cli: Command, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throughput, "TURN_S", 0.001)
+    monkeypatch.setattr(bench, "TURN_S", 0.001)
     streams = ("--streams", 2, "--threads", 2, "--rounds", 2)
     told = cli("bench", tiny, "--shape", "x=3x3x8x8", *streams, "--policies", "nhwc,plain", "--json").json
     assert [(row["policy"], row["n_threads"]) for row in told["policies"]] == [("nhwc", 1), ("plain", 1)]

@@ -13,13 +13,11 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
-from blocklayout.commands.against import competitor as competitor_module
-from blocklayout.commands.against.competitor import Competitor
-from blocklayout.commands.against.contest import Contest, check_agreement
-from blocklayout.commands.against.results import Result
+from blocklayout.commands.against import contest as contest_module
+from blocklayout.commands.against.contest import Competitor, Contest, Result, check_agreement, save_feeds
 from blocklayout.commands.against.runtimes import RUNTIMES, Runtime, chosen_runtimes
 from blocklayout.commands.feeds import n_images
-from blocklayout.runtime.in_turn import Spread
+from blocklayout.timing import Spread
 from tests import nets
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(competitor_module, "TURN_NS", 1e6)
+    monkeypatch.setattr(contest_module, "TURN_NS", 1e6)
 
 
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
@@ -103,9 +101,10 @@ def test_denormals_are_refused(tmp_path: Path) -> None:
 
 def test_whoever_is_not_in_turn_sleeps(tmp_path: Path) -> None:
     run = contest(tmp_path)
-    run.save_feeds(tmp_path / "feeds.npz")
+    save_feeds(run.feeds, tmp_path / "feeds.npz")
     with Competitor(run, RUNTIMES["blocklayout"], tmp_path / "ours") as competitor:
-        assert competitor.take_turn() > 0
+        competitor.take_turn()
+        assert competitor.times[0] > 0
         pid = competitor._process.pid
         deadline = time.monotonic() + 10
         while _state(pid) != "T" and time.monotonic() < deadline:

@@ -11,7 +11,8 @@ from blocklayout import dnnl
 from blocklayout.dnnl import AnyDesc, Attr, Binary, Eltwise, MemoryDesc, Prelu, Spec, Sum
 from blocklayout.errors import DisturbedError, UnimplementedError
 from blocklayout.plan.costs import measuring, repeating
-from blocklayout.plan.costs.measuring import SpecTimer, Tape, cold_nbytes, random_bytes, random_elements
+from blocklayout.plan.costs.measuring import SpecTimer, cold_nbytes
+from blocklayout.plan.costs.random_data import Tape, random_bytes, random_elements
 
 NO_ATTR = Attr()
 KINDS = ("memory", "primitive", "primitive_desc", "primitive_attr", "post_ops")

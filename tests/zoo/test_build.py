@@ -13,7 +13,7 @@ import blocklayout as bl
 from blocklayout import zoo
 from blocklayout.errors import ModelError
 from blocklayout.model import Builder
-from blocklayout.zoo._adaptive import adaptive_average_pool
+from blocklayout.zoo._layers import adaptive_average_pool
 
 SMALL = "squeezenet1_1"
 

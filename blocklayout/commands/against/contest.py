@@ -1,4 +1,4 @@
-"""Runtimes side by side on one model: times of the same round are compared, and nobody else is awake meanwhile."""
+"""Runtimes side by side on one model, each in a process that sleeps but in its turn."""
 
 from __future__ import annotations
 
@@ -7,25 +7,109 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
-from blocklayout.commands.against.competitor import Competitor
-from blocklayout.commands.against.results import Failure, Outcome, Result
 from blocklayout.commands.against.runtimes import OURS, Runtime
 from blocklayout.commands.comparing import largest_difference
 from blocklayout.commands.feeds import n_images
+from blocklayout.commands.output import print_table, say, small
 from blocklayout.errors import InputError, UnsupportedError
+from blocklayout.timing import Spread, TurnProcess
 
 if TYPE_CHECKING:
-    from blocklayout.inspector.progress import Tell
+    from blocklayout.commands.output import Tell
+
+TURN_NS = 100e6
+
+WORKER = "blocklayout.commands.against.worker"
 
 MAX_DIFFERENCE = {"f32": 1e-3, "bf16": 5e-2}
 """Over the largest output: what runtimes may differ by and still compute the same."""
 
 _SMALLEST = float(np.finfo(np.float32).tiny)
+_MB = 1e6
+
+
+class Failure(Struct, frozen=True):
+    """A runtime that cannot run the model.
+
+    Attributes:
+        name: The runtime's.
+        version: Of what is installed.
+        reason: What it says.
+    """
+
+    name: str
+    version: str
+    reason: str
+
+
+class Result(Struct, frozen=True):
+    """Result of a runtime.
+
+    Attributes:
+        name: The runtime's.
+        version: Of what is installed.
+        time_ms: Milliseconds of a run: the fastest of each turn, over the rounds.
+        image_ms: The same of one image: over the batch.
+        ratio: Its time over ours in the same round.
+        first_s: Seconds from before ``import numpy`` to the first result.
+        resident_nbytes: Memory after the first run, above what importing it takes.
+        peak_nbytes: The most it had meanwhile, likewise.
+        difference: Largest difference from our outputs, over their largest value.
+    """
+
+    name: str
+    version: str
+    time_ms: Spread
+    image_ms: Spread
+    ratio: Spread
+    first_s: float
+    resident_nbytes: int
+    peak_nbytes: int
+    difference: float
+
+    @classmethod
+    def of(cls, competitor: Competitor, ours: Sequence[float], n_images: int, difference: float) -> Result:
+        """Of a competitor's times, and ours in the same rounds."""
+        record, time_ms = competitor.report, Spread.of(competitor.times).scaled(1e-6)
+        return cls(
+            name=competitor.runtime.name,
+            version=competitor.runtime.version,
+            time_ms=time_ms,
+            image_ms=time_ms.scaled(1 / n_images),
+            ratio=Spread.of_ratios(competitor.times, ours),
+            first_s=record["first_s"],
+            resident_nbytes=record["resident_nbytes"] - record["imported_nbytes"],
+            peak_nbytes=record["peak_nbytes"] - record["imported_nbytes"],
+            difference=difference,
+        )
+
+
+class Outcome(Struct, frozen=True):
+    """Outcome of a contest.
+
+    Attributes:
+        results: Ours first.
+        failures: Of those that cannot run the model.
+    """
+
+    results: list[Result]
+    failures: list[Failure]
+
+    @property
+    def best_peer_ratio(self) -> float | None:
+        """The time of the fastest other runtime over ours: above 1 we are faster. ``None`` where there is no other."""
+        peers = (result for result in self.results if not result.name.startswith(OURS))
+        return min((peer.ratio.median for peer in peers), default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        record: dict[str, Any] = to_builtins(self)
+        return record
 
 
 class Contest(Struct, frozen=True):
@@ -37,7 +121,7 @@ class Contest(Struct, frozen=True):
         n_threads: Threads of a run.
         dtype: Data type of activations.
         n_rounds: How often each runtime has its turn.
-        tell: Told what is being done.
+        tell: Called with each stage.
     """
 
     model: Path
@@ -61,7 +145,7 @@ class Contest(Struct, frozen=True):
         failures: list[Failure] = []
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-            self.save_feeds(folder / "feeds.npz")
+            save_feeds(self.feeds, folder / "feeds.npz")
             competitors = [Competitor(self, runtime, folder / str(number)) for number, runtime in enumerate(runtimes)]
             competitors = _able(competitors, stack.enter_context, failures)
             for number in range(self.n_rounds):
@@ -74,9 +158,98 @@ class Contest(Struct, frozen=True):
         ]
         return Outcome(results, failures)
 
-    def save_feeds(self, path: Path) -> None:
-        """Write what is fed, for the runtimes' processes."""
-        np.savez(path, *self.feeds.values(), names=np.array([*self.feeds], np.str_))
+
+class Competitor(TurnProcess):
+    """A runtime in a process of its own.
+
+    Attributes:
+        runtime: What it runs.
+        times: Nanoseconds of its turns.
+    """
+
+    def __init__(self, contest: Contest, runtime: Runtime, folder: Path) -> None:
+        """Say what to run.
+
+        Args:
+            contest: It takes part in.
+            runtime: What to run.
+            folder: For its files; beside it lie the feeds.
+        """
+        self.runtime = runtime
+        self.times: list[float] = []
+        self._contest = contest
+        self._folder = folder
+        self._outputs = folder / "outputs.npz"
+        model = folder / "model.session" if runtime.is_saved else contest.model
+        # What it compiled earlier does not count.
+        super().__init__(runtime.name, self._arguments(runtime.name, model, self._outputs), {"TMPDIR": str(folder)})
+
+    def __enter__(self) -> Self:
+        self._contest.tell(f"{self.name}: loading")
+        self._folder.mkdir()
+        if self.runtime.is_saved:
+            arguments = self._arguments("save", self._contest.model, self._folder / "model.session")
+            with TurnProcess(self.name, arguments, sleeps=False):
+                pass
+        return super().__enter__()
+
+    def take_turn(self) -> None:
+        """Take the time of the fastest run of a turn."""
+        self.times.append(self.turn(TURN_NS)["ns"])
+
+    def outputs(self) -> list[np.ndarray]:
+        """Outputs of its first run."""
+        with np.load(self._outputs) as file:
+            return [file[name] for name in file.files]
+
+    def _arguments(self, runtime: str, model: Path, result: Path) -> list[object]:
+        given = self._contest
+        return ["-m", WORKER, runtime, model, self._folder.parent / "feeds.npz", result, given.n_threads, given.dtype]
+
+
+def save_feeds(feeds: Mapping[str, np.ndarray], path: Path) -> None:
+    """Write what is fed, for the runtimes' processes."""
+    np.savez(path, *feeds.values(), names=np.array([*feeds], np.str_))
+
+
+def check_agreement(results: Sequence[Result], dtype: str) -> list[str]:
+    """Says which runtimes compute something else than ours."""
+    limit = MAX_DIFFERENCE[dtype]
+    return [
+        f"{result.name} differs from {OURS} by {result.difference:.1e} of the largest output; {limit:.0e} is allowed"
+        for result in results
+        if not result.difference <= limit
+    ]
+
+
+def print_outcome(title: str, outcome: Outcome) -> None:
+    """A line for each runtime, and below why some have no times."""
+    is_batch = any(result.image_ms != result.time_ms for result in outcome.results)
+    cells = [_cells(result, is_batch=is_batch) for result in outcome.results]
+    header = [column for column, _ in cells[0]]
+    rows = [[cell for _, cell in row] for row in cells]
+    rows += [[failure.name, failure.version, *["-"] * (len(header) - 2)] for failure in outcome.failures]
+    print_table(header, rows, title=title, text_columns=(0, 1))
+    for failure in outcome.failures:
+        say(failure.reason)
+
+
+def _cells(result: Result, *, is_batch: bool) -> Sequence[tuple[str, str]]:
+    """Cells with their column."""
+    image = [("ms/image", f"{result.image_ms.median:.2f}")] if is_batch else []
+    return (
+        ("runtime", result.name),
+        ("version", result.version),
+        ("ms", f"{result.time_ms.median:.2f}"),
+        ("least-most", f"{result.time_ms.low:.2f}-{result.time_ms.high:.2f}"),
+        *image,
+        ("time over ours", f"{result.ratio.median:.3f}"),
+        ("least-most", f"{result.ratio.low:.3f}-{result.ratio.high:.3f}"),
+        ("first s", f"{result.first_s:.2f}"),
+        ("MB", f"{result.resident_nbytes / _MB:.0f}"),
+        ("peak MB", f"{result.peak_nbytes / _MB:.0f}"),
+        ("differs", small(result.difference)),
+    )
 
 
 def _able(
@@ -98,16 +271,6 @@ def _able(
         else:
             able.append(competitor)
     return able
-
-
-def check_agreement(results: Sequence[Result], dtype: str) -> list[str]:
-    """Says which runtimes compute something else than ours."""
-    limit = MAX_DIFFERENCE[dtype]
-    return [
-        f"{result.name} differs from {OURS} by {result.difference:.1e} of the largest output; {limit:.0e} is allowed"
-        for result in results
-        if not result.difference <= limit
-    ]
 
 
 def _difference(outputs: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> float:

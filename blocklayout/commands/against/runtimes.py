@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module, util
 from typing import Any, NamedTuple
 
@@ -11,13 +12,18 @@ from blocklayout.errors import InputError
 
 Arrays = Mapping[str, Any]
 Run = Callable[[Arrays], list[Any]]
-"""Runs a model once on arrays by input, and gives arrays in the order of its outputs."""
+"""Runs a model once on arrays by input; returns arrays in the order of its outputs."""
 
 OURS = "blocklayout"
 SAVED = "blocklayout (saved)"
 """Ours again, loading a file that ``session.save`` wrote beforehand."""
 
 OUR_NAMES = (OURS, SAVED)
+
+N_RUNS = 32
+"""Runs that are timed together for throughput, from when the first is submitted until the last is done."""
+
+_STREAMS = " x"
 
 
 class Runtime(NamedTuple):
@@ -44,7 +50,7 @@ class Runtime(NamedTuple):
     is_saved: bool = False
 
     def start(self) -> Any:
-        """Import it, and whatever it takes to read a model; gives the module."""
+        """Import it, with what it takes to read a model; returns the module."""
         module = import_module(self.module)
         if self.ready is not None:
             self.ready(module)
@@ -76,13 +82,41 @@ def _open_onnxruntime(module: Any, path: str, n_threads: int, dtype: str) -> Run
     return lambda feeds: list(session.run(None, feeds))
 
 
+def _open_our_streams(n_streams: int, module: Any, path: str, n_threads: int, dtype: str) -> Run:
+    session = module.load(path, threads=n_threads, streams=n_streams, dtype=dtype)
+
+    def run(feeds: Arrays) -> list[Any]:
+        futures = [session.submit(feeds) for _ in range(N_RUNS)]
+        return [list(future.result()) for future in futures][-1]
+
+    return run
+
+
+def _compiled_by_openvino(module: Any, path: str, n_threads: int, dtype: str, hint: str) -> Any:
+    settings = {"PERFORMANCE_HINT": hint, "INFERENCE_NUM_THREADS": n_threads, "INFERENCE_PRECISION_HINT": dtype}
+    return module.Core().compile_model(path, "CPU", settings)
+
+
+def _open_openvino_streams(module: Any, path: str, n_threads: int, dtype: str) -> Run:
+    queue = module.AsyncInferQueue(_compiled_by_openvino(module, path, n_threads, dtype, "THROUGHPUT"))
+    last: list[Any] = []
+
+    def keep(request: Any, _: object) -> None:
+        last[:] = [tensor.data.copy() for tensor in request.output_tensors]  # the next run writes there
+
+    queue.set_callback(keep)
+
+    def run(feeds: Arrays) -> list[Any]:
+        for _ in range(N_RUNS):
+            queue.start_async(dict(feeds), share_inputs=True)
+        queue.wait_all()
+        return list(last)
+
+    return run
+
+
 def _open_openvino(module: Any, path: str, n_threads: int, dtype: str) -> Run:
-    settings = {
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_NUM_THREADS": n_threads,
-        "INFERENCE_PRECISION_HINT": dtype,
-    }
-    compiled = module.Core().compile_model(path, "CPU", settings)
+    compiled = _compiled_by_openvino(module, path, n_threads, dtype, "LATENCY")
     request = compiled.create_infer_request()
     outputs = list(compiled.outputs)
 
@@ -100,17 +134,30 @@ RUNTIMES = {
         Runtime(SAVED, "blocklayout", "blocklayout", _open_ours, is_saved=True),
         Runtime("onnxruntime", "onnxruntime", "onnxruntime", _open_onnxruntime, ("f32",)),
         Runtime("openvino", "openvino", "openvino", _open_openvino),
-        Runtime("torch", "torch", "torch", pytorch.open_eager, needs=pytorch.NEEDS, ready=pytorch.import_converter),
-        Runtime(
-            "torch-inductor",
-            "torch",
-            "torch",
-            pytorch.open_compiled,
-            needs=pytorch.NEEDS,
-            ready=pytorch.import_converter,
+        *(
+            Runtime(name, "torch", "torch", opened, needs=pytorch.NEEDS, ready=pytorch.import_converter)
+            for name, opened in (("torch", pytorch.open_eager), ("torch-inductor", pytorch.open_compiled))
         ),
     )
 }
+
+
+def ours_in_streams(n_streams: int) -> Runtime:
+    """Ours, with so many runs at a time; a run is :data:`N_RUNS` of them."""
+    return RUNTIMES[OURS]._replace(name=f"{OURS}{_STREAMS}{n_streams}", open=partial(_open_our_streams, n_streams))
+
+
+def openvino_by_hint() -> Runtime:
+    """OpenVINO with its hint for throughput, which chooses the number of streams; a run is likewise many."""
+    return RUNTIMES["openvino"]._replace(name=f"openvino{_STREAMS}?", open=_open_openvino_streams)
+
+
+def runtime_named(name: str) -> Runtime:
+    """The runtime of that name: one of ``RUNTIMES``, or one in streams."""
+    plain, is_streamed, streams = name.partition(_STREAMS)
+    if not is_streamed:
+        return RUNTIMES[plain]
+    return ours_in_streams(int(streams)) if plain == OURS else openvino_by_hint()
 
 
 def chosen_runtimes(names: Sequence[str], dtype: str) -> list[Runtime]:

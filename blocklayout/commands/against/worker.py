@@ -2,8 +2,9 @@
 
     python -m blocklayout.commands.against.worker RUNTIME MODEL FEEDS OUTPUTS THREADS DTYPE
 
-It tells of its first result, or why there is none, in a line of JSON. Then each line with a number of nanoseconds is a
-turn: the fastest run of as many as fit into it.
+It reports its first result, or why there is none, in a line of JSON. Then each line with a number of nanoseconds is a
+turn: the fastest run of as many as fit into it. With ``save`` for a runtime it saves our session of the model, planned
+for what will be fed, in place of outputs, and reports that it is done.
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ _START = time.perf_counter()  # before anything is imported that a first result 
 
 import importlib  # noqa: E402
 import json  # noqa: E402
-import math  # noqa: E402
 import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
-from blocklayout.commands.against.throughput import runtime_named  # noqa: E402
+from blocklayout.commands.against.runtimes import runtime_named  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str]) -> int:
     """Load, run once, and take turns until no line comes in."""
+    if argv[0] == "save":
+        _save(*argv[1:])
+        return 0
     try:
         run, record = _first_result(*argv)
     except Exception as error:  # noqa: BLE001 - whatever a runtime raises is its reason
@@ -34,13 +37,26 @@ def main(argv: Sequence[str]) -> int:
         _say({"reason": f"{type(error).__name__}: {paragraph}"})
         return 1
     _say(record)
+    from blocklayout.timing import fastest_ns  # only now: before, it would count
+
     for line in sys.stdin:
-        _say({"ns": _fastest_ns(run, float(line))})
+        run()  # wakes the threads
+        _say({"ns": fastest_ns(run, float(line))})
     return 0
 
 
-def load_feeds(path: str) -> dict[str, Any]:
-    """The feeds that :meth:`~blocklayout.commands.against.contest.Contest.save_feeds` wrote."""
+def _save(model: str, feeds_path: str, path: str, threads: str, dtype: str) -> None:
+    import blocklayout
+
+    feeds = _load_feeds(feeds_path)
+    session = blocklayout.load(model, threads=int(threads), dtype=dtype)
+    session.prepare({name: array.shape for name, array in feeds.items()}, feeds)
+    session.save(path)
+    _say({})
+
+
+def _load_feeds(path: str) -> dict[str, Any]:
+    """The feeds that :func:`~blocklayout.commands.against.contest.save_feeds` wrote."""
     np = importlib.import_module("numpy")
     with np.load(path) as file:
         return {name: file[f"arr_{number}"] for number, name in enumerate(file["names"].tolist())}
@@ -55,7 +71,7 @@ def _first_result(
     np = importlib.import_module("numpy")
     imported_nbytes = _status_nbytes("VmRSS")
     run = runtime.open(module, model, int(threads), dtype)
-    feeds = load_feeds(feeds_path)
+    feeds = _load_feeds(feeds_path)
     outputs = run(feeds)
     first_s = time.perf_counter() - _START
     record = {
@@ -66,18 +82,6 @@ def _first_result(
     }
     np.savez(outputs_path, *[np.asarray(output, np.float32) for output in outputs])
     return lambda: run(feeds), record
-
-
-def _fastest_ns(call: Callable[[], object], turn_ns: float) -> float:
-    """The fastest of the runs of a turn; the first only wakes the threads."""
-    call()
-    best, spent = math.inf, 0.0
-    while spent < turn_ns:
-        start = time.perf_counter_ns()
-        call()
-        once = float(time.perf_counter_ns() - start)
-        best, spent = min(best, once), spent + once
-    return best
 
 
 def _status_nbytes(field: str) -> int:

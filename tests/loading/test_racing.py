@@ -11,10 +11,11 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.loading import from_model as loading
+from blocklayout.loading import racing
 from blocklayout.plan import portfolio
 from blocklayout.plan.costs import repeating
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE
-from blocklayout.runtime import Workspace, racing
+from blocklayout.runtime import Workspace
 from tests import nets
 from tests.refusing import Refusing
 

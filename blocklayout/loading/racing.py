@@ -1,8 +1,7 @@
-"""Running plans in turn, to see which is the fastest."""
+"""Running plans whole, in turn, to see which is the fastest."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -10,14 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.errors import DisturbedError
+from blocklayout.plan.costs.random_data import random_array
 from blocklayout.plan.costs.repeating import Run, Stopwatch
-from blocklayout.runtime.in_turn import time_in_turn
-from blocklayout.runtime.workspace import Workspace
+from blocklayout.runtime import Workspace
+from blocklayout.timing import fastest_ns, time_in_turn
 
 if TYPE_CHECKING:
-    from blocklayout.runtime.workspace import ReadyPlan
+    from collections.abc import Callable, Sequence
+
+    from blocklayout.runtime import ReadyPlan
 
 N_PLACES, N_ROUNDS = 3, 7
 """How often plans are given other memory, and how often each has its turn there: where buffers lie matters, too."""
@@ -41,7 +42,7 @@ def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
     feeds = [_feeds(ready) for ready in plans]
 
     def run() -> list[list[float]]:
-        return time_in_turn(_runs(plans, feeds), N_ROUNDS, _TURN_NS)
+        return time_in_turn(_runs(plans, feeds), N_ROUNDS, partial(fastest_ns, turn_ns=_TURN_NS))
 
     places = [dnnl.run_parallel(run, plans[0].plan.n_threads) for _ in range(N_PLACES)]
     return [[ns for place in places for ns in place[index]] for index in range(len(plans))]
@@ -61,16 +62,10 @@ def time_briefly(plans: Sequence[ReadyPlan], until_s: float) -> list[list[float]
     feeds = [_feeds(ready) for ready in plans]
 
     def run() -> list[list[float | None]]:
-        calls = _runs(plans, feeds)
-        for call in calls:
-            call()
-        stopwatch = Stopwatch()
-        rounds: list[list[float | None]] = []
-        while len(rounds) < N_PLACES * N_ROUNDS and monotonic() < until_s:
-            rounds.append([_fastest_quiet_ns(call, stopwatch) for call in calls])
-        return rounds
+        turn = partial(_fastest_quiet_ns, stopwatch=Stopwatch())
+        return time_in_turn(_runs(plans, feeds), N_PLACES * N_ROUNDS, turn, lambda: monotonic() < until_s)
 
-    rounds = dnnl.run_parallel(run, plans[0].plan.n_threads)
+    rounds = list(zip(*dnnl.run_parallel(run, plans[0].plan.n_threads), strict=True))
     quiet = [[ns for ns in times if ns is not None] for times in rounds if None not in times]
     if len(quiet) < N_BRIEF_ROUNDS:
         had = f"{len(quiet)} of {len(rounds)} rounds were left alone by other work"
@@ -88,20 +83,13 @@ def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float
 
 def _runs(plans: Sequence[ReadyPlan], feeds: Sequence[list[np.ndarray]]) -> list[Callable[[], object]]:
     """For each plan a call that runs it whole, in memory of its own."""
-    calls: list[Callable[[], object]] = []
-    for ready, buffers in zip(plans, feeds, strict=True):
-        workspace = Workspace(ready)
-        calls.append(partial(workspace.run, workspace.executable(dict(ready.plan.inputs)), buffers))
-    return calls
+    workspaces = [(Workspace(ready), dict(ready.plan.inputs)) for ready in plans]
+    return [
+        partial(workspace.run, workspace.executable(descs), buffers)
+        for (workspace, descs), buffers in zip(workspaces, feeds, strict=True)
+    ]
 
 
 def _feeds(ready: ReadyPlan) -> list[np.ndarray]:
     generator = np.random.default_rng(_SEED)
     return [desc.pack(random_array(desc.dtype, desc.dims, generator)) for _, desc in ready.plan.inputs]
-
-
-def random_array(dtype: str, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-    """Normally distributed numbers; zeros and ones where the type has no fractions."""
-    if dtype in FLOATS:
-        return generator.standard_normal(shape, dtype=np.float32).astype(to_numpy(dtype))
-    return generator.integers(0, 2, shape).astype(to_numpy(dtype))

@@ -1,0 +1,96 @@
+"""A model's inputs and outputs as its caller holds them: formats at the border, and extents in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec.structs import replace
+
+from blocklayout import model
+from blocklayout.errors import InputError, LayoutError, did_you_mean
+from blocklayout.layout import FormatTag
+from blocklayout.layout.ordering import named_format
+from blocklayout.model.shapes import concrete_extents
+from blocklayout.plan.plan import FREE
+from blocklayout.runtime import InputInfo, OutputInfo
+
+if TYPE_CHECKING:
+    from blocklayout.model import Graph, ModelFile, OnnxModel
+
+    Opened = OnnxModel | Graph | ModelFile
+
+_Info = TypeVar("_Info", bound=InputInfo)
+
+
+def signature_of(opened: Opened, io_layout: Mapping[str, str]) -> tuple[list[InputInfo], list[OutputInfo]]:
+    """Inputs and outputs as the caller sees them, extents in the order of ``io_layout``.
+
+    Raises:
+        InputError: ``io_layout`` names what is neither.
+        LayoutError: It gives a format that does not exist, or has another rank.
+    """
+    declared = model.signature(opened)
+    inputs = [InputInfo(info.name, info.extents, info.dtype) for info in declared.inputs]
+    outputs = [OutputInfo(info.name, info.extents, info.dtype) for info in declared.outputs]
+    _check_names(io_layout, (*inputs, *outputs))
+    return _with_layouts(inputs, io_layout), _with_layouts(outputs, io_layout)
+
+
+def extents_of(inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    """The extents of every input as the caller's array has them, from what is given and what is declared.
+
+    Raises:
+        InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
+    """
+    return concrete_extents([model.InputInfo(info.name, info.dtype, info.shape) for info in inputs], shapes)
+
+
+def check_rank(info: InputInfo, shape: Sequence[object]) -> None:
+    """Refuse a value whose rank its format does not have.
+
+    Raises:
+        LayoutError: The message names both.
+    """
+    if info.layout is not None and len(shape) != info.layout.ndims:
+        raise LayoutError(
+            f"io_layout: {info.name!r} has rank {len(shape)}, and {info.layout} is a format of rank {info.layout.ndims}"
+        )
+
+
+def _check_names(io_layout: Mapping[str, str], infos: Iterable[InputInfo]) -> None:
+    """Refuse formats for what is neither an input nor an output."""
+    names = list(dict.fromkeys(info.name for info in infos))
+    for name in io_layout:
+        if name not in names:
+            hint = did_you_mean(str(name), names)
+            raise InputError(f"io_layout: no input or output {name!r}; there are {', '.join(names)}{hint}")
+
+
+def _with_layouts(infos: Iterable[_Info], io_layout: Mapping[str, str]) -> list[_Info]:
+    """Declared in the order in which the caller holds them."""
+    return [_with_layout(info, io_layout[info.name]) if info.name in io_layout else info for info in infos]
+
+
+def _with_layout(info: _Info, layout: str) -> _Info:
+    if layout == FREE:
+        return replace(info, is_free=True)
+    parsed = replace(info, layout=_parse(info, layout))
+    if info.shape is None:
+        return parsed
+    check_rank(parsed, info.shape)
+    return parsed if parsed.order is None else replace(parsed, shape=tuple(info.shape[axis] for axis in parsed.order))
+
+
+def _parse(info: InputInfo, layout: str) -> FormatTag:
+    if not isinstance(layout, str):
+        raise LayoutError(f"io_layout: {info.name!r} wants the name of a format such as 'nhwc', not {layout!r}")
+    if layout.startswith("channels_") and info.shape is None:
+        raise LayoutError(
+            f"io_layout: the rank of {info.name!r} is not declared; give a tag such as nhwc, not {layout}"
+        )
+    try:
+        named = named_format(layout, len(info.shape)) if info.shape is not None else None
+        return named or FormatTag.parse(layout)
+    except LayoutError as error:
+        raise LayoutError(f"io_layout: {info.name!r}: {error}") from None
