@@ -12,10 +12,12 @@ from blocklayout.dnnl.primitive_desc import Resolved, impl_name, impl_names, is_
 from blocklayout.dnnl.primitives import validate
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.errors import DnnlError, OutOfMemoryError, RefusedError, UnimplementedError
+from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.spec import Spec
 
@@ -44,7 +46,7 @@ def resolve(spec: Spec) -> Resolved:
     """
     outcome = _ask(spec)
     if isinstance(outcome, Resolved):
-        return outcome
+        return _as_asked(outcome, spec)
     raise UnimplementedError(outcome, _UNIMPLEMENTED)
 
 
@@ -87,7 +89,7 @@ def optimised(spec: Spec) -> tuple[Resolved, ...]:
     """
     outcome = _ask_optimised(spec)
     if isinstance(outcome, tuple):
-        return outcome
+        return tuple(_as_asked(resolved, spec) for resolved in outcome)
     raise UnimplementedError(outcome, _UNIMPLEMENTED)
 
 
@@ -179,6 +181,22 @@ def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
         return (*theirs, *ours) or str(_refusal(spec))
     except UnimplementedError as error:
         return ours or str(error)
+
+
+def _as_asked(resolved: Resolved, spec: Spec) -> Resolved:
+    """The answer to an equal Spec with this one's own descriptors, which may be called otherwise."""
+    given = dict(spec.descs)
+    found = resolved.spec.descs
+    descs = tuple((name, _named_as(desc, given.get(name))) for name, desc in found)
+    if all(mine is theirs for (_, mine), (_, theirs) in zip(descs, found, strict=True)):
+        return resolved
+    return Resolved(resolved.spec.settled(descs=descs), resolved.scratchpad_nbytes)
+
+
+def _named_as(found: Desc, given: Desc | None) -> Desc:
+    if not isinstance(given, MemoryDesc):
+        return found
+    return given if given.dims == found.dims else given.resized(found.dims)
 
 
 def _ours(spec: Spec) -> tuple[Resolved, ...]:

@@ -61,7 +61,8 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
             raise InvalidArgumentsError(message)
 
     def __str__(self) -> str:
-        parts = [self.kind, self.algorithm, self.prop_kind, *(f"{name}: {desc}" for name, desc in self.descs)]
+        parts = [self.kind, self.algorithm, self.prop_kind]
+        parts += [f"{name}: {_canonical(desc, name)}" for name, desc in self.descs]
         parts += [f"{name}={value}" for name, value in self.params]
         parts += [str(post_op) for post_op in self.attr.post_ops]
         parts += [self.impl and f"implementation {self.impl}", f"{self.n_threads} threads"]
@@ -141,8 +142,9 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
         return sum(desc.nbytes for _, desc in self.descs)
 
     def to_dict(self) -> dict[str, Any]:
-        """This Spec as JSON-able data; fields at their defaults are left out."""
-        data: dict[str, Any] = {"kind": self.kind, "descs": [[name, desc.to_dict()] for name, desc in self.descs]}
+        """This Spec as JSON-able data, the same for equal Specs; fields at their defaults are left out."""
+        descs = [[name, _canonical(desc).to_dict()] for name, desc in self.descs]
+        data: dict[str, Any] = {"kind": self.kind, "descs": descs}
         if self.params:
             data["params"] = {name: _value_to_json(value) for name, value in self.params}
         if self.attr != NO_ATTR:
@@ -194,6 +196,13 @@ _POST_OP_NAMES = {post_op: name for name, post_op in _POST_OPS.items()}
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # strict JSON has no infinity
 
 
+def _canonical(desc: Desc, role: str = "") -> Desc:
+    """The descriptor under a name that equal ones share: by its role, else in letters."""
+    if not isinstance(desc, MemoryDesc):
+        return desc
+    return desc.canonical.in_role(role) if role else desc.canonical
+
+
 def _desc_from_dict(data: Mapping[str, Any]) -> Desc:
     if data.get("any"):
         return AnyDesc(tuple(_integer(extent) for extent in data["dims"]), _text(data["dtype"]))
@@ -221,7 +230,7 @@ def _attr_from_dict(data: Mapping[str, Any]) -> Attr:
 def _post_op_to_dict(post_op: PostOp) -> dict[str, Any]:
     fields = {name: _value_to_json(getattr(post_op, name)) for name in post_op.__struct_fields__}
     if isinstance(post_op, Binary) and post_op.src1 is not None:
-        fields["src1"] = post_op.src1.to_dict()
+        fields["src1"] = _canonical(post_op.src1).to_dict()
     return {"kind": _POST_OP_NAMES[type(post_op)]} | fields
 
 

@@ -106,6 +106,16 @@ class MemoryDesc(DescFields):
         """
         return _of_array(array.dtype, array.shape, array.strides)
 
+    @property
+    def canonical(self) -> MemoryDesc:
+        """The same descriptor, named in letters by its layout alone: equal ones then have equal names too.
+
+        Example:
+            >>> MemoryDesc((2, 3, 4, 5), "f32", "nhwc").canonical
+            MemoryDesc((2, 3, 4, 5), 'f32', 'acdb')
+        """
+        return _canonical(self)
+
     def in_role(self, role: str) -> MemoryDesc:
         """The same descriptor, which now prints by its role: what a query returned has no spelling of its own.
 
@@ -368,6 +378,11 @@ def _permuted(
     # Tags are compared here on their own: descriptors are equal under every name.
     placed = views.permuted(placement, perm)
     return build(placed, dtype, tag and tag.permuted(perm), "", family and family.permuted(perm))
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _canonical(desc: MemoryDesc) -> MemoryDesc:
+    return build(desc.placement, desc.dtype, ordering.dense_tag(desc.placement))
 
 
 @lru_cache(maxsize=_MAX_CACHED)

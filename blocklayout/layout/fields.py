@@ -156,12 +156,14 @@ class DescFields:
     def named(self, role: str) -> str:
         """The layout's name for an argument: ``src``, ``dst``, ``weights``, ``grouped_weights`` ...
 
+        Equal descriptors have the same, whatever they were called.
+
         Example:
             >>> from blocklayout.layout import MemoryDesc
             >>> MemoryDesc((64, 64, 3, 3), "f32", "ABcd16b16a").named("weights")
             'OIhw16i16o'
         """
-        found = self._tag or ordering.dense_tag(self.placement)
+        found = ordering.dense_tag(self.placement)
         return _strided_text(self.layout) if found is None else found.named(role)
 
     @property

@@ -25,6 +25,7 @@ from msgspec.structs import fields
 from blocklayout.dnnl import Spec, validate
 from blocklayout.errors import BlockLayoutError
 from blocklayout.ir import HostSpec
+from blocklayout.layout import MemoryDesc
 
 _Read = Callable[[Any], Any]
 _Record = TypeVar("_Record")
@@ -126,6 +127,8 @@ def _data(value: Any) -> Any:
         return [_data(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): _data(item) for key, item in value.items()}
+    if isinstance(value, MemoryDesc):
+        value = value.canonical
     if hasattr(value, "to_dict"):
         return value.to_dict()
     return {name: _data(getattr(value, name)) for name in value.__struct_fields__}

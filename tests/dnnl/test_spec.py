@@ -115,6 +115,13 @@ def test_equality_is_that_of_the_data(one: dnnl.Spec, other: dnnl.Spec) -> None:
     assert len({one, other}) == (1 if one == other else 2)
 
 
+def test_equal_specs_read_alike_whatever_their_layouts_are_called() -> None:
+    one, other = (dnnl.eltwise(PLAIN((1, 3, 4, 4), "f32", tag), None, "relu", n_threads=1) for tag in ("nhwc", "acdb"))
+    assert one == other
+    assert (str(one), one.to_dict()) == (str(other), other.to_dict())
+    assert dnnl.Spec.from_dict(one.to_dict()) == one
+
+
 def conv(**changes: Any) -> dnnl.Spec:
     arguments: dict[str, Any] = {"src": ANY((1, 3, 8, 8)), "weights": ANY((16, 3, 3, 3)), "n_threads": 1} | changes
     return dnnl.convolution(**arguments)
