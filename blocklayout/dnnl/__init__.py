@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.executable import Executable as Executable
     from blocklayout.dnnl.execution import Execution as Execution
     from blocklayout.dnnl.handles import live_handles as live_handles
-    from blocklayout.dnnl.jit_leaks import leaves_code_behind as leaves_code_behind
+    from blocklayout.dnnl.known_bugs import leaves_code_behind as leaves_code_behind
     from blocklayout.dnnl.known_bugs import refusals as refusals
     from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names
     from blocklayout.dnnl.library import has_bf16 as has_bf16
@@ -88,9 +88,8 @@ _NAMES_BY_HOME = {
     "cpus": ("cpu_shares",),
     "executable": ("Executable",),
     "execution": ("Execution",),
-    "known_bugs": ("refusals",),
+    "known_bugs": ("leaves_code_behind", "refusals"),
     "handles": ("live_handles",),
-    "jit_leaks": ("leaves_code_behind",),
     "library": ("fmt_tag_names", "has_bf16", "has_isa", "isa", "version"),
     "memory": ("Memory", "aligned_empty"),
     "native": ("has_native_executor",),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from blocklayout.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from importlib import metadata
+    from collections.abc import Callable
 
 VARIABLE = "BLOCKLAYOUT_ONEDNN"
 DISTRIBUTION = "onednn-cpu-gomp"
@@ -33,16 +33,7 @@ def find_library() -> Path:
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return _chosen_library(chosen)
-    found = _recorded_library()
-    if found is not None:
-        return found
-    from importlib import metadata
-
-    try:
-        distribution = metadata.distribution(DISTRIBUTION)
-    except metadata.PackageNotFoundError:
-        raise _not_installed() from None
-    return _installed_library(distribution)
+    return _recorded_library() or _installed_library()
 
 
 def _chosen_library(chosen: str) -> Path:
@@ -58,10 +49,18 @@ def _recorded_library() -> Path | None:
     for folder in sys.path:
         record = Path(folder, f"{name.replace('-', '_')}-{version}.dist-info", "RECORD")
         if record.is_file():
-            files = (line.partition(",")[0] for line in record.read_text(encoding="utf-8").splitlines())
-            found = [path for file in files if (path := Path(folder, file)).name == FILE_NAME and path.is_file()]
-            return found[0].resolve() if found else None
+            return _first_file(_listed(record.read_text(encoding="utf-8"), Path(folder).joinpath))
     return None
+
+
+def _listed(record: str, locate: Callable[[str], object]) -> list[Path]:
+    """Where the library is by pip's record, whose files may be missing."""
+    files = (line.partition(",")[0] for line in record.splitlines())
+    return [Path(str(locate(file))) for file in files if Path(file).name == FILE_NAME]
+
+
+def _first_file(paths: list[Path]) -> Path | None:
+    return next((path.resolve() for path in paths if path.is_file()), None)
 
 
 def _not_installed() -> UnsupportedError:
@@ -74,32 +73,26 @@ def _not_installed() -> UnsupportedError:
     return UnsupportedError(f"oneDNN is not installed; run 'pip install {REQUIREMENT}', {_OWN_BUILD}")
 
 
-def _installed_library(distribution: metadata.Distribution) -> Path:
+def _installed_library() -> Path:
+    from importlib import metadata
+
+    try:
+        distribution = metadata.distribution(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        raise _not_installed() from None
     # Not ``distribution.files``: from Python 3.12 on it leaves out files that are missing.
-    import csv
-
-    record = csv.reader((distribution.read_text("RECORD") or "").splitlines())
-    listed = [file for file, *_ in record if Path(file).name == FILE_NAME]
-    for file in listed:
-        path = Path(str(distribution.locate_file(file)))
-        if path.is_file():
-            return path.resolve()
-    if not listed:
-        return _unlisted_library(distribution)
+    listed = _listed(distribution.read_text("RECORD") or "", distribution.locate_file)
+    unlisted = Path(sys.prefix) / "lib" / FILE_NAME  # for packagers who install without a list of files
+    found = _first_file(listed or [unlisted])
+    if found is not None:
+        return found
+    if listed:
+        raise UnsupportedError(
+            f"{DISTRIBUTION} {distribution.version} is installed, but its {FILE_NAME} is missing ({listed[0]}): "
+            f"'pip install --target' drops that file, because the wheel puts it into the environment's lib/; "
+            f"install {REQUIREMENT} into a virtual environment or with --user, {_OWN_BUILD}",
+        )
     raise UnsupportedError(
-        f"{DISTRIBUTION} {distribution.version} is installed, but its {FILE_NAME} is missing "
-        f"({Path(str(distribution.locate_file(listed[0])))}): 'pip install --target' drops that file, because the "
-        f"wheel puts it into the environment's lib/; install {REQUIREMENT} into a virtual environment or with "
-        f"--user, {_OWN_BUILD}",
-    )
-
-
-def _unlisted_library(distribution: metadata.Distribution) -> Path:
-    """For packagers who install without a list of files."""
-    path = Path(sys.prefix) / "lib" / FILE_NAME
-    if path.is_file():
-        return path.resolve()
-    raise UnsupportedError(
-        f"{DISTRIBUTION} {distribution.version} lists no {FILE_NAME}, and there is none in {path.parent}: this "
+        f"{DISTRIBUTION} {distribution.version} lists no {FILE_NAME}, and there is none in {unlisted.parent}: this "
         f"package needs {REQUIREMENT}; run 'pip install {REQUIREMENT}', {_OWN_BUILD}",
     )

@@ -63,6 +63,7 @@ class Kind(Struct, frozen=True, kw_only=True):
         multiply_adds: Counts multiplications, each with an addition; ``None`` for kinds that mostly move bytes.
         has_many_sources: Whether its sources are ``src_0``, ``src_1``, ... as many as there are.
         adjusted: Drops the arguments and results of a direction that the Spec's flags switch off.
+        fault: Why a resolved Spec's implementation is passed over: a bug of the library; ``None`` where it is not.
         for_c: Converts a Spec where the library takes other descriptors than we do.
     """
 
@@ -72,6 +73,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     multiply_adds: Callable[[Spec, Extents], int] | None = None
     has_many_sources: bool = False
     adjusted: Callable[[Spec, Direction], Direction] | None = None
+    fault: Callable[[Spec], str | None] | None = None
     for_c: Callable[[Spec], Spec] | None = None
 
     def direction(self, prop_kind: str) -> str:

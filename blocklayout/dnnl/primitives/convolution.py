@@ -20,11 +20,16 @@ from blocklayout.dnnl.primitives._weighted import (
     window_products,
 )
 from blocklayout.dnnl.primitives._windows import Ints, strided_extents
+from blocklayout.layout import MemoryDesc
+from blocklayout.layout.ordering import named_format
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.primitives import Extents
     from blocklayout.dnnl.spec import Spec
+
+
+_MISREADING = ("jit:avx512_core", "jit_bf16:", "x64:gemm:jit")
 
 
 def convolution(  # noqa: PLR0913 - the primitive's own parameters
@@ -214,10 +219,31 @@ def _for_c(spec: Spec) -> Spec:
     return spec.replace(descs=tuple((name, inner if name == "dst" else desc) for name, desc in spec.descs))
 
 
+def _fault(spec: Spec) -> str | None:
+    """Some are offered only as long as they may choose the layouts, and not once they are given.
+
+    A tensor with one channel and one pixel has the same strides with channels first and last. These implementations
+    take it for channels last, and then want both sources and results so.
+
+    Source: creating what oneDNN v3.2 offers for 1 to 32 channels, 1 to 4 pixels a side and 1 to 3 spatial dimensions:
+    it fails for all of these, and for no other.
+    """
+    if not spec.impl.startswith(_MISREADING) or not (spec.has("src") and spec.has("dst")):
+        return None
+    src, dst = (_could_be_channels_last(spec.memory_desc(name)) for name in ("src", "dst"))
+    return None if src == dst else f"{spec.impl} is offered only where it may choose the layouts"
+
+
+def _could_be_channels_last(desc: MemoryDesc) -> bool:
+    channels_last = named_format("channels_last", desc.ndims)
+    return not desc.inner_blks and desc.strides == MemoryDesc(desc.dims, desc.dtype, channels_last).strides
+
+
 KIND = Kind(
     directions=DIRECTIONS,
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary, Prelu, DepthwiseConv),
     multiply_adds=_multiply_adds,
+    fault=_fault,
     for_c=_for_c,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
@@ -73,8 +74,25 @@ def _validate(spec: Spec) -> None:
     check_dims(spec, "dst", spec.desc("src").dims, "the source")
 
 
+def _fault(spec: Spec) -> str | None:
+    """Some write beyond their destination.
+
+    The reference steps from row to row by the stride of the dimension before the axis, which is right where that is
+    the length of a row.
+
+    Source: ``src/cpu/ref_softmax.hpp``, oneDNN v3.2, and comparison with numpy over all orders of four dimensions.
+    """
+    src, dst, axis = spec.memory_desc("src"), spec.memory_desc("dst"), spec.param("axis")
+    if spec.impl != "ref:any" or src.inner_blks or axis == 0 or prod(src.dims[:axis]) == 1:
+        return None
+    is_by_rows = prod(src.dims[axis + 1 :]) == 1 and src.strides == dst.strides and src.strides[axis] == 1
+    is_sound = not is_by_rows or src.strides[axis - 1] == src.dims[axis]
+    return None if is_sound else f"{spec.impl} may give wrong results here"
+
+
 KIND = Kind(
     directions={"forward": Direction("engine prop_kind algorithm src dst axis attr", _ARGUMENTS, ("dst",))},
     validate=_validate,
     post_ops=(Eltwise, Binary),
+    fault=_fault,
 )
