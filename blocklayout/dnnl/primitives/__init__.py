@@ -27,6 +27,7 @@ Extents = Callable[[Desc], Sequence[int]]
 """The extents of a descriptor, with or without padding."""
 
 _MAX_VALID = 4096
+_NO_PARAMS: Mapping[str, Any] = {}
 _valid: set[tuple[object, ...]] = set()
 """Specs that were found to be valid, layouts aside: a network asks for the same in many of them."""
 
@@ -117,12 +118,12 @@ def direction_of(spec: Spec) -> Direction:
 def draft(
     kind: str,
     descs: Mapping[str, Desc | None],
+    params: Mapping[str, Any] = _NO_PARAMS,
     *,
     attr: Attr = NO_ATTR,
     n_threads: int | None,
     algorithm: str = "",
     prop_kind: str = "",
-    params: Mapping[str, Any] | None = None,
 ) -> Spec:
     """A Spec not yet checked, and perhaps without its destination.
 
@@ -143,7 +144,7 @@ def draft(
         descs=tuple((name, desc) for name, desc in descs.items() if desc is not None),
         algorithm=full_algorithm(kind, algorithm) if kind in ALGORITHMS else algorithm,
         prop_kind=prop_kind,
-        params=tuple((params or {}).items()),
+        params=tuple(params.items()),
         attr=attr,
         n_threads=n_threads,
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.primitives import Direction, draft
+from blocklayout.dnnl.primitives import Direction
 from blocklayout.dnnl.primitives._checks import (
     FORWARD,
     check_algorithm,
@@ -18,10 +18,10 @@ from blocklayout.dnnl.primitives._checks import (
     invalid,
     require,
 )
-from blocklayout.dnnl.primitives._windows import Ints, check_window, window_extents, window_params
+from blocklayout.dnnl.primitives._windows import check_window, window_extents
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.primitives import Extents
@@ -63,14 +63,6 @@ def side(prop_kind: str, name: str) -> str:
 def operands(spec: Spec, *names: str) -> list[Desc]:
     """Descriptors of arguments, or of their gradients in the passes that compute or read those."""
     return [spec.desc(side(spec.prop_kind, name)) for name in names]
-
-
-def weighted_draft(
-    kind: str, descs: Mapping[str, Desc | None], strides: Ints, pads: Ints, dilations: Ints, **fields: Any
-) -> Spec:
-    """A Spec not yet checked, its strides, dilations and pads spelled out."""
-    params = window_params(kind, next(iter(descs.values())), strides=strides, dilations=dilations, pads=pads)
-    return draft(kind, descs, params=params, **fields)
 
 
 def check_operands(spec: Spec, weights: str, image: str) -> int:

@@ -13,6 +13,7 @@ from blocklayout.dnnl.primitives._checks import (
     check_concrete,
     check_descs,
     check_dims,
+    check_follows,
     check_ndims,
     check_no_attributes,
     require,
@@ -62,14 +63,8 @@ def batch_normalization(
         >>> batch_normalization(MemoryDesc((2, 17, 4, 4)), flags="use_scale|use_shift", n_threads=1).param("flags")
         ('use_scale', 'use_shift')
     """
-    spec = draft(
-        "batch_normalization",
-        {"src": src},
-        attr=attr,
-        n_threads=n_threads,
-        prop_kind=prop_kind,
-        params={"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)},
-    )
+    params = {"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)}
+    spec = draft("batch_normalization", {"src": src}, params, attr=attr, n_threads=n_threads, prop_kind=prop_kind)
     return finish(spec, dst, src.dims)
 
 
@@ -110,12 +105,13 @@ def batch_normalization_backward(
     """
     if diff_src is None and hasattr(src, "dims"):
         diff_src = AnyDesc(src.dims, src.dtype)
+    params = {"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)}
     spec = draft(
         "batch_normalization",
         {"src": src, "diff_dst": diff_dst, "diff_src": diff_src},
+        params,
         prop_kind=prop_kind,
         n_threads=n_threads,
-        params={"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)},
     )
     return validate(spec)
 
@@ -126,8 +122,7 @@ def _validate(spec: Spec) -> None:
         return
     check_descs(spec, ("src", "dst"), _FORWARD_ARGUMENTS)
     check_ndims(spec, "src", 2, 5)
-    check_concrete(spec, "src")
-    check_dims(spec, "dst", spec.desc("src").dims, "the source")
+    check_follows(spec)
     check_normalization(spec)
 
 

@@ -51,7 +51,7 @@ def concat(
     descs = source_names("concat", srcs)
     first = descs["src_0"]
     params = {"axis": normal_axis("concat", axis, len(getattr(first, "dims", ())))}
-    spec = draft("concat", descs, attr=attr, n_threads=n_threads, params=params)
+    spec = draft("concat", descs, params, attr=attr, n_threads=n_threads)
     return finish(spec, dst, _dst_dims(spec))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.any_desc import AnyDesc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Kind, finish, validate
+from blocklayout.dnnl.primitives import Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.primitives._weighted import (
     DIRECTIONS,
@@ -15,11 +15,10 @@ from blocklayout.dnnl.primitives._weighted import (
     check_operands,
     check_weighted,
     operands,
-    weighted_draft,
     window,
     window_products,
 )
-from blocklayout.dnnl.primitives._windows import Ints, strided_extents
+from blocklayout.dnnl.primitives._windows import Ints, strided_extents, window_params
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.ordering import named_format
 
@@ -71,17 +70,9 @@ def convolution(  # noqa: PLR0913 - the primitive's own parameters
         >>> convolution(src, weights, strides=2, pads=3, n_threads=1).desc("dst").dims
         (1, 64, 112, 112)
     """
-    spec = weighted_draft(
-        "convolution",
-        {"src": src, "weights": weights, "bias": bias},
-        strides,
-        pads,
-        dilations,
-        algorithm=algorithm,
-        prop_kind=prop_kind,
-        attr=attr,
-        n_threads=n_threads,
-    )
+    params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
+    descs = {"src": src, "weights": weights, "bias": bias}
+    spec = draft("convolution", descs, params, algorithm=algorithm, prop_kind=prop_kind, attr=attr, n_threads=n_threads)
     if dst is not None:
         return finish(spec, dst, ())
     n_spatial = check_operands(spec, "weights", "src")
@@ -117,16 +108,10 @@ def convolution_backward_data(  # noqa: PLR0913 - the primitive's own parameters
     Raises:
         InvalidArgumentsError: The message names the argument, the rule and what would be right.
     """
-    spec = weighted_draft(
-        "convolution",
-        {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst},
-        strides,
-        pads,
-        dilations,
-        algorithm=algorithm,
-        prop_kind="backward_data",
-        attr=attr,
-        n_threads=n_threads,
+    params = window_params("convolution", diff_src, strides=strides, dilations=dilations, pads=pads)
+    descs = {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst}
+    spec = draft(
+        "convolution", descs, params, algorithm=algorithm, prop_kind="backward_data", attr=attr, n_threads=n_threads
     )
     return validate(spec)
 
@@ -161,16 +146,10 @@ def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own paramet
     Raises:
         InvalidArgumentsError: The message names the argument, the rule and what would be right.
     """
-    spec = weighted_draft(
-        "convolution",
-        {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst},
-        strides,
-        pads,
-        dilations,
-        algorithm=algorithm,
-        prop_kind="backward_weights",
-        attr=attr,
-        n_threads=n_threads,
+    params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
+    descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
+    spec = draft(
+        "convolution", descs, params, algorithm=algorithm, prop_kind="backward_weights", attr=attr, n_threads=n_threads
     )
     return validate(spec)
 

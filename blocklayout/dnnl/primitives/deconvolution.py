@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Kind, finish
+from blocklayout.dnnl.primitives import Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.primitives._weighted import (
     DIRECTIONS,
@@ -14,11 +14,10 @@ from blocklayout.dnnl.primitives._weighted import (
     check_operands,
     check_weighted,
     operands,
-    weighted_draft,
     window,
     window_products,
 )
-from blocklayout.dnnl.primitives._windows import Ints, strided_extents, transposed_extents
+from blocklayout.dnnl.primitives._windows import Ints, strided_extents, transposed_extents, window_params
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.any_desc import Desc
@@ -70,16 +69,10 @@ def deconvolution(  # noqa: PLR0913 - the primitive's own parameters
         >>> deconvolution(src, weights, strides=2, n_threads=1).desc("dst").dims
         (1, 3, 8, 8)
     """
-    spec = weighted_draft(
-        "deconvolution",
-        {"src": src, "weights": weights, "bias": bias},
-        strides,
-        pads,
-        dilations,
-        algorithm=algorithm,
-        prop_kind=prop_kind,
-        attr=attr,
-        n_threads=n_threads,
+    params = window_params("deconvolution", src, strides=strides, dilations=dilations, pads=pads)
+    descs = {"src": src, "weights": weights, "bias": bias}
+    spec = draft(
+        "deconvolution", descs, params, algorithm=algorithm, prop_kind=prop_kind, attr=attr, n_threads=n_threads
     )
     n_spatial = check_operands(spec, "weights", "src")
     return finish(spec, dst, (src.dims[0], channels(weights, n_spatial)[1], *_smallest(spec)))

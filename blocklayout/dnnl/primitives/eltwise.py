@@ -16,6 +16,7 @@ from blocklayout.dnnl.primitives._checks import (
     check_descs,
     check_dims,
     check_float,
+    check_follows,
     check_no_attributes,
     require,
 )
@@ -64,13 +65,7 @@ def eltwise(
     """
     params = {"alpha": alpha, "beta": beta}
     spec = draft(
-        "eltwise",
-        {"src": src},
-        attr=attr,
-        n_threads=n_threads,
-        algorithm=algorithm,
-        prop_kind=prop_kind,
-        params=params,
+        "eltwise", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
     )
     return finish(spec, dst, src.dims)
 
@@ -110,14 +105,8 @@ def eltwise_backward(
     if diff_src is None and hasattr(data, "dims"):
         diff_src = AnyDesc(data.dims, data.dtype)
     descs = {name: data, "diff_dst": diff_dst, "diff_src": diff_src}
-    spec = draft(
-        "eltwise",
-        descs,
-        prop_kind="backward_data",
-        n_threads=n_threads,
-        algorithm=algorithm,
-        params={"alpha": alpha, "beta": beta},
-    )
+    params = {"alpha": alpha, "beta": beta}
+    spec = draft("eltwise", descs, params, prop_kind="backward_data", n_threads=n_threads, algorithm=algorithm)
     return validate(spec)
 
 
@@ -132,8 +121,7 @@ def _validate(spec: Spec) -> None:
         return
     check_descs(spec, ("src", "dst"))
     check_algorithm(spec)
-    check_concrete(spec, "src")
-    check_dims(spec, "dst", spec.desc("src").dims, "the source")
+    check_follows(spec)
     for name in ("alpha", "beta"):
         value = spec.param(name)
         require(type(value) in (int, float), spec, name, f"is {value!r}; give a number")

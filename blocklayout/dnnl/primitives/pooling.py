@@ -70,13 +70,7 @@ def pooling(  # noqa: PLR0913 - the primitive's own parameters
     """
     params = window_params("pooling", src, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
     spec = draft(
-        "pooling",
-        {"src": src},
-        attr=attr,
-        n_threads=n_threads,
-        algorithm=algorithm,
-        prop_kind=prop_kind,
-        params=params,
+        "pooling", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
     )
     return finish(spec, dst, _dst_dims(spec))
 
@@ -117,7 +111,7 @@ def pooling_backward(
     """
     params = window_params("pooling", diff_src, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
     descs = {"diff_src": diff_src, "diff_dst": diff_dst}
-    spec = draft("pooling", descs, prop_kind="backward_data", n_threads=n_threads, algorithm=algorithm, params=params)
+    spec = draft("pooling", descs, params, prop_kind="backward_data", n_threads=n_threads, algorithm=algorithm)
     return validate(spec)
 
 

@@ -59,7 +59,7 @@ def reduction(
         (2, 17, 1, 1)
     """
     params = {"p": p, "eps": eps}
-    spec = draft("reduction", {"src": src}, attr=attr, n_threads=n_threads, algorithm=algorithm, params=params)
+    spec = draft("reduction", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm)
     if dst is not None:
         return finish(spec, dst, dst.dims)
     if axes is None:

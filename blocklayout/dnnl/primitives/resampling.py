@@ -59,14 +59,9 @@ def resampling(
     if dst is None and factors is None:
         raise invalid("resampling", "dst", "is None and so is factors; give one of them")
     n_spatial = max(len(getattr(src, "dims", ())) - 2, 0)
+    params = {"factors": _each(factors, n_spatial)}
     spec = draft(
-        "resampling",
-        {"src": src},
-        attr=attr,
-        n_threads=n_threads,
-        algorithm=algorithm,
-        prop_kind=prop_kind,
-        params={"factors": _each(factors, n_spatial)},
+        "resampling", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
     )
     _check_factors(spec, n_spatial)
     scaled = (int(extent * factor) for extent, factor in zip(src.dims[2:], spec.param("factors"), strict=False))

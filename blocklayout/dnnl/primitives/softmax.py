@@ -9,9 +9,8 @@ from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
     check_algorithm,
-    check_concrete,
     check_descs,
-    check_dims,
+    check_follows,
     check_forward,
     check_integer,
     normal_axis,
@@ -53,14 +52,9 @@ def softmax(
         >>> softmax(MemoryDesc((8, 1000)), n_threads=1).param("axis")
         1
     """
+    params = {"axis": normal_axis("softmax", axis, len(getattr(src, "dims", ())))}
     spec = draft(
-        "softmax",
-        {"src": src},
-        attr=attr,
-        n_threads=n_threads,
-        algorithm=algorithm,
-        prop_kind=prop_kind,
-        params={"axis": normal_axis("softmax", axis, len(getattr(src, "dims", ())))},
+        "softmax", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
     )
     return finish(spec, dst, src.dims)
 
@@ -69,9 +63,7 @@ def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
     check_algorithm(spec)
     check_forward(spec)
-    check_concrete(spec, "src")
-    check_integer(spec, "axis", 0, len(spec.desc("src").dims))
-    check_dims(spec, "dst", spec.desc("src").dims, "the source")
+    check_integer(spec, "axis", 0, len(check_follows(spec)))
 
 
 def _fault(spec: Spec) -> str | None:

@@ -50,7 +50,7 @@ def sum(  # noqa: A001 - oneDNN's name for it
     """
     descs = source_names("sum", srcs)
     factors = tuple(float(scale) for scale in (scales if scales is not None else [1.0] * len(descs)))
-    spec = draft("sum", descs, attr=attr, n_threads=n_threads, params={"scales": factors})
+    spec = draft("sum", descs, {"scales": factors}, attr=attr, n_threads=n_threads)
     return finish(spec, dst, srcs[0].dims)
 
 
