@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl import enums
@@ -12,8 +13,6 @@ from blocklayout.dnnl.primitives import direction_of, kind_of
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.spec import Spec
 

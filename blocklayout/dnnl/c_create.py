@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.dnnl import arguments, c_desc, enums, handles, status
@@ -12,8 +13,6 @@ from blocklayout.dnnl.primitives import kind_of
 from blocklayout.errors import InvalidArgumentsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from blocklayout.dnnl.attr import PostOp
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.primitives import Direction

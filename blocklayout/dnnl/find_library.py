@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from blocklayout.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 VARIABLE = "BLOCKLAYOUT_ONEDNN"
 DISTRIBUTION = "onednn-cpu-gomp"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,6 @@ from blocklayout.errors import DnnlError, InvalidArgumentsError, RefusedError
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.own import Kernel
     from blocklayout.dnnl.primitive_desc import Resolved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from blocklayout.errors import UnsupportedError
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.attr import Attr
     from blocklayout.dnnl.handles import Handle

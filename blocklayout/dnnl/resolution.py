@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from operator import eq
 from typing import TYPE_CHECKING
@@ -15,8 +16,6 @@ from blocklayout.errors import DnnlError, OutOfMemoryError, RefusedError, Unimpl
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.spec import Spec

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import count, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,9 +14,6 @@ from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
 from blocklayout.errors import BlockLayoutError, InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_THREADS = 4096
 """More than any machine has; the library would try to start as many."""

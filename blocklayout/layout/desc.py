@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from math import prod
 from operator import index as as_integer
@@ -22,8 +23,6 @@ from blocklayout.layout.names import LETTERS, role_word
 from blocklayout.layout.tag import FormatTag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import numpy as np
     from numpy.typing import NDArray
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,6 @@ from blocklayout.layout.geometry import Placement
 from blocklayout.layout.packing import blocked_view
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from blocklayout.layout.desc import MemoryDesc

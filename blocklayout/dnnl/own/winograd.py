@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from blocklayout.dnnl.primitive_desc import Resolved
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from blocklayout.dnnl.memory import Memory
     from blocklayout.dnnl.spec import Spec
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
-from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.algorithms import ALGORITHMS
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Binary, PostOp, Prelu, Sum
+from blocklayout.dnnl.spec import Spec
 from blocklayout.dtypes import ITEMSIZES, itemsize
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
 
 FORWARD = ("forward_inference", "forward_training")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.primitives import Direction
+from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.primitives import Direction, Extents
 from blocklayout.dnnl.primitives._checks import (
     FORWARD,
     check_algorithm,
@@ -19,13 +20,7 @@ from blocklayout.dnnl.primitives._checks import (
     require,
 )
 from blocklayout.dnnl.primitives._windows import check_window, window_extents
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.primitives import Extents
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 BACKWARD = ("backward_data", "backward_weights")
 

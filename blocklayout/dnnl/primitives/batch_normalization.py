@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
@@ -19,12 +19,7 @@ from blocklayout.dnnl.primitives._checks import (
     require,
 )
 from blocklayout.dnnl.primitives._normalization import adjusted_by_flags, check_normalization, flag_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 _FORWARD_ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst", "workspace")
 _VECTORS = ("mean", "variance", "scale", "diff_scale", "diff_shift", "workspace")

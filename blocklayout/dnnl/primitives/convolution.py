@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Kind, draft, finish, validate
+from blocklayout.dnnl.primitives import Extents, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.primitives._weighted import (
     DIRECTIONS,
@@ -19,14 +18,9 @@ from blocklayout.dnnl.primitives._weighted import (
     window_products,
 )
 from blocklayout.dnnl.primitives._windows import Ints, strided_extents, window_params
+from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.ordering import named_format
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.primitives import Extents
-    from blocklayout.dnnl.spec import Spec
-
 
 _MISREADING = ("jit:avx512_core", "jit_bf16:", "x64:gemm:jit")
 

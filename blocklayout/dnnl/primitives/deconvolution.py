@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Kind, draft, finish
+from blocklayout.dnnl.primitives import Extents, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.primitives._weighted import (
     DIRECTIONS,
@@ -18,12 +18,7 @@ from blocklayout.dnnl.primitives._weighted import (
     window_products,
 )
 from blocklayout.dnnl.primitives._windows import Ints, strided_extents, transposed_extents, window_params
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.primitives import Extents
-    from blocklayout.dnnl.spec import Spec
-
+from blocklayout.dnnl.spec import Spec
 
 MAX_SOUND_SUM = 2048
 """Products in a sum up to which a strided deconvolution was never found wrong; on this side of 7000 with margin."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from blocklayout.dnnl.algorithms import full_algorithm
-from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, check_eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
@@ -20,10 +18,7 @@ from blocklayout.dnnl.primitives._checks import (
     check_no_attributes,
     require,
 )
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 _USES_DST = "_use_dst_for_bwd"
 _ONE_SIGN = ("eltwise_relu_use_dst_for_bwd", "eltwise_elu_use_dst_for_bwd")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
@@ -16,12 +17,7 @@ from blocklayout.dnnl.primitives._checks import (
     require,
 )
 from blocklayout.dnnl.primitives._normalization import adjusted_by_flags, check_normalization, flag_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 _ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst")
 _FLAGS = ("use_global_stats", "use_scale", "use_shift")

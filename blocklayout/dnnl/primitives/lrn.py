@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
@@ -15,10 +14,7 @@ from blocklayout.dnnl.primitives._checks import (
     check_integer,
     check_ndims,
 )
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 
 def lrn(  # noqa: PLR0913 - the primitive's own parameters

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
@@ -25,10 +24,7 @@ from blocklayout.dnnl.primitives._windows import (
     window_extents,
     window_params,
 )
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 
 def pooling(  # noqa: PLR0913 - the primitive's own parameters

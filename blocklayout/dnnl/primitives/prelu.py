@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import check_descs, check_follows, check_forward, check_ndims, require
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 _ARGUMENTS = ("src", "weights", "dst")
 

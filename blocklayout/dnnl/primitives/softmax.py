@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
@@ -15,10 +15,7 @@ from blocklayout.dnnl.primitives._checks import (
     check_integer,
     normal_axis,
 )
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 _ARGUMENTS = ("src", "dst")
 
