@@ -10,13 +10,13 @@ from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.attr import Binary, DepthwiseConv, Eltwise, Prelu, Sum
 from blocklayout.dnnl.engine import cpu_engine
 from blocklayout.dnnl.primitives import kind_of
+from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.attr import PostOp
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.primitives import Direction
-    from blocklayout.dnnl.spec import Spec
 
 
 def create_pd(spec: Spec) -> Handle:

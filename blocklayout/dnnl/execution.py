@@ -12,12 +12,12 @@ from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.handles import Handle
 from blocklayout.dnnl.memory import Memory
 from blocklayout.dnnl.resolution import refused
+from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.own import Kernel
-    from blocklayout.dnnl.spec import Spec
     from blocklayout.errors import DnnlError
 
 

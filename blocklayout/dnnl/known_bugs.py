@@ -6,13 +6,10 @@ Passed over is what the library offered and then refused, and what its kind know
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.attr import Eltwise
 from blocklayout.dnnl.primitives import kind_of
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 _refused: dict[Spec, str] = {}
 

@@ -20,6 +20,7 @@ from blocklayout.dnnl.memory import Memory, aligned_empty
 from blocklayout.dnnl.primitives import validate
 from blocklayout.dnnl.primitives.reorder import reorder
 from blocklayout.dnnl.resolution import open_pd, refused, resolve
+from blocklayout.dnnl.spec import Spec
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import DnnlError, InvalidArgumentsError, RefusedError
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.own import Kernel
     from blocklayout.dnnl.primitive_desc import Resolved
-    from blocklayout.dnnl.spec import Spec
 
 _MAX_IDLE = 4
 """Executables that are kept for threads that run one primitive at the same time."""

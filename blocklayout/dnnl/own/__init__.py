@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
+from blocklayout.dnnl.spec import Spec
+
 if TYPE_CHECKING:
     from blocklayout.dnnl.memory import Memory
     from blocklayout.dnnl.primitive_desc import Resolved
-    from blocklayout.dnnl.spec import Spec
 
 _MAX_CACHED = 256
 

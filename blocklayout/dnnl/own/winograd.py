@@ -14,11 +14,11 @@ from blocklayout.dnnl.attr import Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.native import native
 from blocklayout.dnnl.own import Implementation
 from blocklayout.dnnl.primitive_desc import Resolved
+from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.memory import Memory
-    from blocklayout.dnnl.spec import Spec
 
 TILE = 4
 """Results of a tile along each side."""
