@@ -62,7 +62,7 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
         parts = [self.kind, self.algorithm, self.prop_kind]
         parts += [f"{name}: {_canonical(desc, name)}" for name, desc in self.descs]
         parts += [f"{name}={value}" for name, value in self.params]
-        parts += [str(post_op) for post_op in self.attr.post_ops]
+        parts += [str(_canonical_post_op(post_op)) for post_op in self.attr.post_ops]
         parts += [self.impl and f"implementation {self.impl}", f"{self.n_threads} threads"]
         return ", ".join(part for part in parts if part)
 
@@ -201,6 +201,12 @@ def _canonical(desc: Desc, role: str = "") -> Desc:
     return desc.canonical.in_role(role) if role else desc.canonical
 
 
+def _canonical_post_op(post_op: PostOp) -> PostOp:
+    if not isinstance(post_op, Binary) or post_op.src1 is None:
+        return post_op
+    return replace(post_op, src1=_canonical(post_op.src1))
+
+
 def _desc_from_dict(data: Mapping[str, Any]) -> Desc:
     if data.get("any"):
         return AnyDesc(tuple(_integer(extent) for extent in data["dims"]), _text(data["dtype"]))
@@ -226,9 +232,8 @@ def _attr_from_dict(data: Mapping[str, Any]) -> Attr:
 
 
 def _post_op_to_dict(post_op: PostOp) -> dict[str, Any]:
+    post_op = _canonical_post_op(post_op)
     fields = {name: _value_to_json(getattr(post_op, name)) for name in post_op.__struct_fields__}
-    if isinstance(post_op, Binary) and post_op.src1 is not None:
-        fields["src1"] = _canonical(post_op.src1).to_dict()
     return {"kind": _POST_OP_NAMES[type(post_op)]} | fields
 
 
@@ -245,7 +250,7 @@ def _value_to_json(value: Any) -> Any:
         return [_value_to_json(item) for item in value]
     if isinstance(value, float) and math.isinf(value):
         return str(value)
-    return value
+    return value.to_dict() if isinstance(value, Desc) else value
 
 
 def _value_from_json(value: Any) -> Any:

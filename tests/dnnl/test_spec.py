@@ -116,7 +116,11 @@ def test_equality_is_that_of_the_data(one: dnnl.Spec, other: dnnl.Spec) -> None:
 
 
 def test_equal_specs_read_alike_whatever_their_layouts_are_called() -> None:
-    one, other = (dnnl.eltwise(PLAIN((1, 3, 4, 4), "f32", tag), None, "relu", n_threads=1) for tag in ("nhwc", "acdb"))
+    descs = [PLAIN((1, 3, 4, 4), "f32", tag) for tag in ("nhwc", "acdb")]
+    attrs = [dnnl.Attr((dnnl.Binary("add", desc),)) for desc in descs]
+    one, other = (
+        dnnl.eltwise(desc, None, "relu", attr=attr, n_threads=1) for desc, attr in zip(descs, attrs, strict=True)
+    )
     assert one == other
     assert (str(one), one.to_dict()) == (str(other), other.to_dict())
     assert dnnl.Spec.from_dict(one.to_dict()) == one
