@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from blocklayout.dnnl import enums
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Binary, DepthwiseConv, Prelu
 from blocklayout.dnnl.primitives import direction_of, kind_of
+from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
 
 _POST_OP = re.compile(r"post_op_(\d+)_(src_1|weights|bias)")
 _SOURCE = re.compile(r"src_(\d+)")

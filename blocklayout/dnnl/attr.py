@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from blocklayout.dnnl.algorithms import full_algorithm
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dtypes import itemsize
 from blocklayout.errors import InvalidArgumentsError
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
 
 _MANY = 1 << 12  # bit sets of 12 dimensions; beyond what kernels and strides are
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.dnnl import c_attr, c_desc, enums, handles
+from blocklayout.dnnl import arguments, c_desc, enums, handles, status
 from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.attr import Binary, DepthwiseConv, Eltwise, Prelu, Sum
 from blocklayout.dnnl.engine import cpu_engine
 from blocklayout.dnnl.primitives import kind_of
+from blocklayout.dnnl.spec import Spec
+from blocklayout.errors import InvalidArgumentsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
+    from blocklayout.dnnl.attr import PostOp
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.primitives import Direction
-    from blocklayout.dnnl.spec import Spec
 
 
 def create_pd(spec: Spec) -> Handle:
@@ -103,7 +105,7 @@ class _Call:
 
     def c_attr(self) -> Any:
         """The attributes."""
-        return self._kept(c_attr.to_c(self.spec.attr, self.spec)).c
+        return self._kept(_attr_to_c(self.spec)).c
 
     def c_hint(self) -> Any:
         """The forward primitive descriptor."""
@@ -125,3 +127,60 @@ _FIELDS: Mapping[str, Callable[[_Call], Any]] = {
 }
 _DIMS = ("strides", "kernel", "dilations")
 _FLOATS = ("factors", "scales")
+
+
+def _attr_to_c(spec: Spec) -> Handle:
+    """The attributes, whose scratchpad is the caller's."""
+    attr = spec.attr
+    handle = handles.create("primitive_attr", "dnnl_primitive_attr_create", subject=spec)
+    _set(handle, "scratchpad_mode", enums.value("scratchpad_mode", "user"), subject=spec)
+    if attr.fpmath != "strict":
+        _set(handle, "fpmath_mode", enums.value("fpmath_mode", attr.fpmath), subject=spec)
+    for name, mask in attr.scales:
+        _set(handle, "scales_mask", arguments.number(spec, name), mask, subject=spec)
+    for name, mask in attr.zero_points:
+        _set(handle, "zero_points_mask", arguments.number(spec, name), mask, subject=spec)
+    if attr.post_ops:
+        post_ops = handles.create("post_ops", "dnnl_post_ops_create", subject=spec)
+        for post_op in attr.post_ops:
+            _append(post_ops, post_op, spec)
+        _set(handle, "post_ops", post_ops.c, subject=spec)
+        post_ops.destroy()  # the attributes hold a copy
+    return handle
+
+
+def _set(handle: Handle, what: str, *c_args: Any, subject: Spec) -> None:
+    status.call(f"dnnl_primitive_attr_set_{what}", handle.c, *c_args, subject=subject)
+
+
+def _append(post_ops: Handle, post_op: PostOp, spec: Spec) -> None:
+    if isinstance(post_op, Binary) and post_op.src1 is None:
+        rule = "a binary post-op has no src1; give it the descriptor of its second operand"
+        raise InvalidArgumentsError(f"{spec.kind}: attr: {rule}")
+    name, c_args_of = _POST_OPS[type(post_op)]
+    c_args = c_args_of(post_op)
+    c_values = (c_arg.c if isinstance(c_arg, handles.Handle) else c_arg for c_arg in c_args)
+    status.call(f"dnnl_post_ops_append_{name}", post_ops.c, *c_values, subject=spec)
+
+
+def _c_dtype(dtype: str) -> int:
+    return enums.value("data_type", dtype or "data_type_undef")
+
+
+def _c_algorithm(post_op: Eltwise | Binary) -> int:
+    return enums.value("alg_kind", post_op.algorithm)
+
+
+_POST_OPS: Mapping[type[PostOp], tuple[str, Callable[[Any], Sequence[Any]]]] = {
+    Sum: ("sum", lambda its: (its.scale, its.zero_point, _c_dtype(its.dtype))),
+    Eltwise: ("eltwise", lambda its: (_c_algorithm(its), its.alpha, its.beta)),
+    Binary: ("binary", lambda its: (_c_algorithm(its), c_desc.to_c(its.src1))),
+    Prelu: ("prelu", lambda its: (its.mask,)),
+    DepthwiseConv: (
+        "dw",
+        lambda its: (
+            *map(_c_dtype, (its.weights_dtype, its.bias_dtype, its.dst_dtype)),
+            *(its.kernel, its.stride, its.padding),
+        ),
+    ),
+}

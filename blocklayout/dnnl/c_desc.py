@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import cache, lru_cache
 from typing import Any
 
+from msgspec.structs import replace
+
 from blocklayout.dnnl import enums, library, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
@@ -18,6 +20,8 @@ from blocklayout.dnnl.native import native
 from blocklayout.dnnl.tag_search import find_corner
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import Layout, MemoryDesc
+from blocklayout.layout.geometry import Placement
+from blocklayout.layout.views import permuted
 
 _MAX_CACHED = 2048
 _TAG_ANY = 1
@@ -32,7 +36,8 @@ def to_c(desc: Desc) -> Handle:
     """
     if isinstance(desc, AnyDesc):
         return _any_to_c(desc)
-    return _layout_to_c(desc.dims, desc.padded_dims, desc.dtype, desc.layout)
+    placed = desc.placement
+    return _layout_to_c(placed if placed.offset == 0 else replace(placed, offset=0), desc.dtype)
 
 
 def is_expressible(desc: Desc) -> bool:
@@ -61,53 +66,44 @@ def _any_to_c(desc: AnyDesc) -> Handle:
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _layout_to_c(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout) -> Handle:
-    if not layout.inner_blks:
-        return _from_strides(dims, dtype, layout.strides)
+def _layout_to_c(placed: Placement, dtype: str) -> Handle:
+    if not placed.layout.inner_blks:
+        return _from_strides(placed.dims, dtype, placed.layout.strides)
     try:
         # some implementations want the very strides they asked for, used or not
-        return _tagged_to_c(dims, padded_dims, dtype, layout, is_strict=True)
+        return _tagged_to_c(placed, dtype, is_strict=True)
     except UnsupportedError:
-        return _tagged_to_c(dims, padded_dims, dtype, layout, is_strict=False)
+        return _tagged_to_c(placed, dtype, is_strict=False)
 
 
-def _tagged_to_c(
-    dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout, *, is_strict: bool
-) -> Handle:
+def _tagged_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle:
     """By way of a format tag."""
     try:
-        return _blocked_to_c(dims, padded_dims, dtype, layout, is_strict=is_strict)
+        return _blocked_to_c(placed, dtype, is_strict=is_strict)
     except UnsupportedError:
-        swapped = _swapped_to_c(dims, padded_dims, dtype, layout, is_strict=is_strict)
+        swapped = _swapped_to_c(placed, dtype, is_strict=is_strict)
         if swapped is None:
             raise
         return swapped
 
 
-def _blocked_to_c(
-    dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout, *, is_strict: bool
-) -> Handle:
-    corner = find_corner(dims, padded_dims, layout, is_strict=is_strict)
+def _blocked_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle:
+    corner = find_corner(placed.dims, placed.padded_dims, placed.layout, is_strict=is_strict)
     parent = _from_tag(corner.dims, dtype, corner.tag)
-    return parent if corner.dims == dims else _from_parent(parent, dims, dtype)
+    return parent if corner.dims == placed.dims else _from_parent(parent, placed.dims, dtype)
 
 
-def _swapped_to_c(
-    dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout, *, is_strict: bool
-) -> Handle | None:
+def _swapped_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle | None:
     """By way of a tag for two neighbours the other way round: a deconvolution's weights are a convolution's, turned."""
-    for dim in range(len(dims) - 1):
-        perm = (*range(dim), dim + 1, dim, *range(dim + 2, len(dims)))
-        turned_dims, turned_padded, strides = (
-            tuple(values[axis] for axis in perm) for values in (dims, padded_dims, layout.strides)
-        )
-        turned = Layout(strides, layout.inner_blks, tuple(perm[axis] for axis in layout.inner_idxs))
+    ndims = len(placed.dims)
+    for dim in range(ndims - 1):
+        perm = (*range(dim), dim + 1, dim, *range(dim + 2, ndims))
         try:
-            handle = _blocked_to_c(turned_dims, turned_padded, dtype, turned, is_strict=is_strict)
+            handle = _blocked_to_c(permuted(placed, perm), dtype, is_strict=is_strict)
         except UnsupportedError:
             continue
         c_perm = ffi.new("int[]", perm)
-        subject = f"{dtype} {dims}"
+        subject = f"{dtype} {placed.dims}"
         return create("memory_desc", "dnnl_memory_desc_permute_axes", handle.c, c_perm, subject=subject)
     return None
 

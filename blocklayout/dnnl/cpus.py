@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    _Reader = Callable[[Path], float | None]
+_Reader = Callable[[Path], float | None]
 
 _V1_FOLDERS = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -19,8 +20,6 @@ from blocklayout.dnnl.team import team
 from blocklayout.dnnl.threads import run_parallel, wake_team
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from blocklayout.dnnl.memory import Memory
 
     Times = list[int] | None

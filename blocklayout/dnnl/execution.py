@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +12,12 @@ from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.handles import Handle
 from blocklayout.dnnl.memory import Memory
 from blocklayout.dnnl.resolution import refused
+from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from blocklayout.dnnl.own import Kernel
-    from blocklayout.dnnl.spec import Spec
     from blocklayout.errors import DnnlError
 
 

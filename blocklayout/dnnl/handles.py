@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from blocklayout.dnnl import library, status
 from blocklayout.dnnl._abi import ffi
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 KINDS = ("engine", "stream", "memory_desc", "memory", "primitive_attr", "post_ops", "primitive_desc", "primitive")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from pathlib import Path
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, TypeVar
 from blocklayout.dnnl import library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from concurrent.futures import ThreadPoolExecutor
 
 _Result = TypeVar("_Result")

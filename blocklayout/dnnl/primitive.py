@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.dnnl import arguments, own
+from blocklayout.dnnl import own
+from blocklayout.dnnl.arguments import results as _results
 from blocklayout.dnnl.executable import Executable
 from blocklayout.dnnl.execution import Execution, check_memories, scratchpad_desc
 from blocklayout.dnnl.handles import create
 from blocklayout.dnnl.memory import Memory, aligned_empty
 from blocklayout.dnnl.primitives import validate
+from blocklayout.dnnl.primitives.reorder import reorder
 from blocklayout.dnnl.resolution import open_pd, refused, resolve
+from blocklayout.dnnl.spec import Spec
 from blocklayout.dnnl.threads import run_parallel
-from blocklayout.errors import DnnlError, RefusedError
+from blocklayout.dtypes import from_numpy, to_numpy
+from blocklayout.errors import DnnlError, InvalidArgumentsError, RefusedError
+from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.own import Kernel
     from blocklayout.dnnl.primitive_desc import Resolved
-    from blocklayout.dnnl.spec import Spec
 
 _MAX_IDLE = 4
 """Executables that are kept for threads that run one primitive at the same time."""
+
+_NARROW_FLOATS = ("bf16", "f16")
+_MAX_REORDERS = 64
 
 
 class _Scratch(threading.local):
@@ -132,9 +140,8 @@ class Primitive:
         Raises:
             InvalidArgumentsError: An argument is missing, unknown, or of another shape or data type.
         """
-        from blocklayout.dnnl.numpy_call import call_with_arrays
-
-        return call_with_arrays(self, arrays)
+        made = {name: _to_plain(memory, self.spec.n_threads) for name, memory in self.compute(**arrays).items()}
+        return next(iter(made.values())) if len(made) == 1 else made
 
     def compute(self, **arguments: Any) -> dict[str, Memory]:
         """Compute, and leave the results in the primitive's own layouts.
@@ -148,9 +155,11 @@ class Primitive:
         Raises:
             InvalidArgumentsError: An argument is missing, unknown, or of another shape or data type.
         """
-        from blocklayout.dnnl.numpy_call import compute
-
-        return compute(self, arguments)
+        results = _results(self.spec)
+        _check_names(self.spec, arguments, results)
+        memories = {name: _argument(self.spec, name, arguments.get(name), results) for name, _ in self.spec.descs}
+        _executable(self, memories).run()
+        return {name: memories[name] for name in results}
 
     def destroy(self) -> None:
         """Destroys the code now; nothing it was bound to may run any more."""
@@ -168,15 +177,11 @@ class _Bound:
         memories = {name: Memory(spec.memory_desc(name)) for name, _ in spec.descs}
         if primitive.scratchpad_nbytes:
             memories["scratchpad"] = Memory(scratchpad_desc(primitive.scratchpad_nbytes))
-        self._results = arguments.results(spec)
+        self._results = _results(spec)
         self._sources = {name: memory for name, memory in memories.items() if name not in self._results}
-        self._executable = Executable(
-            [primitive.bind(memories)],
-            spec.n_threads,
-            given=[[memory] for memory in self._sources.values()],
-            fresh=[(memories[name].nbytes, [memories[name]]) for name in self._results],
-            keeps_denormals=spec.kind == "reorder",  # values stay
-        )
+        given = [[memory] for memory in self._sources.values()]
+        fresh = [(memories[name].nbytes, [memories[name]]) for name in self._results]
+        self._executable = _executable(primitive, memories, given=given, fresh=fresh)
 
     def run(self, buffers: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         given = []
@@ -185,6 +190,12 @@ class _Bound:
             memory.check(buffer)
             given.append(buffer)
         return dict(zip(self._results, self._executable.run(given), strict=True))
+
+
+def _executable(primitive: Primitive, memories: Mapping[str, Memory], **buffers: Any) -> Executable:
+    spec = primitive.spec
+    keeps_denormals = spec.kind == "reorder"  # values stay
+    return Executable([primitive.bind(memories)], spec.n_threads, keeps_denormals=keeps_denormals, **buffers)
 
 
 def _compile(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
@@ -211,3 +222,105 @@ def _created(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
         raise
     pd.destroy()  # the primitive holds a copy
     return handle, resolved
+
+
+def _check_names(spec: Spec, given: Mapping[str, Any], results: tuple[str, ...]) -> None:
+    names = [name for name, _ in spec.descs]
+    for name in given:
+        if name not in names:
+            raise InvalidArgumentsError(f"{spec.kind}: no argument {name!r}; it takes {', '.join(names)}")
+    for name in names:
+        desc = spec.memory_desc(name)
+        if name not in results and name not in given:
+            raise InvalidArgumentsError(f"{spec.kind}: {name} is missing; give an array of {desc.dtype} {desc.dims}")
+    if spec.attr.has_sum and "dst" not in given:
+        desc = spec.memory_desc("dst")
+        rule = f"is missing, and the sum post-op adds to it; give an array of {desc.dtype} {desc.dims}"
+        raise InvalidArgumentsError(f"{spec.kind}: dst {rule}")
+
+
+def _argument(spec: Spec, name: str, value: Any, results: tuple[str, ...]) -> Memory:
+    desc = spec.memory_desc(name)
+    if name not in results:
+        return _to_memory(spec.kind, name, value, desc, spec.n_threads)
+    if value is None:
+        return Memory.empty(desc)
+    if isinstance(value, Memory):
+        return value
+    if name == "dst" and spec.attr.has_sum:
+        return _copy_to(desc, _to_memory(spec.kind, name, value, desc, spec.n_threads), spec.n_threads)
+    raise InvalidArgumentsError(f"{spec.kind}: {name} is a result; leave it out, or give a Memory of {desc} to hold it")
+
+
+def _to_memory(kind: str, name: str, value: Any, desc: MemoryDesc, n_threads: int) -> Memory:
+    """The argument in the layout ``desc``: without a copy where it is in it."""
+    memory = value if isinstance(value, Memory) else _of_array(kind, name, value, desc)
+    if memory.desc.dims != desc.dims:
+        raise InvalidArgumentsError(f"{kind}: {name} has extents {memory.desc.dims}; it takes {desc.dims}")
+    if memory.desc.physically_equal(desc):
+        return memory
+    return _copy_to(desc, memory, n_threads)
+
+
+def _of_array(kind: str, name: str, value: Any, desc: MemoryDesc) -> Memory:
+    array = value if isinstance(value, np.ndarray) else _as_array(kind, name, value, desc)
+    _check_dtype(kind, name, array, desc)
+    if array.shape != desc.dims:
+        if not array.size == math.prod(desc.dims) == 1:
+            raise InvalidArgumentsError(f"{kind}: {name} has shape {array.shape}; it takes {desc.dims}")
+        array = array.reshape(desc.dims)
+    if not array.dtype.isnative or min(array.strides, default=0) < 0 or not _is_whole(array):
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    return Memory(MemoryDesc.from_array(array), array)
+
+
+def _as_array(kind: str, name: str, value: Any, desc: MemoryDesc) -> np.ndarray:
+    try:
+        return np.asarray(value, to_numpy(desc.dtype))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentsError(f"{kind}: {name} is no array of {desc.dtype} {desc.dims}: {error}") from error
+
+
+def _is_whole(array: np.ndarray) -> bool:
+    """Whether no element is there twice, and strides are whole elements."""
+    repeats = any(stride == 0 and extent > 1 for stride, extent in zip(array.strides, array.shape, strict=True))
+    return not repeats and all(stride % array.itemsize == 0 for stride in array.strides)
+
+
+def _check_dtype(kind: str, name: str, array: np.ndarray, desc: MemoryDesc) -> None:
+    try:
+        dtype = from_numpy(array.dtype)
+    except ValueError as error:
+        raise InvalidArgumentsError(f"{kind}: {name}: {error}") from error
+    if dtype == desc.dtype or (dtype == "f32" and desc.dtype in _NARROW_FLOATS):
+        return
+    wanted = "ml_dtypes.bfloat16" if desc.dtype == "bf16" else f"np.{to_numpy(desc.dtype).name}"
+    raise InvalidArgumentsError(f"{kind}: {name} is {dtype}; it takes {desc.dtype}: convert it with .astype({wanted})")
+
+
+def _copy_to(desc: MemoryDesc, memory: Memory, n_threads: int) -> Memory:
+    copy = Memory.empty(desc)
+    if math.prod(desc.dims):
+        _executable(_reorder(memory.desc, desc, n_threads), {"src": memory, "dst": copy}).run()
+    return copy
+
+
+@lru_cache(maxsize=_MAX_REORDERS)
+def _reorder(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Primitive:
+    return Primitive(reorder(src, dst, n_threads=n_threads))
+
+
+def clear_cache() -> None:
+    """Lets go of the reorders that calls have needed."""
+    _reorder.cache_clear()
+
+
+def _to_plain(memory: Memory, n_threads: int) -> np.ndarray:
+    desc = memory.desc
+    plain = MemoryDesc(desc.dims, desc.dtype)
+    if not (desc.physically_equal(plain) and isinstance(memory.buffer, np.ndarray)):
+        memory = _copy_to(plain, memory, n_threads)
+    buffer = memory.buffer
+    if not isinstance(buffer, np.ndarray):
+        raise TypeError(f"{memory} was bound to an address; give it an array")
+    return buffer.view(np.uint8).reshape(-1)[: plain.nbytes].view(to_numpy(desc.dtype)).reshape(desc.dims)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache, partial
 from operator import eq
 from typing import TYPE_CHECKING
 
 from blocklayout.dnnl import known_bugs, own
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.c_create import create_pd
 from blocklayout.dnnl.primitive_desc import Resolved, impl_name, impl_names, is_reference, walk
 from blocklayout.dnnl.primitives import validate
+from blocklayout.dnnl.spec import Spec
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.errors import DnnlError, OutOfMemoryError, RefusedError, UnimplementedError
+from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from blocklayout.dnnl.handles import Handle
-    from blocklayout.dnnl.spec import Spec
 
 _MAX_CACHED = 2048
 _UNIMPLEMENTED = 3
@@ -42,9 +43,9 @@ def resolve(spec: Spec) -> Resolved:
         >>> resolved.spec.is_resolved, resolved.spec.desc("dst") == plain
         (True, True)
     """
-    outcome = _ask(spec)
+    asked, outcome = _ask(spec)
     if isinstance(outcome, Resolved):
-        return outcome
+        return outcome if _are_the_same(asked, spec) else _as_asked(outcome, spec)
     raise UnimplementedError(outcome, _UNIMPLEMENTED)
 
 
@@ -85,9 +86,9 @@ def optimised(spec: Spec) -> tuple[Resolved, ...]:
         >>> any(resolved.is_reference for resolved in optimised(spec))
         False
     """
-    outcome = _ask_optimised(spec)
+    asked, outcome = _ask_optimised(spec)
     if isinstance(outcome, tuple):
-        return outcome
+        return outcome if _are_the_same(asked, spec) else tuple(_as_asked(resolved, spec) for resolved in outcome)
     raise UnimplementedError(outcome, _UNIMPLEMENTED)
 
 
@@ -160,25 +161,47 @@ def _refusal(spec: Spec) -> DnnlError:
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _ask(spec: Spec) -> Resolved | str:
+def _ask(spec: Spec) -> tuple[Spec, Resolved | str]:
+    """The question as it was first asked, and the answer or why there is none."""
     validate(spec)
     if own.implementation(spec.impl):
-        return _our_own(spec)
+        return spec, _our_own(spec)
     try:
-        return run_parallel(lambda: open_pd(spec)[1], spec.n_threads)
+        return spec, run_parallel(lambda: open_pd(spec)[1], spec.n_threads)
     except UnimplementedError as error:
-        return str(error)
+        return spec, str(error)
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _ask_optimised(spec: Spec) -> tuple[Resolved, ...] | str:
+def _ask_optimised(spec: Spec) -> tuple[Spec, tuple[Resolved, ...] | str]:
     validate(spec)
     ours = _ours(spec)
     try:
         theirs = run_parallel(lambda: tuple(_without_needless_references(spec)), spec.n_threads)
-        return (*theirs, *ours) or str(_refusal(spec))
+        return spec, (*theirs, *ours) or str(_refusal(spec))
     except UnimplementedError as error:
-        return ours or str(error)
+        return spec, ours or str(error)
+
+
+def _are_the_same(asked: Spec, spec: Spec) -> bool:
+    """Whether equal Specs have the same descriptors: of those with a layout, the very objects."""
+    for (_, theirs), (_, mine) in zip(asked.descs, spec.descs, strict=True):
+        if mine is not theirs and isinstance(mine, MemoryDesc):
+            return False
+    return True
+
+
+def _as_asked(resolved: Resolved, spec: Spec) -> Resolved:
+    """The answer to an equal Spec with this one's own descriptors, which may be called otherwise."""
+    given = dict(spec.descs)
+    descs = tuple((name, _named_as(desc, given.get(name))) for name, desc in resolved.spec.descs)
+    return Resolved(resolved.spec.settled(descs=descs), resolved.scratchpad_nbytes)
+
+
+def _named_as(found: Desc, given: Desc | None) -> Desc:
+    if not isinstance(given, MemoryDesc):
+        return found
+    return given if given.dims == found.dims else given.resized(found.dims)
 
 
 def _ours(spec: Spec) -> tuple[Resolved, ...]:

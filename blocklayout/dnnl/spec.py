@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from itertools import count, takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,9 +14,6 @@ from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, PostOp, Prelu, Sum
 from blocklayout.errors import BlockLayoutError, InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MAX_THREADS = 4096
 """More than any machine has; the library would try to start as many."""
@@ -61,9 +59,10 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
             raise InvalidArgumentsError(message)
 
     def __str__(self) -> str:
-        parts = [self.kind, self.algorithm, self.prop_kind, *(f"{name}: {desc}" for name, desc in self.descs)]
+        parts = [self.kind, self.algorithm, self.prop_kind]
+        parts += [f"{name}: {_canonical(desc, name)}" for name, desc in self.descs]
         parts += [f"{name}={value}" for name, value in self.params]
-        parts += [str(post_op) for post_op in self.attr.post_ops]
+        parts += [str(_canonical_post_op(post_op)) for post_op in self.attr.post_ops]
         parts += [self.impl and f"implementation {self.impl}", f"{self.n_threads} threads"]
         return ", ".join(part for part in parts if part)
 
@@ -141,8 +140,9 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
         return sum(desc.nbytes for _, desc in self.descs)
 
     def to_dict(self) -> dict[str, Any]:
-        """This Spec as JSON-able data; fields at their defaults are left out."""
-        data: dict[str, Any] = {"kind": self.kind, "descs": [[name, desc.to_dict()] for name, desc in self.descs]}
+        """This Spec as JSON-able data, the same for equal Specs; fields at their defaults are left out."""
+        descs = [[name, _canonical(desc).to_dict()] for name, desc in self.descs]
+        data: dict[str, Any] = {"kind": self.kind, "descs": descs}
         if self.params:
             data["params"] = {name: _value_to_json(value) for name, value in self.params}
         if self.attr != NO_ATTR:
@@ -194,6 +194,19 @@ _POST_OP_NAMES = {post_op: name for name, post_op in _POST_OPS.items()}
 _INFINITIES = {"inf": math.inf, "-inf": -math.inf}  # strict JSON has no infinity
 
 
+def _canonical(desc: Desc, role: str = "") -> Desc:
+    """The descriptor under a name that equal ones share: by its role, else in letters."""
+    if not isinstance(desc, MemoryDesc):
+        return desc
+    return desc.canonical.in_role(role) if role else desc.canonical
+
+
+def _canonical_post_op(post_op: PostOp) -> PostOp:
+    if not isinstance(post_op, Binary) or post_op.src1 is None:
+        return post_op
+    return replace(post_op, src1=_canonical(post_op.src1))
+
+
 def _desc_from_dict(data: Mapping[str, Any]) -> Desc:
     if data.get("any"):
         return AnyDesc(tuple(_integer(extent) for extent in data["dims"]), _text(data["dtype"]))
@@ -219,9 +232,8 @@ def _attr_from_dict(data: Mapping[str, Any]) -> Attr:
 
 
 def _post_op_to_dict(post_op: PostOp) -> dict[str, Any]:
+    post_op = _canonical_post_op(post_op)
     fields = {name: _value_to_json(getattr(post_op, name)) for name in post_op.__struct_fields__}
-    if isinstance(post_op, Binary) and post_op.src1 is not None:
-        fields["src1"] = post_op.src1.to_dict()
     return {"kind": _POST_OP_NAMES[type(post_op)]} | fields
 
 
@@ -238,7 +250,7 @@ def _value_to_json(value: Any) -> Any:
         return [_value_to_json(item) for item in value]
     if isinstance(value, float) and math.isinf(value):
         return str(value)
-    return value
+    return value.to_dict() if isinstance(value, Desc) else value
 
 
 def _value_from_json(value: Any) -> Any:

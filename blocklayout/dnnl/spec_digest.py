@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.any_desc import AnyDesc, Desc
+from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
     from blocklayout.dnnl.attr import Attr
-    from blocklayout.dnnl.spec import Spec
 
 DIGEST_NBYTES = 16
 """Enough that no two of a billion Specs share a digest."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from blocklayout.dnnl import enums, library
 from blocklayout.errors import DnnlError, InvalidArgumentsError, OutOfMemoryError, UnimplementedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SUCCESS = 0
 LAST_IMPL_REACHED = enums.value("status", "last_impl_reached")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from blocklayout.dnnl import library
-from blocklayout.dnnl.cpus import default_threads, pin_to
+from blocklayout.dnnl.cpus import pin_to
 from blocklayout.dnnl.libgomp import open_regions_here, run_in_pool
 from blocklayout.dnnl.team import team
 from blocklayout.errors import InvalidArgumentsError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-__all__ = ["callers_at_once", "default_threads", "own_stream", "run_parallel", "wake_team"]
 
 _Result = TypeVar("_Result")
 

@@ -31,8 +31,8 @@ class Fused(Struct, frozen=True):
         return self.held.dtype
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values that JSON can hold; the key ``fused`` tells it from a descriptor's."""
-        return {"fused": self.impl, "held": self.held.to_dict()}
+        """All of it as plain values that JSON can hold, the same for equal ones; the key ``fused`` tells it from a descriptor's."""
+        return {"fused": self.impl, "held": self.held.canonical.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Fused:

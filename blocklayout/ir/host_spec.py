@@ -70,8 +70,8 @@ class HostSpec(Struct, frozen=True):
         raise InvalidArgumentsError(f"{self.kind} has no argument {name!r}; it has {[arg for arg, _ in self.descs]}")
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as plain values that JSON can hold."""
-        descs = {arg: desc.to_dict() for arg, desc in self.descs}
+        """All of it as plain values that JSON can hold, the same for equal ones."""
+        descs = {arg: desc.canonical.to_dict() for arg, desc in self.descs}
         return {"host": self.kind, "descs": descs, "label": self.label, "node": self.node}
 
     @classmethod

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout.errors import LayoutError
 from blocklayout.layout.addresses import addressing
-from blocklayout.layout.geometry import place_dense
+from blocklayout.layout.geometry import padded, place_dense
 from blocklayout.layout.names import LETTERS
 from blocklayout.layout.tag import FormatTag
 
@@ -30,7 +30,7 @@ def dim_order(placement: Placement) -> tuple[int, ...]:
 def dense_tag(placement: Placement) -> FormatTag | None:
     """The tag under which these extents get the same addresses and size; ``None`` if there is none."""
     layout = placement.layout
-    if placement.padded_dims != _whole_blocks(placement):
+    if placement.padded_dims != padded(placement.dims, placement.layout.blocks):
         return None
     for order in (dim_order(placement), _order_with_idle_extents(placement)):
         tag = FormatTag(order, layout.inner_blks, layout.inner_idxs)
@@ -38,10 +38,6 @@ def dense_tag(placement: Placement) -> FormatTag | None:
         if _same(dense, placement):
             return tag
     return None
-
-
-def _whole_blocks(placement: Placement) -> tuple[int, ...]:
-    return tuple(-(-n // block) * block for n, block in zip(placement.dims, placement.layout.blocks, strict=True))
 
 
 def _same(dense: Placement, placement: Placement) -> bool:
@@ -63,7 +59,8 @@ def _order_with_idle_extents(placement: Placement) -> tuple[int, ...]:
 
 def is_placed_by(placement: Placement, tag: FormatTag) -> bool:
     """Whether these extents get the same addresses and size under ``tag``, an offset left aside."""
-    if placement.padded_dims != _whole_blocks(placement) or placement.layout.inner_blks != tag.inner_blks:
+    whole_dims = padded(placement.dims, placement.layout.blocks)
+    if placement.padded_dims != whole_dims or placement.layout.inner_blks != tag.inner_blks:
         return False
     return _same(place_dense(placement.dims, tag), placement)
 

@@ -15,10 +15,10 @@ from blocklayout.layout.addresses import all_offsets
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from blocklayout.layout.fields import DescFields
+    from blocklayout.layout.desc import MemoryDesc
 
 
-def pack(array: NDArray[Any], desc: DescFields, into: NDArray[Any] | None = None) -> NDArray[Any]:
+def pack(array: NDArray[Any], desc: MemoryDesc, into: NDArray[Any] | None = None) -> NDArray[Any]:
     """The bytes of ``array`` in the layout ``desc``, padding zero.
 
     Args:
@@ -51,7 +51,7 @@ def pack(array: NDArray[Any], desc: DescFields, into: NDArray[Any] | None = None
         buffer[...] = 0
     if array.size == 0:
         return buffer
-    if _ends_inside_a_block(desc):
+    if desc.ends_inside_a_block:
         buffer[all_offsets(desc.placement)] = array
         return buffer
     target = blocked_view(buffer, desc)
@@ -59,7 +59,7 @@ def pack(array: NDArray[Any], desc: DescFields, into: NDArray[Any] | None = None
     return buffer
 
 
-def unpack(buffer: NDArray[Any], desc: DescFields) -> NDArray[Any]:
+def unpack(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     """The values that ``buffer`` holds in the layout ``desc``: a fresh array in row-major order.
 
     Args:
@@ -73,14 +73,14 @@ def unpack(buffer: NDArray[Any], desc: DescFields) -> NDArray[Any]:
     elements = as_elements(buffer, desc)
     if 0 in desc.dims:
         return np.empty(desc.dims, dtype=elements.dtype)
-    if _ends_inside_a_block(desc):
+    if desc.ends_inside_a_block:
         return elements[all_offsets(desc.placement)]
     room = np.empty(desc.padded_dims, dtype=elements.dtype)
     _split(room, desc)[...] = blocked_view(elements, desc)
     return np.ascontiguousarray(room[tuple(slice(extent) for extent in desc.dims)])
 
 
-def write(array: NDArray[Any], elements: NDArray[Any], desc: DescFields) -> None:
+def write(array: NDArray[Any], elements: NDArray[Any], desc: MemoryDesc) -> None:
     """Write values to where a layout has its elements, and to nothing else.
 
     Args:
@@ -98,13 +98,13 @@ def write(array: NDArray[Any], elements: NDArray[Any], desc: DescFields) -> None
         np.broadcast_to(array, desc.dims)  # refuses as it would
     elif not desc.layout.inner_blks:
         blocked_view(elements, desc)[...] = array
-    elif desc.padded_dims != desc.dims or _ends_inside_a_block(desc):
+    elif desc.padded_dims != desc.dims or desc.ends_inside_a_block:
         elements[all_offsets(desc.placement)] = array
     else:
         blocked_view(elements, desc)[...] = _split(np.broadcast_to(array, desc.dims), desc)
 
 
-def as_elements(buffer: NDArray[Any], desc: DescFields) -> NDArray[Any]:
+def as_elements(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     """``buffer`` as a flat array of the descriptor's elements; no byte is copied.
 
     Raises:
@@ -127,7 +127,7 @@ def as_elements(buffer: NDArray[Any], desc: DescFields) -> NDArray[Any]:
     return flat
 
 
-def blocked_view(elements: NDArray[Any], desc: DescFields) -> NDArray[Any]:
+def blocked_view(elements: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     """A view of ``elements`` with one axis per outermost block count, then one per inner block."""
     size = elements.dtype.itemsize
     layout = desc.layout
@@ -139,11 +139,7 @@ def blocked_view(elements: NDArray[Any], desc: DescFields) -> NDArray[Any]:
     )
 
 
-def _ends_inside_a_block(desc: DescFields) -> bool:
-    return any(extent % block for extent, block in zip(desc.padded_dims, desc.layout.blocks, strict=True))
-
-
-def _zero_padded(array: NDArray[Any], desc: DescFields) -> NDArray[Any]:
+def _zero_padded(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     if desc.padded_dims == desc.dims:
         return array
     room = np.zeros(desc.padded_dims, dtype=array.dtype)
@@ -151,7 +147,7 @@ def _zero_padded(array: NDArray[Any], desc: DescFields) -> NDArray[Any]:
     return room
 
 
-def _axes(desc: DescFields) -> tuple[list[int], list[int]]:
+def _axes(desc: MemoryDesc) -> tuple[list[int], list[int]]:
     """Split shape, dimension by dimension, and the axes of it in memory's order."""
     layout = desc.layout
     shape: list[int] = []
@@ -167,6 +163,6 @@ def _axes(desc: DescFields) -> tuple[list[int], list[int]]:
     return shape, outer + inner
 
 
-def _split(array: NDArray[Any], desc: DescFields) -> NDArray[Any]:
+def _split(array: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     shape, axes = _axes(desc)
     return array.reshape(shape).transpose(axes)

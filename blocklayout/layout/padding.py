@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +11,12 @@ from blocklayout.layout.geometry import Placement
 from blocklayout.layout.packing import blocked_view
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
-    from blocklayout.layout.fields import DescFields
+    from blocklayout.layout.desc import MemoryDesc
 
 
-def clear_padding(elements: NDArray[Any], desc: DescFields) -> None:
+def clear_padding(elements: NDArray[Any], desc: MemoryDesc) -> None:
     """Write zeros to every element of padding, and to nothing else that belongs to the descriptor.
 
     Args:
@@ -35,11 +34,11 @@ def clear_padding(elements: NDArray[Any], desc: DescFields) -> None:
     fill_padding(elements, desc, 0)
 
 
-def fill_padding(elements: NDArray[Any], desc: DescFields, value: Any) -> None:
+def fill_padding(elements: NDArray[Any], desc: MemoryDesc, value: Any) -> None:
     """Write a value to every element of padding; see :func:`clear_padding`."""
     if not desc.n_padding or 0 in desc.dims:
         return
-    if _ends_inside_a_block(desc):
+    if desc.ends_inside_a_block:
         _fill_one_by_one(elements, desc, value)
         return
     view = blocked_view(elements, desc)
@@ -48,7 +47,7 @@ def fill_padding(elements: NDArray[Any], desc: DescFields, value: Any) -> None:
             view[index] = value
 
 
-def padding_is_zero(elements: NDArray[Any], desc: DescFields) -> bool:
+def padding_is_zero(elements: NDArray[Any], desc: MemoryDesc) -> bool:
     """Whether every element of padding is zero; without padding it is.
 
     Args:
@@ -57,7 +56,7 @@ def padding_is_zero(elements: NDArray[Any], desc: DescFields) -> bool:
     """
     if not desc.n_padding or 0 in desc.dims:
         return True
-    if _ends_inside_a_block(desc):
+    if desc.ends_inside_a_block:
         padded = elements[all_offsets(_with_padding(desc))]
         padded[tuple(slice(extent) for extent in desc.dims)] = 0
         return not padded.any()
@@ -65,15 +64,11 @@ def padding_is_zero(elements: NDArray[Any], desc: DescFields) -> bool:
     return not any(view[index].any() for dim in range(desc.ndims) for index in _padded_lanes(desc, dim))
 
 
-def _ends_inside_a_block(desc: DescFields) -> bool:
-    return any(extent % block for extent, block in zip(desc.padded_dims, desc.layout.blocks, strict=True))
-
-
-def _with_padding(desc: DescFields) -> Placement:
+def _with_padding(desc: MemoryDesc) -> Placement:
     return Placement(desc.padded_dims, desc.padded_dims, desc.layout, desc.offset0)
 
 
-def _padded_lanes(desc: DescFields, dim: int) -> Iterator[tuple[int | slice, ...]]:
+def _padded_lanes(desc: MemoryDesc, dim: int) -> Iterator[tuple[int | slice, ...]]:
     """Indices into the blocked view at which a dimension's padding lies: lanes of its last block."""
     if desc.padded_dims[dim] == desc.dims[dim]:
         return
@@ -95,7 +90,7 @@ def _padded_lanes(desc: DescFields, dim: int) -> Iterator[tuple[int | slice, ...
         yield tuple(index)
 
 
-def _fill_one_by_one(elements: NDArray[Any], desc: DescFields, value: Any) -> None:
+def _fill_one_by_one(elements: NDArray[Any], desc: MemoryDesc, value: Any) -> None:
     """For a sub-memory that ends inside a block, which has no view of whole blocks."""
     kept = elements[desc.offsets()]
     elements[all_offsets(_with_padding(desc))] = value

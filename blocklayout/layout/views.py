@@ -5,17 +5,14 @@ Source: ``memory_desc_permute_axes``, ``memory_desc_reshape`` and ``memory_desc_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
-from typing import TYPE_CHECKING
 
 from blocklayout.errors import LayoutError
 from blocklayout.layout.geometry import Layout, Placement, check_dims, place_dense
 from blocklayout.layout.names import LETTERS
 from blocklayout.layout.tag import FormatTag
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def permuted(placement: Placement, perm: tuple[int, ...]) -> Placement:

@@ -120,7 +120,7 @@ class ConvTranspose(BaseOperator, frozen=True):
     def _is_fast_without_bias(self, dst: MemoryDesc) -> bool:
         """Whether the library's fast implementation in this layout is passed over where it has a bias to add.
 
-        It adds to partial sums where a strided kernel is large: ``dnnl.known_bugs``.
+        It adds to partial sums where a strided kernel is large: ``dnnl/primitives/deconvolution.py``.
         """
         is_strided = any(k > s > 1 for k, s in zip(self.window.kernel, self.window.strides, strict=True))
         return is_strided and not dst.inner_blks and not dst.is_contiguous()

@@ -56,6 +56,8 @@ def _data(value: Any) -> Any:
         return [_data(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): _data(item) for key, item in value.items()}
+    if isinstance(value, MemoryDesc):
+        value = value.canonical
     if hasattr(value, "to_dict"):
         return value.to_dict()
     return {name: _data(getattr(value, name)) for name in value.__struct_fields__}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.dnnl import c_desc, numpy_call
+from blocklayout.dnnl import c_desc, primitive
 from blocklayout.errors import InvalidArgumentsError, UnimplementedError
 from tests.dnnl.running import LAYOUTS, assert_close, desc, packed, poisoned, random
 
@@ -128,7 +128,7 @@ def test_memories_of_another_spelling_fit() -> None:
 def owned() -> dict[str, int]:
     """Live handles without those of caches."""
     c_desc.clear_cache()
-    numpy_call.clear_cache()
+    primitive.clear_cache()
     gc.collect()
     return {kind: n for kind, n in dnnl.live_handles().items() if kind not in ("engine", "stream")}
 

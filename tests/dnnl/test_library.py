@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from blocklayout.dnnl import find_library, library
+from blocklayout.dnnl import library
 from blocklayout.errors import UnsupportedError
 from blocklayout.layout import FormatTag
 
@@ -30,8 +30,8 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     """As if nothing had been loaded yet, and nothing were chosen."""
     gc.disable()  # what other tests left behind takes the library when it goes
     monkeypatch.setattr(library, "_loaded", None)
-    monkeypatch.delenv(find_library.VARIABLE, raising=False)
-    monkeypatch.setattr(find_library, "_recorded_library", lambda: None)
+    monkeypatch.delenv(library.VARIABLE, raising=False)
+    monkeypatch.setattr(library, "_recorded_library", lambda: None)
     yield monkeypatch
     gc.enable()
 
@@ -57,22 +57,22 @@ def raise_not_found(name: str) -> Any:
 
 
 def test_the_installed_library_is_found(unloaded: pytest.MonkeyPatch) -> None:
-    path = find_library.find_library()
+    path = library.find_library()
     assert path.is_file()
     unloaded.undo()
-    unloaded.delenv(find_library.VARIABLE, raising=False)
-    assert find_library.find_library() == path
+    unloaded.delenv(library.VARIABLE, raising=False)
+    assert library.find_library() == path
 
 
 def test_a_chosen_library_comes_first(unloaded: pytest.MonkeyPatch) -> None:
-    path = find_library.find_library()
+    path = library.find_library()
     unloaded.setattr(metadata, "distribution", raise_not_found)
-    unloaded.setenv(find_library.VARIABLE, str(path))
-    assert find_library.find_library() == path
+    unloaded.setenv(library.VARIABLE, str(path))
+    assert library.find_library() == path
 
 
 def test_a_chosen_library_that_is_missing(unloaded: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    unloaded.setenv(find_library.VARIABLE, str(tmp_path / "libdnnl.so.3"))
+    unloaded.setenv(library.VARIABLE, str(tmp_path / "libdnnl.so.3"))
     assert "there is no such file" in message_of_loading()
 
 
@@ -103,7 +103,7 @@ def test_installed_for_the_user_puts_the_file_elsewhere(unloaded: pytest.MonkeyP
     distribution = installed_at(tmp_path / "lib" / "python3" / "site-packages", "../../libdnnl.so.3,,\n")
     (tmp_path / "lib" / "libdnnl.so.3").write_bytes(b"")
     unloaded.setattr(metadata, "distribution", lambda _name: distribution)
-    assert find_library.find_library() == (tmp_path / "lib" / "libdnnl.so.3").resolve()
+    assert library.find_library() == (tmp_path / "lib" / "libdnnl.so.3").resolve()
 
 
 @pytest.mark.parametrize("record", [None, "something/else.py,,\n"])
@@ -116,14 +116,14 @@ def test_installed_without_a_usable_list_of_files(
     assert "lists no libdnnl.so.3" in message_of_loading()
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib" / "libdnnl.so.3").write_bytes(b"")
-    assert find_library.find_library().name == "libdnnl.so.3"
+    assert library.find_library().name == "libdnnl.so.3"
 
 
 @pytest.mark.parametrize("content", [b"no library at all" * 10, b""])
 def test_a_file_that_is_no_library(unloaded: pytest.MonkeyPatch, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "libdnnl.so.3"
     path.write_bytes(content)
-    unloaded.setenv(find_library.VARIABLE, str(path))
+    unloaded.setenv(library.VARIABLE, str(path))
     assert "no library for this platform" in message_of_loading()
 
 
@@ -138,12 +138,12 @@ def test_a_file_that_is_no_library(unloaded: pytest.MonkeyPatch, tmp_path: Path,
     ],
 )
 def test_wrong_version(unloaded: pytest.MonkeyPatch, compile_library: Any, source: str, message: str) -> None:
-    unloaded.setenv(find_library.VARIABLE, str(compile_library(source, "libdnnl.so.3")))
+    unloaded.setenv(library.VARIABLE, str(compile_library(source, "libdnnl.so.3")))
     assert message in message_of_loading()
 
 
 def test_a_sequential_library_is_accepted(unloaded: pytest.MonkeyPatch, compile_library: Any) -> None:
-    unloaded.setenv(find_library.VARIABLE, str(compile_library(FAKE.format(major=3, runtime=1), "libdnnl.so.3")))
+    unloaded.setenv(library.VARIABLE, str(compile_library(FAKE.format(major=3, runtime=1), "libdnnl.so.3")))
     assert library.load().dnnl_version().cpu_runtime == 1
 
 
@@ -162,7 +162,7 @@ def test_a_system_library_is_missing(
     source = "int runtime(void); int use(void) { return runtime(); }"
     path = compile_library(source, "libdnnl.so.3", str(runtime))
     runtime.unlink()
-    unloaded.setenv(find_library.VARIABLE, str(path))
+    unloaded.setenv(library.VARIABLE, str(path))
     assert message in message_of_loading()
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -105,6 +108,34 @@ def test_layouts_keep_the_names_their_owner_gave_them() -> None:
 def test_what_the_library_chose_prints_by_its_role() -> None:
     w = dnnl.resolve(conv(1).replace(prop_kind="forward_training")).spec.memory_desc("weights")
     assert set(w.tag.lower()) >= set("oihw")
+
+
+def each_name_first(ask: Callable[[dnnl.Spec], dnnl.Resolved], dims: tuple[int, ...], *names: str) -> list[dnnl.Spec]:
+    """Answers to equal Specs whose layouts have these names, each asked first and then second."""
+    specs = []
+    for first, second in (names, reversed(names)):
+        resolution._ask.cache_clear()
+        resolution._ask_optimised.cache_clear()
+        for name in (first, second):
+            desc = PLAIN(dims, "f32", name)
+            added = dnnl.Attr((dnnl.Binary("add", desc),))
+            specs.append(ask(dnnl.eltwise(desc, None, "relu", attr=added, n_threads=1)).spec)
+    return specs
+
+
+@pytest.mark.parametrize("ask", [dnnl.resolve, lambda spec: dnnl.optimised(spec)[0]], ids=["resolve", "optimised"])
+def test_equal_answers_read_alike_whoever_asked_first(ask: Callable[[dnnl.Spec], dnnl.Resolved]) -> None:
+    specs = each_name_first(ask, (2, 17), "ab", "nc")
+    assert len({(str(spec), json.dumps(spec.to_dict())) for spec in specs}) == 1
+
+
+@pytest.mark.parametrize("ask", [dnnl.resolve, lambda spec: dnnl.optimised(spec)[0]], ids=["resolve", "optimised"])
+def test_layouts_keep_their_names_whoever_asked_first(ask: Callable[[dnnl.Spec], dnnl.Resolved]) -> None:
+    specs = each_name_first(ask, (1, 1, 1, 1), "nchw", "nhwc")
+    assert [spec.memory_desc("src").memory_format for spec in specs] == [
+        *("contiguous_format", "channels_last"),
+        *("channels_last", "contiguous_format"),
+    ]
 
 
 def test_an_invalid_spec_reaches_no_c() -> None:

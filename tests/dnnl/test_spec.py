@@ -115,6 +115,17 @@ def test_equality_is_that_of_the_data(one: dnnl.Spec, other: dnnl.Spec) -> None:
     assert len({one, other}) == (1 if one == other else 2)
 
 
+def test_equal_specs_read_alike_whatever_their_layouts_are_called() -> None:
+    descs = [PLAIN((1, 3, 4, 4), "f32", tag) for tag in ("nhwc", "acdb")]
+    attrs = [dnnl.Attr((dnnl.Binary("add", desc),)) for desc in descs]
+    one, other = (
+        dnnl.eltwise(desc, None, "relu", attr=attr, n_threads=1) for desc, attr in zip(descs, attrs, strict=True)
+    )
+    assert one == other
+    assert (str(one), one.to_dict()) == (str(other), other.to_dict())
+    assert dnnl.Spec.from_dict(one.to_dict()) == one
+
+
 def conv(**changes: Any) -> dnnl.Spec:
     arguments: dict[str, Any] = {"src": ANY((1, 3, 8, 8)), "weights": ANY((16, 3, 3, 3)), "n_threads": 1} | changes
     return dnnl.convolution(**arguments)

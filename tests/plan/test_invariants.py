@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
 from blocklayout import dnnl
+from blocklayout.dnnl import resolution
 from blocklayout.dtypes import to_numpy
 from blocklayout.plan import POLICIES, Plan, portfolio
 from blocklayout.plan.assemble import Assembly, assemble
@@ -241,6 +242,20 @@ def test_the_same_model_gives_the_same_plan_under_any_hash_seed(tree_environ: di
         timeout=120,
     )
     assert done.stdout == bl.load(nets.residual(), threads=2, tune="model").plan.to_json() + "\n"
+
+
+def test_a_plan_reads_the_same_whatever_was_planned_before() -> None:
+    """Networks share the library's answers, and call the same layouts by other names."""
+    reshaped, multiplied = bl.Builder(), bl.Builder()
+    reshaped.output("y", reshaped.input("x", (2, 17, 1, 1)).reshape((2, 17)))
+    multiplied.output("y", multiplied.op("Gemm", multiplied.input("x", (2, 17)), np.ones((17, 17), np.float32)))
+    texts: dict[bl.Builder, list[str]] = {reshaped: [], multiplied: []}
+    for order in (texts, reversed(texts)):
+        for known in (resolution._ask, resolution._ask_optimised):
+            known.cache_clear()
+        for each in order:
+            texts[each].append(bl.load(each, layout="plain", io_layout={"y": "ba"}, tune="model").plan.to_json())
+    assert [len(set(each)) for each in texts.values()] == [1, 1]
 
 
 @each_net

@@ -13,7 +13,7 @@ from tests.structure.tree import PACKAGE
 if TYPE_CHECKING:
     from pathlib import Path
 
-PACKAGES = ("blocklayout", "blocklayout.eager", "blocklayout.eager.backward")
+PACKAGES = ("blocklayout", "blocklayout.dnnl", "blocklayout.eager", "blocklayout.eager.backward")
 
 HEAD = '''"""Generated: ``pytest tests/structure --update-golden`` writes it."""
 
@@ -51,7 +51,7 @@ def stub_of(package: str) -> str:
     """A package's public names: imports of those that are written somewhere, signatures of those that are made."""
     module = importlib.import_module(package)
     names = sorted(set(module.__all__) - {"__version__"})
-    made = [name for name in names if is_made(getattr(module, name)) and home_of(module, name) == package]
+    made = [name for name in names if home_of(module, name) == package and is_made(getattr(module, name))]
     imports = [f"from {home_of(module, name)} import {name} as {name}\n" for name in names if name not in made]
     constants = ["__version__: str\n"] if "__version__" in module.__all__ else []
     defined = [line for name in made for line in definition(name, getattr(module, name))]
@@ -65,13 +65,15 @@ def is_made(thing: Any) -> bool:
 
 def home_of(module: Any, name: str) -> str:
     """The module to import a name from."""
+    if module.__name__ == "blocklayout.dnnl":
+        return str(module._HOMES[name])
     if module.__name__ != "blocklayout":
         thing = getattr(module, name)
         return module.__name__ if is_made(thing) else str(thing.__module__)
     if name == "dnnl":
         return "blocklayout"
     home = module._HOMES.get(name)
-    return f"blocklayout.{home}" if home else next(each for each in PACKAGES[1:] if name in all_of(each))
+    return f"blocklayout.{home}" if home else next(each for each in PACKAGES[2:] if name in all_of(each))
 
 
 def all_of(package: str) -> list[str]:

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from blocklayout.dnnl.spec import Spec
 
+if TYPE_CHECKING:
     from blocklayout.dnnl.memory import Memory
     from blocklayout.dnnl.primitive_desc import Resolved
-    from blocklayout.dnnl.spec import Spec
 
 _MAX_CACHED = 256
 

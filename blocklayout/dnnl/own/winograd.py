@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,11 @@ from blocklayout.dnnl.attr import Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.native import native
 from blocklayout.dnnl.own import Implementation
 from blocklayout.dnnl.primitive_desc import Resolved
+from blocklayout.dnnl.spec import Spec
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from blocklayout.dnnl.memory import Memory
-    from blocklayout.dnnl.spec import Spec
 
 TILE = 4
 """Results of a tile along each side."""

@@ -27,6 +27,7 @@ Extents = Callable[[Desc], Sequence[int]]
 """The extents of a descriptor, with or without padding."""
 
 _MAX_VALID = 4096
+_NO_PARAMS: Mapping[str, Any] = {}
 _valid: set[tuple[object, ...]] = set()
 """Specs that were found to be valid, layouts aside: a network asks for the same in many of them."""
 
@@ -63,6 +64,7 @@ class Kind(Struct, frozen=True, kw_only=True):
         multiply_adds: Counts multiplications, each with an addition; ``None`` for kinds that mostly move bytes.
         has_many_sources: Whether its sources are ``src_0``, ``src_1``, ... as many as there are.
         adjusted: Drops the arguments and results of a direction that the Spec's flags switch off.
+        fault: Why a resolved Spec's implementation is passed over: a bug of the library; ``None`` where it is not.
         for_c: Converts a Spec where the library takes other descriptors than we do.
     """
 
@@ -72,6 +74,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     multiply_adds: Callable[[Spec, Extents], int] | None = None
     has_many_sources: bool = False
     adjusted: Callable[[Spec, Direction], Direction] | None = None
+    fault: Callable[[Spec], str | None] | None = None
     for_c: Callable[[Spec], Spec] | None = None
 
     def direction(self, prop_kind: str) -> str:
@@ -115,12 +118,12 @@ def direction_of(spec: Spec) -> Direction:
 def draft(
     kind: str,
     descs: Mapping[str, Desc | None],
+    params: Mapping[str, Any] = _NO_PARAMS,
     *,
     attr: Attr = NO_ATTR,
     n_threads: int | None,
     algorithm: str = "",
     prop_kind: str = "",
-    params: Mapping[str, Any] | None = None,
 ) -> Spec:
     """A Spec not yet checked, and perhaps without its destination.
 
@@ -141,7 +144,7 @@ def draft(
         descs=tuple((name, desc) for name, desc in descs.items() if desc is not None),
         algorithm=full_algorithm(kind, algorithm) if kind in ALGORITHMS else algorithm,
         prop_kind=prop_kind,
-        params=tuple((params or {}).items()),
+        params=tuple(params.items()),
         attr=attr,
         n_threads=n_threads,
     )

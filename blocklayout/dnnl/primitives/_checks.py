@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from functools import singledispatch
-from typing import TYPE_CHECKING
 
 from blocklayout.dnnl.algorithms import ALGORITHMS
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Binary, PostOp, Prelu, Sum
+from blocklayout.dnnl.spec import Spec
 from blocklayout.dtypes import ITEMSIZES, itemsize
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
 
 FORWARD = ("forward_inference", "forward_training")
 
@@ -77,6 +73,14 @@ def check_concrete(spec: Spec, *names: str) -> None:
         if not isinstance(desc, MemoryDesc):
             right = f"give MemoryDesc({tuple(desc.dims)}, {desc.dtype!r})"
             raise invalid(spec.kind, name, f"has no layout and {spec.kind} has no favourite; {right}")
+
+
+def check_follows(spec: Spec) -> tuple[int, ...]:
+    """Refuse a source without layout and a destination of other extents than the source; its extents."""
+    check_concrete(spec, "src")
+    dims = tuple(spec.desc("src").dims)
+    check_dims(spec, "dst", dims, "the source")
+    return dims
 
 
 def check_ndims(spec: Spec, name: str, least: int, most: int) -> int:

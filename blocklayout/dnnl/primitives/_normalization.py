@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from blocklayout.dnnl.primitives import Direction
 from blocklayout.dnnl.primitives._checks import check_float, invalid, require
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from blocklayout.dnnl.primitives import Direction
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 FLAGS = ("use_global_stats", "use_scale", "use_shift", "fuse_norm_relu")
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any
 
-from blocklayout.dnnl.primitives import Direction, draft
+from blocklayout.dnnl.any_desc import Desc
+from blocklayout.dnnl.primitives import Direction, Extents
 from blocklayout.dnnl.primitives._checks import (
     FORWARD,
     check_algorithm,
@@ -18,14 +19,8 @@ from blocklayout.dnnl.primitives._checks import (
     invalid,
     require,
 )
-from blocklayout.dnnl.primitives._windows import Ints, check_window, window_extents, window_params
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.primitives import Extents
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.primitives._windows import check_window, window_extents
+from blocklayout.dnnl.spec import Spec
 
 BACKWARD = ("backward_data", "backward_weights")
 
@@ -63,14 +58,6 @@ def side(prop_kind: str, name: str) -> str:
 def operands(spec: Spec, *names: str) -> list[Desc]:
     """Descriptors of arguments, or of their gradients in the passes that compute or read those."""
     return [spec.desc(side(spec.prop_kind, name)) for name in names]
-
-
-def weighted_draft(
-    kind: str, descs: Mapping[str, Desc | None], strides: Ints, pads: Ints, dilations: Ints, **fields: Any
-) -> Spec:
-    """A Spec not yet checked, its strides, dilations and pads spelled out."""
-    params = window_params(kind, next(iter(descs.values())), strides=strides, dilations=dilations, pads=pads)
-    return draft(kind, descs, params=params, **fields)
 
 
 def check_operands(spec: Spec, weights: str, image: str) -> int:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.primitives._checks import MAX_INTEGER, invalid, require
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 Ints = int | tuple[int, ...] | list[int]
 """One integer for every spatial dimension, or one each."""
@@ -74,8 +71,7 @@ def strided_extents(
         >>> strided_extents((224, 224), (7, 7), (2, 2), (3, 3, 3, 3))
         (112, 112)
     """
-    n_spatial = len(extents)
-    totals = (pads[i] + pads[n_spatial + i] for i in range(n_spatial))
+    totals = map(operator.add, pads, pads[len(extents) :])
     return tuple(max((i - w + pad) // s + 1, 0) for i, w, s, pad in zip(extents, window, strides, totals, strict=True))
 
 
@@ -88,8 +84,7 @@ def transposed_extents(
         >>> transposed_extents((4, 4), (2, 2), (2, 2), (0, 0, 0, 0))
         (8, 8)
     """
-    n_spatial = len(extents)
-    totals = (pads[i] + pads[n_spatial + i] for i in range(n_spatial))
+    totals = map(operator.add, pads, pads[len(extents) :])
     return tuple(max((i - 1) * s + w - pad, 0) for i, w, s, pad in zip(extents, window, strides, totals, strict=True))
 
 

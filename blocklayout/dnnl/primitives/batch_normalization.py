@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
@@ -13,17 +13,13 @@ from blocklayout.dnnl.primitives._checks import (
     check_concrete,
     check_descs,
     check_dims,
+    check_follows,
     check_ndims,
     check_no_attributes,
     require,
 )
 from blocklayout.dnnl.primitives._normalization import adjusted_by_flags, check_normalization, flag_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 _FORWARD_ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst", "workspace")
 _VECTORS = ("mean", "variance", "scale", "diff_scale", "diff_shift", "workspace")
@@ -62,14 +58,8 @@ def batch_normalization(
         >>> batch_normalization(MemoryDesc((2, 17, 4, 4)), flags="use_scale|use_shift", n_threads=1).param("flags")
         ('use_scale', 'use_shift')
     """
-    spec = draft(
-        "batch_normalization",
-        {"src": src},
-        attr=attr,
-        n_threads=n_threads,
-        prop_kind=prop_kind,
-        params={"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)},
-    )
+    params = {"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)}
+    spec = draft("batch_normalization", {"src": src}, params, attr=attr, n_threads=n_threads, prop_kind=prop_kind)
     return finish(spec, dst, src.dims)
 
 
@@ -110,12 +100,13 @@ def batch_normalization_backward(
     """
     if diff_src is None and hasattr(src, "dims"):
         diff_src = AnyDesc(src.dims, src.dtype)
+    params = {"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)}
     spec = draft(
         "batch_normalization",
         {"src": src, "diff_dst": diff_dst, "diff_src": diff_src},
+        params,
         prop_kind=prop_kind,
         n_threads=n_threads,
-        params={"epsilon": epsilon, "flags": flag_names("batch_normalization", flags)},
     )
     return validate(spec)
 
@@ -126,8 +117,7 @@ def _validate(spec: Spec) -> None:
         return
     check_descs(spec, ("src", "dst"), _FORWARD_ARGUMENTS)
     check_ndims(spec, "src", 2, 5)
-    check_concrete(spec, "src")
-    check_dims(spec, "dst", spec.desc("src").dims, "the source")
+    check_follows(spec)
     check_normalization(spec)
 
 

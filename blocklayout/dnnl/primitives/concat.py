@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
@@ -15,12 +16,7 @@ from blocklayout.dnnl.primitives._checks import (
     normal_axis,
     source_names,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 
 def concat(
@@ -51,7 +47,7 @@ def concat(
     descs = source_names("concat", srcs)
     first = descs["src_0"]
     params = {"axis": normal_axis("concat", axis, len(getattr(first, "dims", ())))}
-    spec = draft("concat", descs, attr=attr, n_threads=n_threads, params=params)
+    spec = draft("concat", descs, params, attr=attr, n_threads=n_threads)
     return finish(spec, dst, _dst_dims(spec))
 
 

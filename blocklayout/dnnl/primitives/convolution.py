@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
-from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Kind, finish, validate
+from blocklayout.dnnl.primitives import Extents, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.primitives._weighted import (
     DIRECTIONS,
@@ -15,16 +14,15 @@ from blocklayout.dnnl.primitives._weighted import (
     check_operands,
     check_weighted,
     operands,
-    weighted_draft,
     window,
     window_products,
 )
-from blocklayout.dnnl.primitives._windows import Ints, strided_extents
+from blocklayout.dnnl.primitives._windows import Ints, strided_extents, window_params
+from blocklayout.dnnl.spec import Spec
+from blocklayout.layout import MemoryDesc
+from blocklayout.layout.ordering import named_format
 
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.primitives import Extents
-    from blocklayout.dnnl.spec import Spec
+_MISREADING = ("jit:avx512_core", "jit_bf16:", "x64:gemm:jit")
 
 
 def convolution(  # noqa: PLR0913 - the primitive's own parameters
@@ -66,17 +64,9 @@ def convolution(  # noqa: PLR0913 - the primitive's own parameters
         >>> convolution(src, weights, strides=2, pads=3, n_threads=1).desc("dst").dims
         (1, 64, 112, 112)
     """
-    spec = weighted_draft(
-        "convolution",
-        {"src": src, "weights": weights, "bias": bias},
-        strides,
-        pads,
-        dilations,
-        algorithm=algorithm,
-        prop_kind=prop_kind,
-        attr=attr,
-        n_threads=n_threads,
-    )
+    params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
+    descs = {"src": src, "weights": weights, "bias": bias}
+    spec = draft("convolution", descs, params, algorithm=algorithm, prop_kind=prop_kind, attr=attr, n_threads=n_threads)
     if dst is not None:
         return finish(spec, dst, ())
     n_spatial = check_operands(spec, "weights", "src")
@@ -112,16 +102,10 @@ def convolution_backward_data(  # noqa: PLR0913 - the primitive's own parameters
     Raises:
         InvalidArgumentsError: The message names the argument, the rule and what would be right.
     """
-    spec = weighted_draft(
-        "convolution",
-        {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst},
-        strides,
-        pads,
-        dilations,
-        algorithm=algorithm,
-        prop_kind="backward_data",
-        attr=attr,
-        n_threads=n_threads,
+    params = window_params("convolution", diff_src, strides=strides, dilations=dilations, pads=pads)
+    descs = {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst}
+    spec = draft(
+        "convolution", descs, params, algorithm=algorithm, prop_kind="backward_data", attr=attr, n_threads=n_threads
     )
     return validate(spec)
 
@@ -156,16 +140,10 @@ def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own paramet
     Raises:
         InvalidArgumentsError: The message names the argument, the rule and what would be right.
     """
-    spec = weighted_draft(
-        "convolution",
-        {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst},
-        strides,
-        pads,
-        dilations,
-        algorithm=algorithm,
-        prop_kind="backward_weights",
-        attr=attr,
-        n_threads=n_threads,
+    params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
+    descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
+    spec = draft(
+        "convolution", descs, params, algorithm=algorithm, prop_kind="backward_weights", attr=attr, n_threads=n_threads
     )
     return validate(spec)
 
@@ -214,10 +192,31 @@ def _for_c(spec: Spec) -> Spec:
     return spec.replace(descs=tuple((name, inner if name == "dst" else desc) for name, desc in spec.descs))
 
 
+def _fault(spec: Spec) -> str | None:
+    """Some are offered only as long as they may choose the layouts, and not once they are given.
+
+    A tensor with one channel and one pixel has the same strides with channels first and last. These implementations
+    take it for channels last, and then want both sources and results so.
+
+    Source: creating what oneDNN v3.2 offers for 1 to 32 channels, 1 to 4 pixels a side and 1 to 3 spatial dimensions:
+    it fails for all of these, and for no other.
+    """
+    if not spec.impl.startswith(_MISREADING) or not (spec.has("src") and spec.has("dst")):
+        return None
+    src, dst = (_could_be_channels_last(spec.memory_desc(name)) for name in ("src", "dst"))
+    return None if src == dst else f"{spec.impl} is offered only where it may choose the layouts"
+
+
+def _could_be_channels_last(desc: MemoryDesc) -> bool:
+    channels_last = named_format("channels_last", desc.ndims)
+    return not desc.inner_blks and desc.strides == MemoryDesc(desc.dims, desc.dtype, channels_last).strides
+
+
 KIND = Kind(
     directions=DIRECTIONS,
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary, Prelu, DepthwiseConv),
     multiply_adds=_multiply_adds,
+    fault=_fault,
     for_c=_for_c,
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import prod
 
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Kind, finish
+from blocklayout.dnnl.primitives import Extents, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.primitives._weighted import (
     DIRECTIONS,
@@ -13,16 +14,14 @@ from blocklayout.dnnl.primitives._weighted import (
     check_operands,
     check_weighted,
     operands,
-    weighted_draft,
     window,
     window_products,
 )
-from blocklayout.dnnl.primitives._windows import Ints, strided_extents, transposed_extents
+from blocklayout.dnnl.primitives._windows import Ints, strided_extents, transposed_extents, window_params
+from blocklayout.dnnl.spec import Spec
 
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.primitives import Extents
-    from blocklayout.dnnl.spec import Spec
+MAX_SOUND_SUM = 2048
+"""Products in a sum up to which a strided deconvolution was never found wrong; on this side of 7000 with margin."""
 
 
 def deconvolution(  # noqa: PLR0913 - the primitive's own parameters
@@ -65,16 +64,10 @@ def deconvolution(  # noqa: PLR0913 - the primitive's own parameters
         >>> deconvolution(src, weights, strides=2, n_threads=1).desc("dst").dims
         (1, 3, 8, 8)
     """
-    spec = weighted_draft(
-        "deconvolution",
-        {"src": src, "weights": weights, "bias": bias},
-        strides,
-        pads,
-        dilations,
-        algorithm=algorithm,
-        prop_kind=prop_kind,
-        attr=attr,
-        n_threads=n_threads,
+    params = window_params("deconvolution", src, strides=strides, dilations=dilations, pads=pads)
+    descs = {"src": src, "weights": weights, "bias": bias}
+    spec = draft(
+        "deconvolution", descs, params, algorithm=algorithm, prop_kind=prop_kind, attr=attr, n_threads=n_threads
     )
     n_spatial = check_operands(spec, "weights", "src")
     return finish(spec, dst, (src.dims[0], channels(weights, n_spatial)[1], *_smallest(spec)))
@@ -103,9 +96,30 @@ def _multiply_adds(spec: Spec, extents: Extents) -> int:
     return window_products(spec, "src", extents)
 
 
+def _fault(spec: Spec) -> str | None:
+    """Some may give wrong results.
+
+    A strided deconvolution by brgemm that takes the rows of its kernel one by one, which it does to large ones by
+    the sizes of the caches, applies bias and post-ops to partial sums.
+
+    Source: ``src/cpu/x64/jit_brgemm_conv_bwd_strided.cpp``, oneDNN v3.2, and comparison with its other
+    implementations: with AVX2 it is wrong from 448 channels and 4x4 kernels, or 256 channels and 6x6 ones.
+    """
+    if "brgconv_strided" not in spec.impl:
+        return None
+    if not spec.has("bias") and not spec.attr.post_ops:
+        return None
+    weights = spec.memory_desc("weights").dims
+    n_spatial = spec.memory_desc("src").ndims - 2
+    steps_over = all(k <= s for k, s in zip(weights[-n_spatial:], spec.param("strides"), strict=True))
+    is_sound = steps_over or prod(weights[-n_spatial - 1 :]) <= MAX_SOUND_SUM
+    return None if is_sound else f"{spec.impl} may give wrong results here"
+
+
 KIND = Kind(
     directions=DIRECTIONS,
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary, Prelu),
     multiply_adds=_multiply_adds,
+    fault=_fault,
 )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from blocklayout.dnnl.algorithms import full_algorithm
-from blocklayout.dnnl.any_desc import AnyDesc
+from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, check_eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
@@ -16,13 +14,11 @@ from blocklayout.dnnl.primitives._checks import (
     check_descs,
     check_dims,
     check_float,
+    check_follows,
     check_no_attributes,
     require,
 )
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 _USES_DST = "_use_dst_for_bwd"
 _ONE_SIGN = ("eltwise_relu_use_dst_for_bwd", "eltwise_elu_use_dst_for_bwd")
@@ -64,13 +60,7 @@ def eltwise(
     """
     params = {"alpha": alpha, "beta": beta}
     spec = draft(
-        "eltwise",
-        {"src": src},
-        attr=attr,
-        n_threads=n_threads,
-        algorithm=algorithm,
-        prop_kind=prop_kind,
-        params=params,
+        "eltwise", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
     )
     return finish(spec, dst, src.dims)
 
@@ -110,14 +100,8 @@ def eltwise_backward(
     if diff_src is None and hasattr(data, "dims"):
         diff_src = AnyDesc(data.dims, data.dtype)
     descs = {name: data, "diff_dst": diff_dst, "diff_src": diff_src}
-    spec = draft(
-        "eltwise",
-        descs,
-        prop_kind="backward_data",
-        n_threads=n_threads,
-        algorithm=algorithm,
-        params={"alpha": alpha, "beta": beta},
-    )
+    params = {"alpha": alpha, "beta": beta}
+    spec = draft("eltwise", descs, params, prop_kind="backward_data", n_threads=n_threads, algorithm=algorithm)
     return validate(spec)
 
 
@@ -132,8 +116,7 @@ def _validate(spec: Spec) -> None:
         return
     check_descs(spec, ("src", "dst"))
     check_algorithm(spec)
-    check_concrete(spec, "src")
-    check_dims(spec, "dst", spec.desc("src").dims, "the source")
+    check_follows(spec)
     for name in ("alpha", "beta"):
         value = spec.param(name)
         require(type(value) in (int, float), spec, name, f"is {value!r}; give a number")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
 
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
+from blocklayout.dnnl.primitives import Direction, Extents, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
     FORWARD,
     check_choice,
@@ -18,11 +18,7 @@ from blocklayout.dnnl.primitives._checks import (
     check_weights_dtype,
 )
 from blocklayout.dnnl.primitives._weighted import BACKWARD, operands, side
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.primitives import Extents
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 
 def inner_product(

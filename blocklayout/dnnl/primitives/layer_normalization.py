@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
-    check_concrete,
     check_descs,
     check_dims,
     check_dtype,
+    check_follows,
     check_forward,
     check_ndims,
     require,
 )
 from blocklayout.dnnl.primitives._normalization import adjusted_by_flags, check_normalization, flag_names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 _ARGUMENTS = ("src", "mean", "variance", "scale", "shift", "dst")
 _FLAGS = ("use_global_stats", "use_scale", "use_shift")
@@ -62,13 +58,14 @@ def layer_normalization(
         >>> layer_normalization(MemoryDesc((2, 16, 64)), flags=["use_scale"], n_threads=1).desc("dst").dims
         (2, 16, 64)
     """
+    params = {"epsilon": epsilon, "flags": flag_names("layer_normalization", flags)}
     spec = draft(
         "layer_normalization",
         {"src": src, "mean": stat, "variance": stat},
+        params,
         attr=attr,
         n_threads=n_threads,
         prop_kind=prop_kind,
-        params={"epsilon": epsilon, "flags": flag_names("layer_normalization", flags)},
     )
     return finish(spec, dst, src.dims)
 
@@ -77,11 +74,10 @@ def _validate(spec: Spec) -> None:
     check_descs(spec, ("src", "dst"), _ARGUMENTS)
     check_forward(spec)
     check_ndims(spec, "src", 2, 5)
-    check_concrete(spec, "src")
-    check_dims(spec, "dst", spec.desc("src").dims, "the source")
+    dims = check_follows(spec)
     for name in ("mean", "variance"):
         if spec.has(name):
-            check_dims(spec, name, spec.desc("src").dims[:-1], "the source without its last extent")
+            check_dims(spec, name, dims[:-1], "the source without its last extent")
             check_dtype(spec, name, ("f32",), "layer_normalization")
     flags = check_normalization(spec)
     require(set(flags) <= set(_FLAGS), spec, "flags", f"is {flags}; layer_normalization takes {', '.join(_FLAGS)}")

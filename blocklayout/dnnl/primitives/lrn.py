@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
     check_algorithm,
-    check_concrete,
     check_descs,
-    check_dims,
     check_float,
+    check_follows,
     check_forward,
     check_integer,
     check_ndims,
 )
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 
 def lrn(  # noqa: PLR0913 - the primitive's own parameters
@@ -58,15 +53,8 @@ def lrn(  # noqa: PLR0913 - the primitive's own parameters
         >>> lrn(MemoryDesc((1, 64, 27, 27)), n_threads=1).algorithm
         'lrn_across_channels'
     """
-    spec = draft(
-        "lrn",
-        {"src": src},
-        attr=attr,
-        n_threads=n_threads,
-        algorithm=algorithm,
-        prop_kind=prop_kind,
-        params={"local_size": local_size, "alpha": alpha, "beta": beta, "k": k},
-    )
+    params = {"local_size": local_size, "alpha": alpha, "beta": beta, "k": k}
+    spec = draft("lrn", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind)
     return finish(spec, dst, src.dims)
 
 
@@ -75,8 +63,7 @@ def _validate(spec: Spec) -> None:
     check_algorithm(spec)
     check_forward(spec)
     check_ndims(spec, "src", 2, 5)
-    check_concrete(spec, "src")
-    check_dims(spec, "dst", spec.desc("src").dims, "the source")
+    check_follows(spec)
     check_integer(spec, "local_size", 1)
     for name in ("alpha", "beta", "k"):
         check_float(spec, name)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
@@ -25,10 +24,7 @@ from blocklayout.dnnl.primitives._windows import (
     window_extents,
     window_params,
 )
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 
 def pooling(  # noqa: PLR0913 - the primitive's own parameters
@@ -70,13 +66,7 @@ def pooling(  # noqa: PLR0913 - the primitive's own parameters
     """
     params = window_params("pooling", src, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
     spec = draft(
-        "pooling",
-        {"src": src},
-        attr=attr,
-        n_threads=n_threads,
-        algorithm=algorithm,
-        prop_kind=prop_kind,
-        params=params,
+        "pooling", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
     )
     return finish(spec, dst, _dst_dims(spec))
 
@@ -117,7 +107,7 @@ def pooling_backward(
     """
     params = window_params("pooling", diff_src, kernel=kernel, strides=strides, dilations=dilations, pads=pads)
     descs = {"diff_src": diff_src, "diff_dst": diff_dst}
-    spec = draft("pooling", descs, prop_kind="backward_data", n_threads=n_threads, algorithm=algorithm, params=params)
+    spec = draft("pooling", descs, params, prop_kind="backward_data", n_threads=n_threads, algorithm=algorithm)
     return validate(spec)
 
 

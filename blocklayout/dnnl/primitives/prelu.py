@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import (
-    check_concrete,
-    check_descs,
-    check_dims,
-    check_forward,
-    check_ndims,
-    require,
-)
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.primitives._checks import check_descs, check_follows, check_forward, check_ndims, require
+from blocklayout.dnnl.spec import Spec
 
 _ARGUMENTS = ("src", "weights", "dst")
 
@@ -59,11 +48,9 @@ def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
     check_forward(spec)
     check_ndims(spec, "src", 1, 5)
-    check_concrete(spec, "src")
-    src, weights = spec.desc("src").dims, spec.desc("weights").dims
+    src, weights = check_follows(spec), spec.desc("weights").dims
     fits = len(src) == len(weights) and all(w in (1, s) for s, w in zip(src, weights, strict=True))
     require(fits, spec, "weights", f"has extents {weights}; each must be the source's {src}, or 1")
-    check_dims(spec, "dst", src, "the source")
 
 
 KIND = Kind(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
@@ -15,12 +16,7 @@ from blocklayout.dnnl.primitives._checks import (
     normal_axis,
     require,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 _ARGUMENTS = ("src", "dst")
 
@@ -59,7 +55,7 @@ def reduction(
         (2, 17, 1, 1)
     """
     params = {"p": p, "eps": eps}
-    spec = draft("reduction", {"src": src}, attr=attr, n_threads=n_threads, algorithm=algorithm, params=params)
+    spec = draft("reduction", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm)
     if dst is not None:
         return finish(spec, dst, dst.dims)
     if axes is None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import check_concrete, check_descs, check_dims
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.primitives._checks import check_concrete, check_descs, check_follows
+from blocklayout.dnnl.spec import Spec
 
 _ARGUMENTS = ("src", "dst")
 
@@ -40,8 +36,8 @@ def reorder(src: Desc, dst: Desc, *, attr: Attr = NO_ATTR, n_threads: int | None
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
-    check_concrete(spec, *_ARGUMENTS)
-    check_dims(spec, "dst", spec.desc("src").dims, "the source")
+    check_concrete(spec, "dst")
+    check_follows(spec)
 
 
 KIND = Kind(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
@@ -17,12 +18,7 @@ from blocklayout.dnnl.primitives._checks import (
     invalid,
     require,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 _ARGUMENTS = ("src", "dst")
 
@@ -59,14 +55,9 @@ def resampling(
     if dst is None and factors is None:
         raise invalid("resampling", "dst", "is None and so is factors; give one of them")
     n_spatial = max(len(getattr(src, "dims", ())) - 2, 0)
+    params = {"factors": _each(factors, n_spatial)}
     spec = draft(
-        "resampling",
-        {"src": src},
-        attr=attr,
-        n_threads=n_threads,
-        algorithm=algorithm,
-        prop_kind=prop_kind,
-        params={"factors": _each(factors, n_spatial)},
+        "resampling", {"src": src}, params, attr=attr, n_threads=n_threads, algorithm=algorithm, prop_kind=prop_kind
     )
     _check_factors(spec, n_spatial)
     scaled = (int(extent * factor) for extent, factor in zip(src.dims[2:], spec.param("factors"), strict=False))

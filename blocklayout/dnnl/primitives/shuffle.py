@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
-    check_concrete,
     check_descs,
-    check_dims,
+    check_follows,
     check_forward,
     check_integer,
     normal_axis,
     require,
 )
-
-if TYPE_CHECKING:
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 _ARGUMENTS = ("src", "dst")
 
@@ -55,26 +50,18 @@ def shuffle(
         >>> shuffle(MemoryDesc((1, 6, 4, 4)), group_size=3, n_threads=1).param("group_size")
         3
     """
-    spec = draft(
-        "shuffle",
-        {"src": src},
-        attr=attr,
-        n_threads=n_threads,
-        prop_kind=prop_kind,
-        params={"axis": normal_axis("shuffle", axis, len(getattr(src, "dims", ()))), "group_size": group_size},
-    )
+    params = {"axis": normal_axis("shuffle", axis, len(getattr(src, "dims", ()))), "group_size": group_size}
+    spec = draft("shuffle", {"src": src}, params, attr=attr, n_threads=n_threads, prop_kind=prop_kind)
     return finish(spec, dst, src.dims)
 
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
     check_forward(spec)
-    check_concrete(spec, "src")
-    axis = check_integer(spec, "axis", 0, len(spec.desc("src").dims))
-    extent = spec.desc("src").dims[axis]
+    dims = check_follows(spec)
+    extent = dims[check_integer(spec, "axis", 0, len(dims))]
     size = check_integer(spec, "group_size", 1)
     require(extent % size == 0, spec, "group_size", f"is {size}; it must divide the axis' extent {extent}")
-    check_dims(spec, "dst", spec.desc("src").dims, "the source")
 
 
 KIND = Kind(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
@@ -15,12 +16,7 @@ from blocklayout.dnnl.primitives._checks import (
     require,
     source_names,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from blocklayout.dnnl.any_desc import Desc
-    from blocklayout.dnnl.spec import Spec
+from blocklayout.dnnl.spec import Spec
 
 
 def sum(  # noqa: A001 - oneDNN's name for it
@@ -50,7 +46,7 @@ def sum(  # noqa: A001 - oneDNN's name for it
     """
     descs = source_names("sum", srcs)
     factors = tuple(float(scale) for scale in (scales if scales is not None else [1.0] * len(descs)))
-    spec = draft("sum", descs, attr=attr, n_threads=n_threads, params={"scales": factors})
+    spec = draft("sum", descs, {"scales": factors}, attr=attr, n_threads=n_threads)
     return finish(spec, dst, srcs[0].dims)
 
 

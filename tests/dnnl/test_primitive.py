@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from blocklayout import dnnl
-from blocklayout.dnnl import numpy_call
+from blocklayout.dnnl import primitive as primitives
 from blocklayout.errors import InvalidArgumentsError
 from tests.dnnl.running import assert_close, convolve, desc, packed, poisoned, random
 
@@ -54,7 +54,7 @@ def test_lists_and_numbers_are_taken() -> None:
 
 
 def test_an_array_in_the_right_layout_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numpy_call, "_copy_to", lambda *_: pytest.fail("copied"))
+    monkeypatch.setattr(primitives, "_copy_to", lambda *_: pytest.fail("copied"))
     x = random(*DIMS)
     assert np.array_equal(one(dnnl.Primitive(relu())(src=x)), np.maximum(x, 0))
 
