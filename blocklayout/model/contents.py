@@ -97,7 +97,7 @@ def _fed_to(value: str, producers: Mapping[str, Node]) -> Iterator[str]:
         node = producers.get(name)
         if node is None:
             yield name
-        elif not node.facts.reads_extents_only:
-            fresh = {each for each in node.inputs if each} - seen
+        else:
+            fresh = {*node.elements_read} - seen
             seen |= fresh
             pending += fresh

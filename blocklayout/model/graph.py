@@ -45,6 +45,12 @@ class Node(Struct, frozen=True, eq=False):
 
         return Facts if self.domain else ops.facts_of(self.op_type)
 
+    @property
+    def elements_read(self) -> tuple[str, ...]:
+        """The inputs whose elements its outputs follow from."""
+        read = self.facts.elements_read
+        return tuple([name for i, name in enumerate(self.inputs) if name and (read is None or i in read)])
+
     def info(self, values: Mapping[str, Value], opset: int) -> NodeInfo:
         """The node as its operator reads it, among ``values``."""
         return NodeInfo(

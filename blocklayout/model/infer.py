@@ -199,17 +199,15 @@ def _fold(
 
 def _feeds(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray] | None:
     """Inputs of the reference; ``None`` where something is only known at run time."""
-    feeds: dict[str, np.ndarray] = {}
-    for value in inputs:
-        if value is None:
-            continue
-        if value.data is not None:
-            feeds[value.name] = value.data
-        elif node.facts.reads_extents_only:
-            feeds[value.name] = np.broadcast_to(np.zeros((), np.int8), value.shape)
-        else:
-            return None
-    return feeds
+    present = [value for value in inputs if value is not None]
+    if any(value.data is None and value.name in node.elements_read for value in present):
+        return None
+    return {
+        value.name: np.broadcast_to(np.zeros((), to_numpy(value.dtype)), value.shape)
+        if value.data is None
+        else value.data
+        for value in present
+    }
 
 
 def _inferred_nbytes(types: dict[str, TypeProto]) -> int:

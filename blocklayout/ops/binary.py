@@ -172,6 +172,21 @@ class ReferenceBinary(Facts, frozen=True):
 
     op_types: ClassVar[tuple[str, ...]] = (
         *("And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
-        *("Mod", "Or", "Where", "Xor"),
+        *("Mod", "Or", "Xor"),
     )
     broadcasts_from: ClassVar[int | None] = 0
+
+
+class Where(Facts, frozen=True):
+    """Elements of one of two sources, as a condition says."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Where",)
+    broadcasts_from: ClassVar[int | None] = 0
+
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        condition = node.constant(0)
+        if condition is None or not condition.size or bool(condition.any()) != bool(condition.all()):
+            return None
+        chosen = 1 if condition.all() else 2
+        return chosen if node.shape(chosen) == node.result.shape else None

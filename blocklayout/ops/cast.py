@@ -25,6 +25,7 @@ class Cast(BaseOperator, frozen=True):
     op_types: ClassVar[tuple[str, ...]] = ("Cast", "CastLike")
     role: ClassVar[Role] = Role.FOLLOWER
     is_elementwise: ClassVar[bool] = True
+    elements_read: ClassVar[tuple[int, ...] | None] = (0,)
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:

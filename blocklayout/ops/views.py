@@ -253,4 +253,4 @@ class Extents(Facts, frozen=True):
     """The extents of a tensor, or the number of its elements."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Shape", "Size")
-    reads_extents_only: ClassVar[bool] = True
+    elements_read: ClassVar[tuple[int, ...] | None] = ()
