@@ -28,7 +28,6 @@ IDIOMS = (
     "decompose.py",
     "expressions.py",
     "merge_clips.py",
-    "merging.py",
     "expand_functions.py",
 )
 """One operator written as others, or read from them: these passes say which."""
