@@ -11,12 +11,11 @@ import numpy as np
 
 from blocklayout.errors import ModelError
 from blocklayout.ir.value import Value
-from blocklayout.model.arguments import attributes_as_specified, literal_as_array
 from blocklayout.model.build_value import BuildValue
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.infer import evaluate
 from blocklayout.model.passes.rewrite import bypass
-from blocklayout.model.schemas import schema_or_none
+from blocklayout.model.schemas import attributes_as_specified, literal_as_array, schema_or_none
 from blocklayout.model.types import DTYPES, from_numpy
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 from blocklayout.errors import InputError, ModelError
 from blocklayout.ir.value import Value
 from blocklayout.model.branches import branch_taken
-from blocklayout.model.graph import Graph, Node, constant_value, fresh_name, live_nodes
+from blocklayout.model.graph import DependsOnDataError, Graph, Node, constant_value, fresh_name, live_nodes
 from blocklayout.model.infer import evaluate
 from blocklayout.model.types import from_numpy
-from blocklayout.model.undecided import DependsOnDataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,19 +54,21 @@ def set_shapes(
         UnsupportedError: An extent depends on data computed at run time.
     """
     known = constants or {}
-    fed = (*model.inputs, *(info for info in model.defaults if info.name in known))
+    signature = model.signature
+    fed = (*signature.inputs, *(info for info in signature.defaults if info.name in known))
     extents = concrete_extents(fed, {**(shapes or {}), **{name: array.shape for name, array in known.items()}})
     values = {}
     for name, array in model.constants.items():
         values[name] = constant_value(name, array)
     for info in fed:
         values[info.name] = Value(info.name, extents[info.name], info.dtype, _contents(info, known.get(info.name)))
-    outputs = tuple(name for name, _ in model.outputs)
+    outputs = tuple(info.name for info in signature.outputs)
     nodes = walk(live_nodes(model.nodes, outputs), values, model.opset)
-    for name, dtype in model.outputs:
-        if values[name].dtype != dtype:
-            raise ModelError(f"the output {name!r} is declared {dtype}, but its node computes {values[name].dtype}")
-    inputs = tuple(info.name for info in model.inputs if info.name not in known)
+    for info in signature.outputs:
+        computed = values[info.name].dtype
+        if computed != info.dtype:
+            raise ModelError(f"the output {info.name!r} is declared {info.dtype}, but its node computes {computed}")
+    inputs = tuple(info.name for info in signature.inputs if info.name not in known)
     graph = Graph(model.name, model.opset, nodes, values, inputs, outputs)
     return graph.replace().validate()
 

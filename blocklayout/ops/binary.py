@@ -19,7 +19,6 @@ from blocklayout.ir import (
     Problem,
     Recipe,
     Refusal,
-    Role,
     TensorInfo,
     Wish,
 )
@@ -47,7 +46,6 @@ class Binary(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_ALGORITHMS)
-    role: ClassVar[Role] = Role.FOLLOWER
     broadcasts_from: ClassVar[int | None] = 0
 
     algorithm: str

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blocklayout import dnnl
 from blocklayout.dtypes import PRIMITIVE_FLOATS
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Wish
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import bound, of_other_dtype, required, result, wrong
 from blocklayout.ops.views import Identity, same_if_same_shape
@@ -23,7 +23,6 @@ class Cast(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("Cast", "CastLike")
-    role: ClassVar[Role] = Role.FOLLOWER
     is_elementwise: ClassVar[bool] = True
     elements_read: ClassVar[tuple[int, ...] | None] = (0,)
 

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import digits, n_elements
@@ -54,7 +54,6 @@ class Comparison(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_FORMULAS)
-    role: ClassVar[Role] = Role.FOLLOWER
     needs = (is_source(1, 12),)
     is_elementwise: ClassVar[bool] = True
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Transposed, Value, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Transposed, Value, Wish
 from blocklayout.ir.result_format import concatenated
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
@@ -24,7 +24,6 @@ class Concat(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("Concat",)
-    role: ClassVar[Role] = Role.FOLLOWER
     needs = (are_floats,)
 
     axis: int

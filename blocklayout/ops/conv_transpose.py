@@ -7,18 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import (
-    BaseOperator,
-    Lowered,
-    NodeInfo,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Refusal,
-    Role,
-    Window,
-    Wish,
-)
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Role, Window, Wish
 from blocklayout.ir.result_format import dominating
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any

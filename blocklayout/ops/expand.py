@@ -16,7 +16,6 @@ from blocklayout.ir import (
     Problem,
     Recipe,
     Refusal,
-    Role,
     TensorInfo,
     Transposed,
     Wish,
@@ -27,14 +26,7 @@ from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, like
 from blocklayout.ops._mixed_radix import digits, is_padded, seen_as
-from blocklayout.ops._reading import (
-    bound,
-    of_other_dtype,
-    of_other_rank,
-    required,
-    result,
-    wrong,
-)
+from blocklayout.ops._reading import bound, of_other_dtype, of_other_rank, required, result, wrong
 from blocklayout.ops._transposing import in_order
 from blocklayout.ops.views import Reshape, same_if_same_shape
 
@@ -52,7 +44,6 @@ class Expand(BaseOperator, frozen=True):
     """A copy out of a source whose strides along some dimensions are 0."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Expand",)
-    role: ClassVar[Role] = Role.FOLLOWER
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import Digit, digits, is_padded, runs
@@ -45,7 +45,6 @@ class GroupNormalization(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("GroupNormalization",)
-    role: ClassVar[Role] = Role.FOLLOWER
     needs = (is_source(2, 12), has_f32_statistics, is_known(1, "scale"), is_known(2, "bias"))
 
     n_groups: int

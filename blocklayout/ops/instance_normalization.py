@@ -9,7 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import digits, is_padded, runs
@@ -26,7 +26,6 @@ class InstanceNormalization(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("InstanceNormalization",)
-    role: ClassVar[Role] = Role.FOLLOWER
     needs = (is_source(2, 12), are_floats)
 
     epsilon: float

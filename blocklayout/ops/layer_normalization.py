@@ -8,18 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import (
-    BaseOperator,
-    Facts,
-    Lowered,
-    NodeInfo,
-    Problem,
-    Recipe,
-    Refusal,
-    Role,
-    Value,
-    Wish,
-)
+from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, Refusal, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, has_argument
@@ -50,7 +39,6 @@ class LayerNormalization(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
-    role: ClassVar[Role] = Role.FOLLOWER
     needs = (is_source(1, 12), has_one_output("mean or deviation"), has_f32_statistics)
 
     axis: int

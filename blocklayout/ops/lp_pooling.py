@@ -15,7 +15,6 @@ from blocklayout.ir import (
     Recipe,
     RecipeStep,
     Refusal,
-    Role,
     Transposed,
     Window,
     Wish,
@@ -36,7 +35,6 @@ class LpPooling(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("GlobalLpPool", "LpPool")
-    role: ClassVar[Role] = Role.FOLLOWER
     needs = (is_source(3, 5),)
 
     window: Window

@@ -28,15 +28,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._mixed_radix import seen_as
-from blocklayout.ops._reading import (
-    are_floats,
-    bound,
-    of_other_rank,
-    refused,
-    required,
-    result,
-    wrong,
-)
+from blocklayout.ops._reading import are_floats, bound, of_other_rank, refused, required, result, wrong
 
 
 class MatMul(BaseOperator, frozen=True):

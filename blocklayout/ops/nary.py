@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Role, Wish
+from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Wish
 from blocklayout.ops._broadcast import bind_broadcast
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
@@ -27,7 +27,6 @@ class Nary(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_ALGORITHMS)
-    role: ClassVar[Role] = Role.FOLLOWER
     broadcasts_from: ClassVar[int | None] = 0
 
     algorithm: str

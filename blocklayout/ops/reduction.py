@@ -10,18 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.ir import (
-    BaseOperator,
-    Facts,
-    Lowered,
-    NodeInfo,
-    Problem,
-    Recipe,
-    Role,
-    Transposed,
-    Wish,
-    zero_padding_step,
-)
+from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, Transposed, Wish, zero_padding_step
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, without
 from blocklayout.ops._descs import argument
@@ -113,7 +102,6 @@ class Reduce(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_FORMULAS)
-    role: ClassVar[Role] = Role.FOLLOWER
     needs = (is_source(1, 12), is_filled("its primitive needs at least one element"), is_known(1, "axes"))
 
     formula: Formula

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import bound, int_attr, is_source, required, wrong
@@ -22,7 +22,6 @@ class ChannelShuffle(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("ChannelShuffle",)
-    role: ClassVar[Role] = Role.FOLLOWER
     needs = (is_source(2, 12),)
 
     groups: int

@@ -116,8 +116,6 @@ class SteppedSlice(BaseOperator, frozen=True):
         steps: Distances, along every dimension; 1 for neighbours, 0 for the same again, negative for backwards.
     """
 
-    role: ClassVar[Role] = Role.FOLLOWER
-
     offsets: tuple[int, ...]
     steps: tuple[int, ...]
 

@@ -14,7 +14,6 @@ from blocklayout.ir import (
     Problem,
     Recipe,
     RecipeStep,
-    Role,
     Transposed,
     Wish,
     zero_padding_step,
@@ -40,7 +39,6 @@ class Softmax(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_ALGORITHMS)
-    role: ClassVar[Role] = Role.FOLLOWER
     needs = (is_source(1, 12),)
 
     algorithm: str

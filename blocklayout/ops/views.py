@@ -14,15 +14,7 @@ from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Refusal, Role
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
-from blocklayout.ops._reading import (
-    bound,
-    has_one_output,
-    ints_attr,
-    refused,
-    required,
-    result,
-    wrong,
-)
+from blocklayout.ops._reading import bound, has_one_output, ints_attr, refused, required, result, wrong
 
 
 def same_if_same_shape(node: NodeInfo) -> int | None:
