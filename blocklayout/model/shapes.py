@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from blocklayout.errors import InputError, ModelError
+from blocklayout.errors import BlockLayoutError, InputError, ModelError
 from blocklayout.ir.value import Value
 from blocklayout.model.branches import branch_taken
 from blocklayout.model.graph import DependsOnDataError, Graph, Node, constant_value, fresh_name, live_nodes
@@ -119,7 +119,7 @@ def _with_name(node: Node, index: int, taken: set[str], seen: set[str]) -> Node:
 def concrete_extents(inputs: Sequence[InputInfo], shapes: Shapes) -> dict[str, tuple[int, ...]]:
     """The extents of every input, from what the caller gives and what the model declares."""
     _check_known(shapes, [info.name for info in inputs])
-    given = {name: _as_shape(name, shape) for name, shape in shapes.items()}
+    given = {name: as_shape(name, shape) for name, shape in shapes.items()}
     by_symbol: dict[str, tuple[int, str]] = {}
     for info in inputs:
         if info.name in given:
@@ -136,15 +136,14 @@ def _check_known(shapes: Shapes, known: Sequence[str]) -> None:
         raise InputError(f"the model has no input {name!r}; its inputs are {', '.join(map(repr, known))}{hint}")
 
 
-def _as_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+def as_shape(name: str, shape: Sequence[int], error: type[BlockLayoutError] = InputError) -> tuple[int, ...]:
+    """The extents that a caller gives for an input; ``error`` where they are none."""
     try:
         extents = tuple(operator.index(extent) for extent in shape)
-    except TypeError as error:
-        raise InputError(
-            f"the shape of input {name!r} must be integers such as (1, 3, 224, 224), not {shape!r}"
-        ) from error
+    except TypeError as cause:
+        raise error(f"the shape of input {name!r} must be integers such as (1, 3, 224, 224), not {shape!r}") from cause
     if any(extent < 0 for extent in extents):
-        raise InputError(f"the shape of input {name!r} is {extents}; no extent can be negative")
+        raise error(f"the shape of input {name!r} is {extents}; no extent can be negative")
     return extents
 
 

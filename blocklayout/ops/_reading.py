@@ -104,6 +104,13 @@ def result(node: NodeInfo) -> Value:
     return node.outputs[0]
 
 
+def check_result(node: NodeInfo, extents: Sequence[int], rule: str) -> None:
+    """Compare the result's extents with those that follow from the node; ``rule`` says from what."""
+    value = result(node)
+    if value.shape != tuple(extents):
+        raise wrong(node, f"output {value.name} has extents {list(value.shape)}", rule)
+
+
 def constant(node: NodeInfo, value: Value, name: str) -> np.ndarray:
     """The array of a constant; put :func:`is_known` among the operator's needs."""
     if value.data is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import ClassVar
 
 import numpy as np
 
@@ -45,8 +44,8 @@ class Binary(BaseOperator, frozen=True):
         algorithm: oneDNN's name for it.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = tuple(_ALGORITHMS)
-    broadcasts_from: ClassVar[int | None] = 0
+    op_types = tuple(_ALGORITHMS)
+    broadcasts_from = 0
 
     algorithm: str
 
@@ -168,18 +167,18 @@ def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:
 class ReferenceBinary(Facts, frozen=True):
     """Functions of elements in the same place that no primitive computes."""
 
-    op_types: ClassVar[tuple[str, ...]] = (
+    op_types = (
         *("And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
         *("Mod", "Or", "Xor"),
     )
-    broadcasts_from: ClassVar[int | None] = 0
+    broadcasts_from = 0
 
 
 class Where(Facts, frozen=True):
     """Elements of one of two sources, as a condition says."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("Where",)
-    broadcasts_from: ClassVar[int | None] = 0
+    op_types = ("Where",)
+    broadcasts_from = 0
 
     @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -53,9 +52,9 @@ class Comparison(BaseOperator, frozen=True):
         has_limit: Whether there is a constant ``limit`` of one element to compare with.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = tuple(_FORMULAS)
+    op_types = tuple(_FORMULAS)
     needs = (is_source(1, 12),)
-    is_elementwise: ClassVar[bool] = True
+    is_elementwise = True
 
     first: str
     compared: str

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from blocklayout import dnnl
@@ -35,8 +33,8 @@ class ConvTranspose(BaseOperator, frozen=True):
         n_groups: How many parts the channels are in, each computed on its own.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
-    role: ClassVar[Role] = Role.CHOOSER
+    op_types = ("ConvTranspose",)
+    role = Role.CHOOSER
     needs = (is_source(3, 5),)
 
     window: Window

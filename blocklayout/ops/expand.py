@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from blocklayout import dnnl
@@ -43,7 +41,7 @@ def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:
 class Expand(BaseOperator, frozen=True):
     """A copy out of a source whose strides along some dimensions are 0."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("Expand",)
+    op_types = ("Expand",)
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
@@ -95,7 +93,7 @@ def _views(src: MemoryDesc, dst: MemoryDesc, repeated: set[int]) -> tuple[Memory
 class Tile(Facts, frozen=True):
     """The whole tensor again and again along some dimensions."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("Tile",)
+    op_types = ("Tile",)
 
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)

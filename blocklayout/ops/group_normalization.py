@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 
@@ -44,7 +43,7 @@ class GroupNormalization(BaseOperator, frozen=True):
         is_per_group: Whether the channels of a group share their scale and shift.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("GroupNormalization",)
+    op_types = ("GroupNormalization",)
     needs = (is_source(2, 12), has_f32_statistics, is_known(1, "scale"), is_known(2, "bias"))
 
     n_groups: int

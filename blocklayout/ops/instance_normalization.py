@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import ClassVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -25,7 +24,7 @@ class InstanceNormalization(BaseOperator, frozen=True):
         epsilon: Added to the variance.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("InstanceNormalization",)
+    op_types = ("InstanceNormalization",)
     needs = (is_source(2, 12), are_floats)
 
     epsilon: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
@@ -38,7 +37,7 @@ class LayerNormalization(BaseOperator, frozen=True):
         epsilon: Added to the variance.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
+    op_types = ("LayerNormalization",)
     needs = (is_source(1, 12), has_one_output("mean or deviation"), has_f32_statistics)
 
     axis: int
@@ -112,6 +111,6 @@ def _vector(node: NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...],
 class RMSNormalization(Facts, frozen=True):
     """Elements divided by the root of their mean square along the last dimensions, and scaled."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("RMSNormalization",)
+    op_types = ("RMSNormalization",)
 
     transposed = staticmethod(trailing)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import ClassVar
 
 from blocklayout import dnnl
 from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Wish
@@ -27,7 +26,7 @@ class LRN(BaseOperator, frozen=True):
         bias: Added before exponentiation; oneDNN's ``k``.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("LRN",)
+    op_types = ("LRN",)
     needs = (is_source(2, 5),)
 
     size: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -40,8 +39,8 @@ class MatMul(BaseOperator, frozen=True):
         exchanged: Arguments computed at run time whose matrices are read with rows and columns exchanged.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("MatMul",)
-    role: ClassVar[Role] = Role.CHOOSER
+    op_types = ("MatMul",)
+    role = Role.CHOOSER
     needs = (are_floats,)
 
     exchanged: frozenset[str] = frozenset()

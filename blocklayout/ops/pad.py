@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -30,6 +29,7 @@ from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import Digit, digits
 from blocklayout.ops._reading import (
     bound,
+    check_result,
     constant,
     float_attr,
     is_known,
@@ -37,7 +37,6 @@ from blocklayout.ops._reading import (
     optional,
     refused,
     required,
-    result,
     string_attr,
     wrong,
 )
@@ -66,7 +65,7 @@ class Pad(BaseOperator, frozen=True):
         value: The number, in the mode ``constant``; ``None`` if it is computed at run time.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("Pad",)
+    op_types = ("Pad",)
     needs = (is_source(1, 12), _pads_are_known)
 
     mode: str
@@ -78,9 +77,7 @@ class Pad(BaseOperator, frozen=True):
         src = required(node, 0, "data")
         mode, pads = string_attr(node, "mode", ("constant", *_BORDERS)), _pads(node, len(src.shape))
         expected = [n + before + behind for n, (before, behind) in zip(src.shape, pads, strict=True)]
-        if list(result(node).shape) != expected:
-            what = f"output {result(node).name} has extents {list(result(node).shape)}"
-            raise wrong(node, what, f"the pads make them {expected}")
+        check_result(node, expected, f"the pads make them {expected}")
         if not any(number for pair in pads for number in pair):
             return bound(Identity(), {"src": src})
         refusal = _not_by_copies(node, mode, src.shape, pads)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 
@@ -30,9 +29,9 @@ class PRelu(BaseOperator, frozen=True):
         slope_dims: Extents of the slopes, with the source's rank; each the source's, or 1.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("PRelu",)
+    op_types = ("PRelu",)
     needs = (is_source(1, 12), are_floats)
-    broadcasts_from: ClassVar[int | None] = 1
+    broadcasts_from = 1
 
     slope_dims: tuple[int, ...]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
@@ -83,7 +82,7 @@ class Resize(BaseOperator, frozen=True):
         axes: The dimensions that change.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("Resize", "Upsample")
+    op_types = ("Resize", "Upsample")
     needs = (is_source(1, 12), has_one_output("nothing"), _looks_at_elements, _crops_nothing, _sizes_are_known)
 
     algorithm: str

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
 from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Wish
@@ -21,7 +19,7 @@ class ChannelShuffle(BaseOperator, frozen=True):
         groups: Number of groups.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("ChannelShuffle",)
+    op_types = ("ChannelShuffle",)
     needs = (is_source(2, 12),)
 
     groups: int
