@@ -105,7 +105,9 @@ from blocklayout.eager.backward import leaky_relu_backward as leaky_relu_backwar
 from blocklayout.eager.backward import log_backward as log_backward
 from blocklayout.eager.backward import max_pool_backward as max_pool_backward
 from blocklayout.eager.backward import mish_backward as mish_backward
+from blocklayout.eager.backward import neg_backward as neg_backward
 from blocklayout.eager.backward import pow_backward as pow_backward
+from blocklayout.eager.backward import reciprocal_backward as reciprocal_backward
 from blocklayout.eager.backward import relu_backward as relu_backward
 from blocklayout.eager.backward import sigmoid_backward as sigmoid_backward
 from blocklayout.eager.backward import softplus_backward as softplus_backward

@@ -123,6 +123,35 @@ def shown_as(shown: Any, function: Any, module: str = "blocklayout.eager") -> Fu
     return made
 
 
+def ordered(signature: inspect.Signature) -> Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]:
+    """A function that puts the arguments of a call in the order of the parameters, with defaults.
+
+    It does as :meth:`inspect.Signature.bind`, which takes as long as a small operator.
+    """
+    parameters = signature.parameters.values()
+    named = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
+    places = {each.name: place for place, each in enumerate(named)}
+    defaults = [{} if each.kind is each.VAR_KEYWORD else each.default for each in parameters]
+    n_required = sum(each.default is each.empty for each in named)
+    n_positional = sum(each.kind is each.POSITIONAL_OR_KEYWORD for each in named)
+
+    def values_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        n_args = len(args)
+        values = [*args, *defaults[n_args:]]
+        is_plain = n_required <= n_args <= n_positional
+        for name, value in kwargs.items():
+            place = places.get(name, -1)
+            is_plain = is_plain and place >= n_args
+            values[place] = value
+        if is_plain:
+            return values
+        found = signature.bind(*args, **kwargs)
+        found.apply_defaults()
+        return [*found.arguments.values()]
+
+    return values_of
+
+
 def computed(definition: Function) -> Function:
     """A function that is planned and computed; all that this takes is loaded and made at the first call."""
     names: dict[str, Any] = {}
@@ -170,7 +199,7 @@ def op_of(definition: Any) -> Any:
         return definition(x, **present, **attrs)
 
     _, onnx_dims = preparation_of(definition)
-    rule = ops.facts_named(definition.__name__).result_format
+    rule = ops.facts_of(ops.op_type_named(definition.__name__)).result_format
     return Op(definition.__name__, operands, build, onnx_dims, result_format=rule)
 
 

@@ -236,3 +236,22 @@ class Facts(Struct, frozen=True):
         """
         rule = keep if cls.broadcasts_from is None else pointwise
         return rule(operands, dims, dtype)
+
+    @classmethod
+    def has_gradient(cls, op_type: str) -> bool:
+        """Whether :meth:`gradient` answers."""
+        del op_type
+        return False
+
+    @classmethod
+    def gradient(cls, op_type: str, call: Any, grad: Any, x: Any, parameters: Mapping[str, Any]) -> Any:
+        """The source's gradient, of that of the result, as Tensors.
+
+        Args:
+            op_type: ONNX's name of the operator.
+            call: Reads operands, and reports.
+            grad: The result's gradient, in any layout.
+            x: The source, whose format the gradient has.
+            parameters: Those of the operator's function in Python, by name.
+        """
+        raise NotImplementedError

@@ -12,10 +12,12 @@ import pkgutil
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 from blocklayout.ir import BaseOperator, Facts
+from blocklayout.ops.gradients import public_names
 
-__all__ = ["facts_named", "facts_of", "find", "op_types"]
+__all__ = ["facts_of", "find", "gradients", "op_type_named", "op_types"]
 
 
 def find(op_type: str) -> type[BaseOperator] | None:
@@ -41,14 +43,25 @@ def facts_of(op_type: str) -> type[Facts]:
     return _operators().get(op_type, Facts)
 
 
-def facts_named(function: str) -> type[Facts]:
-    """The facts about the ONNX op type that a function in Python is named after; none are known of other names.
+def op_type_named(function: str) -> str:
+    """The ONNX op type that a function in Python is named after; empty where none is.
 
     Example:
-        >>> facts_named("conv_transpose") is facts_of("ConvTranspose"), facts_named("batch_norm").is_elementwise
-        (True, False)
+        >>> op_type_named("conv_transpose"), op_type_named("batch_norm")
+        ('ConvTranspose', '')
     """
-    return facts_of(_by_lower_case().get(function.replace("_", ""), ""))
+    return _by_lower_case().get(function.replace("_", ""), "")
+
+
+def gradients() -> Mapping[str, Any]:
+    """The functions of gradients that operators define, and the classes of their results, by name.
+
+    Example:
+        >>> "conv_backward" in gradients()
+        True
+    """
+    _operators()
+    return public_names
 
 
 def op_types() -> tuple[str, ...]:

@@ -1,15 +1,17 @@
-"""Clip: bounds as attributes before opset 11, as inputs since."""
+"""Clip: bounds as attributes before opset 11, as inputs since; and its gradient."""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from blocklayout.ir import Lowered, NodeInfo
 from blocklayout.ops._reading import bound, constant, is_known, is_source, optional, required, wrong
-from blocklayout.ops.eltwise import Eltwise
+from blocklayout.ops.eltwise import Eltwise, Slope
+from blocklayout.ops.gradients import Call
 
 _FIRST_OPSET_OF_INPUTS = 11
 _LARGEST = float(np.finfo(np.float32).max)
@@ -29,6 +31,14 @@ class Clip(Eltwise, frozen=True):
         else:
             low, high = node.attrs.get("min"), node.attrs.get("max")
         return bound(_clip(node, -_LARGEST if low is None else low, _LARGEST if high is None else high), {"src": src})
+
+    @classmethod
+    def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
+        del op_type
+        low, high = (call.number(name, parameters[name]) for name in ("lo", "hi"))
+        if low > high:
+            raise call.error("lo", f"is {low}, above hi, which is {high}; give the smaller one first")
+        return "clip_v2", low, high  # on its bounds its slope is 0
 
     @classmethod
     def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:

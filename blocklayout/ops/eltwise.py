@@ -1,13 +1,14 @@
-"""Functions of one element."""
+"""Functions of one element, and their gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 
 from blocklayout import dnnl
+from blocklayout.dtypes import to_numpy
 from blocklayout.ir import (
     BaseOperator,
     Facts,
@@ -22,55 +23,46 @@ from blocklayout.ir import (
     Wish,
 )
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.padding import clear_padding
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._padded import keeps_zero, over_padding, with_padding
 from blocklayout.ops._reading import bound, constant, float_attr, is_known, is_source, refused, required, string_attr
+from blocklayout.ops.gradients import Call, TensorLike, execute, fresh, public
+from blocklayout.tensor import Tensor
 
-Parameters = tuple[str, float, float]
-
-
-def _plain(algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> Callable[[NodeInfo], Parameters]:
-    return lambda _: (algorithm, alpha, beta)
-
-
-def _with_alpha(algorithm: str, default: float) -> Callable[[NodeInfo], Parameters]:
-    return lambda node: (algorithm, float_attr(node, "alpha", default), 0.0)
-
-
-def _hard_sigmoid(node: NodeInfo) -> Parameters:
-    return "eltwise_hardsigmoid", float_attr(node, "alpha", 0.2), float_attr(node, "beta", 0.5)
-
-
-def _gelu(node: NodeInfo) -> Parameters:
-    exact = string_attr(node, "approximate", ("none", "tanh")) == "none"
-    return ("eltwise_gelu_erf" if exact else "eltwise_gelu_tanh"), 0.0, 0.0
-
-
-_PARAMETERS: Mapping[str, Callable[[NodeInfo], Parameters]] = {
-    "Abs": _plain("eltwise_abs"),
-    "Elu": _with_alpha("eltwise_elu", 1.0),
-    "Exp": _plain("eltwise_exp"),
-    "Gelu": _gelu,
-    "HardSigmoid": _hard_sigmoid,
-    "HardSwish": _plain("eltwise_hardswish", 1 / 6, 0.5),
-    "LeakyRelu": _with_alpha("eltwise_relu", 0.01),
-    "Log": _plain("eltwise_log"),
-    "Mish": _plain("eltwise_mish"),
-    "Neg": _plain("eltwise_linear", -1.0),
-    "Reciprocal": _plain("eltwise_pow", 1.0, -1.0),
-    "Relu": _plain("eltwise_relu"),
-    "Round": _plain("eltwise_round"),
-    "Sigmoid": _plain("eltwise_logistic"),
-    "Softplus": _plain("eltwise_soft_relu", 1.0),
-    "Sqrt": _plain("eltwise_sqrt"),
-    "Swish": _with_alpha("eltwise_swish", 1.0),
-    "Tanh": _plain("eltwise_tanh"),
+_FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
+    "Abs": ("abs",),
+    "Elu": ("elu", ("alpha", 1.0)),
+    "Exp": ("exp",),
+    "HardSigmoid": ("hardsigmoid", ("alpha", 0.2), ("beta", 0.5)),
+    "HardSwish": ("hardswish", 1 / 6, 0.5),
+    "LeakyRelu": ("relu", ("alpha", 0.01)),
+    "Log": ("log",),
+    "Mish": ("mish",),
+    "Neg": ("linear", -1.0),
+    "Reciprocal": ("pow", 1.0, -1.0),
+    "Relu": ("relu",),
+    "Round": ("round",),
+    "Sigmoid": ("logistic",),
+    "Softplus": ("soft_relu", 1.0),
+    "Sqrt": ("sqrt",),
+    "Swish": ("swish", ("alpha", 1.0)),
+    "Tanh": ("tanh",),
 }
+"""The library's algorithm, and its alpha and beta: numbers, or attributes with their defaults."""
 
 _NEVER_NEGATIVE = frozenset({"Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softplus", "Sqrt"})
 
 _F32_ONLY = frozenset({"eltwise_round"})
 """Algorithms whose primitive knows no other data type."""
+
+_FLAT = frozenset({"Round"})
+
+_SPOILS_PADDING = frozenset({"linear", "log", "pow", "sqrt"})
+"""Algorithms whose slope at 0 may be infinite, or negative: padding comes out as NaN, or as -0."""
+
+Slope = tuple[str, float, float]
+"""An algorithm of the primitive of gradients, its alpha and its beta."""
 
 
 class Eltwise(BaseOperator, frozen=True):
@@ -82,7 +74,7 @@ class Eltwise(BaseOperator, frozen=True):
         beta: Its second.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = tuple(_PARAMETERS)
+    op_types: ClassVar[tuple[str, ...]] = tuple(_FUNCTIONS)
     role: ClassVar[Role] = Role.FOLLOWER
     needs: ClassVar[tuple[Need, ...]] = (is_source(1, 12),)
     is_elementwise: ClassVar[bool] = True
@@ -93,7 +85,27 @@ class Eltwise(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        return bound(Eltwise(*_PARAMETERS[node.op_type](node)), {"src": required(node, 0, "X")})
+        algorithm, *numbers = _FUNCTIONS[node.op_type]
+        read = (float_attr(node, *each) if isinstance(each, tuple) else each for each in numbers)
+        return bound(Eltwise(f"eltwise_{algorithm}", *read), {"src": required(node, 0, "X")})
+
+    @classmethod
+    def has_gradient(cls, op_type: str) -> bool:
+        return op_type not in _FLAT
+
+    @classmethod
+    def gradient(
+        cls, op_type: str, call: Call, grad: TensorLike, x: TensorLike, parameters: Mapping[str, Any]
+    ) -> Tensor:
+        return _gradient(call, grad, x, cls.slope(op_type, call, parameters))
+
+    @classmethod
+    def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
+        """The function as the primitive of gradients takes it; its parameters are those of the function in Python."""
+        algorithm, *numbers = _FUNCTIONS[op_type]
+        read = [call.number(each[0], parameters[each[0]]) if isinstance(each, tuple) else each for each in numbers]
+        alpha, beta = (*read, 0.0, 0.0)[:2]
+        return algorithm, alpha, beta
 
     @classmethod
     def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
@@ -121,6 +133,23 @@ class Eltwise(BaseOperator, frozen=True):
         return dnnl.eltwise(src, dst, self.algorithm, alpha=self.alpha, beta=self.beta, attr=attr, n_threads=n_threads)
 
 
+class Gelu(Eltwise, frozen=True):
+    """The normal distribution's x * P(X <= x), exactly or by way of tanh."""
+
+    op_types: ClassVar[tuple[str, ...]] = ("Gelu",)
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        exact = string_attr(node, "approximate", ("none", "tanh")) == "none"
+        function = Eltwise("eltwise_gelu_erf" if exact else "eltwise_gelu_tanh")
+        return bound(function, {"src": required(node, 0, "X")})
+
+    @classmethod
+    def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
+        del op_type, call
+        return "gelu_tanh" if parameters["approximate"] else "gelu_erf", 0.0, 0.0
+
+
 class Power(Eltwise, frozen=True):
     """Powers of one known exponent."""
 
@@ -141,6 +170,11 @@ class Power(Eltwise, frozen=True):
         function = Eltwise("eltwise_square") if number == 2 else Eltwise("eltwise_pow", 1.0, number)
         return bound(function, {"src": base})
 
+    @classmethod
+    def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
+        del op_type
+        return "pow", 1.0, call.number("exponent", parameters["exponent"])
+
 
 class ReferenceFunction(Facts, frozen=True):
     """Functions of every element that no primitive computes."""
@@ -150,3 +184,37 @@ class ReferenceFunction(Facts, frozen=True):
         *("Erf", "IsInf", "IsNaN", "Not", "QuantizeLinear", "Selu", "Shrink", "Sin", "Sinh", "Softsign", "Tan"),
     )
     is_elementwise: ClassVar[bool] = True
+
+
+@public
+def square_backward(grad: TensorLike, x: TensorLike) -> Tensor:
+    """The gradient of the square.
+
+    Args:
+        grad: Gradient of the result, in any layout.
+        x: The source, of the same shape; the result has its format.
+
+    Raises:
+        InputError: An argument is wrong; the message names it, the rule and what would be right.
+        UnsupportedError: bf16, on a CPU that does not compute in it.
+    """
+    return _gradient(Call("square_backward"), grad, x, ("square", 0.0, 0.0))
+
+
+def _gradient(call: Call, grad: TensorLike, x: TensorLike, slope: Slope) -> Tensor:
+    """Computed on the bare bytes, padding included: no layout is slower than another."""
+    given, source = (call.read(name, each, range(1, 13)) for name, each in (("grad", grad), ("x", x)))
+    call.check_same_dtype(given, source)
+    call.check_dims(given, source.dims, "x")
+    desc = fresh(source.desc)
+    flat = MemoryDesc((desc.nbytes // desc.itemsize,), desc.dtype)
+    (spec,) = call.best(_ways, flat, *slope, kept="diff_src", wanted=flat)
+    inputs = {"src": call.placed(source, desc), "diff_dst": call.placed(given, desc)}
+    result = execute(spec, inputs)["diff_src"].buffer
+    if slope[0] in _SPOILS_PADDING:
+        clear_padding(result.view(to_numpy(desc.dtype)), desc)
+    return Tensor(desc, result)
+
+
+def _ways(flat: MemoryDesc, algorithm: str, alpha: float, beta: float, n_threads: int) -> tuple[tuple[dnnl.Spec]]:
+    return ((dnnl.eltwise_backward(flat, flat, flat, algorithm, alpha, beta, n_threads=n_threads),),)

@@ -58,14 +58,25 @@ def reorder(source: ArrayLike | Tensor, layout: str | FormatTag | MemoryDesc, *,
     return moved(src, buffer, dst, operator="reorder", threads=threads)
 
 
-def moved(src: MemoryDesc, buffer: np.ndarray, dst: MemoryDesc, *, operator: str, threads: int | None = None) -> Tensor:
-    """A new Tensor with the values of another memory; watches are told.
+def moved(
+    src: MemoryDesc,
+    buffer: np.ndarray,
+    dst: MemoryDesc,
+    *,
+    operator: str,
+    inputs: tuple[MemoryDesc, ...] = (),
+    reason: str = "",
+    threads: int | None = None,
+) -> Tensor:
+    """A new Tensor with the values of another memory, reported to watches.
 
     Args:
-        src: What the memory means.
+        src: The memory's descriptor.
         buffer: Its bytes, or an array in logical order.
         dst: Of the same extents.
         operator: Who moves them.
+        inputs: The operator's, for the report; by default ``src``.
+        reason: Why, for the report.
         threads: Threads to use.
     """
     if not is_watched() or not dst.n_elements:
@@ -73,8 +84,8 @@ def moved(src: MemoryDesc, buffer: np.ndarray, dst: MemoryDesc, *, operator: str
     start = perf_counter_ns()
     made = bytes_in(src, buffer, dst, threads)
     ns = perf_counter_ns() - start
-    reason = f"{src.memory_format} was brought into {dst.memory_format}"
-    report("reorder", operator, (src,), dst, nbytes=src.nbytes + dst.nbytes, ns=ns, reason=reason)
+    reason = reason or f"{src.memory_format} was brought into {dst.memory_format}"
+    report("reorder", operator, inputs or (src,), dst, nbytes=src.nbytes + dst.nbytes, ns=ns, reason=reason)
     return Tensor(dst, made)
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import blocklayout as bl
 from blocklayout import dnnl
-from blocklayout.eager.primitives import execute
 from blocklayout.errors import BlockLayoutError
+from blocklayout.ops.gradients import execute
 from tests.eager.gradients import Array, in_layout, random
 
 X, W, GRAD = random(2, 17, 5, 4), random(19, 17, 3, 3, seed=1), random(2, 19, 5, 4, seed=2)
@@ -149,7 +149,7 @@ def test_nothing_is_reported_where_nobody_watches() -> None:
     bl.relu_backward(X, in_layout(X, "channels_last"))
 
 
-REFUSED: dict[str, tuple[type[BlockLayoutError], Callable[[], Any]]] = {
+REFUSED: dict[str, tuple[type[BlockLayoutError | TypeError], Callable[[], Any]]] = {
     "grad has shape .* the forward's result makes it": (bl.InputError, lambda: bl.conv_backward(GRAD, X, W)),
     "x has shape .* give one of rank 3, 4 or 5": (bl.InputError, lambda: bl.max_pool_backward(POOLED, V, 2)),
     "x is f64; gradients are computed in f32": (bl.InputError, lambda: bl.relu_backward(X, X.astype(np.float64))),
@@ -172,6 +172,7 @@ REFUSED: dict[str, tuple[type[BlockLayoutError], Callable[[], Any]]] = {
     "lo is 2.0, above hi": (bl.InputError, lambda: bl.clip_backward(X, X, 2, 1)),
     "exponent is 'x'": (bl.InputError, lambda: bl.pow_backward(X, X, "x")),  # type: ignore[arg-type]
     "weights has shape .* x makes it": (bl.InputError, lambda: bl.inner_product(X, W)),
+    "multiple values for argument 'alpha'": (TypeError, lambda: bl.elu_backward(X, X, 1.0, alpha=2.0)),  # type: ignore[misc]
     "grad is no tensor": (bl.InputError, lambda: bl.relu_backward(object(), X)),  # type: ignore[arg-type]
 }
 

@@ -43,7 +43,8 @@ WORDS = {
 
 def path_of(package: str) -> Path:
     """Where a package's stub lies."""
-    return PACKAGE.parent.joinpath(*package.split("."), "__init__.pyi")
+    path = PACKAGE.parent.joinpath(*package.split("."))
+    return path / "__init__.pyi" if path.is_dir() else path.with_suffix(".pyi")
 
 
 def stub_of(package: str) -> str:

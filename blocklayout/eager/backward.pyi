@@ -10,20 +10,21 @@ from blocklayout.tensor import Tensor
 _Operand: TypeAlias = Tensor | ArrayLike
 _Extents: TypeAlias = int | Sequence[int]
 
-from blocklayout.eager.backward.convolution import ConvGradients as ConvGradients
-from blocklayout.eager.backward.convolution import conv_backward as conv_backward
-from blocklayout.eager.backward.convolution import conv_backward_data as conv_backward_data
-from blocklayout.eager.backward.convolution import conv_backward_weights as conv_backward_weights
-from blocklayout.eager.backward.inner_product import InnerProductGradients as InnerProductGradients
-from blocklayout.eager.backward.inner_product import inner_product as inner_product
-from blocklayout.eager.backward.inner_product import inner_product_backward as inner_product_backward
-from blocklayout.eager.backward.normalization import BatchNormGradients as BatchNormGradients
-from blocklayout.eager.backward.normalization import BatchNormTraining as BatchNormTraining
-from blocklayout.eager.backward.normalization import batch_norm_backward as batch_norm_backward
-from blocklayout.eager.backward.normalization import batch_norm_training as batch_norm_training
-from blocklayout.eager.backward.pooling import average_pool_backward as average_pool_backward
-from blocklayout.eager.backward.pooling import global_average_pool_backward as global_average_pool_backward
-from blocklayout.eager.backward.pooling import max_pool_backward as max_pool_backward
+from blocklayout.ops.batch_normalization import BatchNormGradients as BatchNormGradients
+from blocklayout.ops.batch_normalization import BatchNormTraining as BatchNormTraining
+from blocklayout.ops.batch_normalization import batch_norm_backward as batch_norm_backward
+from blocklayout.ops.batch_normalization import batch_norm_training as batch_norm_training
+from blocklayout.ops.conv import ConvGradients as ConvGradients
+from blocklayout.ops.conv import conv_backward as conv_backward
+from blocklayout.ops.conv import conv_backward_data as conv_backward_data
+from blocklayout.ops.conv import conv_backward_weights as conv_backward_weights
+from blocklayout.ops.eltwise import square_backward as square_backward
+from blocklayout.ops.gemm import InnerProductGradients as InnerProductGradients
+from blocklayout.ops.gemm import inner_product as inner_product
+from blocklayout.ops.gemm import inner_product_backward as inner_product_backward
+from blocklayout.ops.pooling import average_pool_backward as average_pool_backward
+from blocklayout.ops.pooling import global_average_pool_backward as global_average_pool_backward
+from blocklayout.ops.pooling import max_pool_backward as max_pool_backward
 
 __all__: list[str]
 
@@ -57,8 +58,14 @@ def log_backward(grad: _Operand, x: _Operand) -> Tensor:
 def mish_backward(grad: _Operand, x: _Operand) -> Tensor:
     """The gradient of ``mish``, mish: x * tanh(log(1 + exp(x)))."""
 
+def neg_backward(grad: _Operand, x: _Operand) -> Tensor:
+    """The gradient of ``neg``, the negative."""
+
 def pow_backward(grad: _Operand, x: _Operand, exponent: float) -> Tensor:
     """The gradient of ``pow``, ``x`` to the power of ``exponent``."""
+
+def reciprocal_backward(grad: _Operand, x: _Operand) -> Tensor:
+    """The gradient of ``reciprocal``, 1 / x."""
 
 def relu_backward(grad: _Operand, x: _Operand) -> Tensor:
     """The gradient of ``relu``, max(x, 0)."""
@@ -71,9 +78,6 @@ def softplus_backward(grad: _Operand, x: _Operand) -> Tensor:
 
 def sqrt_backward(grad: _Operand, x: _Operand) -> Tensor:
     """The gradient of ``sqrt``, the square root."""
-
-def square_backward(grad: _Operand, x: _Operand) -> Tensor:
-    """The gradient of ``square``, the square."""
 
 def swish_backward(grad: _Operand, x: _Operand, alpha: float = 1.0) -> Tensor:
     """The gradient of ``swish``, swish: x / (1 + exp(-alpha * x))."""

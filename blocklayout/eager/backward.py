@@ -1,0 +1,74 @@
+"""Gradients, operator by operator: in any layout they are given, they come back in the forward's.
+
+Nothing is recorded and nothing is chained: each function takes the forward's own tensors and the gradient of its
+result, and returns the gradients of its arguments. ``grad`` is brought to the format of the forward's result by one
+reorder, where it is not in it.
+
+They are written in the operators' files in ``ops``. Where an operator answers for its gradient, the function is made
+here, with the parameters of the forward's. The names stand in the stub beside this file, which is generated.
+
+Example:
+    >>> import numpy as np
+    >>> import blocklayout as bl
+    >>> bl.relu_backward(np.float32([1, 2, 3]), np.float32([-1, 0, 1])).numpy()
+    array([0., 0., 3.], dtype=float32)
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from blocklayout import ops
+from blocklayout.eager.functions import Function, Shown, ordered, shown_as
+from blocklayout.operators import Operators
+from blocklayout.ops.gradients import Call
+
+
+class _Shown(Shown):
+    """The gradient of an operator, as it is shown."""
+
+    def __init__(self, definition: Any) -> None:
+        super().__init__(definition)
+        meaning = str(self.__doc__).partition("\n")[0].partition(";")[0].rstrip(".")
+        self.__doc__ = f"""The gradient of ``{self.__name__}``, {meaning[:1].lower()}{meaning[1:]}.
+
+    Args:
+        grad: Gradient of the result, in any layout.
+        x: The source, of the same shape; the result has its format.
+
+    All others are those of the forward operator. On a kink the slope is 0.
+
+    Raises:
+        InputError: An argument is wrong; the message names it, the rule and what would be right.
+        UnsupportedError: bf16, on a CPU that does not compute in it.
+    """
+        self.__name__ += "_backward"
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """Of the gradient, the source, and the forward's parameters, which are numbers."""
+        signature = super().__signature__
+        x, *others = signature.parameters.values()
+        numbers = (each.replace(annotation="float") if each.annotation == "Exponent" else each for each in others)
+        return signature.replace(parameters=[x.replace(name="grad"), x, *numbers], return_annotation="Self")
+
+
+def _function_of(definition: Any, op_type: str) -> Function:
+    shown, facts = _Shown(definition), ops.facts_of(op_type)
+    name, signature = shown.__name__, shown.__signature__
+    values_of, (_, _, *names) = ordered(signature), signature.parameters
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        grad, x, *others = values_of(args, kwargs)
+        return facts.gradient(op_type, Call(name), grad, x, dict(zip(names, others, strict=True)))
+
+    return shown_as(shown, function, __name__)
+
+
+_operators = ((definition, ops.op_type_named(name)) for name, definition in vars(Operators).items())
+_made = [_function_of(each, op_type) for each, op_type in _operators if ops.facts_of(op_type).has_gradient(op_type)]
+_public = {**ops.gradients(), **{each.__name__: each for each in _made}}
+globals().update(_public)
+
+__all__ = sorted(_public)  # noqa: PLE0605 - names, all of them strings

@@ -1,0 +1,316 @@
+"""Gradients on Tensors: operands read and checked, the best way chosen, and every byte that is moved reported."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from blocklayout import dnnl
+from blocklayout.errors import BlockLayoutError, InputError, UnimplementedError, UnsupportedError
+from blocklayout.ir import Window
+from blocklayout.layout import MemoryDesc
+from blocklayout.layout_events import report
+from blocklayout.tensor import Tensor, as_memory
+from blocklayout.tensor.reordering import moved
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
+
+    from blocklayout.operators import Extents
+
+TensorLike: TypeAlias = "ArrayLike | Tensor"
+
+Way = tuple[dnnl.Spec, ...]
+"""Primitives that run one after the other."""
+
+DTYPES = ("f32", "bf16")
+
+_Public = TypeVar("_Public", bound=Callable[..., Any])
+
+public_names: dict[str, Any] = {}
+"""The gradients' functions that operators define, and the classes of their results."""
+
+
+def public(thing: _Public) -> _Public:
+    """Makes a function, or a class of results, a name of the package."""
+    public_names[thing.__name__] = thing
+    return thing
+
+
+class Given(Struct, frozen=True):
+    """A tensor that a function was given.
+
+    Attributes:
+        name: Of the argument.
+        desc: Extents, data type and layout.
+        buffer: Its bytes; ``None`` for a mere descriptor.
+    """
+
+    name: str
+    desc: MemoryDesc
+    buffer: np.ndarray | None = None
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Logical extents."""
+        return self.desc.dims
+
+
+class Call:
+    """One call of a gradient's function: its operands, and the function's name for errors and reports."""
+
+    def __init__(self, function: str) -> None:
+        self.function = function
+        self.operands: dict[str, Given] = {}
+        self._placed: dict[tuple[str, MemoryDesc], np.ndarray] = {}
+
+    def error(self, name: str, rule: str) -> InputError:
+        """The error that names the argument, the rule and what would be right."""
+        return InputError(f"{self.function}: {name} {rule}")
+
+    def read(
+        self, name: str, value: TensorLike | MemoryDesc, ranks: Sequence[int], *, needs_values: bool = True
+    ) -> Given:
+        """A tensor to compute with; a descriptor will do where its values are not needed.
+
+        Raises:
+            InputError: No tensor, or of another rank or data type.
+            UnsupportedError: bf16, on a CPU that does not compute in it.
+        """
+        if isinstance(value, MemoryDesc) and not needs_values:
+            return self._checked(Given(name, value), ranks)
+        try:
+            desc, buffer = as_memory(value)  # type: ignore[arg-type]  # refuses a descriptor
+        except BlockLayoutError as error:
+            raise self.error(name, f"is no tensor: {error}") from None
+        return self._checked(Given(name, desc, buffer), ranks)
+
+    def read_vector(self, name: str, value: TensorLike, length: int) -> Given:
+        """A vector of f32, one number for each channel.
+
+        Raises:
+            InputError: As :meth:`read`, or of another length.
+        """
+        operand = self.read(name, value, (1,))
+        if operand.desc.dtype != "f32":
+            raise self.error(name, f"is {operand.desc.dtype}; vectors of channels are f32")
+        self.check_dims(operand, (length,), "one number for each channel")
+        return operand
+
+    def number(self, name: str, value: Any) -> float:
+        """A parameter that is a number; infinities are.
+
+        Raises:
+            InputError: It is none.
+        """
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            raise self.error(name, f"is {value!r}; give a number")
+        return float(value)
+
+    def window(
+        self, spatial: Sequence[int], kernel: Extents, strides: Extents, pads: Extents, dilations: Extents = 1
+    ) -> Window:
+        """The window of a convolution or a pooling over an image of these extents.
+
+        Raises:
+            InputError: An argument has another length, means nothing, or no window fits into the padded image.
+        """
+        n = len(spatial)
+        extents, steps = self._integers("kernel", kernel, n), self._integers("strides", strides, n)
+        if isinstance(pads, Sequence) and len(pads) == n:
+            around = self._integers("pads", pads, n, 0) * 2
+        else:
+            right = f"one number, {n}, or {2 * n}: all in front, then all behind"
+            around = self._integers("pads", pads, 2 * n, 0, right)
+        window = Window(extents, steps, around[:n], around[n:], self._integers("dilations", dilations, n))
+        if min(window.extents(spatial)) < 1:
+            rule = f"of {window.kernel} with dilations {dilations} spans more than the padded image of {tuple(spatial)}"
+            raise self.error("kernel", f"{rule}; give a smaller one, or pads")
+        return window
+
+    def check_dims(self, operand: Given, dims: Sequence[int], why: str = "the forward's result") -> None:
+        """Refuse other extents.
+
+        Raises:
+            InputError: They differ.
+        """
+        if operand.dims != tuple(dims):
+            raise self.error(operand.name, f"has shape {operand.dims}; {why} makes it {tuple(dims)}")
+
+    def check_same_dtype(self, *operands: Given) -> None:
+        """Refuse operands of several data types.
+
+        Raises:
+            InputError: They differ.
+        """
+        first = operands[-1]
+        for operand in operands:
+            if operand.desc.dtype != first.desc.dtype:
+                rule = f"is {operand.desc.dtype} and {first.name} is {first.desc.dtype}; give both in one type"
+                raise self.error(operand.name, rule)
+
+    def best(self, ways: Callable[..., Iterable[Way]], *problem: Any, kept: str, wanted: MemoryDesc) -> Way:
+        """The first way without a reference implementation, resolved; else the first. It is remembered.
+
+        Args:
+            ways: Takes the problem and a number of threads, and returns the ways, the best first.
+            problem: Hashable.
+            kept: The last primitive's argument by which it shows whether the forward's format is kept: the caller is
+                warned where it is not.
+            wanted: That argument in the forward's format.
+
+        Raises:
+            UnsupportedError: oneDNN implements none of them here.
+        """
+        way = _first_optimised(ways, *problem, dnnl.default_threads())
+        used = way[-1].memory_desc(kept)
+        if used != wanted:
+            wish, instead = wanted.named("src"), used.named("src")
+            reason = f"nothing optimised for {wish} on {dnnl.isa()}: computed as {instead}, and brought back"
+            report("loss", self.function, self._descs(), wanted, reason=reason, always_warns=True)
+        return way
+
+    def run(self, spec: dnnl.Spec, operands: Mapping[str, Given]) -> dict[str, Tensor]:
+        """The results of a primitive on operands by argument, each brought to the layout that the Spec says."""
+        return execute(spec, {name: self.placed(each, spec.memory_desc(name)) for name, each in operands.items()})
+
+    def placed(self, operand: Given, desc: MemoryDesc) -> np.ndarray:
+        """The operand's bytes in a layout, by one reorder where they are in another, however often they are asked for.
+
+        Raises:
+            InputError: It is a mere descriptor.
+        """
+        if operand.buffer is None:
+            raise self.error(operand.name, "is a descriptor, and its values are needed; give the tensor")
+        if operand.desc.readable_as(desc):
+            return operand.buffer
+        if (operand.name, desc) not in self._placed:
+            role = "weights" if operand.name == "weights" else "src"
+            reason = f"{operand.name} is {operand.desc.named(role)}, and computed with as {desc.named(role)}"
+            self._placed[operand.name, desc] = self._moved(operand.buffer, operand.desc, desc, reason).buffer
+        return self._placed[operand.name, desc]
+
+    def returned(self, result: Tensor, desc: MemoryDesc, gradient_of: str = "x") -> Tensor:
+        """A result in the format it is to have.
+
+        Args:
+            result: The primitive's.
+            desc: The format.
+            gradient_of: The argument that it is the gradient of; empty for the forward's result.
+        """
+        if result.desc.readable_as(desc):
+            return Tensor(desc, result.buffer[: desc.nbytes])
+        role = "weights" if gradient_of == "weights" else "src"
+        name = f"the gradient of {gradient_of}" if gradient_of else "the result"
+        reason = f"{name} came as {result.desc.named(role)}, and is to be {desc.named(role)}"
+        return self._moved(result.buffer, result.desc, desc, reason)
+
+    def _checked(self, operand: Given, ranks: Sequence[int]) -> Given:
+        desc = operand.desc
+        if desc.ndims not in ranks:
+            *others, last = map(str, ranks)
+            right = f"{', '.join(others)} or {last}" if others else last
+            raise self.error(operand.name, f"has shape {desc.dims}; give one of rank {right}")
+        if desc.dtype not in DTYPES:
+            raise self.error(operand.name, f"is {desc.dtype}; gradients are computed in f32: convert it first")
+        if desc.dtype == "bf16" and not dnnl.has_bf16():
+            rule = f"is bf16, which takes AVX-512 (avx512_core); this CPU has {dnnl.isa()}: convert it to f32"
+            raise UnsupportedError(f"{self.function}: {operand.name} {rule}")
+        self.operands[operand.name] = operand
+        return operand
+
+    def _integers(self, name: str, value: Extents, n: int, least: int = 1, right: str = "") -> tuple[int, ...]:
+        right = right or f"one integer, or {n} of them"
+        try:
+            each = tuple(map(operator.index, value)) if isinstance(value, Sequence) else (operator.index(value),) * n
+        except TypeError:
+            raise self.error(name, f"is {value!r}; give {right}") from None
+        if len(each) != n:
+            raise self.error(name, f"has {len(each)} entries; give {right}")
+        if min(each) < least:
+            raise self.error(name, f"is {value!r}; each must be at least {least}")
+        return each
+
+    def _moved(self, buffer: np.ndarray, src: MemoryDesc, dst: MemoryDesc, reason: str) -> Tensor:
+        return moved(src, buffer, dst, operator=self.function, inputs=self._descs(), reason=reason)
+
+    def _descs(self) -> tuple[MemoryDesc, ...]:
+        return tuple(operand.desc for operand in self.operands.values())
+
+
+@lru_cache(maxsize=2048)
+def _first_optimised(ways: Callable[..., Iterable[Way]], *problem: Any) -> Way:
+    references: list[Way] = []
+    refusal = ""
+    for specs in ways(*problem):
+        try:
+            resolved = tuple(dnnl.resolve(spec).spec for spec in specs)
+        except (UnimplementedError, UnsupportedError) as error:  # the latter where it has no such layout
+            refusal = str(error)
+            continue
+        # One may write as its workspace something else than the next reads.
+        if len({spec.desc("workspace") for spec in resolved if spec.has("workspace")}) > 1:
+            continue
+        if not any(dnnl.is_reference(spec.impl) for spec in resolved):
+            return resolved
+        references.append(resolved)
+    if not references:
+        raise UnsupportedError(refusal)
+    return references[0]
+
+
+def execute(spec: dnnl.Spec, inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    """The results of a primitive, each a fresh Tensor in the layout that the Spec says.
+
+    Args:
+        spec: Resolved.
+        inputs: By argument, bytes in the Spec's layout: an array that reaches as far as that does.
+
+    Raises:
+        DnnlError: The library refused.
+    """
+    made = _primitive(spec).run(inputs)
+    return {name: Tensor.over(spec.memory_desc(name), buffer) for name, buffer in made.items()}
+
+
+_primitive = lru_cache(maxsize=512)(dnnl.Primitive)
+
+
+def fresh(desc: MemoryDesc) -> MemoryDesc:
+    """The descriptor of a new tensor in this one's format: itself where it is dense.
+
+    Example:
+        >>> fresh(MemoryDesc((2, 16, 4, 4), "f32", "nChw8c").submemory((2, 8, 4, 4), (0, 8, 0, 0)))
+        MemoryDesc((2, 8, 4, 4), 'f32', 'nChw8c')
+    """
+    is_whole = desc.is_dense and not desc.offset0 and desc.canonical_tag is not None
+    return desc if is_whole else MemoryDesc(desc.dims, desc.dtype, desc.format_tag)
+
+
+def in_format(desc: MemoryDesc, dims: Sequence[int]) -> MemoryDesc:
+    """Other extents in the format of a dense descriptor: with its blocks also where an extent is 1.
+
+    Example:
+        >>> in_format(MemoryDesc((1, 16, 8, 8), "f32", "nChw8c"), (1, 1, 8, 8)).padded_dims
+        (1, 8, 8, 8)
+    """
+    tag = desc.canonical_tag
+    return desc.resized(dims) if tag is None else MemoryDesc(dims, desc.dtype, tag).in_role("src")
+
+
+def formats(desc: MemoryDesc) -> tuple[MemoryDesc, ...]:
+    """Formats to compute in, the best first: a tensor's own, channels last, plain.
+
+    Example:
+        >>> [each.tag for each in formats(MemoryDesc((1, 17, 8, 8), "f32", "nChw16c"))]
+        ['nChw16c', 'nhwc', 'nchw']
+    """
+    names = ("channels_last", "contiguous_format") if 3 <= desc.ndims <= 5 else ("contiguous_format",)
+    others = (MemoryDesc(desc.dims, desc.dtype, name) for name in names)
+    return (desc, *(each for each in others if each != desc))
