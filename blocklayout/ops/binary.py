@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -110,6 +109,7 @@ def _per_channel(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None
 
 
 _ScaleAndShift = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Of what is known: one number for each channel, or one for all."""
 _SECOND_KNOWN: Mapping[str, _ScaleAndShift] = {
     "Add": lambda vector: (np.ones(()), vector),
     "Sub": lambda vector: (np.ones(()), -vector),
@@ -131,24 +131,15 @@ def _of_a_number(node: NodeInfo) -> Lowered | Refusal | None:
     known, src = (first, second) if first.is_constant else (second, first)
     if known.data is None or known.data.size != 1 or src.shape != dst.shape:
         return None
-    number = float(known.data.reshape(()))
-    functions = _NUMBER_FIRST if known is first else _NUMBER_SECOND
-    if node.op_type not in functions or not math.isfinite(number):
+    number = known.data.reshape(()).astype(np.float64)
+    if not np.isfinite(number) or (node.op_type == "Div" and known is second):  # a product with 1 / number is another
         return None
-    return of_other_dtype(node, src) or bound(functions[node.op_type](number), {"src": src})
-
-
-_NUMBER_SECOND: Mapping[str, Callable[[float], Eltwise]] = {
-    "Add": lambda number: Eltwise("eltwise_linear", 1.0, number),
-    "Sub": lambda number: Eltwise("eltwise_linear", 1.0, -number),
-    "Mul": lambda number: Eltwise("eltwise_linear", number, 0.0),
-}
-_NUMBER_FIRST: Mapping[str, Callable[[float], Eltwise]] = {
-    "Add": _NUMBER_SECOND["Add"],
-    "Sub": lambda number: Eltwise("eltwise_linear", -1.0, number),
-    "Mul": _NUMBER_SECOND["Mul"],
-    "Div": lambda number: Eltwise("eltwise_pow", number, -1.0),
-}
+    if node.op_type == "Div":
+        function = Eltwise("eltwise_pow", float(number), -1.0)
+    else:
+        scale, shift = (_FIRST_KNOWN if known is first else _SECOND_KNOWN)[node.op_type](number)
+        function = Eltwise("eltwise_linear", float(scale), float(shift))
+    return of_other_dtype(node, src) or bound(function, {"src": src})
 
 
 def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:
