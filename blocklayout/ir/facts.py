@@ -189,8 +189,8 @@ class Facts(Struct, frozen=True):
     broadcasts_from: ClassVar[int | None] = None
     """Index of the first input that is broadcast to the result as in numpy, with all inputs behind it."""
 
-    reads_extents_only: ClassVar[bool] = False
-    """Results follow from the extents of the sources."""
+    elements_read: ClassVar[tuple[int, ...] | None] = None
+    """Indices of the inputs whose elements results follow from, if not from all: of others, extents and type do."""
 
     is_random: ClassVar[bool] = False
     """Results are others in each run."""

@@ -71,25 +71,18 @@ _HOMES = {
     "Node": "graph",
     "OnnxModel": "onnx_read",
     "compute_of": "reference",
-    "expected": "reading",
-    "free_extents": "reading",
-    "keep_model": "reading",
     "legalize": "passes",
     "lower": "lowering",
-    "open_model": "reading",
-    "read": "reading",
-    "read_fed": "reading",
-    "signature": "reading",
     "simplify": "passes",
     "to_model": "onnx_write",
-    "weights_nbytes": "reading",
     "write": "onnx_write",
 }
+"""The modules of these names; those of the others are in ``reading``."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'reading')}"), name)
     globals()[name] = value
     return value

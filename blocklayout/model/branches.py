@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from blocklayout.errors import ModelError
-from blocklayout.model.graph import Node, constant_value, fresh_name, live_nodes
-from blocklayout.model.undecided import DependsOnDataError
+from blocklayout.model.graph import DependsOnDataError, Node, constant_value, fresh_name, live_nodes
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +9,12 @@ import numpy as np
 
 from blocklayout.errors import ModelError, close_names
 from blocklayout.ir.value import Value
-from blocklayout.model.arguments import attributes_as_specified, literal_as_array
 from blocklayout.model.build_value import BuildValue
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.infer import evaluate
 from blocklayout.model.passes.rewrite import bypass
-from blocklayout.model.schemas import schema_or_none
+from blocklayout.model.schemas import attributes_as_specified, literal_as_array, schema_or_none
+from blocklayout.model.shapes import as_shape
 from blocklayout.model.types import DTYPES, from_numpy
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Builder:
             raise ModelError(f"input {name!r}: no data type {dtype!r}; there are {', '.join(DTYPES)}")
         self._check_free(name, "input")
         self._inputs.append(name)
-        return self._add(Value(name, _extents(name, shape), dtype))
+        return self._add(Value(name, as_shape(name, shape, ModelError), dtype))
 
     def constant(self, array: ArrayLike, name: str | None = None) -> BuildValue:
         """An array that is known now.
@@ -238,15 +237,3 @@ def _constant_value(array: np.ndarray, name: str) -> Value:
     dtype = from_numpy(array.dtype, f"constant {name!r}")
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     return Value(name, array.shape, dtype, native)
-
-
-def _extents(name: str, shape: Sequence[int]) -> tuple[int, ...]:
-    try:
-        extents = tuple(operator.index(extent) for extent in shape)
-    except TypeError as error:
-        raise ModelError(
-            f"input {name!r}: the shape must be integers such as (1, 3, 224, 224), not {shape!r}"
-        ) from error
-    if any(extent < 0 for extent in extents):
-        raise ModelError(f"input {name!r}: the shape is {extents}; no extent can be negative")
-    return extents

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from blocklayout.errors import ModelError
+from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Facts, NodeInfo
 from blocklayout.ir.value import Value
 from blocklayout.model.types import from_numpy
@@ -45,6 +45,12 @@ class Node(Struct, frozen=True, eq=False):
 
         return Facts if self.domain else ops.facts_of(self.op_type)
 
+    @property
+    def elements_read(self) -> tuple[str, ...]:
+        """The inputs whose elements its outputs follow from."""
+        read = self.facts.elements_read
+        return tuple([name for i, name in enumerate(self.inputs) if name and (read is None or i in read)])
+
     def info(self, values: Mapping[str, Value], opset: int) -> NodeInfo:
         """The node as its operator reads it, among ``values``."""
         return NodeInfo(
@@ -74,6 +80,18 @@ class Node(Struct, frozen=True, eq=False):
         inputs = ", ".join(name or "-" for name in self.inputs)
         outputs = ", ".join(name or "-" for name in self.outputs)
         return f"{outputs} = {self.op_type}({inputs}{'; ' if attrs else ''}{attrs})  # {self.name}"
+
+
+class DependsOnDataError(UnsupportedError):
+    """An extent, or the way through an ``If``, depends on data that are not known yet.
+
+    Attributes:
+        node: The node whose output it is an extent of, or the ``If``.
+    """
+
+    def __init__(self, message: str, node: Node) -> None:
+        super().__init__(message)
+        self.node = node
 
 
 class Graph(Struct, frozen=True, eq=False):

@@ -6,6 +6,7 @@ of shape inference and constant folding: whatever a node's shape may depend on i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,10 @@ from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir.value import Value
 from blocklayout.model.function_body import function_body
+from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.reference import is_wrong_there
-from blocklayout.model.reshaping import check_n_elements, target_of_empty
 from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, type_proto
-from blocklayout.model.undecided import DependsOnDataError
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TypeProto
@@ -61,7 +61,7 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
         return folded
     outputs = tuple(_value(node, name, types.get(name)) if name else None for name in node.outputs)
     if node.op_type == "Reshape":
-        check_n_elements(node, inputs[0], outputs[0])
+        _check_n_elements(node, inputs[0], outputs[0])
     return outputs
 
 
@@ -112,7 +112,7 @@ def _infer_types(
     present = [value for value in inputs if value is not None]
     arrays = {value.name: value.data for value in present if value.data is not None}
     if node.op_type == "Reshape":
-        arrays |= target_of_empty(node, inputs)
+        arrays |= _target_of_empty(node, inputs)
     data = {
         name: numpy_helper.from_array(array, name)
         for name, array in arrays.items()
@@ -199,17 +199,11 @@ def _fold(
 
 def _feeds(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray] | None:
     """Inputs of the reference; ``None`` where something is only known at run time."""
-    feeds: dict[str, np.ndarray] = {}
-    for value in inputs:
-        if value is None:
-            continue
-        if value.data is not None:
-            feeds[value.name] = value.data
-        elif node.facts.reads_extents_only:
-            feeds[value.name] = np.broadcast_to(np.zeros((), np.int8), value.shape)
-        else:
-            return None
-    return feeds
+    present = [value for value in inputs if value is not None]
+    if any(value.data is None and value.name in node.elements_read for value in present):
+        return None
+    unread = {value.name: np.broadcast_to(np.zeros((), to_numpy(value.dtype)), value.shape) for value in present}
+    return unread | {value.name: value.data for value in present if value.data is not None}
 
 
 def _inferred_nbytes(types: dict[str, TypeProto]) -> int:
@@ -230,3 +224,33 @@ def _as_constant(name: str, result: Any, type_: TypeProto | None) -> Value | Non
     # the reference computes some operators in a wider type than it should return
     array = np.asarray(result).astype(to_numpy(dtype), copy=False)
     return Value(name, array.shape, dtype, array)
+
+
+def _target_of_empty(node: Node, inputs: Sequence[Value | None]) -> dict[str, np.ndarray]:
+    """The target of a Reshape of a batch of 0, with -1 worked out as for any other batch.
+
+    ONNX leaves (0, 4, 4) to (0, -1) open, because every number would do.
+    """
+    source, target = inputs
+    if source is None or target is None or target.data is None or 0 not in source.shape:
+        return {}
+    copied = not node.attr("allowzero", 0)
+    extents = [
+        source.shape[axis] if extent == 0 and copied and axis < len(source.shape) else int(extent)
+        for axis, extent in enumerate(target.data)
+    ]
+    if 0 not in extents or extents.count(-1) != 1:
+        return {}
+    n_elements, n_known = (math.prod(filter(None, shape)) for shape in (source.shape, extents))
+    free = n_elements // -n_known  # n_known has the -1 in it
+    return {target.name: np.array([free if extent == -1 else extent for extent in extents], np.int64)}
+
+
+def _check_n_elements(node: Node, source: Value | None, result: Value | None) -> None:
+    """Complain where a Reshape would make or lose elements: shape inference does not."""
+    if source is None or result is None or math.prod(source.shape) == math.prod(result.shape):
+        return
+    raise ModelError(
+        f"node {node.name!r}: Reshape of {source.name!r} {source.shape} to {result.shape}: the first has "
+        f"{math.prod(source.shape)} elements and the second {math.prod(result.shape)}; they must be equally many"
+    )

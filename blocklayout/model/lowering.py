@@ -42,7 +42,7 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
 
 def is_native(graph: Graph, node: Node) -> bool:
     """Whether a primitive, or a view, computes a node as it is."""
-    return isinstance(_accepted(node, _node_info(graph, node), _find_operator), Lowered)
+    return isinstance(_accepted(node, graph.info(node), _find_operator), Lowered)
 
 
 def _find_operator(op_type: str) -> type[BaseOperator] | None:
@@ -52,7 +52,7 @@ def _find_operator(op_type: str) -> type[BaseOperator] | None:
 
 
 def _kernel(graph: Graph, node: Node, find: FindOperator, constants: _Constants) -> Kernel:
-    info = _node_info(graph, node)
+    info = graph.info(node)
     lowered = _accepted(node, info, find)
     if isinstance(lowered, Refusal):
         return _plain(node, info, constants, lowered.reason)
@@ -121,17 +121,6 @@ def _closest(op_type: str) -> tuple[str, ...]:
     from blocklayout import ops
 
     return tuple(close_names(op_type, ops.op_types()))
-
-
-def _node_info(graph: Graph, node: Node) -> NodeInfo:
-    return NodeInfo(
-        name=node.name,
-        op_type=node.op_type,
-        attrs=node.attrs,
-        inputs=tuple(graph.values[name] if name else None for name in node.inputs),
-        outputs=tuple(graph.values[name] if name else None for name in node.outputs),
-        opset=graph.opset,
-    )
 
 
 class _Constants:

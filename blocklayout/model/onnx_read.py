@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.model.branches import Branch
@@ -42,7 +42,14 @@ class InputInfo(Struct, frozen=True):
 
 
 class Signature(Struct, frozen=True):
-    """The inputs and outputs that a model declares, and the initializers that may be fed as well."""
+    """The inputs and outputs that a model declares.
+
+    Attributes:
+        inputs: What must be fed; an input with an initializer is a constant.
+        outputs: In the model's order.
+        defaults: Initializers that a caller may put others in the place of: those that are inputs as well,
+            from version 4 of the format on.
+    """
 
     inputs: tuple[InputInfo, ...]
     outputs: tuple[InputInfo, ...]
@@ -56,29 +63,16 @@ class OnnxModel(Struct, frozen=True, eq=False):
         opset: Version of ONNX's own operator set.
         nodes: In topological order, without ``Constant`` nodes.
         constants: Initializers and ``Constant`` nodes, by name.
-        inputs: What must be fed; an input with an initializer is a constant.
-        outputs: Names and declared data types.
-        output_extents: As declared, by output; what nodes compute is what counts.
+        signature: As declared; of outputs, extents that nodes compute are what counts.
         has_external_data: Whether weights lie in other files.
-        defaults: Initializers that a caller may put others in the place of: those that are inputs as well,
-            from version 4 of the format on.
     """
 
     name: str
     opset: int
     nodes: tuple[Node, ...]
     constants: Mapping[str, np.ndarray]
-    inputs: tuple[InputInfo, ...]
-    outputs: tuple[tuple[str, str], ...]
-    defaults: tuple[InputInfo, ...] = ()
-    output_extents: Mapping[str, tuple[int | str | None, ...] | None] = field(default_factory=dict)
+    signature: Signature
     has_external_data: bool = False
-
-    @property
-    def signature(self) -> Signature:
-        """Its inputs, outputs, and the initializers that may be fed as well."""
-        outputs = (InputInfo(name, dtype, self.output_extents.get(name)) for name, dtype in self.outputs)
-        return Signature(self.inputs, tuple(outputs), self.defaults)
 
 
 def open_onnx(source: Any) -> OnnxModel:
@@ -186,21 +180,15 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
     _check_specification(skeleton, origin)
     nodes, written = convert_nodes(skeleton.graph, model_path)
     constants |= written
-    declared = {info.name: _input_info(info) for info in proto.graph.input}
-    inputs = tuple(info for name, info in declared.items() if name not in constants)
-    defaults = tuple(info for name, info in declared.items() if name in constants)
-    outputs = tuple((info.name, _dtype_of(info, "output")) for info in proto.graph.output)
-    return OnnxModel(
-        name=proto.graph.name or "model",
-        opset=opset,
-        nodes=nodes,
-        constants=constants,
-        inputs=inputs,
-        outputs=outputs,
-        defaults=defaults if proto.ir_version >= _FIRST_IR_WITH_DEFAULTS else (),
-        output_extents={info.name: _declared_extents(info) for info in proto.graph.output},
-        has_external_data=any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer),
+    declared = [_info(info, "input") for info in proto.graph.input]
+    has_defaults = proto.ir_version >= _FIRST_IR_WITH_DEFAULTS
+    signature = Signature(
+        inputs=tuple(info for info in declared if info.name not in constants),
+        outputs=tuple(_info(info, "output") for info in proto.graph.output),
+        defaults=tuple(info for info in declared if has_defaults and info.name in constants),
     )
+    is_external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer)
+    return OnnxModel(proto.graph.name or "model", opset, nodes, constants, signature, is_external)
 
 
 def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:
@@ -367,12 +355,9 @@ def _constant_node(node: NodeProto, model_path: Path | None) -> tuple[str, np.nd
     return node.output[0], np.asarray(value, kinds[attribute.name])
 
 
-def _input_info(info: ValueInfoProto) -> InputInfo:
-    return InputInfo(info.name, _dtype_of(info, "input"), _declared_extents(info))
-
-
-def _declared_extents(info: ValueInfoProto) -> tuple[int | str | None, ...] | None:
-    return tuple(_extents(info)) if info.type.tensor_type.HasField("shape") else None
+def _info(info: ValueInfoProto, what: str) -> InputInfo:
+    extents = tuple(_extents(info)) if info.type.tensor_type.HasField("shape") else None
+    return InputInfo(info.name, _dtype_of(info, what), extents)
 
 
 def _extents(info: ValueInfoProto) -> Iterator[int | str | None]:

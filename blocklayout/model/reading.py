@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import combinations
+from math import prod
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.model.contents import Contents, set_contents
+import numpy as np
+
+from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.model_file import ModelFile
 from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature, open_onnx
 from blocklayout.model.shapes import Shapes, concrete_extents, extents_left_free, set_shapes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from blocklayout.model.graph import Graph, Node
 
-    import numpy as np
+MAX_DECIDING_ELEMENTS = 512
+"""Elements of an input whose contents may decide extents; larger ones are data."""
 
-    from blocklayout.model.graph import Graph
+Contents = Callable[[str], np.ndarray]
+"""Gives what an input is fed; its arrays are copied."""
 
 
 def keep_model(source: Any) -> OnnxModel | Graph | ModelFile:
@@ -147,6 +154,65 @@ def read_fed(
         UnsupportedError: As :func:`read`, also where extents follow from anything but small inputs.
     """
     model = open_model(source)
-    if isinstance(model, OnnxModel):
-        return set_contents(model, shapes, contents, given)
-    return read(model, shapes), {}
+    if not isinstance(model, OnnxModel):
+        return read(model, shapes), {}
+    known = dict(given or {})
+    while True:
+        try:
+            return set_shapes(model, shapes, known), known
+        except DependsOnDataError as error:
+            known |= _deciding(model, shapes, contents, known, error)
+
+
+def _deciding(
+    model: OnnxModel, shapes: Shapes, contents: Contents, known: Mapping[str, np.ndarray], error: DependsOnDataError
+) -> dict[str, np.ndarray]:
+    """The contents that settle the extents of the node: of as few of its operands as will do.
+
+    No operator says which of its operands its extents depend on, so inference is asked.
+    """
+    for names in _sets_of_inputs(_candidates(model, shapes, known, error.node)):
+        found = {name: np.array(contents(name)) for name in names}
+        if _settles(model, shapes, {**known, **found}, error.node):
+            return found
+    raise error
+
+
+def _sets_of_inputs(candidates: Sequence[frozenset[str]]) -> Iterator[frozenset[str]]:
+    for n_operands in range(1, len(candidates) + 1):
+        for chosen in combinations(candidates, n_operands):
+            yield frozenset().union(*chosen)
+
+
+def _settles(model: OnnxModel, shapes: Shapes, known: Mapping[str, np.ndarray], node: Node) -> bool:
+    try:
+        set_shapes(model, shapes, known)
+    except DependsOnDataError as error:
+        return error.node.outputs != node.outputs  # the walk came to a later one
+    return True
+
+
+def _candidates(model: OnnxModel, shapes: Shapes, known: Collection[str], node: Node) -> list[frozenset[str]]:
+    """For each operand of ``node`` that is computed from small inputs alone: those inputs."""
+    extents = concrete_extents(model.signature.inputs, shapes)
+    producers = {name: each for each in model.nodes for name in each.outputs if name}
+    found = []
+    for operand in filter(None, node.inputs):
+        names = frozenset(_fed_to(operand, producers)) & extents.keys() - set(known)
+        if names and all(prod(extents[name]) <= MAX_DECIDING_ELEMENTS for name in names):
+            found.append(names)
+    return list(dict.fromkeys(found))
+
+
+def _fed_to(value: str, producers: Mapping[str, Node]) -> Iterator[str]:
+    """Values without a producer whose data ``value`` is computed from."""
+    pending, seen = [value], {value}
+    while pending:
+        name = pending.pop()
+        node = producers.get(name)
+        if node is None:
+            yield name
+        else:
+            fresh = {*node.elements_read} - seen
+            seen |= fresh
+            pending += fresh

@@ -7,13 +7,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from blocklayout.errors import InputError, ModelError, did_you_mean
+from blocklayout.errors import BlockLayoutError, InputError, ModelError, did_you_mean
 from blocklayout.ir.value import Value
 from blocklayout.model.branches import branch_taken
-from blocklayout.model.graph import Graph, Node, constant_value, fresh_name, live_nodes
+from blocklayout.model.graph import DependsOnDataError, Graph, Node, constant_value, fresh_name, live_nodes
 from blocklayout.model.infer import evaluate
 from blocklayout.model.types import from_numpy
-from blocklayout.model.undecided import DependsOnDataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,19 +53,21 @@ def set_shapes(
         UnsupportedError: An extent depends on data computed at run time.
     """
     known = constants or {}
-    fed = (*model.inputs, *(info for info in model.defaults if info.name in known))
+    signature = model.signature
+    fed = (*signature.inputs, *(info for info in signature.defaults if info.name in known))
     extents = concrete_extents(fed, {**(shapes or {}), **{name: array.shape for name, array in known.items()}})
     values = {}
     for name, array in model.constants.items():
         values[name] = constant_value(name, array)
     for info in fed:
         values[info.name] = Value(info.name, extents[info.name], info.dtype, _contents(info, known.get(info.name)))
-    outputs = tuple(name for name, _ in model.outputs)
+    outputs = tuple(info.name for info in signature.outputs)
     nodes = walk(live_nodes(model.nodes, outputs), values, model.opset)
-    for name, dtype in model.outputs:
-        if values[name].dtype != dtype:
-            raise ModelError(f"the output {name!r} is declared {dtype}, but its node computes {values[name].dtype}")
-    inputs = tuple(info.name for info in model.inputs if info.name not in known)
+    for info in signature.outputs:
+        computed = values[info.name].dtype
+        if computed != info.dtype:
+            raise ModelError(f"the output {info.name!r} is declared {info.dtype}, but its node computes {computed}")
+    inputs = tuple(info.name for info in signature.inputs if info.name not in known)
     graph = Graph(model.name, model.opset, nodes, values, inputs, outputs)
     return graph.replace().validate()
 
@@ -117,7 +118,7 @@ def _with_name(node: Node, index: int, taken: set[str], seen: set[str]) -> Node:
 def concrete_extents(inputs: Sequence[InputInfo], shapes: Shapes) -> dict[str, tuple[int, ...]]:
     """The extents of every input, from what the caller gives and what the model declares."""
     _check_known(shapes, [info.name for info in inputs])
-    given = {name: _as_shape(name, shape) for name, shape in shapes.items()}
+    given = {name: as_shape(name, shape) for name, shape in shapes.items()}
     by_symbol: dict[str, tuple[int, str]] = {}
     for info in inputs:
         if info.name in given:
@@ -133,15 +134,14 @@ def _check_known(shapes: Shapes, known: Sequence[str]) -> None:
         raise InputError(f"the model has no input {name!r}; its inputs are {', '.join(map(repr, known))}{hint}")
 
 
-def _as_shape(name: str, shape: Sequence[int]) -> tuple[int, ...]:
+def as_shape(name: str, shape: Sequence[int], error: type[BlockLayoutError] = InputError) -> tuple[int, ...]:
+    """The extents that a caller gives for an input; ``error`` where they are none."""
     try:
         extents = tuple(operator.index(extent) for extent in shape)
-    except TypeError as error:
-        raise InputError(
-            f"the shape of input {name!r} must be integers such as (1, 3, 224, 224), not {shape!r}"
-        ) from error
+    except TypeError as cause:
+        raise error(f"the shape of input {name!r} must be integers such as (1, 3, 224, 224), not {shape!r}") from cause
     if any(extent < 0 for extent in extents):
-        raise InputError(f"the shape of input {name!r} is {extents}; no extent can be negative")
+        raise error(f"the shape of input {name!r} is {extents}; no extent can be negative")
     return extents
 
 

@@ -39,33 +39,19 @@ def _align_corners(axis: Axis, dst: Coordinates) -> Coordinates:
     return np.zeros_like(dst) if extent == 1 else dst * (axis.src - 1) / (extent - 1)
 
 
-def _asymmetric(axis: Axis, dst: Coordinates) -> Coordinates:
-    return dst / axis.scale
-
-
 def _half_pixel(axis: Axis, dst: Coordinates) -> Coordinates:
     return (dst + 0.5) / axis.scale - 0.5
-
-
-def _half_pixel_symmetric(axis: Axis, dst: Coordinates) -> Coordinates:
-    return axis.src / 2 * (1 - axis.dst / (axis.scale * axis.src)) + _half_pixel(axis, dst)
-
-
-def _pytorch_half_pixel(axis: Axis, dst: Coordinates) -> Coordinates:
-    return _half_pixel(axis, dst) if axis.dst > 1 else np.zeros_like(dst)
-
-
-def _tf_half_pixel_for_nn(axis: Axis, dst: Coordinates) -> Coordinates:
-    return (dst + 0.5) / axis.scale
 
 
 TRANSFORMATIONS: Mapping[str, Callable[[Axis, Coordinates], Coordinates]] = {
     "half_pixel": _half_pixel,
     "align_corners": _align_corners,
-    "asymmetric": _asymmetric,
-    "half_pixel_symmetric": _half_pixel_symmetric,
-    "pytorch_half_pixel": _pytorch_half_pixel,
-    "tf_half_pixel_for_nn": _tf_half_pixel_for_nn,
+    "asymmetric": lambda axis, dst: dst / axis.scale,
+    "half_pixel_symmetric": lambda axis, dst: (
+        axis.src / 2 * (1 - axis.dst / (axis.scale * axis.src)) + _half_pixel(axis, dst)
+    ),
+    "pytorch_half_pixel": lambda axis, dst: _half_pixel(axis, dst) if axis.dst > 1 else np.zeros_like(dst),
+    "tf_half_pixel_for_nn": lambda axis, dst: (dst + 0.5) / axis.scale,
 }
 """The source's coordinates for the destination's, by the value of ``coordinate_transformation_mode``."""
 

@@ -1,4 +1,7 @@
-"""Reading a node: attributes with their defaults, inputs with their meaning, requirements of primitives, errors."""
+"""Reading a node: attributes with their defaults, inputs with their meaning, requirements of primitives, errors.
+
+Attributes and inputs that contradict the operator's specification are a :class:`ModelError` (:func:`wrong`).
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,7 @@ def refused(node: NodeInfo, what: str, remedy: str) -> Refusal:
 
 
 def int_attr(node: NodeInfo, name: str, default: int) -> int:
-    """An integer attribute.
-
-    Raises:
-        ModelError: It has another type.
-    """
+    """An integer attribute."""
     value = node.attrs.get(name, default)
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise wrong(node, f"attribute {name} is {value!r}", "it must be an integer")
@@ -46,11 +45,7 @@ def flag_attr(node: NodeInfo, name: str) -> bool:
 
 
 def float_attr(node: NodeInfo, name: str, default: float) -> float:
-    """A finite floating-point attribute.
-
-    Raises:
-        ModelError: It is something else.
-    """
+    """A finite floating-point attribute."""
     value = node.attrs.get(name, default)
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise wrong(node, f"attribute {name} is {value!r}", "it must be a finite number")
@@ -58,11 +53,7 @@ def float_attr(node: NodeInfo, name: str, default: float) -> float:
 
 
 def string_attr(node: NodeInfo, name: str, choices: Sequence[str]) -> str:
-    """A string attribute out of ``choices``, the first of which is the default.
-
-    Raises:
-        ModelError: It is none of them.
-    """
+    """A string attribute out of ``choices``, the first of which is the default."""
     value = node.attrs.get(name, choices[0])
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     if text not in choices:
@@ -71,11 +62,7 @@ def string_attr(node: NodeInfo, name: str, choices: Sequence[str]) -> str:
 
 
 def ints_attr(node: NodeInfo, name: str, length: int, default: int, at_least: int) -> tuple[int, ...]:
-    """A list attribute of ``length`` integers, ``default`` repeated where it is absent.
-
-    Raises:
-        ModelError: Its length, its type or a value is wrong.
-    """
+    """A list attribute of ``length`` integers, ``default`` repeated where it is absent."""
     value = node.attrs.get(name, ())
     if not isinstance(value, (list, tuple)) or not all(isinstance(number, Integral) for number in value):
         raise wrong(node, f"attribute {name} is {value!r}", "it must be a list of integers")
@@ -88,11 +75,7 @@ def ints_attr(node: NodeInfo, name: str, length: int, default: int, at_least: in
 
 
 def axis_attr(node: NodeInfo, name: str, ndims: int, default: int | None) -> int:
-    """A dimension's index, counted from the end where negative; ``None`` as default makes it required.
-
-    Raises:
-        ModelError: It is absent or outside the rank.
-    """
+    """A dimension's index, counted from the end where negative; ``None`` as default makes it required."""
     if default is None and name not in node.attrs:
         raise wrong(node, f"attribute {name} is missing", "it is required")
     axis = int_attr(node, name, default or 0)
@@ -102,11 +85,7 @@ def axis_attr(node: NodeInfo, name: str, ndims: int, default: int | None) -> int
 
 
 def required(node: NodeInfo, index: int, name: str) -> Value:
-    """An input that must be there; ``name`` is what the ONNX specification calls it.
-
-    Raises:
-        ModelError: It is absent.
-    """
+    """An input that must be there; ``name`` is what the ONNX specification calls it."""
     value = optional(node, index)
     if value is None:
         raise wrong(node, f"input {index} ({name}) is missing", "it is required")
@@ -119,22 +98,21 @@ def optional(node: NodeInfo, index: int) -> Value | None:
 
 
 def result(node: NodeInfo) -> Value:
-    """The node's first output.
-
-    Raises:
-        ModelError: Nobody reads it.
-    """
+    """The node's first output."""
     if not node.outputs or node.outputs[0] is None:
         raise wrong(node, "its first output is unused", "a node that computes nothing must be removed from the graph")
     return node.outputs[0]
 
 
-def constant(node: NodeInfo, value: Value, name: str) -> np.ndarray:
-    """The array of a constant; put :func:`is_known` among the operator's needs.
+def check_result(node: NodeInfo, extents: Sequence[int], rule: str) -> None:
+    """Compare the result's extents with those that follow from the node; ``rule`` says from what."""
+    value = result(node)
+    if value.shape != tuple(extents):
+        raise wrong(node, f"output {value.name} has extents {list(value.shape)}", rule)
 
-    Raises:
-        ModelError: It is computed at run time.
-    """
+
+def constant(node: NodeInfo, value: Value, name: str) -> np.ndarray:
+    """The array of a constant; put :func:`is_known` among the operator's needs."""
     if value.data is None:
         raise wrong(node, f"{name} ({value.name}) is computed at run time", "it must be a constant")
     return value.data

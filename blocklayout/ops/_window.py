@@ -11,16 +11,7 @@ AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
 def read_window(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...]) -> Window:
-    """The window of a convolution or pooling node.
-
-    Args:
-        node: Its attributes.
-        kernel: The window's extents.
-        spatial: The source's extents behind batch and channels.
-
-    Raises:
-        ModelError: An attribute is wrong.
-    """
+    """The window of a convolution or pooling node: ``kernel`` over the source's extents behind batch and channels."""
     ndims = len(kernel)
     strides = ints_attr(node, "strides", ndims, 1, at_least=1)
     dilations = ints_attr(node, "dilations", ndims, 1, at_least=1)
@@ -48,22 +39,14 @@ def _same(window: Window, spatial: tuple[int, ...], *, is_upper: bool) -> Window
 
 
 def read_kernel_shape(node: NodeInfo, ndims: int) -> tuple[int, ...]:
-    """The attribute ``kernel_shape``, where it is required.
-
-    Raises:
-        ModelError: It is absent or wrong.
-    """
+    """The attribute ``kernel_shape``, where it is required."""
     if "kernel_shape" not in node.attrs:
         raise wrong(node, "attribute kernel_shape is missing", "it is required")
     return ints_attr(node, "kernel_shape", ndims, 1, at_least=1)
 
 
 def check_extents(node: NodeInfo, extents: tuple[int, ...]) -> None:
-    """Compare a window's extents with the model's.
-
-    Raises:
-        ModelError: They differ, or no window fits.
-    """
+    """Compare a window's extents with the model's."""
     if min(extents, default=1) < 1:
         raise wrong(node, f"the window gives extents {list(extents)}", "it must fit into the padded source")
     said = result(node).shape[2:]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from typing import ClassVar
 
 import numpy as np
 
@@ -19,7 +17,6 @@ from blocklayout.ir import (
     Problem,
     Recipe,
     Refusal,
-    Role,
     TensorInfo,
     Wish,
 )
@@ -46,9 +43,8 @@ class Binary(BaseOperator, frozen=True):
         algorithm: oneDNN's name for it.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = tuple(_ALGORITHMS)
-    role: ClassVar[Role] = Role.FOLLOWER
-    broadcasts_from: ClassVar[int | None] = 0
+    op_types = tuple(_ALGORITHMS)
+    broadcasts_from = 0
 
     algorithm: str
 
@@ -113,6 +109,7 @@ def _per_channel(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None
 
 
 _ScaleAndShift = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Of what is known: one number for each channel, or one for all."""
 _SECOND_KNOWN: Mapping[str, _ScaleAndShift] = {
     "Add": lambda vector: (np.ones(()), vector),
     "Sub": lambda vector: (np.ones(()), -vector),
@@ -134,24 +131,15 @@ def _of_a_number(node: NodeInfo) -> Lowered | Refusal | None:
     known, src = (first, second) if first.is_constant else (second, first)
     if known.data is None or known.data.size != 1 or src.shape != dst.shape:
         return None
-    number = float(known.data.reshape(()))
-    functions = _NUMBER_FIRST if known is first else _NUMBER_SECOND
-    if node.op_type not in functions or not math.isfinite(number):
+    number = known.data.reshape(()).astype(np.float64)
+    if not np.isfinite(number) or (node.op_type == "Div" and known is second):  # a product with 1 / number is another
         return None
-    return of_other_dtype(node, src) or bound(functions[node.op_type](number), {"src": src})
-
-
-_NUMBER_SECOND: Mapping[str, Callable[[float], Eltwise]] = {
-    "Add": lambda number: Eltwise("eltwise_linear", 1.0, number),
-    "Sub": lambda number: Eltwise("eltwise_linear", 1.0, -number),
-    "Mul": lambda number: Eltwise("eltwise_linear", number, 0.0),
-}
-_NUMBER_FIRST: Mapping[str, Callable[[float], Eltwise]] = {
-    "Add": _NUMBER_SECOND["Add"],
-    "Sub": lambda number: Eltwise("eltwise_linear", -1.0, number),
-    "Mul": _NUMBER_SECOND["Mul"],
-    "Div": lambda number: Eltwise("eltwise_pow", number, -1.0),
-}
+    if node.op_type == "Div":
+        function = Eltwise("eltwise_pow", float(number), -1.0)
+    else:
+        scale, shift = (_FIRST_KNOWN if known is first else _SECOND_KNOWN)[node.op_type](number)
+        function = Eltwise("eltwise_linear", float(scale), float(shift))
+    return of_other_dtype(node, src) or bound(function, {"src": src})
 
 
 def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:
@@ -170,8 +158,23 @@ def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:
 class ReferenceBinary(Facts, frozen=True):
     """Functions of elements in the same place that no primitive computes."""
 
-    op_types: ClassVar[tuple[str, ...]] = (
+    op_types = (
         *("And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
-        *("Mod", "Or", "Where", "Xor"),
+        *("Mod", "Or", "Xor"),
     )
-    broadcasts_from: ClassVar[int | None] = 0
+    broadcasts_from = 0
+
+
+class Where(Facts, frozen=True):
+    """Elements of one of two sources, as a condition says."""
+
+    op_types = ("Where",)
+    broadcasts_from = 0
+
+    @classmethod
+    def same_as(cls, node: NodeInfo) -> int | None:
+        condition = node.constant(0)
+        if condition is None or not condition.size or bool(condition.any()) != bool(condition.all()):
+            return None
+        chosen = 1 if condition.all() else 2
+        return chosen if node.shape(chosen) == node.result.shape else None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from blocklayout import dnnl
 from blocklayout.dtypes import PRIMITIVE_FLOATS
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Wish
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import bound, of_other_dtype, required, result, wrong
+from blocklayout.ops._reading import bound, check_result, of_other_dtype, required, result
 from blocklayout.ops.views import Identity, same_if_same_shape
 
 _CONVERTED = ("u8", "s8", "s32", "bool")
@@ -22,9 +20,9 @@ class Cast(BaseOperator, frozen=True):
     reference: primitives round and saturate where ONNX cuts off.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("Cast", "CastLike")
-    role: ClassVar[Role] = Role.FOLLOWER
-    is_elementwise: ClassVar[bool] = True
+    op_types = ("Cast", "CastLike")
+    is_elementwise = True
+    elements_read = (0,)
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
@@ -32,9 +30,7 @@ class Cast(BaseOperator, frozen=True):
         refusal = of_other_dtype(node, dst) or of_other_dtype(node, src, (*_CONVERTED, *PRIMITIVE_FLOATS))
         if refusal:
             return refusal
-        if src.shape != dst.shape:
-            rule = f"{src.name} has {list(src.shape)}"
-            raise wrong(node, f"output {dst.name} has extents {list(dst.shape)}", rule)
+        check_result(node, src.shape, f"{src.name} has {list(src.shape)}")
         if src.dtype in PRIMITIVE_FLOATS:
             return bound(Identity(), {"src": src})
         return bound(cls(), {"src": src})

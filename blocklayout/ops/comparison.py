@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import digits, n_elements
@@ -53,10 +52,9 @@ class Comparison(BaseOperator, frozen=True):
         has_limit: Whether there is a constant ``limit`` of one element to compare with.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = tuple(_FORMULAS)
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = tuple(_FORMULAS)
     needs = (is_source(1, 12),)
-    is_elementwise: ClassVar[bool] = True
+    is_elementwise = True
 
     first: str
     compared: str

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Transposed, Value, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Transposed, Value, Wish
 from blocklayout.ir.result_format import concatenated
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, like
-from blocklayout.ops._reading import are_floats, axis_attr, bound, required, result, wrong
+from blocklayout.ops._reading import are_floats, axis_attr, bound, check_result, required, wrong
 from blocklayout.ops.views import same_if_alone
 
 
@@ -23,8 +21,7 @@ class Concat(BaseOperator, frozen=True):
         n_srcs: How many; the arguments are ``src_0`` and so on.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("Concat",)
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = ("Concat",)
     needs = (are_floats,)
 
     axis: int
@@ -99,7 +96,4 @@ def _check_shapes(node: NodeInfo, srcs: list[Value], axis: int) -> None:
             rule = f"outside of dimension {axis} they must be those of {srcs[0].name}: {list(srcs[0].shape)}"
             raise wrong(node, f"{src.name} has extents {list(src.shape)}", rule)
         expected[axis] += src.shape[axis]
-    if list(result(node).shape) != expected:
-        raise wrong(
-            node, f"output {result(node).name} has extents {list(result(node).shape)}", f"inputs give {expected}"
-        )
+    check_result(node, expected, f"inputs give {expected}")

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import (
-    BaseOperator,
-    Lowered,
-    NodeInfo,
-    Problem,
-    Recipe,
-    RecipeStep,
-    Refusal,
-    Role,
-    Window,
-    Wish,
-)
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Role, Window, Wish
 from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
@@ -47,8 +35,8 @@ class ConvTranspose(BaseOperator, frozen=True):
         n_groups: How many parts the channels are in, each computed on its own.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("ConvTranspose",)
-    role: ClassVar[Role] = Role.CHOOSER
+    op_types = ("ConvTranspose",)
+    role = Role.CHOOSER
     needs = (is_source(3, 5),)
 
     window: Window

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import numpy as np
 
 from blocklayout import dnnl
@@ -16,7 +14,6 @@ from blocklayout.ir import (
     Problem,
     Recipe,
     Refusal,
-    Role,
     TensorInfo,
     Transposed,
     Wish,
@@ -27,14 +24,7 @@ from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, like
 from blocklayout.ops._mixed_radix import digits, is_padded, seen_as
-from blocklayout.ops._reading import (
-    bound,
-    of_other_dtype,
-    of_other_rank,
-    required,
-    result,
-    wrong,
-)
+from blocklayout.ops._reading import bound, of_other_dtype, of_other_rank, required, result, wrong
 from blocklayout.ops._transposing import in_order
 from blocklayout.ops.views import Reshape, same_if_same_shape
 
@@ -51,8 +41,7 @@ def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:
 class Expand(BaseOperator, frozen=True):
     """A copy out of a source whose strides along some dimensions are 0."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("Expand",)
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = ("Expand",)
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
@@ -104,7 +93,7 @@ def _views(src: MemoryDesc, dst: MemoryDesc, repeated: set[int]) -> tuple[Memory
 class Tile(Facts, frozen=True):
     """The whole tensor again and again along some dimensions."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("Tile",)
+    op_types = ("Tile",)
 
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)

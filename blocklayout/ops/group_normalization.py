@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import Digit, digits, is_padded, runs
@@ -44,8 +43,7 @@ class GroupNormalization(BaseOperator, frozen=True):
         is_per_group: Whether the channels of a group share their scale and shift.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("GroupNormalization",)
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = ("GroupNormalization",)
     needs = (is_source(2, 12), has_f32_statistics, is_known(1, "scale"), is_known(2, "bias"))
 
     n_groups: int

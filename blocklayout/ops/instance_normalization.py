@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import ClassVar
 
 import numpy as np
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import digits, is_padded, runs
@@ -25,8 +24,7 @@ class InstanceNormalization(BaseOperator, frozen=True):
         epsilon: Added to the variance.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("InstanceNormalization",)
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = ("InstanceNormalization",)
     needs = (is_source(2, 12), are_floats)
 
     epsilon: float

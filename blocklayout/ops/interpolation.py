@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, Problem, Recipe, Role, Value, Wish
+from blocklayout.ir import BaseOperator, Lowered, Problem, Recipe, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import paired
@@ -25,8 +24,6 @@ class Interpolate(BaseOperator, frozen=True):
     Attributes:
         axes: The dimensions.
     """
-
-    role: ClassVar[Role] = Role.FOLLOWER
 
     axes: tuple[int, ...]
 

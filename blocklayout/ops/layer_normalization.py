@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import (
-    BaseOperator,
-    Facts,
-    Lowered,
-    NodeInfo,
-    Problem,
-    Recipe,
-    Refusal,
-    Role,
-    Value,
-    Wish,
-)
+from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, Refusal, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, has_argument
@@ -49,8 +37,7 @@ class LayerNormalization(BaseOperator, frozen=True):
         epsilon: Added to the variance.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("LayerNormalization",)
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = ("LayerNormalization",)
     needs = (is_source(1, 12), has_one_output("mean or deviation"), has_f32_statistics)
 
     axis: int
@@ -124,6 +111,6 @@ def _vector(node: NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...],
 class RMSNormalization(Facts, frozen=True):
     """Elements divided by the root of their mean square along the last dimensions, and scaled."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("RMSNormalization",)
+    op_types = ("RMSNormalization",)
 
     transposed = staticmethod(trailing)

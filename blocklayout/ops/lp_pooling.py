@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import ClassVar
 
 from blocklayout import dnnl
 from blocklayout.ir import (
@@ -15,7 +14,6 @@ from blocklayout.ir import (
     Recipe,
     RecipeStep,
     Refusal,
-    Role,
     Transposed,
     Window,
     Wish,
@@ -35,8 +33,7 @@ class LpPooling(BaseOperator, frozen=True):
         p: The exponent.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("GlobalLpPool", "LpPool")
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = ("GlobalLpPool", "LpPool")
     needs = (is_source(3, 5),)
 
     window: Window

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from math import prod
-from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Role, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import Run, digits, is_padded, runs
 from blocklayout.ops._padded import n_lanes, over_padding, with_padding
-from blocklayout.ops._reading import (
-    bound,
-    float_attr,
-    int_attr,
-    is_source,
-    required,
-    wrong,
-)
+from blocklayout.ops._reading import bound, float_attr, int_attr, is_source, required, wrong
 from blocklayout.ops._transposing import per_channel
 
 _USUAL_SIZE, _USUAL_BETA = 5, 0.75
@@ -34,8 +26,7 @@ class LRN(BaseOperator, frozen=True):
         bias: Added before exponentiation; oneDNN's ``k``.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("LRN",)
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = ("LRN",)
     needs = (is_source(2, 5),)
 
     size: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -28,15 +27,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._mixed_radix import seen_as
-from blocklayout.ops._reading import (
-    are_floats,
-    bound,
-    of_other_rank,
-    refused,
-    required,
-    result,
-    wrong,
-)
+from blocklayout.ops._reading import are_floats, bound, of_other_rank, refused, required, result, wrong
 
 
 class MatMul(BaseOperator, frozen=True):
@@ -48,8 +39,8 @@ class MatMul(BaseOperator, frozen=True):
         exchanged: Arguments computed at run time whose matrices are read with rows and columns exchanged.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("MatMul",)
-    role: ClassVar[Role] = Role.CHOOSER
+    op_types = ("MatMul",)
+    role = Role.CHOOSER
     needs = (are_floats,)
 
     exchanged: frozenset[str] = frozenset()

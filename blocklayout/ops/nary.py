@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Role, Wish
+from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Wish
 from blocklayout.ops._broadcast import bind_broadcast
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
@@ -26,9 +25,8 @@ class Nary(BaseOperator, frozen=True):
         n_srcs: How many; the arguments are ``src_0`` and so on.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = tuple(_ALGORITHMS)
-    role: ClassVar[Role] = Role.FOLLOWER
-    broadcasts_from: ClassVar[int | None] = 0
+    op_types = tuple(_ALGORITHMS)
+    broadcasts_from = 0
 
     algorithm: str
     n_srcs: int
@@ -79,7 +77,7 @@ def _fold(combination: Combination, dims: Mapping[str, tuple[int, ...]]) -> list
 class Mean(Facts, frozen=True):
     """The mean of elements in the same place."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("Mean",)
-    broadcasts_from: ClassVar[int | None] = 0
+    op_types = ("Mean",)
+    broadcasts_from = 0
 
     same_as = staticmethod(same_if_alone)

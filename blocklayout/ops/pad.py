@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.ir import (
@@ -18,7 +18,6 @@ from blocklayout.ir import (
     Recipe,
     RecipeStep,
     Refusal,
-    Role,
     Transposed,
     Value,
     Wish,
@@ -26,11 +25,11 @@ from blocklayout.ir import (
 )
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
-from blocklayout.ops._boxes import Copy, Line, borders, interior, lines
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._mixed_radix import digits
+from blocklayout.ops._mixed_radix import Digit, digits
 from blocklayout.ops._reading import (
     bound,
+    check_result,
     constant,
     float_attr,
     is_known,
@@ -38,7 +37,6 @@ from blocklayout.ops._reading import (
     optional,
     refused,
     required,
-    result,
     string_attr,
     wrong,
 )
@@ -67,8 +65,7 @@ class Pad(BaseOperator, frozen=True):
         value: The number, in the mode ``constant``; ``None`` if it is computed at run time.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("Pad",)
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = ("Pad",)
     needs = (is_source(1, 12), _pads_are_known)
 
     mode: str
@@ -80,9 +77,7 @@ class Pad(BaseOperator, frozen=True):
         src = required(node, 0, "data")
         mode, pads = string_attr(node, "mode", ("constant", *_BORDERS)), _pads(node, len(src.shape))
         expected = [n + before + behind for n, (before, behind) in zip(src.shape, pads, strict=True)]
-        if list(result(node).shape) != expected:
-            what = f"output {result(node).name} has extents {list(result(node).shape)}"
-            raise wrong(node, what, f"the pads make them {expected}")
+        check_result(node, expected, f"the pads make them {expected}")
         if not any(number for pair in pads for number in pair):
             return bound(Identity(), {"src": src})
         refusal = _not_by_copies(node, mode, src.shape, pads)
@@ -135,9 +130,9 @@ class Pad(BaseOperator, frozen=True):
         found = self._lines(src, dst)
         if found is None:
             return None
-        steps = [self._step(*interior(found, src.dtype), "src", problem.n_threads)]
+        steps = [self._step(*_interior(found, src.dtype), "src", problem.n_threads)]
         copies = [copy for index, line in enumerate(found) for copy in _copies(self.mode, index, line)]
-        for copy, source, target in borders(found, copies, src.dtype):
+        for copy, source, target in _borders(found, copies, src.dtype):
             steps.append(self._step(source, target, "fill" if copy.source is None else "dst", problem.n_threads))
         if dst.n_padding and self._writes_padding(dst):
             steps.append(zero_padding_step(dst))
@@ -147,7 +142,7 @@ class Pad(BaseOperator, frozen=True):
     def _step(self, source: MemoryDesc, target: MemoryDesc, operand: str, n_threads: int) -> RecipeStep:
         return RecipeStep(dnnl.reorder(source, target, n_threads=n_threads), (("dst", "dst"), ("src", operand)))
 
-    def _lines(self, src: MemoryDesc, dst: MemoryDesc) -> list[Line] | None:
+    def _lines(self, src: MemoryDesc, dst: MemoryDesc) -> list[_Line] | None:
         changed = {dim: pair for dim, pair in enumerate(self.pads) if any(pair)}
         parts, results = digits(src, kept=changed), digits(dst, kept=changed)
         if parts is None or results is None:
@@ -159,7 +154,7 @@ class Pad(BaseOperator, frozen=True):
             if before % block or not self._may_end_in_block(src.dims[dim] % block, behind):
                 return None
             changed[dim] = before // block, (dst.padded_dims[dim] - src.padded_dims[dim] - before) // block
-        return lines(parts, results, changed)
+        return _lines(parts, results, changed)
 
     def _may_end_in_block(self, n_in_last: int, behind: int) -> bool:
         """Whether what follows the source along a blocked dimension begins where its last block ends, or is zero."""
@@ -174,29 +169,136 @@ class Pad(BaseOperator, frozen=True):
         )
 
 
-def _constant(index: int, line: Line) -> list[Copy]:
-    return [Copy(index, 0, line.begin), Copy(index, line.end, line.dst - line.end)]
+class _Line(Struct, frozen=True):
+    """One digit of a tensor that is put inside a larger one, or cut.
+
+    Attributes:
+        src: Its extent in the source.
+        dst: And in the destination.
+        begin: Where the first one kept lies in the destination.
+        skipped: How many of the source come before that.
+        n_kept: How many are kept.
+    """
+
+    src: int
+    dst: int
+    begin: int = 0
+    skipped: int = 0
+    n_kept: int = 0
+
+    @property
+    def end(self) -> int:
+        """Behind the last one kept, in the destination."""
+        return self.begin + self.n_kept
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is added or cut off."""
+        return self.n_kept == self.src == self.dst
 
 
-def _edge(index: int, line: Line) -> list[Copy]:
-    before = Copy(index, 0, line.begin, line.begin, repeats=True)
-    return [before, Copy(index, line.end, line.dst - line.end, line.end - 1, repeats=True)]
+class _Copy(Struct, frozen=True):
+    """Along one line, elements to be filled and where they come from.
+
+    Attributes:
+        line: Index of the line.
+        begin: Where they lie in the destination.
+        n: How many.
+        source: Where the first one lies in the destination; ``None``: they are a constant.
+        repeats: Whether all come from there.
+    """
+
+    line: int
+    begin: int
+    n: int
+    source: int | None = None
+    repeats: bool = False
 
 
-def _reflect(index: int, line: Line) -> list[Copy]:
-    before = [Copy(index, line.begin - n, 1, line.begin + n) for n in range(1, line.begin + 1)]
-    return before + [Copy(index, line.end - 1 + n, 1, line.end - 1 - n) for n in range(1, line.dst - line.end + 1)]
+def _lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[int, int]]) -> list[_Line] | None:
+    """The change of each digit; neighbours of which nothing is added or cut off are one line.
+
+    Args:
+        src: The source's digits, outermost first.
+        dst: The destination's.
+        padded: By dimension, how many steps of its outer digit are added before and behind; negative to cut.
+    """
+    if [digit.dim for digit in src] != [digit.dim for digit in dst]:
+        return None
+    found: list[_Line] = []
+    seen: set[int] = set()
+    for given, made in zip(src, dst, strict=True):
+        before, behind = (0, 0) if given.dim in seen else padded.get(given.dim, (0, 0))
+        seen.add(given.dim)
+        line = _change(given.extent, made.extent, before, behind)
+        if found and line.is_whole and found[-1].is_whole:
+            merged = found.pop().src * line.src
+            line = _Line(merged, merged, n_kept=merged)
+        found.append(line)
+    return found
 
 
-def _wrap(index: int, line: Line) -> list[Copy]:
-    before = Copy(index, 0, line.begin, line.end - line.begin)
-    return [before, Copy(index, line.end, line.dst - line.end, line.begin)]
+def _change(src: int, dst: int, before: int, behind: int) -> _Line:
+    skipped = max(-before, 0)
+    return _Line(src, dst, max(before, 0), skipped, src - skipped - max(-behind, 0))
 
 
-_BORDERS: Mapping[str, Callable[[int, Line], list[Copy]]] = {"reflect": _reflect, "edge": _edge, "wrap": _wrap}
+def _interior(of: Sequence[_Line], dtype: str) -> tuple[MemoryDesc, MemoryDesc]:
+    """The elements that are kept, in the source and in the destination."""
+    box = tuple(line.n_kept for line in of)
+    src = MemoryDesc((line.src for line in of), dtype).submemory(box, (line.skipped for line in of))
+    dst = MemoryDesc((line.dst for line in of), dtype).submemory(box, (line.begin for line in of))
+    return src, dst
 
 
-def _copies(mode: str, index: int, line: Line) -> Sequence[Copy]:
+def _borders(
+    of: Sequence[_Line], copies: Sequence[_Copy], dtype: str
+) -> Iterator[tuple[_Copy, MemoryDesc, MemoryDesc]]:
+    """For each copy where it reads, in the destination or in one constant element, and where it writes.
+
+    The innermost lines first, so that an outer one finds whole rows to copy.
+    """
+    whole = MemoryDesc((line.dst for line in of), dtype)
+    for copy in sorted(copies, key=lambda each: -each.line):
+        box = [line.n_kept if index < copy.line else line.dst for index, line in enumerate(of)]
+        place = [line.begin if index < copy.line else 0 for index, line in enumerate(of)]
+        box[copy.line] = copy.n
+        place[copy.line] = copy.begin
+        target = whole.submemory(box, place)
+        if copy.source is None:
+            yield copy, MemoryDesc(box, dtype, strides=(0,) * len(box)), target
+            continue
+        place[copy.line] = copy.source
+        source = whole.submemory(
+            [1 if copy.repeats and index == copy.line else n for index, n in enumerate(box)], place
+        )
+        strides = tuple(0 if copy.repeats and index == copy.line else s for index, s in enumerate(source.strides))
+        yield copy, MemoryDesc(box, dtype, strides=strides, offset=source.offset0), target
+
+
+def _constant(index: int, line: _Line) -> list[_Copy]:
+    return [_Copy(index, 0, line.begin), _Copy(index, line.end, line.dst - line.end)]
+
+
+def _edge(index: int, line: _Line) -> list[_Copy]:
+    before = _Copy(index, 0, line.begin, line.begin, repeats=True)
+    return [before, _Copy(index, line.end, line.dst - line.end, line.end - 1, repeats=True)]
+
+
+def _reflect(index: int, line: _Line) -> list[_Copy]:
+    before = [_Copy(index, line.begin - n, 1, line.begin + n) for n in range(1, line.begin + 1)]
+    return before + [_Copy(index, line.end - 1 + n, 1, line.end - 1 - n) for n in range(1, line.dst - line.end + 1)]
+
+
+def _wrap(index: int, line: _Line) -> list[_Copy]:
+    before = _Copy(index, 0, line.begin, line.end - line.begin)
+    return [before, _Copy(index, line.end, line.dst - line.end, line.begin)]
+
+
+_BORDERS: Mapping[str, Callable[[int, _Line], list[_Copy]]] = {"reflect": _reflect, "edge": _edge, "wrap": _wrap}
+
+
+def _copies(mode: str, index: int, line: _Line) -> Sequence[_Copy]:
     """Copies that fill a line before and behind the source."""
     return [copy for copy in _BORDERS.get(mode, _constant)(index, line) if copy.n]
 

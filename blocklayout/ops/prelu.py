@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import (
-    BaseOperator,
-    Lowered,
-    NodeInfo,
-    PostOpUse,
-    Problem,
-    Recipe,
-    Refusal,
-    Role,
-    TensorInfo,
-    Wish,
-)
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, PostOpUse, Problem, Recipe, Refusal, TensorInfo, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, like
 from blocklayout.ops._mixed_radix import broadcast_views, seen_as
-from blocklayout.ops._reading import (
-    are_floats,
-    bound,
-    is_source,
-    refused,
-    required,
-    wrong,
-)
+from blocklayout.ops._reading import are_floats, bound, is_source, refused, required, wrong
 from blocklayout.ops.eltwise import Eltwise
 
 _FIRST_OPSET_OF_NUMPY_RULES = 7
@@ -48,10 +29,9 @@ class PRelu(BaseOperator, frozen=True):
         slope_dims: Extents of the slopes, with the source's rank; each the source's, or 1.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("PRelu",)
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = ("PRelu",)
     needs = (is_source(1, 12), are_floats)
-    broadcasts_from: ClassVar[int | None] = 1
+    broadcasts_from = 1
 
     slope_dims: tuple[int, ...]
 

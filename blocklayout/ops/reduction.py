@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.ir import (
-    BaseOperator,
-    Facts,
-    Lowered,
-    NodeInfo,
-    Problem,
-    Recipe,
-    Role,
-    Transposed,
-    Wish,
-    zero_padding_step,
-)
+from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, Transposed, Wish, zero_padding_step
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, without
 from blocklayout.ops._descs import argument
 from blocklayout.ops._mixed_radix import digits, is_padded, n_elements, runs, seen_as
 from blocklayout.ops._reading import (
     bound,
+    check_result,
     constant,
     flag_attr,
     int_attr,
@@ -112,8 +101,7 @@ class Reduce(BaseOperator, frozen=True):
         axes: The dimensions it is computed along, each of an extent above 1.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = tuple(_FORMULAS)
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = tuple(_FORMULAS)
     needs = (is_source(1, 12), is_filled("its primitive needs at least one element"), is_known(1, "axes"))
 
     formula: Formula
@@ -203,15 +191,13 @@ def _check_extents(node: NodeInfo, dims: tuple[int, ...], axes: tuple[int, ...])
     kept = [1 if dim in axes else extent for dim, extent in enumerate(dims)]
     if not int_attr(node, "keepdims", 1):
         kept = [extent for dim, extent in enumerate(dims) if dim not in axes]
-    if list(result(node).shape) != kept:
-        what = f"output {result(node).name} has extents {list(result(node).shape)}"
-        raise wrong(node, what, f"reducing {list(dims)} along {list(axes)} gives {kept}")
+    check_result(node, kept, f"reducing {list(dims)} along {list(axes)} gives {kept}")
 
 
 class ReduceLogSumExp(Facts, frozen=True):
     """The logarithm of the sum of exponentials along some dimensions."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("ReduceLogSumExp",)
+    op_types = ("ReduceLogSumExp",)
 
     reduced_axes = staticmethod(_reduced_axes)
     transposed = staticmethod(_transposed)
@@ -220,7 +206,7 @@ class ReduceLogSumExp(Facts, frozen=True):
 class ArgReduce(Facts, frozen=True):
     """The index of the largest or smallest element along one dimension."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("ArgMax", "ArgMin")
+    op_types = ("ArgMax", "ArgMin")
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Transposed, Value, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Transposed, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._coordinates import (
@@ -83,8 +82,7 @@ class Resize(BaseOperator, frozen=True):
         axes: The dimensions that change.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("Resize", "Upsample")
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = ("Resize", "Upsample")
     needs = (is_source(1, 12), has_one_output("nothing"), _looks_at_elements, _crops_nothing, _sizes_are_known)
 
     algorithm: str

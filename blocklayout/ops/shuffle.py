@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Role, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._reading import bound, int_attr, is_source, required, wrong
@@ -21,8 +19,7 @@ class ChannelShuffle(BaseOperator, frozen=True):
         groups: Number of groups.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("ChannelShuffle",)
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = ("ChannelShuffle",)
     needs = (is_source(2, 12),)
 
     groups: int

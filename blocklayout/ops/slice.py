@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 from math import prod
-from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -31,13 +30,13 @@ from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import paired
 from blocklayout.ops._reading import (
     bound,
+    check_result,
     constant,
     is_known,
     of_other_dtype,
     optional,
     refused,
     required,
-    result,
     wrong,
 )
 from blocklayout.ops._transposing import along_axis, named_axes, over_axis, with_axes
@@ -56,8 +55,8 @@ class Slice(BaseOperator, frozen=True):
         offsets: Where it begins, along every dimension.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("Slice",)
-    role: ClassVar[Role] = Role.VIEW
+    op_types = ("Slice",)
+    role = Role.VIEW
     needs = tuple(is_known(index, name) for name, index in _INPUTS.items())
 
     shape: tuple[int, ...]
@@ -65,15 +64,14 @@ class Slice(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src, dst = required(node, 0, "data"), result(node)
+        src = required(node, 0, "data")
         starts, ends = _bounds(node, "starts"), _bounds(node, "ends")
         if starts is None or ends is None:
             raise wrong(node, "starts or ends are missing", "both are required")
         axes = _bounds(node, "axes") or tuple(range(len(starts)))
         steps = _bounds(node, "steps") or (1,) * len(starts)
         shape, offsets, distances = _box(node, src.shape, axes, starts, ends, steps)
-        if dst.shape != shape:
-            raise wrong(node, f"output {dst.name} has extents {list(dst.shape)}", f"the bounds give {list(shape)}")
+        check_result(node, shape, f"the bounds give {list(shape)}")
         if all(distance == 1 for distance in distances):
             return bound(cls(shape, offsets), {"src": src})
         n_backwards = prod(n for n, distance in zip(shape, distances, strict=True) if distance < 0)
@@ -115,8 +113,6 @@ class SteppedSlice(BaseOperator, frozen=True):
         offsets: Where the result begins, along every dimension.
         steps: Distances, along every dimension; 1 for neighbours, 0 for the same again, negative for backwards.
     """
-
-    role: ClassVar[Role] = Role.FOLLOWER
 
     offsets: tuple[int, ...]
     steps: tuple[int, ...]
@@ -227,7 +223,7 @@ def _box(
 class Split(Facts, frozen=True):
     """Parts along one dimension."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("Split",)
+    op_types = ("Split",)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -237,7 +233,7 @@ class Split(Facts, frozen=True):
 class Gather(Facts, frozen=True):
     """Elements at any places along one dimension."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("Gather",)
+    op_types = ("Gather",)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

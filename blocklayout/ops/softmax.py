@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import prod
-from typing import ClassVar
 
 from blocklayout import dnnl
 from blocklayout.ir import (
@@ -14,7 +13,6 @@ from blocklayout.ir import (
     Problem,
     Recipe,
     RecipeStep,
-    Role,
     Transposed,
     Wish,
     zero_padding_step,
@@ -39,8 +37,7 @@ class Softmax(BaseOperator, frozen=True):
         axes: The dimensions, not negative, ascending and next to each other.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = tuple(_ALGORITHMS)
-    role: ClassVar[Role] = Role.FOLLOWER
+    op_types = tuple(_ALGORITHMS)
     needs = (is_source(1, 12),)
 
     algorithm: str
@@ -134,7 +131,7 @@ def _where_trailing(shape: tuple[int, ...], dims: set[int]) -> int | None:
 class Hardmax(Facts, frozen=True):
     """One where the largest element along some dimensions stands, zero elsewhere."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("Hardmax",)
+    op_types = ("Hardmax",)
 
     transposed = staticmethod(Softmax.transposed)
 
@@ -142,7 +139,7 @@ class Hardmax(Facts, frozen=True):
 class LpNormalization(Facts, frozen=True):
     """Elements divided by their norm along one dimension."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("LpNormalization",)
+    op_types = ("LpNormalization",)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct
 
 from blocklayout.errors import LayoutError
-from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Refusal, Role, Transposed, Value
+from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Refusal, Role, Transposed
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
-from blocklayout.ops._reading import (
-    bound,
-    has_one_output,
-    ints_attr,
-    refused,
-    required,
-    result,
-    wrong,
-)
+from blocklayout.ops._reading import bound, check_result, has_one_output, ints_attr, refused, required, result, wrong
 
 
 def same_if_same_shape(node: NodeInfo) -> int | None:
@@ -45,8 +36,8 @@ class Reshape(BaseOperator, frozen=True):
         source: The source's; empty where nobody asks for the way back.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-    role: ClassVar[Role] = Role.VIEW
+    op_types = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+    role = Role.VIEW
 
     shape: tuple[int, ...]
     source: tuple[int, ...] = ()
@@ -57,7 +48,7 @@ class Reshape(BaseOperator, frozen=True):
         if math.prod(src.shape) != math.prod(dst.shape):
             rule = f"output {dst.name} has {list(dst.shape)}, another number of elements"
             raise wrong(node, f"{src.name} has extents {list(src.shape)}", rule)
-        return reshaping(src, dst)
+        return bound(cls(dst.dims, src.dims), {"src": src})
 
     same_as = staticmethod(same_if_same_shape)
 
@@ -80,11 +71,6 @@ class Reshape(BaseOperator, frozen=True):
 
     def back(self, desc: MemoryDesc) -> MemoryDesc | None:
         return _reshaped(desc, self.source) if self.source else None
-
-
-def reshaping(src: Value, dst: Value) -> Lowered:
-    """``dst`` as a view of ``src``; a scalar is one element of rank 1."""
-    return bound(Reshape(dst.dims, src.dims), {"src": src})
 
 
 def _reshaped(desc: MemoryDesc, dims: tuple[int, ...]) -> MemoryDesc | None:
@@ -165,8 +151,8 @@ class Transpose(BaseOperator, frozen=True):
         perm: For each dimension of the result, the source's that it is.
     """
 
-    op_types: ClassVar[tuple[str, ...]] = ("Transpose",)
-    role: ClassVar[Role] = Role.VIEW
+    op_types = ("Transpose",)
+    role = Role.VIEW
 
     perm: tuple[int, ...]
 
@@ -179,9 +165,8 @@ class Transpose(BaseOperator, frozen=True):
             perm = ints_attr(node, "perm", ndims, 0, at_least=0)
         if sorted(perm) != list(range(ndims)):
             raise wrong(node, f"attribute perm is {list(perm)}", f"it must order the dimensions 0 to {ndims - 1}")
-        if result(node).shape != tuple(src.shape[axis] for axis in perm):
-            rule = f"perm {list(perm)} of {list(src.shape)} gives other extents"
-            raise wrong(node, f"output {result(node).name} has extents {list(result(node).shape)}", rule)
+        permuted = [src.shape[axis] for axis in perm]
+        check_result(node, permuted, f"perm {list(perm)} of {list(src.shape)} gives other extents")
         return bound(cls(perm), {"src": src})
 
     @classmethod
@@ -220,10 +205,10 @@ def _is_inference(node: NodeInfo) -> Refusal | None:
 class Identity(BaseOperator, frozen=True):
     """The same tensor; Dropout is one once training is over."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("Identity", "Dropout")
-    role: ClassVar[Role] = Role.VIEW
+    op_types = ("Identity", "Dropout")
+    role = Role.VIEW
     needs = (has_one_output("the mask"), _is_inference)
-    is_elementwise: ClassVar[bool] = True
+    is_elementwise = True
 
     @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:
@@ -237,9 +222,7 @@ class Identity(BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         src = required(node, 0, "input")
-        if result(node).shape != src.shape:
-            rule = f"{src.name} has {list(src.shape)}"
-            raise wrong(node, f"output {result(node).name} has extents {list(result(node).shape)}", rule)
+        check_result(node, src.shape, f"{src.name} has {list(src.shape)}")
         return bound(cls(), {"src": src})
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
@@ -252,5 +235,5 @@ class Identity(BaseOperator, frozen=True):
 class Extents(Facts, frozen=True):
     """The extents of a tensor, or the number of its elements."""
 
-    op_types: ClassVar[tuple[str, ...]] = ("Shape", "Size")
-    reads_extents_only: ClassVar[bool] = True
+    op_types = ("Shape", "Size")
+    elements_read = ()

@@ -12,8 +12,7 @@ import pytest
 from blocklayout.errors import PlanError
 from blocklayout.model import Builder, BuildValue, Graph, simplify
 from blocklayout.model.passes import MergeClips, Pass, RemoveDead
-from blocklayout.model.passes.idioms import Idiom, MergeIdioms
-from blocklayout.model.passes.merging import Merging
+from blocklayout.model.passes.idioms import Idiom, MergeIdioms, Merging
 from blocklayout.model.passes.patterns import parsed
 
 Same = Callable[[Graph, Graph], None]

@@ -28,7 +28,6 @@ IDIOMS = (
     "decompose.py",
     "expressions.py",
     "merge_clips.py",
-    "merging.py",
     "expand_functions.py",
 )
 """One operator written as others, or read from them: these passes say which."""
@@ -36,9 +35,7 @@ IDIOMS = (
 SUBJECTS: Mapping[str, frozenset[str]] = {
     "chain_concats.py": frozenset({"Concat"}),  # reads and writes the inputs of concatenations
     "drop_expands.py": frozenset({"Expand"}),  # takes them out where the reader does the same
-    "fold_cast_like.py": frozenset({"CastLike"}),  # makes a constant of one
     "fold_masks.py": frozenset({"Dropout"}),  # makes a constant of its second result
-    "fold_where.py": frozenset({"Where"}),  # takes it out where the condition is known
 }
 """The operators that a pass is about, by its file."""
 

@@ -17,11 +17,9 @@ from blocklayout.model.passes.drop_expands import DropExpands
 from blocklayout.model.passes.drop_no_ops import DropNoOps
 from blocklayout.model.passes.expand_functions import ExpandFunctions
 from blocklayout.model.passes.fold_affine import FoldAffine
-from blocklayout.model.passes.fold_cast_like import FoldCastLike
 from blocklayout.model.passes.fold_constants import FoldConstants
 from blocklayout.model.passes.fold_masks import FoldMasks
 from blocklayout.model.passes.fold_pads import FoldPads
-from blocklayout.model.passes.fold_where import FoldWhere
 from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.merge_clips import MergeClips
 from blocklayout.model.passes.push_transposes import PushTransposes
@@ -38,11 +36,9 @@ __all__ = [
     "DropNoOps",
     "ExpandFunctions",
     "FoldAffine",
-    "FoldCastLike",
     "FoldConstants",
     "FoldMasks",
     "FoldPads",
-    "FoldWhere",
     "MergeClips",
     "MergeIdioms",
     "Pass",
@@ -62,9 +58,8 @@ class Pass(Protocol):
 
 
 DEFAULT: tuple[Pass, ...] = (
-    FoldCastLike(),
     FoldConstants(),
-    FoldWhere(),
+    DropNoOps(),
     RemoveDead(),
     FoldMasks(),
     PushTransposes(),

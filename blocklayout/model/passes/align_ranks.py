@@ -17,16 +17,16 @@ class AlignRanks(Struct, frozen=True):
     def __call__(self, graph: Graph) -> Graph:
         draft = Draft(graph)
         reshaped: dict[tuple[str, int], str] = {}
-        nodes: list[Node] = []
         for node in graph.nodes:
             if node.facts.broadcasts_from is None:
-                nodes.append(node)
                 continue
+            views: list[Node] = []
             ndims = len(graph.info(node).result.shape)
             for name in node.inputs:
                 if name and len(graph.shape(name)) < ndims and (name, ndims) not in reshaped:
                     reshaped[name, ndims], reshape = draft.of_rank(name, ndims)
-                    nodes += [reshape] if reshape else []
+                    views += [reshape] if reshape else []
             inputs = tuple(reshaped.get((name, ndims), name) for name in node.inputs)
-            nodes.append(node if inputs == node.inputs else node.replace(inputs=inputs))
-        return graph.replace(nodes=tuple(nodes), values=draft.values)
+            if inputs != node.inputs:
+                draft.replace(node, *views, node.replace(inputs=inputs))
+        return draft.result()

@@ -11,9 +11,9 @@ from msgspec import Struct
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
 from blocklayout.errors import PlanError
 from blocklayout.ir.value import Value
-from blocklayout.model.graph import Graph, Node
+from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.lowering import is_native
-from blocklayout.model.passes.merging import Merging
+from blocklayout.model.passes.rewrite import Draft
 
 _FIRST_OPSET_OF_SLICE_INPUTS = 10
 _SELU_ALPHA = 1.67326319217681884765625
@@ -42,16 +42,14 @@ class Decompose(Struct, frozen=True):
 
     def __call__(self, graph: Graph) -> Graph:
         nodes = [node for node in graph.nodes if node.op_type in DECOMPOSITIONS and node.op_type not in self.without]
-        if not nodes:
-            return graph
-        merging = Merging(graph)
+        draft = Draft(graph)
         for node in nodes:
             write = DECOMPOSITIONS[node.op_type]
             if write not in _FALLBACKS or (_is_float(graph, node) and not self.is_native(graph, node)):
-                steps = Steps(merging, node)
+                steps = Steps(draft, node)
                 write(steps, node)
                 steps.finish()
-        return merging.result()
+        return draft.result()
 
 
 def _is_float(graph: Graph, node: Node) -> bool:
@@ -62,13 +60,13 @@ class Steps:
     """The nodes that take the place of one, written step by step; views of constants become constants.
 
     Args:
-        merging: The graph that is rewritten.
+        draft: The graph that is rewritten.
         node: The node that goes, if any step is written. The last step gets its name and its output.
     """
 
-    def __init__(self, merging: Merging, node: Node) -> None:
-        self.graph = merging.graph
-        self._merging = merging
+    def __init__(self, draft: Draft, node: Node) -> None:
+        self.graph = draft.graph
+        self._draft = draft
         self._node = node
         self._nodes: list[Node] = []
 
@@ -79,20 +77,20 @@ class Steps:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The extents of a value of the graph or of a step."""
-        return self._merging.draft.values[name].shape
+        return self._draft.values[name].shape
 
     def add(
         self, op_type: str, inputs: Sequence[str], shape: tuple[int, ...], attrs: Mapping[str, Any] | None = None
     ) -> str:
         """A step that computes a value of these extents; returns the value's name."""
-        name = self._merging.fresh_name(f"{self._node.name}.{op_type.lower()}")
-        self._merging.draft.values[name] = Value(name, shape, self._dtype)
+        name = self._draft.fresh_name(f"{self._node.name}.{op_type.lower()}")
+        self._draft.values[name] = Value(name, shape, self._dtype)
         self._nodes.append(self._step(name, op_type, inputs, name, attrs))
         return name
 
     def constant(self, array: np.ndarray, what: str) -> str:
         """The name of a new constant."""
-        return self._merging.draft.constant(f"{self._node.name}.{what}", array)
+        return self._draft.constant(f"{self._node.name}.{what}", array)
 
     def number(self, number: float, what: str) -> str:
         """The name of a new scalar of the node's data type."""
@@ -102,7 +100,7 @@ class Steps:
         """The same elements with other extents."""
         if self.shape(name) == shape:
             return name
-        data = self._merging.draft.values[name].data
+        data = self._draft.values[name].data
         if data is not None:
             return self.constant(data.reshape(shape), "reshaped")
         if not shape:
@@ -113,7 +111,7 @@ class Steps:
 
     def transpose(self, name: str, perm: tuple[int, ...]) -> str:
         """The dimensions in another order."""
-        data = self._merging.draft.values[name].data
+        data = self._draft.values[name].data
         if data is not None:
             return self.constant(data.transpose(perm), "transposed")
         return self.add("Transpose", (name,), tuple(self.shape(name)[axis] for axis in perm), {"perm": perm})
@@ -129,11 +127,11 @@ class Steps:
         start, nodes = 0, []
         for index, (size, output) in enumerate(zip(sizes, self._node.outputs, strict=False)):
             if output:
-                name = self._merging.fresh_node_name(f"{self._node.name}.{index}")
+                name = fresh_name(f"{self._node.name}.{index}", self._draft.nodes)
                 inputs, attrs = self._bounds(name, start, start + size, axis)
                 nodes.append(self._step(name, "Slice", (self._node.inputs[0], *inputs), output, attrs))
             start += size
-        self._merging.replace(self._node, nodes)
+        self._draft.replace(self._node, *nodes)
 
     def finish(self) -> None:
         """Give the last step, if there is one, the node's name and output."""
@@ -141,7 +139,7 @@ class Steps:
             last = self._nodes[-1].replace(
                 name=self._node.name, outputs=self._node.outputs[:1], absorbed=self._node.absorbed
             )
-            self._merging.replace(self._node, [*self._nodes[:-1], last])
+            self._draft.replace(self._node, *self._nodes[:-1], last)
 
     def _step(
         self, name: str, op_type: str, inputs: Sequence[str], output: str, attrs: Mapping[str, Any] | None
@@ -155,8 +153,7 @@ class Steps:
         if self.graph.opset < _FIRST_OPSET_OF_SLICE_INPUTS:
             return (), {key: (value,) for key, value in zip(keys, bounds, strict=True)}
         arrays = (np.array([value], np.int64) for value in bounds)
-        draft = self._merging.draft
-        return tuple(draft.constant(f"{name}.{key}", array) for key, array in zip(keys, arrays, strict=True)), {}
+        return tuple(self._draft.constant(f"{name}.{key}", array) for key, array in zip(keys, arrays, strict=True)), {}
 
     @property
     def _dtype(self) -> str:

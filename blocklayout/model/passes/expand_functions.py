@@ -9,13 +9,10 @@ from msgspec import Struct
 
 from blocklayout.ir.value import Value
 from blocklayout.model.function_body import function_body
-from blocklayout.model.graph import Graph, Node, live_nodes
+from blocklayout.model.graph import DependsOnDataError, Graph, Node, live_nodes
 from blocklayout.model.lowering import is_native
-from blocklayout.model.passes.fold_cast_like import FoldCastLike
-from blocklayout.model.passes.fold_constants import FoldConstants
 from blocklayout.model.schemas import schema_or_none
 from blocklayout.model.shapes import walk
-from blocklayout.model.undecided import DependsOnDataError
 
 
 class ExpandFunctions(Struct, frozen=True):
@@ -87,4 +84,4 @@ def _written(graph: Graph, node: Node, values: dict[str, Value]) -> Graph | None
     found |= {name: values[name] for name in node.outputs if name}
     absorbed = (node.name, *node.absorbed)
     named = tuple(each.replace(name=f"{node.name}.{each.name}", absorbed=absorbed) for each in nodes)
-    return FoldConstants()(FoldCastLike()(_alone(graph, node, named, found)))
+    return _alone(graph, node, named, found)

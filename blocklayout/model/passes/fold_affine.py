@@ -26,7 +26,7 @@ class FoldAffine(Struct, frozen=True):
         readers = graph.readers()
         chains: dict[str, _Chain] = {}  # what follows a node, by its name
         bases: dict[str, Node] = {}  # whose chain writes a value
-        gone: set[str] = set()
+        draft = Draft(graph)
         for node in graph.nodes:
             affine = _affine(graph, node)
             source = "" if affine is None else node.inputs[affine.source]
@@ -35,24 +35,20 @@ class FoldAffine(Struct, frozen=True):
                 base = node if _takes_affine(graph, node) else None
             else:
                 chains.setdefault(base.name, _Chain()).append(node, affine)
-                gone.add(node.name)
+                draft.replace(node)
             if base is not None:
                 bases[node.outputs[0]] = base
-        draft = Draft(graph)
         products: dict[str, np.ndarray] = {}
 
         def scale(node: Node) -> None:
             products[node.name] = _product(graph, node, chains[node.name])
 
-        with side_by_side(scale, [node for node in graph.nodes if node.name in chains], default_threads()):
+        taking = [node for node in graph.nodes if node.name in chains]
+        with side_by_side(scale, taking, default_threads()):
             pass
-        nodes = []
-        for node in graph.nodes:
-            if node.name in chains:
-                nodes.append(_folded(draft, node, chains[node.name], products[node.name]))
-            elif node.name not in gone:
-                nodes.append(node)
-        return graph.replace(nodes=tuple(nodes), values=draft.values)
+        for node in taking:
+            draft.replace(node, _folded(draft, node, chains[node.name], products[node.name]))
+        return draft.result()
 
 
 def _affine(graph: Graph, node: Node) -> Affine | None:

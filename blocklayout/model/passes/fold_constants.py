@@ -20,4 +20,4 @@ class FoldConstants(Struct, frozen=True):
 
 
 def _may_fold(graph: Graph, node: Node) -> bool:
-    return node.facts.reads_extents_only or all(graph.constant(name) is not None for name in node.inputs if name)
+    return all(graph.constant(name) is not None for name in node.elements_read)

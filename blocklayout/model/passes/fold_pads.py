@@ -10,6 +10,7 @@ from msgspec import Struct
 from blocklayout.dtypes import FLOATS
 from blocklayout.ir import Padding
 from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes.rewrite import Draft
 
 _MAX_DEPTH = 8
 
@@ -24,8 +25,7 @@ class FoldPads(Struct, frozen=True):
     def __call__(self, graph: Graph) -> Graph:
         readers = graph.readers()
         producers = graph.producers()
-        taken: dict[str, Node] = {}  # by name of the reader that pads its source itself
-        gone: set[str] = set()
+        draft = Draft(graph)
         for node in graph.nodes:
             padding = node.facts.padding(graph.info(node)) if _is_inner(graph, node) else None
             if padding is None or not padding.is_spatial:
@@ -37,12 +37,10 @@ class FoldPads(Struct, frozen=True):
             padded = [_padded(graph, taker, node, padding, is_lowest=is_lowest) for taker in takers]
             found = {taker.name: taker for taker in padded if taker is not None}
             if found and len(found) == len(takers):
-                taken |= found
-                gone.add(node.name)
-        if not gone:
-            return graph
-        nodes = tuple(taken.get(node.name, node) for node in graph.nodes if node.name not in gone)
-        return graph.replace(nodes=nodes)
+                draft.replace(node)
+                for taker in found.values():
+                    draft.replace(taker, taker)
+        return draft.result()
 
 
 def _is_inner(graph: Graph, pad: Node) -> bool:

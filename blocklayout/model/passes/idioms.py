@@ -6,7 +6,8 @@ The merged node is for kernels, in whatever operator set the graph is; files are
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from msgspec import Struct
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
 from blocklayout.errors import PlanError
 from blocklayout.model.graph import Graph, Node
-from blocklayout.model.passes.merging import Merging
-from blocklayout.model.passes.normalizing import scale_and_shift
+from blocklayout.model.passes.expressions import Expressions, scale_and_shift
 from blocklayout.model.passes.patterns import Match, calls, parsed, roots
+from blocklayout.model.passes.rewrite import Draft
 
 _FIRST_OPSET_OF_CHANNELS = 21
 _LARGE = 16.0
@@ -26,6 +27,50 @@ _LARGE = 16.0
 _VARIANCE = "mean((x - mean(x, axes)) ** 2, axes)"
 
 Attrs = Mapping[str, Any]
+
+
+class Merging(Draft):
+    """A graph in which groups of nodes become one each.
+
+    Attributes:
+        expressions: Its arithmetic as polynomials.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph)
+        self.expressions = Expressions(graph)
+
+    def merge(
+        self, root: str, nodes: AbstractSet[str], op_type: str, inputs: Sequence[str], attrs: Mapping[str, Any]
+    ) -> bool:
+        """Compute ``root`` by one node in place of ``nodes``; returns whether that was possible.
+
+        It is not where other nodes read a value between them, or one of them was merged already.
+
+        Args:
+            root: The value they compute.
+            nodes: Names of all of them.
+            op_type: Of the new node.
+            inputs: Of the new node.
+            attrs: Of the new node.
+        """
+        last = self.expressions.producers.get(root)
+        if last is None or last.name not in nodes or not self._is_closed(root, nodes):
+            return False
+        others = [node for node in self.graph.nodes if node.name in nodes and node is not last]
+        absorbed = (*last.absorbed, *(name for node in others for name in (node.name, *node.absorbed)))
+        for node in others:
+            self.replace(node)
+        self.replace(last, Node(last.name, op_type, tuple(inputs), (root,), attrs, absorbed=absorbed))
+        return True
+
+    def _is_closed(self, root: str, nodes: AbstractSet[str]) -> bool:
+        if not self._replaced.keys().isdisjoint(nodes):
+            return False
+        inside = [name for each in nodes for name in self.nodes[each].outputs if name and name != root]
+        if any(name in self.graph.outputs for name in inside):
+            return False
+        return all(reader.name in nodes for name in inside for reader in self.expressions.readers[name])
 
 
 class Idiom(Struct, frozen=True):
@@ -49,7 +94,7 @@ class Idiom(Struct, frozen=True):
 
     def merge(self, merging: Merging, node: Node) -> None:
         """Merge nodes around ``node`` if they spell the operator."""
-        for root, match in roots(merging, node, parsed(self.pattern)):
+        for root, match in roots(merging.expressions, node, parsed(self.pattern)):
             attrs = self.attrs(**match.numbers)
             if attrs is not None and len(match.nodes) > 1:
                 merging.merge(root, match.nodes, self.name, (match.x,), attrs)
@@ -113,7 +158,7 @@ def _normalization(merging: Merging, root: Node) -> None:
     """
     s = root.outputs[0]
     for pattern in ("({} + epsilon) ** 0.5", "{} ** 0.5"):
-        for reading, deviation in calls(merging, s, parsed(pattern.format(_VARIANCE)).call, Match()):
+        for reading, deviation in calls(merging.expressions, s, parsed(pattern.format(_VARIANCE)).call, Match()):
             _scaled_normalization(merging, s if reading.is_inverse else f"1/{s}", deviation)
 
 
@@ -181,7 +226,7 @@ def _constants(merging: Merging, root: str, scale_and_shift: tuple[np.ndarray, n
     """Names of new constants, of the data type of ``root``."""
     dtype = to_numpy(merging.graph.values[root].dtype)
     arrays = zip(("scale", "shift"), scale_and_shift, strict=True)
-    return [merging.draft.constant(f"{root}.{name}", array.astype(dtype)) for name, array in arrays]
+    return [merging.constant(f"{root}.{name}", array.astype(dtype)) for name, array in arrays]
 
 
 def _shuffle(merging: Merging, transpose: Node) -> None:
@@ -200,7 +245,7 @@ def _shuffle(merging: Merging, transpose: Node) -> None:
 
 def _between_reshapes(merging: Merging, node: Node) -> tuple[Node, Node] | None:
     """The Reshape whose result a node reads first, and the one that alone reads its result."""
-    before = merging.producer(node.inputs[0], "Reshape")
+    before = merging.expressions.producer(node.inputs[0], "Reshape")
     behind = merging.expressions.readers[node.outputs[0]]
     if before is None or len(behind) != 1 or behind[0].op_type not in ("Reshape", "Flatten"):
         return None

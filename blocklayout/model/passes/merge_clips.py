@@ -26,24 +26,20 @@ class MergeClips(Struct, frozen=True):
         draft = Draft(graph)
         readers = graph.readers()
         found: dict[str, tuple[Node, _Bounds]] = {}
-        gone: set[str] = set()
-        nodes: list[Node] = []
         for node in graph.nodes:
-            merged = node
             bounds = _bounds(graph, node)
-            if bounds is not None:
-                source = _source(graph, node)
-                before = found.get(source)
-                if before is not None and len(readers[source]) == 1 and source not in graph.outputs:
-                    gone.add(before[0].name)
-                    bounds = _composed(before[1], bounds)
-                    source = before[0].inputs[0]
-                    merged = merged.replace(absorbed=(*before[0].absorbed, before[0].name, *merged.absorbed))
-                merged = _spelled(graph, draft, merged, source, bounds)
-                found[node.outputs[0]] = (merged, bounds)
-            nodes.append(merged)
-        kept = tuple(node for node in nodes if node.name not in gone)
-        return graph.replace(nodes=kept, values=draft.values)
+            if bounds is None:
+                continue
+            merged, source = node, _source(graph, node)
+            if source in found and len(readers[source]) == 1 and source not in graph.outputs:
+                first, inner = found[source]
+                draft.replace(first)
+                bounds, source = _composed(inner, bounds), first.inputs[0]
+                merged = node.replace(absorbed=(*first.absorbed, first.name, *node.absorbed))
+            merged = _spelled(graph, draft, merged, source, bounds)
+            draft.replace(node, merged)
+            found[node.outputs[0]] = merged, bounds
+        return draft.result()
 
 
 def _bounds(graph: Graph, node: Node) -> _Bounds | None:

@@ -18,8 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from blocklayout.model.graph import Node
-from blocklayout.model.passes.expressions import Monomial, Terms, combined, tolerance
-from blocklayout.model.passes.merging import Merging
+from blocklayout.model.passes.expressions import Expressions, Monomial, Terms, combined, tolerance
 from blocklayout.model.passes.readings import READINGS, Reading
 
 _OPERATORS = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.Div: "Div", ast.Pow: "Pow"}
@@ -42,12 +41,12 @@ class Call(Struct, frozen=True):
         """Types of the nodes that may compute it."""
         return READINGS[self.name].op_types if self.name in READINGS else (self.name,)
 
-    def readings(self, merging: Merging, node: Node) -> Iterator[Reading]:
+    def readings(self, expressions: Expressions, node: Node) -> Iterator[Reading]:
         """The ways to see a node as this call."""
         if node.op_type not in self.op_types:
             return
         if self.name in READINGS:
-            yield from READINGS[self.name].read(merging, node)
+            yield from READINGS[self.name].read(expressions, node)
         elif len(node.inputs) == len(self.args):
             orders = permutations(node.inputs) if self.name in _COMMUTATIVE else (node.inputs,)
             yield from (Reading.of(node, *inputs) for inputs in orders)
@@ -99,41 +98,41 @@ def parsed(text: str) -> Pattern:
     return _pattern(ast.parse(text, mode="eval").body)
 
 
-def roots(merging: Merging, node: Node, pattern: Pattern) -> Iterator[tuple[str, Match]]:
+def roots(expressions: Expressions, node: Node, pattern: Pattern) -> Iterator[tuple[str, Match]]:
     """The values that are ``pattern``, by a call that ``node`` computes; those of most nodes first."""
     value = node.outputs[0]
-    for reading, inner in calls(merging, value, pattern.call, Match()):
-        for root in merging.expressions.after(value):
-            if merging.graph.shape(root) == merging.graph.shape(inner.x):
-                for match in _compared(merging, root, pattern, inner, reading.letters(value), scale=reading.scale):
+    for reading, inner in calls(expressions, value, pattern.call, Match()):
+        for root in expressions.after(value):
+            if expressions.graph.shape(root) == expressions.graph.shape(inner.x):
+                for match in _compared(expressions, root, pattern, inner, reading.letters(value), scale=reading.scale):
                     yield root, match
 
 
-def _matches(merging: Merging, name: str, pattern: Pattern, match: Match, of: Reading) -> Iterator[Match]:
+def _matches(expressions: Expressions, name: str, pattern: Pattern, match: Match, of: Reading) -> Iterator[Match]:
     """The ways to see a value, an argument of the reading ``of``, as ``pattern``."""
     slope, offset = of.slope, of.offset
     if pattern.call is not None:
-        for value in merging.expressions.before(name):
-            for reading, inner in calls(merging, value, pattern.call, match):
+        for value in expressions.before(name):
+            for reading, inner in calls(expressions, value, pattern.call, match):
                 letters, scale = reading.letters(value), reading.scale
-                yield from _compared(merging, name, pattern, inner, letters, slope, offset, scale)
+                yield from _compared(expressions, name, pattern, inner, letters, slope, offset, scale)
         return
     is_new = pattern.has_x and not match.x
-    for x in reversed(merging.expressions.before(name)) if is_new else (match.x,):
+    for x in reversed(expressions.before(name)) if is_new else (match.x,):
         seen = Match(x, match.numbers, match.calls, match.nodes)
-        yield from _compared(merging, name, pattern, seen, {}, slope, offset)
+        yield from _compared(expressions, name, pattern, seen, {}, slope, offset)
 
 
-def calls(merging: Merging, value: str, call: Call | None, match: Match) -> Iterator[tuple[Reading, Match]]:
+def calls(expressions: Expressions, value: str, call: Call | None, match: Match) -> Iterator[tuple[Reading, Match]]:
     """The ways to see a value as a call with arguments that match."""
-    node = merging.expressions.producers.get(value)
+    node = expressions.producers.get(value)
     if node is None or call is None:
         return
-    for reading in call.readings(merging, node):
+    for reading in call.readings(expressions, node):
         states = [Match(match.x, match.numbers, (*match.calls, value), match.nodes | reading.nodes)]
         for argument, pattern in zip(reading.arguments, call.args, strict=True):
             if isinstance(argument, str):
-                states = [each for state in states for each in _matches(merging, argument, pattern, state, reading)]
+                states = [each for state in states for each in _matches(expressions, argument, pattern, state, reading)]
             else:
                 states = [each for state in states for each in _held(argument, pattern, state)]
         yield from ((reading, state) for state in states if state.x)
@@ -148,7 +147,7 @@ def _held(argument: Any, pattern: Pattern, match: Match) -> Iterator[Match]:
 
 
 def _compared(
-    merging: Merging,
+    expressions: Expressions,
     name: str,
     pattern: Pattern,
     match: Match,
@@ -158,14 +157,14 @@ def _compared(
     scale: float = 1.0,
 ) -> Iterator[Match]:
     """The match, if ``slope * name + offset`` is the pattern's polynomial in ``x`` and ``scale * g``."""
-    expression = merging.expressions.of(name, (match.x, *letters))
+    expression = expressions.of(name, (match.x, *letters))
     found = {
         monomial: factor * slope * scale ** (monomial.count("g") - monomial.count("1/g"))
         for monomial, factor in expression.renamed({**letters, match.x: "x"}).items()
     }
     if offset:
         found[()] = found.get((), 0.0) + offset
-    numbers = _numbers(found, pattern, match.numbers, tolerance(merging.graph.values[name].dtype))
+    numbers = _numbers(found, pattern, match.numbers, tolerance(expressions.graph.values[name].dtype))
     if numbers is not None:
         yield Match(match.x, numbers, match.calls, match.nodes | expression.nodes)
 

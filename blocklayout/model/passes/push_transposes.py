@@ -56,33 +56,12 @@ def _permuted_nbytes(value: Value, perm: Perm) -> int:
 
 def _ways(graph: Graph, entered: Mapping[str, Perm], arrays: dict[Hashable, np.ndarray]) -> Iterator[Graph]:
     """With all Transposes as far down as they sink; then with them where they move less, if that is elsewhere."""
-    walk = _walked(_Walk(graph, (), arrays), entered)
-    pushed = _result(walk)
+    walk = _Walk(graph, (), arrays)
+    pushed = walk.result(entered)
     yield pushed
     kept = _better_kept(walk) if moved_nbytes(pushed) else ()
     if kept:
-        yield _result(_walked(_Walk(graph, kept, arrays), entered))
-
-
-def _walked(walk: _Walk, entered: Mapping[str, Perm]) -> _Walk:
-    """From the inputs to the outputs, with all Transposes held back but where an operator needs them."""
-    for name, perm in entered.items():
-        walk.enter(name, perm)
-    for old in walk.graph.nodes:
-        node = walk.current(old)
-        held = permutation(walk.graph, old)
-        if held is not None:
-            walk.hold(node, held)
-        elif not walk.move(node):
-            walk.keep(node)
-    for name in walk.graph.outputs:
-        walk.give(name)
-    return walk
-
-
-def _result(walk: _Walk) -> Graph:
-    nodes = live_nodes(walk.nodes, walk.graph.outputs)
-    return walk.graph.replace(nodes=nodes, values=walk.draft.values)
+        yield _Walk(graph, kept, arrays).result(entered)
 
 
 def _entered(graph: Graph) -> dict[str, Perm]:
@@ -161,18 +140,33 @@ class _Walk:
         self._ranked: dict[tuple[str, int], str] = {}
         self._replaced: dict[str, Node] = {}
 
-    def current(self, node: Node) -> Node:
+    def result(self, entered: Mapping[str, Perm]) -> Graph:
+        """The new graph: from inputs to outputs, Transposes are held back but where an operator needs them."""
+        for name, perm in entered.items():
+            self._enter(name, perm)
+        for old in self.graph.nodes:
+            node = self._current(old)
+            held = permutation(self.graph, old)
+            if held is not None:
+                self._hold(node, held)
+            elif not self._move(node):
+                self._keep(node)
+        for name in self.graph.outputs:
+            self._give(name)
+        return self.graph.replace(nodes=live_nodes(self.nodes, self.graph.outputs), values=self.draft.values)
+
+    def _current(self, node: Node) -> Node:
         """A node of the old graph, with the sources it was given since."""
         return self._replaced.get(node.name, node)
 
-    def hold(self, node: Node, perm: Perm) -> None:
+    def _hold(self, node: Node, perm: Perm) -> None:
         """Take a Transpose out; its result is a permutation."""
         source, result = node.inputs[0], node.outputs[0]
         view = self.views.get(source, _Permuted(source, identity(len(perm)), ()))
         self._held.add(node.name)
         self.views[result] = _Permuted(view.base, permuted(view.perm, perm), (*view.nodes, node.name, *node.absorbed))
 
-    def enter(self, name: str, perm: Perm) -> None:
+    def _enter(self, name: str, perm: Perm) -> None:
         """Transpose an input of the graph at once; its readers see that transposed back."""
         whole = _Permuted(name, perm, ())
         turned = self._compute(whole, fresh_name(f"{name}.permuted", self.draft.values))
@@ -185,18 +179,18 @@ class _Walk:
         view = self.views[name]
         return _permuted_nbytes(self.draft.values[view.base], view.perm)
 
-    def give(self, name: str) -> None:
+    def _give(self, name: str) -> None:
         """Compute an output of the graph under its own name."""
         view = self.views.get(name)
         if view is not None and name not in self._written:
             self._compute(view, name)
 
-    def keep(self, node: Node) -> None:
+    def _keep(self, node: Node) -> None:
         """Add a node as it was, its sources computed."""
         inputs = tuple(self._read(name) if name else "" for name in node.inputs)
         self.nodes.append(node if inputs == node.inputs else node.replace(inputs=inputs))
 
-    def move(self, node: Node) -> bool:
+    def _move(self, node: Node) -> bool:
         """Add a node in the order in which its sources are computed; ``False`` if it is better, or has to be, kept.
 
         Of several orders, that in which the least has to be transposed.
@@ -250,9 +244,9 @@ class _Walk:
         if found is None or weights is None:
             return False
         index, dim = found
-        inputs = list(self.current(product).inputs)
+        inputs = list(self._current(product).inputs)
         inputs[index] = self._constant(inputs[index], (dim, order.tobytes()), lambda: weights.take(order, dim))
-        self._replaced[product.name] = self.current(product).replace(inputs=tuple(inputs))
+        self._replaced[product.name] = self._current(product).replace(inputs=tuple(inputs))
         return True
 
     def _put(self, node: Node, turned: Transposed, perm: Perm) -> None:

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from blocklayout.ir import Padding
 from blocklayout.model.graph import Graph, Node
+from blocklayout.model.passes.expressions import Expressions
 from blocklayout.model.passes.merge_clips import clip_bounds
-from blocklayout.model.passes.merging import Merging
 
 _VIEWS = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
 
@@ -54,70 +54,70 @@ class Reader(Struct, frozen=True):
     """
 
     op_types: tuple[str, ...]
-    read: Callable[[Merging, Node], Iterator[Reading]]
+    read: Callable[[Expressions, Node], Iterator[Reading]]
 
 
-def _unit(merging: Merging, node: Node) -> Iterator[Reading]:
+def _unit(expressions: Expressions, node: Node) -> Iterator[Reading]:
     """``unit(p)``: p limited to 0 and 1."""
     nodes = frozenset((node.name,))
     if node.op_type == "HardSigmoid":
         yield Reading(node.inputs, nodes, slope=node.attr("alpha", 0.2), offset=node.attr("beta", 0.5))
         return
-    bounds = clip_bounds(merging.graph, node)
+    bounds = clip_bounds(expressions.graph, node)
     if bounds is not None and bounds[0] == 0 and 0 < bounds[1] < math.inf:
         yield Reading(node.inputs[:1], nodes, slope=1 / bounds[1], scale=bounds[1])
 
 
-def _choice(merging: Merging, node: Node) -> Iterator[Reading]:
+def _choice(expressions: Expressions, node: Node) -> Iterator[Reading]:
     """``below if p < q else above``: which of the two is taken where p and q are equal is left open."""
-    comparison = merging.producer(node.inputs[0], "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+    comparison = expressions.producer(node.inputs[0], "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
     if comparison is None:
         return
     below, above = node.inputs[1:] if comparison.op_type.startswith("Less") else node.inputs[:0:-1]
     yield Reading((*comparison.inputs, below, above), frozenset((node.name, comparison.name)))
 
 
-def _power(merging: Merging, node: Node) -> Iterator[Reading]:
+def _power(expressions: Expressions, node: Node) -> Iterator[Reading]:
     """``p ** b`` with a positive b, or its inverse."""
-    exponent = 0.5 if node.op_type == "Sqrt" else merging.expressions.number(node.inputs[1])
+    exponent = 0.5 if node.op_type == "Sqrt" else expressions.number(node.inputs[1])
     if exponent:
         yield Reading((node.inputs[0], abs(exponent)), frozenset((node.name,)), is_inverse=exponent < 0)
 
 
-def _mean(merging: Merging, node: Node) -> Iterator[Reading]:
+def _mean(expressions: Expressions, node: Node) -> Iterator[Reading]:
     """``mean(p, axes)``, of p's rank."""
-    axes = node.facts.reduced_axes(merging.graph.info(node))
-    if axes and len(merging.graph.shape(node.outputs[0])) == len(merging.graph.shape(node.inputs[0])):
+    axes = node.facts.reduced_axes(expressions.graph.info(node))
+    if axes and len(expressions.graph.shape(node.outputs[0])) == len(expressions.graph.shape(node.inputs[0])):
         yield Reading.of(node, node.inputs[0], axes)
 
 
-def _across(merging: Merging, node: Node) -> Iterator[Reading]:
+def _across(expressions: Expressions, node: Node) -> Iterator[Reading]:
     """``across(p, size)``: the mean of p over an odd number of neighbouring channels, with zeros beyond them.
 
     It is an AveragePool, behind a Reshape or Unsqueeze that makes a spatial dimension of the channels.
     """
-    graph = merging.graph
-    behind, pooled = _through_views(merging, node.outputs[0])
-    pool = merging.producer(pooled, "AveragePool")
+    graph = expressions.graph
+    behind, pooled = _through_views(expressions, node.outputs[0])
+    pool = expressions.producer(pooled, "AveragePool")
     if pool is None:
         return
-    pad = merging.producer(pool.inputs[0], "Pad")
+    pad = expressions.producer(pool.inputs[0], "Pad")
     window = pool.inputs[0] if pad is None else pad.inputs[0]
-    before, source = _through_views(merging, window)
+    before, source = _through_views(expressions, window)
     size = _n_channels(graph, pool, pad, window)
     if size and graph.shape(source) == graph.shape(node.outputs[0]) and _are_channels(graph, source, window):
         nodes = (*behind, pool.name, *(() if pad is None else (pad.name,)), *before)
         yield Reading((source, size), frozenset(nodes))
 
 
-def _through_views(merging: Merging, name: str) -> tuple[list[str], str]:
+def _through_views(expressions: Expressions, name: str) -> tuple[list[str], str]:
     """The names of the views that make ``name``, and the value that the first of them reads."""
     nodes: list[str] = []
-    view = merging.producer(name, *_VIEWS)
+    view = expressions.producer(name, *_VIEWS)
     while view is not None:
         nodes.append(view.name)
         name = view.inputs[0]
-        view = merging.producer(name, *_VIEWS)
+        view = expressions.producer(name, *_VIEWS)
     return nodes, name
 
 

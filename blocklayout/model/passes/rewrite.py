@@ -1,8 +1,10 @@
-"""Taking nodes out of a graph: their readers read something else."""
+"""Rewriting a graph: nodes are taken out, so that their readers read something else, or replaced."""
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -63,14 +65,34 @@ def _renamed(node: Node, names: Mapping[str, str]) -> Node:
 
 
 class Draft:
-    """A graph being rewritten: its values by name, and new names that clash with none of them.
+    """A graph being rewritten: its values by name, new nodes in place of some, and names that clash with none.
 
     Attributes:
+        graph: As it was.
+        nodes: Its nodes by name.
         values: Grows by :meth:`constant`; replace entries to change extents or contents.
     """
 
     def __init__(self, graph: Graph) -> None:
+        self.graph = graph
         self.values = dict(graph.values)
+        self.nodes = {node.name: node for node in graph.nodes}
+        self._replaced: dict[str, tuple[Node, ...]] = {}
+
+    def fresh_name(self, wanted: str) -> str:
+        """A name that no value and no node has."""
+        return fresh_name(wanted, ChainMap[str, Any](self.values, self.nodes))
+
+    def replace(self, node: Node, *by: Node) -> None:
+        """Compute a node's results by others in a row; by none where its readers are replaced as well."""
+        self._replaced[node.name] = by
+
+    def result(self) -> Graph:
+        """The graph with the nodes replaced; the graph as it was, if none is."""
+        if not self._replaced:
+            return self.graph
+        nodes = tuple(new for node in self.graph.nodes for new in self._replaced.get(node.name, (node,)))
+        return self.graph.replace(nodes=nodes, values=self.values)
 
     def contents(self, name: str) -> np.ndarray:
         """The array of a constant.
