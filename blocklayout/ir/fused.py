@@ -31,7 +31,7 @@ class Fused(Struct, frozen=True):
         return self.held.dtype
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values that JSON can hold, the same for equal ones; the key ``fused`` marks it off from a descriptor."""
+        """Plain values that JSON can hold, the same for equal ones; the key ``fused`` tells it from a descriptor."""
         return {"fused": self.impl, "held": self.held.canonical.to_dict()}
 
     @classmethod
