@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -186,8 +185,13 @@ def judge(case: Case, **options: Any) -> Verdict:
         case: The case.
         options: Those of :func:`blocklayout.load`.
     """
-    with patch.dict(sys.modules, {"PIL": None}):
+    held = {name: sys.modules[name] for name in ("PIL",) if name in sys.modules}
+    sys.modules["PIL"] = None  # type: ignore[assignment]  # patch.dict would forget all that is loaded meanwhile
+    try:
         return _judged(case, **options)
+    finally:
+        del sys.modules["PIL"]
+        sys.modules.update(held)
 
 
 def _judged(case: Case, **options: Any) -> Verdict:

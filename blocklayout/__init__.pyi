@@ -17,6 +17,7 @@ from blocklayout.eager import conv as conv
 from blocklayout.eager import conv_transpose as conv_transpose
 from blocklayout.eager import conv_transpose_weights as conv_transpose_weights
 from blocklayout.eager import conv_weights as conv_weights
+from blocklayout.eager import cosh as cosh
 from blocklayout.eager import div as div
 from blocklayout.eager import dropout as dropout
 from blocklayout.eager import elu as elu
@@ -93,6 +94,7 @@ from blocklayout.eager.backward import clip_backward as clip_backward
 from blocklayout.eager.backward import conv_backward as conv_backward
 from blocklayout.eager.backward import conv_backward_data as conv_backward_data
 from blocklayout.eager.backward import conv_backward_weights as conv_backward_weights
+from blocklayout.eager.backward import cosh_backward as cosh_backward
 from blocklayout.eager.backward import elu_backward as elu_backward
 from blocklayout.eager.backward import exp_backward as exp_backward
 from blocklayout.eager.backward import gelu_backward as gelu_backward

@@ -78,6 +78,10 @@ class Operators:
         """The smallest whole number that is not below."""
         return self._op("Ceil", self, name=name)
 
+    def cosh(self, name: str | None = None) -> Self:
+        """Hyperbolic cosine."""
+        return self._op("Cosh", self, name=name)
+
     def exp(self, name: str | None = None) -> Self:
         """The exponential function."""
         return self._op("Exp", self, name=name)

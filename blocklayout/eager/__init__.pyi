@@ -49,6 +49,9 @@ def conv(x: _Operand, weights: _Operand, bias: _Operand | None = None, *, stride
 def conv_transpose(x: _Operand, weights: _Operand, bias: _Operand | None = None, *, strides: _Extents = 1, pads: _Extents = 0, output_padding: _Extents = 0, dilations: _Extents = 1, group: int = 1) -> Tensor:
     """Transposed convolution."""
 
+def cosh(x: _Operand) -> Tensor:
+    """Hyperbolic cosine."""
+
 def div(x: _Operand, y: _Operand) -> Tensor:
     """The quotient of two."""
 

@@ -34,6 +34,9 @@ def abs_backward(grad: _Operand, x: _Operand) -> Tensor:
 def clip_backward(grad: _Operand, x: _Operand, lo: float = ..., hi: float = ...) -> Tensor:
     """The gradient of ``clip``, limits to ``lo`` below and ``hi`` above."""
 
+def cosh_backward(grad: _Operand, x: _Operand) -> Tensor:
+    """The gradient of ``cosh``, hyperbolic cosine."""
+
 def elu_backward(grad: _Operand, x: _Operand, alpha: float = 1.0) -> Tensor:
     """The gradient of ``elu``, eLU: alpha * (exp(x) - 1) below 0, x from there on."""
 

@@ -180,7 +180,7 @@ class ReferenceFunction(Facts, frozen=True):
     """Functions of every element that no primitive computes."""
 
     op_types: ClassVar[tuple[str, ...]] = (
-        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Celu", "Cos", "Cosh", "DequantizeLinear"),
+        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Celu", "Cos", "DequantizeLinear"),
         *("Erf", "IsInf", "IsNaN", "Not", "QuantizeLinear", "Selu", "Shrink", "Sin", "Sinh", "Softsign", "Tan"),
     )
     is_elementwise: ClassVar[bool] = True

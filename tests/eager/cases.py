@@ -79,6 +79,7 @@ UNARY = (
         for name, op_type in (
             ("abs", "Abs"),
             ("ceil", "Ceil"),
+            ("cosh", "Cosh"),
             ("exp", "Exp"),
             ("floor", "Floor"),
             ("hard_swish", "HardSwish"),

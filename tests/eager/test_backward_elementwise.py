@@ -40,6 +40,7 @@ FUNCTIONS: dict[str, tuple[dict[str, Any], Callable[[Array], Array]]] = {
     "hard_swish": ({}, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
     "mish": ({}, lambda x: x * np.tanh(np.logaddexp(0, x))),
     "softplus": ({}, lambda x: np.logaddexp(0, x)),
+    "cosh": ({}, np.cosh),
     "exp": ({}, np.exp),
     "log": ({}, np.log),
     "sqrt": ({}, np.sqrt),
