@@ -1,13 +1,11 @@
 """oneDNN's objects, one to one, and nothing of C outside of this package.
 
-Importing it loads neither the library nor the modules below: each name is fetched from its home at first use. The stub
-beside this file, which ``pytest tests/structure --update-golden`` writes, tells them to type checkers.
+Importing it loads neither the library nor the modules below: each name is fetched from its home at first use.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from blocklayout.lazy_names import fetching, homes_of
 
 _NAMES = {
     "any_desc": "AnyDesc Desc",
@@ -47,20 +45,7 @@ _NAMES = {
     "team": "threads_name",
     "threads": "callers_at_once own_stream run_parallel wake_team",
 }
-_HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()}
-_HOMES["MemoryDesc"] = "blocklayout.layout"
+_HOMES = homes_of(__name__, _NAMES) | {"MemoryDesc": "blocklayout.layout"}
 
 __all__ = [*_HOMES]  # noqa: PLE0604 - strings all
-
-
-def __getattr__(name: str) -> Any:
-    """Fetch a public name from its home, once."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value = getattr(importlib.import_module(_HOMES[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    """The public names, fetched or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = fetching(globals(), _HOMES)
