@@ -1,6 +1,9 @@
 """oneDNN's objects, one to one, and nothing of C outside of this package.
 
 Importing it loads neither the library nor the modules below: each name is fetched from its home at first use.
+
+Constructors of Specs (``convolution``, ``eltwise``, ...) raise ``InvalidArgumentsError`` for what breaks a rule of the
+primitive; the message names the argument, the rule and what would be right.
 """
 
 from __future__ import annotations

@@ -50,9 +50,6 @@ def batch_normalization(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> batch_normalization(MemoryDesc((2, 17, 4, 4)), flags="use_scale|use_shift", n_threads=1).param("flags")
@@ -88,9 +85,6 @@ def batch_normalization_backward(
         prop_kind: ``backward``, or ``backward_data`` for the source's gradient alone, where there is neither scale nor
             shift: with them oneDNN runs only what writes their gradients as well.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
-
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc

@@ -43,9 +43,6 @@ def binary(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> binary(MemoryDesc((2, 17, 4, 4)), MemoryDesc((1, 17, 1, 1)), None, "mul", n_threads=1).desc("dst").dims

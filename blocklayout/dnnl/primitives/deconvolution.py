@@ -55,9 +55,6 @@ def deconvolution(  # noqa: PLR0913 - the primitive's own parameters
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout import dnnl
         >>> src, weights = dnnl.AnyDesc((1, 8, 4, 4), "f32"), dnnl.AnyDesc((3, 8, 2, 2), "f32")

@@ -50,9 +50,6 @@ def eltwise(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> eltwise(MemoryDesc((2, 17, 4, 4)), algorithm="clip", beta=6, n_threads=1).algorithm
@@ -86,9 +83,6 @@ def eltwise_backward(
         alpha: Parameter of the algorithm.
         beta: Parameter of the algorithm.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
-
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc

@@ -42,9 +42,6 @@ def inner_product(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout import dnnl
         >>> src, weights = dnnl.AnyDesc((1, 512, 7, 7), "f32"), dnnl.AnyDesc((1000, 512, 7, 7), "f32")
@@ -67,9 +64,6 @@ def inner_product_backward_data(diff_src: Desc, weights: Desc, diff_dst: Desc, *
         diff_dst: Extents (N, OC).
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.dnnl import AnyDesc, multiply_adds
         >>> spec = inner_product_backward_data(AnyDesc((2, 17)), AnyDesc((5, 17)), AnyDesc((2, 5)), n_threads=1)
@@ -91,9 +85,6 @@ def inner_product_backward_weights(
         diff_dst: Extents (N, OC).
         diff_bias: Extents (OC,).
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
-
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
     """
     descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
     return validate(draft("inner_product", descs, prop_kind="backward_weights", n_threads=n_threads))

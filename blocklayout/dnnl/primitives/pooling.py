@@ -56,9 +56,6 @@ def pooling(  # noqa: PLR0913 - the primitive's own parameters
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> pooling(MemoryDesc((1, 64, 112, 112)), None, "max", 3, 2, 1, n_threads=1).desc("dst").dims
@@ -95,9 +92,6 @@ def pooling_backward(
         pads: One integer, or ``(begin..., end...)``.
         dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
-
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
 
     Example:
         >>> from blocklayout.layout import MemoryDesc

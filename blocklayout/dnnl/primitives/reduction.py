@@ -46,9 +46,6 @@ def reduction(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> reduction(MemoryDesc((2, 17, 4, 4)), None, "mean", axes=(2, 3), n_threads=1).desc("dst").dims

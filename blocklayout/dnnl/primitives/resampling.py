@@ -44,9 +44,6 @@ def resampling(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> resampling(MemoryDesc((1, 3, 8, 8)), factors=2, n_threads=1).desc("dst").dims

@@ -42,9 +42,6 @@ def shuffle(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> shuffle(MemoryDesc((1, 6, 4, 4)), group_size=3, n_threads=1).param("group_size")
