@@ -45,8 +45,7 @@ _NAMES = {
     "primitives.sum": "sum",
     "resolution": "has_optimised implementations optimised resolve",
     "spec": "Spec",
-    "team": "threads_name",
-    "threads": "callers_at_once own_stream run_parallel wake_team",
+    "threads": "callers_at_once own_stream run_parallel threads_name wake_team",
 }
 _HOMES = homes_of(__name__, _NAMES) | {"MemoryDesc": "blocklayout.layout"}
 
