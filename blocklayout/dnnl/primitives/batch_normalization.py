@@ -8,8 +8,6 @@ from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
-    FORWARD,
-    check_choice,
     check_concrete,
     check_descs,
     check_dims,
@@ -106,9 +104,6 @@ def batch_normalization_backward(
 
 
 def _validate(spec: Spec) -> None:
-    if spec.prop_kind not in FORWARD:
-        _validate_backward(spec)
-        return
     check_descs(spec, ("src", "dst"), _FORWARD_ARGUMENTS)
     check_ndims(spec, "src", 2, 5)
     check_follows(spec)
@@ -116,7 +111,6 @@ def _validate(spec: Spec) -> None:
 
 
 def _validate_backward(spec: Spec) -> None:
-    check_choice(spec, "prop_kind", spec.prop_kind, ("backward", "backward_data"))
     check_descs(spec, ("src", "diff_dst", "diff_src"), _VECTORS)
     check_ndims(spec, "src", 2, 5)
     check_concrete(spec, "src", "diff_dst")
@@ -142,6 +136,8 @@ KIND = Kind(
                 *("diff_dst", "diff_src", "diff_scale", "diff_shift"),
             ),
             results=("diff_src", "diff_scale", "diff_shift"),
+            prop_kinds=("backward", "backward_data"),
+            validate=_validate_backward,
         ),
     },
     validate=_validate,

@@ -7,7 +7,6 @@ from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
     broadcast,
-    check_algorithm,
     check_concrete,
     check_descs,
     check_dims,
@@ -54,7 +53,6 @@ def binary(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
-    check_algorithm(spec)
     check_concrete(spec, "src_0")
     dims = broadcast("binary", "src_1", spec.desc("src_0").dims, spec.desc("src_1").dims)
     check_dims(spec, "dst", dims, "broadcasting both sources")

@@ -9,7 +9,7 @@ from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise,
 from blocklayout.dnnl.primitives import Extents, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.primitives._weighted import (
-    DIRECTIONS,
+    WINDOWED,
     channels,
     check_operands,
     check_weighted,
@@ -204,7 +204,7 @@ def _could_be_channels_last(desc: MemoryDesc) -> bool:
 
 
 KIND = Kind(
-    directions=DIRECTIONS,
+    directions=WINDOWED,
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary, Prelu, DepthwiseConv),
     multiply_adds=_multiply_adds,

@@ -9,7 +9,7 @@ from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
 from blocklayout.dnnl.primitives import Extents, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.primitives._weighted import (
-    DIRECTIONS,
+    WINDOWED,
     channels,
     check_operands,
     check_weighted,
@@ -114,7 +114,7 @@ def _fault(spec: Spec) -> str | None:
 
 
 KIND = Kind(
-    directions=DIRECTIONS,
+    directions=WINDOWED,
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary, Prelu),
     multiply_adds=_multiply_adds,

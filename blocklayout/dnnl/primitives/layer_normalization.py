@@ -12,7 +12,6 @@ from blocklayout.dnnl.primitives._checks import (
     check_dims,
     check_dtype,
     check_follows,
-    check_forward,
     check_ndims,
     require,
 )
@@ -69,7 +68,6 @@ def layer_normalization(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, ("src", "dst"), _ARGUMENTS)
-    check_forward(spec)
     check_ndims(spec, "src", 2, 5)
     dims = check_follows(spec)
     for name in ("mean", "variance"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import check_descs, check_follows, check_forward, check_ndims, require
+from blocklayout.dnnl.primitives._checks import check_descs, check_follows, check_ndims, require
 from blocklayout.dnnl.spec import Spec
 
 _ARGUMENTS = ("src", "weights", "dst")
@@ -43,7 +43,6 @@ def prelu(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
-    check_forward(spec)
     check_ndims(spec, "src", 1, 5)
     src, weights = check_follows(spec), spec.desc("weights").dims
     fits = len(src) == len(weights) and all(w in (1, s) for s, w in zip(src, weights, strict=True))

@@ -8,7 +8,6 @@ from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
-    check_algorithm,
     check_concrete,
     check_descs,
     check_float,
@@ -64,7 +63,6 @@ def reduction(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
-    check_algorithm(spec)
     check_concrete(spec, "src")
     src, dst = spec.desc("src").dims, spec.desc("dst").dims
     fits = len(src) == len(dst) and all(d in (1, s) for s, d in zip(src, dst, strict=True))

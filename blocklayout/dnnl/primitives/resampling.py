@@ -9,11 +9,9 @@ from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
     MAX_INTEGER,
-    check_algorithm,
     check_concrete,
     check_descs,
     check_dims,
-    check_forward,
     check_ndims,
     invalid,
     require,
@@ -63,8 +61,6 @@ def resampling(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
-    check_algorithm(spec)
-    check_forward(spec)
     ndims = check_ndims(spec, "src", 3, 5)
     check_ndims(spec, "dst", ndims, ndims)
     check_concrete(spec, "src")

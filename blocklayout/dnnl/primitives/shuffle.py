@@ -8,7 +8,6 @@ from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
     check_descs,
     check_follows,
-    check_forward,
     check_integer,
     normal_axis,
     require,
@@ -54,7 +53,6 @@ def shuffle(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
-    check_forward(spec)
     dims = check_follows(spec)
     extent = dims[check_integer(spec, "axis", 0, len(dims))]
     size = check_integer(spec, "group_size", 1)
