@@ -6,7 +6,7 @@ the stub beside this file, which ``pytest tests/structure --update-golden`` writ
 
 from __future__ import annotations
 
-import importlib
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -27,35 +27,32 @@ _NAMES = {
     """,
     "layout_events": "Watch watch",
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+_HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES.items() for name in names.split()}
 
-_OPERATORS = ("eager", "eager.backward")
+_OPERATORS = ("blocklayout.eager", "blocklayout.eager.backward")
 """Homes of all other names: operators on Tensors, and their gradients."""
 
-_LEAD_TO_TENSORS = ("api", "runtime", "tensor")
+_LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.runtime", "blocklayout.tensor")
 """Homes of what makes Tensors: their operators are loaded with them."""
 
 
 def _fetch(name: str) -> Any:
     if name == "__all__":
-        return sorted({"__version__", "dnnl", *_HOMES, *(each for home in _OPERATORS for each in _home(home).__all__)})
+        operators = (each for home in _OPERATORS for each in import_module(home).__all__)
+        return sorted({"__version__", "dnnl", *_HOMES, *operators})
     if name == "__version__":
         return _installed_version()
     if name == "dnnl":
-        return _home(name)
+        return import_module("blocklayout.dnnl")
     if name in _HOMES:
         if _HOMES[name] in _LEAD_TO_TENSORS:
-            _home("eager")
-        return getattr(_home(_HOMES[name]), name)
+            import_module("blocklayout.eager")
+        return getattr(import_module(_HOMES[name]), name)
     if not name.startswith("_") and find_spec(f"blocklayout.{name}") is None:  # else the import system's business
-        for home in map(_home, _OPERATORS):
+        for home in map(import_module, _OPERATORS):
             if name in home.__all__:
                 return getattr(home, name)
     raise AttributeError(f"module 'blocklayout' has no attribute {name!r}")
-
-
-def _home(name: str) -> Any:
-    return importlib.import_module(f"blocklayout.{name}")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,13 +1,14 @@
 """oneDNN's objects, one to one, and nothing of C outside of this package.
 
-Importing it loads neither the library nor the modules below: each name is fetched from its home at first use. The stub
-beside this file, which ``pytest tests/structure --update-golden`` writes, tells them to type checkers.
+Importing it loads neither the library nor the modules below: each name is fetched from its home at first use.
+
+Constructors of Specs (``convolution``, ``eltwise``, ...) raise ``InvalidArgumentsError`` for what breaks a rule of the
+primitive; the message names the argument, the rule and what would be right.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from blocklayout.lazy_names import fetching, homes_of
 
 _NAMES = {
     "any_desc": "AnyDesc Desc",
@@ -44,23 +45,9 @@ _NAMES = {
     "primitives.sum": "sum",
     "resolution": "has_optimised implementations optimised resolve",
     "spec": "Spec",
-    "team": "threads_name",
-    "threads": "callers_at_once own_stream run_parallel wake_team",
+    "threads": "callers_at_once own_stream run_parallel threads_name wake_team",
 }
-_HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()}
-_HOMES["MemoryDesc"] = "blocklayout.layout"
+_HOMES = homes_of(__name__, _NAMES) | {"MemoryDesc": "blocklayout.layout"}
 
 __all__ = [*_HOMES]  # noqa: PLE0604 - strings all
-
-
-def __getattr__(name: str) -> Any:
-    """Fetch a public name from its home, once."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value = getattr(importlib.import_module(_HOMES[name]), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    """The public names, fetched or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = fetching(globals(), _HOMES)

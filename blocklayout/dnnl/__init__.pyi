@@ -61,10 +61,10 @@ from blocklayout.dnnl.resolution import implementations as implementations
 from blocklayout.dnnl.resolution import optimised as optimised
 from blocklayout.dnnl.resolution import resolve as resolve
 from blocklayout.dnnl.spec import Spec as Spec
-from blocklayout.dnnl.team import threads_name as threads_name
 from blocklayout.dnnl.threads import callers_at_once as callers_at_once
 from blocklayout.dnnl.threads import own_stream as own_stream
 from blocklayout.dnnl.threads import run_parallel as run_parallel
+from blocklayout.dnnl.threads import threads_name as threads_name
 from blocklayout.dnnl.threads import wake_team as wake_team
 from blocklayout.layout import MemoryDesc as MemoryDesc
 

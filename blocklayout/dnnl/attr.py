@@ -33,7 +33,9 @@ class Sum(Struct, frozen=True):
     dtype: str = ""
 
     def __post_init__(self) -> None:
-        force_setattr(self, "scale", _finite("Sum", "scale", self.scale))
+        if not math.isfinite(self.scale):
+            raise _invalid(f"Sum: scale is {self.scale}; give a finite number")
+        force_setattr(self, "scale", float(self.scale))
         if not -(2**31) <= self.zero_point < 2**31:
             raise _invalid(f"Sum: zero_point is {self.zero_point}; 32 bits must hold it")
         if self.dtype:
@@ -198,12 +200,6 @@ def _masks(name: str, pairs: tuple[tuple[str, int], ...]) -> tuple[tuple[str, in
     if len({argument for argument, _ in masks}) != len(masks):
         raise _invalid(f"Attr: {name} names an argument twice; give each argument one mask")
     return masks
-
-
-def _finite(owner: str, name: str, value: float) -> float:
-    if not math.isfinite(value):
-        raise _invalid(f"{owner}: {name} is {value}; give a finite number")
-    return float(value)
 
 
 def _invalid(message: str) -> InvalidArgumentsError:

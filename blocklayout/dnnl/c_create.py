@@ -51,12 +51,7 @@ def _first(spec: Spec, alternatives: str) -> str:
 
 
 class _Call:
-    """Converts the fields of one Spec, and keeps the results as long as itself.
-
-    Args:
-        spec: The Spec.
-        hint: The forward primitive descriptor that a gradient is derived from.
-    """
+    """Converts the fields of one Spec, and keeps the results as long as itself."""
 
     def __init__(self, spec: Spec, hint: Handle | None) -> None:
         self.spec = spec
@@ -87,31 +82,24 @@ class _Call:
         if name in _DIMS:
             return (self._c_dims(value),)
         if name in _FLOATS:
-            return (self._kept(ffi.new("float[]", value)) if value else ffi.NULL,)
+            return (self.kept(ffi.new("float[]", value)) if value else ffi.NULL,)
         if name == "flags":
             return (sum(enums.value("normalization_flags", flag) for flag in value),)
         return (value,)
 
     def _c_dims(self, values: Sequence[int]) -> Any:
-        return self._kept(c_desc.c_dims(tuple(values)))
+        return self.kept(c_desc.c_dims(tuple(values)))
 
     def _c_desc(self, name: str) -> Any:
-        return self._kept(c_desc.to_c(self._descs[name])).c
+        return self.kept(c_desc.to_c(self._descs[name])).c
 
     def c_sources(self) -> Any:
         """An array of the descriptors of counted sources."""
         c_descs = [self._c_desc(name) for name in self.spec.counted_sources]
-        return self._kept(ffi.new("const_dnnl_memory_desc_t[]", c_descs))
+        return self.kept(ffi.new("const_dnnl_memory_desc_t[]", c_descs))
 
-    def c_attr(self) -> Any:
-        """The attributes."""
-        return self._kept(_attr_to_c(self.spec)).c
-
-    def c_hint(self) -> Any:
-        """The forward primitive descriptor."""
-        return self.hint.c if self.hint else ffi.NULL
-
-    def _kept(self, value: Any) -> Any:
+    def kept(self, value: Any) -> Any:
+        """The value, alive as long as this."""
         self._keep.append(value)
         return value
 
@@ -122,8 +110,8 @@ _FIELDS: Mapping[str, Callable[[_Call], Any]] = {
     "algorithm": lambda call: enums.value("alg_kind", call.spec.algorithm),
     "n_srcs": lambda call: len(call.spec.counted_sources),
     "srcs": _Call.c_sources,
-    "hint": _Call.c_hint,
-    "attr": _Call.c_attr,
+    "hint": lambda call: call.hint.c if call.hint else ffi.NULL,
+    "attr": lambda call: call.kept(_attr_to_c(call.spec)).c,
 }
 _DIMS = ("strides", "kernel", "dilations")
 _FLOATS = ("factors", "scales")

@@ -16,8 +16,7 @@ from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.execution import Execution
 from blocklayout.dnnl.memory import ALIGNMENT, aligned_empty
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.team import team
-from blocklayout.dnnl.threads import run_parallel, wake_team
+from blocklayout.dnnl.threads import run_parallel, team, wake_team
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.memory import Memory

@@ -22,8 +22,9 @@ MAX_THREADS = 4096
 class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
     """A primitive: what it computes, on which descriptors, with which attributes and threads.
 
-    Make one with the constructor of its kind (:func:`blocklayout.dnnl.convolution` and so on),
-    which checks the arguments. Specs are hashable and keys of caches, and round-trip through JSON.
+    Make one with the constructor of its kind (:func:`blocklayout.dnnl.convolution` and so on), which checks the
+    arguments: its ``InvalidArgumentsError`` names the argument, the rule and what would be right. Specs are hashable
+    and keys of caches, and round-trip through JSON.
 
     Attributes:
         kind: ``convolution``, ``eltwise``, ...: the name of the constructor.
@@ -146,7 +147,7 @@ class Spec(Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
         if self.params:
             data["params"] = {name: _value_to_json(value) for name, value in self.params}
         if self.attr != NO_ATTR:
-            data["attr"] = _attr_to_dict(self.attr)
+            data["attr"] = _fields_to_json(self.attr)
         data |= {name: getattr(self, name) for name in ("algorithm", "prop_kind", "impl") if getattr(self, name)}
         return data | {"n_threads": self.n_threads}
 
@@ -213,15 +214,6 @@ def _desc_from_dict(data: Mapping[str, Any]) -> Desc:
     return MemoryDesc.from_dict(dict(data))
 
 
-def _attr_to_dict(attr: Attr) -> dict[str, Any]:
-    return {
-        "post_ops": [_post_op_to_dict(post_op) for post_op in attr.post_ops],
-        "scales": [list(pair) for pair in attr.scales],
-        "zero_points": [list(pair) for pair in attr.zero_points],
-        "fpmath": attr.fpmath,
-    }
-
-
 def _attr_from_dict(data: Mapping[str, Any]) -> Attr:
     return Attr(
         post_ops=tuple(_post_op_from_dict(post_op) for post_op in data.get("post_ops", ())),
@@ -231,10 +223,8 @@ def _attr_from_dict(data: Mapping[str, Any]) -> Attr:
     )
 
 
-def _post_op_to_dict(post_op: PostOp) -> dict[str, Any]:
-    post_op = _canonical_post_op(post_op)
-    fields = {name: _value_to_json(getattr(post_op, name)) for name in post_op.__struct_fields__}
-    return {"kind": _POST_OP_NAMES[type(post_op)]} | fields
+def _fields_to_json(struct: Struct) -> dict[str, Any]:
+    return {name: _value_to_json(getattr(struct, name)) for name in struct.__struct_fields__}
 
 
 def _post_op_from_dict(data: Mapping[str, Any]) -> PostOp:
@@ -250,6 +240,8 @@ def _value_to_json(value: Any) -> Any:
         return [_value_to_json(item) for item in value]
     if isinstance(value, float) and math.isinf(value):
         return str(value)
+    if isinstance(value, PostOp):
+        return {"kind": _POST_OP_NAMES[type(value)]} | _fields_to_json(_canonical_post_op(value))
     return value.to_dict() if isinstance(value, Desc) else value
 
 

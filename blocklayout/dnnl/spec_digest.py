@@ -26,8 +26,7 @@ _MAX_CACHED = 8192
 def spec_digest(spec: Spec) -> bytes:
     """``DIGEST_NBYTES`` bytes that equal Specs share, and no others.
 
-    Not of :meth:`Spec.to_dict`: that spells a layout as its owner does, ``nhwc`` or ``acdb``, and two equal Specs
-    may differ in it.
+    Not of :meth:`Spec.to_dict`, which takes longer, and in which 1 and 1.0 differ.
 
     Example:
         >>> from blocklayout import dnnl

@@ -614,7 +614,7 @@ def build(
     """
     itemsize = dtypes.itemsize(dtype)
     nbytes = placement.n_stored() * itemsize
-    if nbytes > MAX_COUNT or placement.largest_number() > MAX_COUNT:
+    if max(nbytes, placement.offset, *placement.padded_dims, *placement.layout.strides) > MAX_COUNT:
         raise LayoutError(f"dims {placement.dims} in {dtype} need {nbytes} bytes; oneDNN counts up to 2^63 - 1")
     desc = object.__new__(MemoryDesc)
     fill = object.__setattr__

@@ -58,11 +58,7 @@ class Placement(Struct, frozen=True):
         """Outermost blocks of each dimension."""
         if not self.layout.inner_blks:
             return self.padded_dims
-        return tuple(map(ceil_div, self.padded_dims, self.layout.blocks))
-
-    def largest_number(self) -> int:
-        """The largest of its extents, strides and offset."""
-        return max(self.offset, *self.padded_dims, *self.layout.strides)
+        return tuple([-(-extent // block) for extent, block in zip(self.padded_dims, self.layout.blocks, strict=True)])
 
     def last_address(self) -> int:
         """The largest offset that an element or its padding has; -1 without elements."""
@@ -83,11 +79,6 @@ class Placement(Struct, frozen=True):
         if span == 1:
             return prod(self.layout.inner_blks)
         return span
-
-
-def ceil_div(extent: int, block: int) -> int:
-    """Blocks that an extent takes, the last one begun."""
-    return -(-extent // block)
 
 
 def check_dims(dims: tuple[int, ...]) -> None:

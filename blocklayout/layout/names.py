@@ -93,9 +93,4 @@ def closest_tags(text: str, ndims: int | None = None) -> tuple[str, ...]:
 
 
 def _rank(tag: str) -> int:
-    head = len(tag)
-    for position, character in enumerate(tag):
-        if character.isdigit():
-            head = position
-            break
-    return head
+    return next((place for place, character in enumerate(tag) if character.isdigit()), len(tag))

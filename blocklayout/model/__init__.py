@@ -14,75 +14,21 @@ Example:
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from blocklayout.lazy_names import fetching, homes_of
 
-if TYPE_CHECKING:
-    from blocklayout.model.build_value import BuildValue
-    from blocklayout.model.builder import Builder
-    from blocklayout.model.graph import Graph, Node
-    from blocklayout.model.lowering import lower
-    from blocklayout.model.model_file import ModelFile
-    from blocklayout.model.onnx_read import InputInfo, OnnxModel
-    from blocklayout.model.onnx_write import to_model, write
-    from blocklayout.model.passes import legalize, simplify
-    from blocklayout.model.reading import (
-        expected,
-        free_extents,
-        keep_model,
-        open_model,
-        read,
-        read_fed,
-        signature,
-        weights_nbytes,
-    )
-    from blocklayout.model.reference import compute_of
-
-__all__ = [
-    "BuildValue",
-    "Builder",
-    "Graph",
-    "InputInfo",
-    "ModelFile",
-    "Node",
-    "OnnxModel",
-    "compute_of",
-    "expected",
-    "free_extents",
-    "keep_model",
-    "legalize",
-    "lower",
-    "open_model",
-    "read",
-    "read_fed",
-    "signature",
-    "simplify",
-    "to_model",
-    "weights_nbytes",
-    "write",
-]
-
-_HOMES = {
-    "BuildValue": "build_value",
-    "Builder": "builder",
-    "Graph": "graph",
-    "InputInfo": "onnx_read",
-    "ModelFile": "model_file",
-    "Node": "graph",
-    "OnnxModel": "onnx_read",
-    "compute_of": "reference",
-    "legalize": "passes",
-    "lower": "lowering",
-    "simplify": "passes",
-    "to_model": "onnx_write",
-    "write": "onnx_write",
+_NAMES = {
+    "build_value": "BuildValue",
+    "builder": "Builder",
+    "graph": "Graph Node",
+    "lowering": "lower",
+    "model_file": "ModelFile",
+    "onnx_read": "InputInfo OnnxModel",
+    "onnx_write": "to_model write",
+    "passes": "legalize simplify",
+    "reading": "expected free_extents keep_model open_model read read_fed signature weights_nbytes",
+    "reference": "compute_of",
 }
-"""The modules of these names; those of the others are in ``reading``."""
+_HOMES = homes_of(__name__, _NAMES)
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'reading')}"), name)
-    globals()[name] = value
-    return value
+__all__ = [*_HOMES]  # noqa: PLE0604 - strings all
+__getattr__, __dir__ = fetching(globals(), _HOMES)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from blocklayout.dnnl import cpus, team
+from blocklayout.dnnl import cpus, threads
 
 STRESS = Path(__file__).with_name("team_stress.c")
 
 RunPython = Callable[..., str]
 CompileLibrary = Callable[..., Path]
 
-needs_team = pytest.mark.skipif(team.team() is None, reason=f"no team here: threads are {team.threads_name()}")
+needs_team = pytest.mark.skipif(threads.team() is None, reason=f"no team here: threads are {threads.threads_name()}")
 needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="teams are there on Linux only")
 
 
@@ -46,9 +46,9 @@ def test_threads_that_come_first_at_once_put_it_in_place_once(monkeypatch: pytes
         time.sleep(0.05)
         return None, "as it happens"
 
-    monkeypatch.setattr(team, "_found", None)
-    monkeypatch.setattr(team, "_serve", serve)
-    callers = [threading.Thread(target=lambda: results.append(team.threads_name())) for _ in range(8)]
+    monkeypatch.setattr(threads, "_found", None)
+    monkeypatch.setattr(threads, "_serve", serve)
+    callers = [threading.Thread(target=lambda: results.append(threads.threads_name())) for _ in range(8)]
     for caller in callers:
         caller.start()
     for caller in callers:
@@ -269,7 +269,7 @@ with loaded(4, streams=2) as streamed:
     codes = [in_child(check), in_child(lambda: in_child(check) == 0), in_child(lambda: is_right(streamed(image)))]
 print(dnnl.threads_name(), all(right), len(right), codes, "GOMP_SPINCOUNT" in os.environ)
 """
-    told = "sequential" if team.threads_name() == "sequential" else "libgomp (BLOCKLAYOUT_TEAM=0)"
+    told = "sequential" if threads.threads_name() == "sequential" else "libgomp (BLOCKLAYOUT_TEAM=0)"
     assert run_python(PRELUDE + code, BLOCKLAYOUT_TEAM="0") == f"{told} True 169 [0, 0, 0] False"
 
 

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from blocklayout.dnnl import library, team, threads
+from blocklayout.dnnl import library, threads
 from blocklayout.errors import InvalidArgumentsError
 
 
 def width() -> int:
     """Of regions: what the library makes primitives for."""
-    functions = team.team()
+    functions = threads.team()
     return int(functions.bl_width() if functions is not None else library.load().omp_get_max_threads())
 
 
@@ -62,8 +62,8 @@ def test_callers_do_not_wait_for_each_other() -> None:
     def work() -> None:
         meet.wait(timeout=30)
 
-    if team.team() is None:
-        pytest.skip(f"regions of several callers take turns: threads are {team.threads_name()}")
+    if threads.team() is None:
+        pytest.skip(f"regions of several callers take turns: threads are {threads.threads_name()}")
     other = threading.Thread(target=lambda: threads.run_parallel(work, 2))
     other.start()
     threads.run_parallel(work, 2)

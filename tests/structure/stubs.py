@@ -13,7 +13,8 @@ from tests.structure.tree import PACKAGE
 if TYPE_CHECKING:
     from pathlib import Path
 
-PACKAGES = ("blocklayout", "blocklayout.dnnl", "blocklayout.eager", "blocklayout.eager.backward")
+OPERATORS = ("blocklayout.eager", "blocklayout.eager.backward")
+PACKAGES = ("blocklayout", "blocklayout.dnnl", "blocklayout.model", "blocklayout.plan", *OPERATORS)
 
 HEAD = '''"""Generated: ``pytest tests/structure --update-golden`` writes it."""
 
@@ -65,15 +66,12 @@ def is_made(thing: Any) -> bool:
 
 def home_of(module: Any, name: str) -> str:
     """The module to import a name from."""
-    if module.__name__ == "blocklayout.dnnl":
-        return str(module._HOMES[name])
-    if module.__name__ != "blocklayout":
-        thing = getattr(module, name)
-        return module.__name__ if is_made(thing) else str(thing.__module__)
-    if name == "dnnl":
-        return "blocklayout"
-    home = module._HOMES.get(name)
-    return f"blocklayout.{home}" if home else next(each for each in PACKAGES[2:] if name in all_of(each))
+    if home := vars(module).get("_HOMES", {}).get(name):
+        return str(home)
+    if module.__name__ == "blocklayout":
+        return "blocklayout" if name == "dnnl" else next(each for each in OPERATORS if name in all_of(each))
+    thing = getattr(module, name)
+    return module.__name__ if is_made(thing) else str(thing.__module__)
 
 
 def all_of(package: str) -> list[str]:

@@ -15,18 +15,10 @@ from tests.structure.tree import PACKAGE, files, parsed, relative
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from types import ModuleType
 
-LAZY = [path for path in files(PACKAGE, "__init__.py") if "def __getattr__" in path.read_text(encoding="utf-8")]
+LAZY = [path for path in files(PACKAGE, "__init__.py") if "__getattr__" in path.read_text(encoding="utf-8")]
 STUBS = [path_of(package) for package in PACKAGES]
-
-
-def names_told_to_type_checkers(path: Path) -> set[str]:
-    if path.with_suffix(".pyi").exists():
-        return names_in_stub(path.with_suffix(".pyi"))
-    body = parsed(path).body
-    block = next(node for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    told = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    return told | {ast.unparse(node.target) for node in block.body if isinstance(node, ast.AnnAssign)}
 
 
 def names_in_stub(path: Path) -> set[str]:
@@ -48,13 +40,33 @@ def test_stubs_are_up_to_date(package: str, *, update_golden: bool) -> None:
 def test_type_checkers_see_the_same_names(path: Path) -> None:
     parts = path.with_suffix("").relative_to(PACKAGE.parent).parts
     package = importlib.import_module(".".join(part for part in parts if part != "__init__"))
-    assert names_told_to_type_checkers(path) == set(package.__all__)
+    assert names_in_stub(path.with_suffix(".pyi")) == set(package.__all__)
+
+
+def package_at(path: Path) -> ModuleType:
+    return importlib.import_module(".".join(path.relative_to(PACKAGE.parent).parent.parts))
 
 
 @pytest.mark.parametrize("path", LAZY, ids=relative)
 def test_every_name_can_be_fetched(path: Path) -> None:
-    package = importlib.import_module(".".join(path.relative_to(PACKAGE.parent).parent.parts))
-    assert not [name for name in package.__all__ if not hasattr(package, name)]
+    package = package_at(path)
+    assert not [name for name in package.__all__ if getattr(package, name) is None]
+    assert set(package.__all__) <= set(dir(package))
+
+
+@pytest.mark.parametrize("path", LAZY, ids=relative)
+def test_type_checkers_look_where_names_are_fetched(path: Path) -> None:
+    imports = [node for node in parsed(path.with_suffix(".pyi")).body if isinstance(node, ast.ImportFrom)]
+    seen = {alias.name: node.module for node in imports for alias in node.names if alias.asname}
+    homes = vars(package_at(path))["_HOMES"]
+    assert homes
+    assert homes.items() <= seen.items()
+
+
+@pytest.mark.parametrize("path", LAZY, ids=relative)
+def test_an_unknown_name_is_an_attribute_error(path: Path) -> None:
+    with pytest.raises(AttributeError, match="no attribute 'lod'"):
+        _ = package_at(path).lod
 
 
 @pytest.mark.parametrize("name", sorted(set(blocklayout.__all__) - {"__version__"}))
@@ -65,11 +77,6 @@ def test_every_public_thing_is_documented(name: str) -> None:
         return
     members = [member for member in vars(thing) if not member.startswith("_") and callable(getattr(thing, member))]
     assert not [member for member in members if not inspect.getdoc(getattr(thing, member))]
-
-
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'lod'"):
-        _ = blocklayout.lod  # type: ignore[attr-defined]
 
 
 def test_public_names_show_in_dir_before_they_are_fetched() -> None:

@@ -18,13 +18,15 @@ from blocklayout.dnnl import own
 from blocklayout.dnnl.algorithms import ALGORITHMS, full_algorithm
 from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, PostOp
-from blocklayout.dnnl.primitives._checks import check_attributes, invalid
+from blocklayout.dnnl.primitives._checks import check_attributes, check_choice, invalid
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
 
 Extents = Callable[[Desc], Sequence[int]]
 """The extents of a descriptor, with or without padding."""
+
+FORWARD = ("forward_inference", "forward_training")
 
 _MAX_VALID = 4096
 _NO_PARAMS: Mapping[str, Any] = {}
@@ -44,12 +46,16 @@ class Direction(Struct, frozen=True):
         results: The arguments among them that it writes.
         hint: The gradient's argument for each argument of the forward primitive in the hint; by default the one of the
             same name, or else its gradient.
+        prop_kinds: The propagations that run in it; without a say where it is the only direction.
+        validate: The rules of this direction, where they are others than its kind's.
     """
 
     c_order: str
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     hint: Mapping[str, str] = field(default_factory=dict)
+    prop_kinds: tuple[str, ...] = FORWARD
+    validate: Callable[[Spec], None] | None = None
 
 
 class Kind(Struct, frozen=True, kw_only=True):
@@ -58,7 +64,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     Attributes:
         directions: By its name in the C function: ``forward``, ``backward``, ``backward_data``, ``backward_weights``;
             empty where the kind has but one.
-        validate: Raises an error if a Spec breaks a rule.
+        validate: Raises an error if a Spec breaks a rule, its propagation and algorithm being among those there are.
         post_ops: Types of post-ops that it takes. The library accepts some others and computes something else: a sum
             behind a pooling is lost. Source: "Post-ops and Attributes" of each primitive, oneDNN developer guide, v3.2.
         multiply_adds: Counts multiplications, each with an addition; ``None`` for kinds that mostly move bytes.
@@ -183,13 +189,21 @@ def validate(spec: Spec) -> Spec:
         return spec
     question = _without_layouts(spec)
     if question not in _valid:
-        kind = kind_of(spec.kind)
-        kind.validate(spec)
-        check_attributes(spec, kind.post_ops)
+        _check(spec, kind_of(spec.kind))
         if len(_valid) >= _MAX_VALID:
             _valid.clear()
         _valid.add(question)
     return spec.checked()
+
+
+def _check(spec: Spec, kind: Kind) -> None:
+    if spec.kind in ALGORITHMS:
+        check_choice(spec, "algorithm", ALGORITHMS[spec.kind])
+    if "" not in kind.directions:
+        check_choice(spec, "prop_kind", [each for way in kind.directions.values() for each in way.prop_kinds])
+    of_direction = kind.directions[kind.direction(spec.prop_kind)].validate
+    (of_direction or kind.validate)(spec)
+    check_attributes(spec, kind.post_ops)
 
 
 def _without_layouts(spec: Spec) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""Checks that the rules of all kinds are made of."""
+"""Checks that the rules of all kinds are made of; each raises InvalidArgumentsError."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
 
-from blocklayout.dnnl.algorithms import ALGORITHMS
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import Binary, PostOp, Prelu, Sum
 from blocklayout.dnnl.spec import Spec
 from blocklayout.dtypes import ITEMSIZES, itemsize
 from blocklayout.errors import InvalidArgumentsError
 from blocklayout.layout import MemoryDesc
-
-FORWARD = ("forward_inference", "forward_training")
 
 MAX_NDIMS = 12
 MAX_ELEMENTS = 2**59
@@ -32,11 +29,7 @@ def invalid(kind: str, argument: str, rule: str) -> InvalidArgumentsError:
 
 
 def require(holds: object, spec: Spec, argument: str, rule: str) -> None:
-    """Raise unless the rule holds.
-
-    Raises:
-        InvalidArgumentsError: It does not.
-    """
+    """Raise unless the rule holds."""
     if not holds:
         raise invalid(spec.kind, argument, rule)
 
@@ -113,28 +106,18 @@ def check_weights_dtype(spec: Spec, src: str = "src", weights: str = "weights") 
     check_dtype(spec, weights, (right,), f"a source of {dtype}")
 
 
-def check_choice(spec: Spec, name: str, value: str, choices: Sequence[str]) -> None:
-    """Refuse a name that is not among the choices."""
-    if value not in choices:
-        raise invalid(spec.kind, name, f"{value!r} does not exist here; give one of {', '.join(choices)}")
-
-
-def check_algorithm(spec: Spec) -> None:
-    """Refuse an algorithm of another kind."""
-    check_choice(spec, "algorithm", spec.algorithm, ALGORITHMS[spec.kind])
-
-
-def check_forward(spec: Spec) -> None:
-    """Refuse a propagation that is not forward."""
-    check_choice(spec, "prop_kind", spec.prop_kind, FORWARD)
-
-
 def check_float(spec: Spec, name: str) -> float:
     """A parameter that is a finite number."""
     value = spec.param(name)
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     require(number, spec, name, f"is {value!r}; give a finite number")
     return float(value)
+
+
+def check_choice(spec: Spec, name: str, choices: Sequence[str]) -> None:
+    """Refuse a field that is not among the choices."""
+    value = getattr(spec, name)
+    require(value in choices, spec, name, f"{value!r} does not exist here; give one of {', '.join(choices)}")
 
 
 def check_integer(spec: Spec, name: str, least: int, below: int | None = None) -> int:
@@ -156,9 +139,6 @@ def check_no_attributes(spec: Spec) -> None:
 def broadcast(kind: str, name: str, first: Sequence[int], second: Sequence[int]) -> tuple[int, ...]:
     """Extents of an operation over both: equal, or one of them 1.
 
-    Raises:
-        InvalidArgumentsError: They cannot be broadcast.
-
     Example:
         >>> broadcast("binary", "src_1", (2, 17, 1), (1, 17, 5))
         (2, 17, 5)
@@ -176,9 +156,6 @@ def broadcast(kind: str, name: str, first: Sequence[int], second: Sequence[int])
 def normal_axis(kind: str, axis: int, ndims: int) -> int:
     """The axis counted from the front.
 
-    Raises:
-        InvalidArgumentsError: There is no such axis.
-
     Example:
         >>> normal_axis("softmax", -1, 4)
         3
@@ -189,11 +166,7 @@ def normal_axis(kind: str, axis: int, ndims: int) -> int:
 
 
 def source_names(kind: str, srcs: Sequence[Desc]) -> dict[str, Desc]:
-    """The sources by argument.
-
-    Raises:
-        InvalidArgumentsError: There is none, or they are no sequence of descriptors.
-    """
+    """The sources by argument, refused where there is none or they are no sequence of descriptors."""
     if not isinstance(srcs, list | tuple) or not srcs:
         raise invalid(kind, "srcs", f"is {type(srcs).__name__}; give a list of one descriptor or more")
     for index, src in enumerate(srcs):
@@ -214,9 +187,6 @@ def check_attributes(spec: Spec, post_ops: tuple[type[PostOp], ...]) -> None:
     Args:
         spec: Otherwise valid.
         post_ops: Types of post-ops that its kind takes.
-
-    Raises:
-        InvalidArgumentsError: The message names the attribute, the rule and what would be right.
     """
     for what, masks in (("scales", spec.attr.scales), ("zero_points", spec.attr.zero_points)):
         for name, mask in masks:

@@ -14,10 +14,7 @@ FLAGS = ("use_global_stats", "use_scale", "use_shift", "fuse_norm_relu")
 
 
 def flag_names(kind: str, flags: str | Iterable[str]) -> tuple[str, ...]:
-    """Flags in the library's order, from their names or a text that joins them by ``|``.
-
-    Raises:
-        InvalidArgumentsError: No such flag.
+    """Flags in the library's order, from their names or a text that joins them by ``|``; unknown ones are refused.
 
     Example:
         >>> flag_names("batch_normalization", "use_shift | use_scale")

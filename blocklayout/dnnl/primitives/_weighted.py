@@ -6,11 +6,8 @@ from collections.abc import Callable
 from math import prod
 
 from blocklayout.dnnl.any_desc import Desc
-from blocklayout.dnnl.primitives import Direction, Extents
+from blocklayout.dnnl.primitives import FORWARD, Direction, Extents
 from blocklayout.dnnl.primitives._checks import (
-    FORWARD,
-    check_algorithm,
-    check_choice,
     check_descs,
     check_dims,
     check_dtype,
@@ -22,25 +19,36 @@ from blocklayout.dnnl.primitives._checks import (
 from blocklayout.dnnl.primitives._windows import check_window, window_extents
 from blocklayout.dnnl.spec import Spec
 
-BACKWARD = ("backward_data", "backward_weights")
 
-DIRECTIONS = {
-    "forward": Direction(
-        c_order="engine prop_kind algorithm src weights bias dst strides dilations pads attr",
-        arguments=("src", "weights", "bias", "dst"),
-        results=("dst",),
-    ),
-    "backward_data": Direction(
-        c_order="engine algorithm diff_src weights diff_dst strides dilations pads hint attr",
-        arguments=("weights", "diff_src", "diff_dst"),
-        results=("diff_src",),
-    ),
-    "backward_weights": Direction(
-        c_order="engine algorithm src diff_weights diff_bias diff_dst strides dilations pads hint attr",
-        arguments=("src", "diff_weights", "diff_bias", "diff_dst"),
-        results=("diff_weights", "diff_bias"),
-    ),
-}
+def directions(first: str = "", last: str = "") -> dict[str, Direction]:
+    """Forward and both gradients.
+
+    Args:
+        first: Parameters that C takes before the descriptors.
+        last: Those behind the descriptors.
+    """
+    return {
+        "forward": Direction(
+            c_order=f"engine prop_kind {first} src weights bias dst {last} attr",
+            arguments=("src", "weights", "bias", "dst"),
+            results=("dst",),
+        ),
+        "backward_data": Direction(
+            c_order=f"engine {first} diff_src weights diff_dst {last} hint attr",
+            arguments=("weights", "diff_src", "diff_dst"),
+            results=("diff_src",),
+            prop_kinds=("backward_data",),
+        ),
+        "backward_weights": Direction(
+            c_order=f"engine {first} src diff_weights diff_bias diff_dst {last} hint attr",
+            arguments=("src", "diff_weights", "diff_bias", "diff_dst"),
+            results=("diff_weights", "diff_bias"),
+            prop_kinds=("backward_weights",),
+        ),
+    }
+
+
+WINDOWED = directions("algorithm", "strides dilations pads")
 """Of convolution and deconvolution."""
 
 
@@ -103,10 +111,8 @@ def window(spec: Spec, weights: Desc) -> tuple[int, ...]:
 
 def check_weighted(spec: Spec, dst_extents: Callable[[Spec], tuple[int, ...]]) -> None:
     """Check a whole convolution or deconvolution, ``dst_extents`` being its rule."""
-    check_choice(spec, "prop_kind", spec.prop_kind, (*FORWARD, *BACKWARD))
     src, weights, dst, bias = (side(spec.prop_kind, name) for name in ("src", "weights", "dst", "bias"))
     check_descs(spec, (src, weights, dst), (bias,))
-    check_algorithm(spec)
     n_spatial = check_operands(spec, weights, src)
     n_src, n_dst = channels(spec.desc(weights), n_spatial)
     given = spec.desc(src).dims[1]

@@ -1,4 +1,7 @@
-"""Windows that slide over an image: their strides, pads and dilations, and the extents that follow."""
+"""Windows that slide over an image: their strides, pads and dilations, and the extents that follow.
+
+Of another length than the image has spatial dimensions they are an InvalidArgumentsError.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,13 @@ Ints = int | tuple[int, ...] | list[int]
 
 
 def window_params(kind: str, image: Desc | None, **windows: Ints) -> dict[str, tuple[int, ...]]:
-    """Parameters of a window, ``strides``, ``pads`` and the like, spelled out for the image that it slides over.
-
-    Raises:
-        InvalidArgumentsError: Of another length than the image has spatial dimensions.
-    """
+    """Parameters of a window, ``strides``, ``pads`` and the like, spelled out for the image that it slides over."""
     n_spatial = max(len(getattr(image, "dims", ())) - 2, 0)
     return {name: per_dim(kind, name, value, n_spatial) for name, value in windows.items()}
 
 
 def per_dim(kind: str, name: str, value: Ints, n_spatial: int) -> tuple[int, ...]:
     """One integer for each spatial dimension, and two of pads: ``(begin..., end...)``.
-
-    Raises:
-        InvalidArgumentsError: Of another length.
 
     Example:
         >>> per_dim("pooling", "strides", 2, 3), per_dim("convolution", "pads", (0, 0, 1, 1), 2)

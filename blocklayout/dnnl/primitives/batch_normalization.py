@@ -8,8 +8,6 @@ from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
-    FORWARD,
-    check_choice,
     check_concrete,
     check_descs,
     check_dims,
@@ -50,9 +48,6 @@ def batch_normalization(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> batch_normalization(MemoryDesc((2, 17, 4, 4)), flags="use_scale|use_shift", n_threads=1).param("flags")
@@ -89,9 +84,6 @@ def batch_normalization_backward(
             shift: with them oneDNN runs only what writes their gradients as well.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> x = MemoryDesc((2, 17, 4, 4))
@@ -112,9 +104,6 @@ def batch_normalization_backward(
 
 
 def _validate(spec: Spec) -> None:
-    if spec.prop_kind not in FORWARD:
-        _validate_backward(spec)
-        return
     check_descs(spec, ("src", "dst"), _FORWARD_ARGUMENTS)
     check_ndims(spec, "src", 2, 5)
     check_follows(spec)
@@ -122,7 +111,6 @@ def _validate(spec: Spec) -> None:
 
 
 def _validate_backward(spec: Spec) -> None:
-    check_choice(spec, "prop_kind", spec.prop_kind, ("backward", "backward_data"))
     check_descs(spec, ("src", "diff_dst", "diff_src"), _VECTORS)
     check_ndims(spec, "src", 2, 5)
     check_concrete(spec, "src", "diff_dst")
@@ -148,6 +136,8 @@ KIND = Kind(
                 *("diff_dst", "diff_src", "diff_scale", "diff_shift"),
             ),
             results=("diff_src", "diff_scale", "diff_shift"),
+            prop_kinds=("backward", "backward_data"),
+            validate=_validate_backward,
         ),
     },
     validate=_validate,

@@ -7,7 +7,6 @@ from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
     broadcast,
-    check_algorithm,
     check_concrete,
     check_descs,
     check_dims,
@@ -43,9 +42,6 @@ def binary(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> binary(MemoryDesc((2, 17, 4, 4)), MemoryDesc((1, 17, 1, 1)), None, "mul", n_threads=1).desc("dst").dims
@@ -57,7 +53,6 @@ def binary(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
-    check_algorithm(spec)
     check_concrete(spec, "src_0")
     dims = broadcast("binary", "src_1", spec.desc("src_0").dims, spec.desc("src_1").dims)
     check_dims(spec, "dst", dims, "broadcasting both sources")

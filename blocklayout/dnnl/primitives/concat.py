@@ -36,9 +36,6 @@ def concat(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> concat([MemoryDesc((1, 3, 4, 4)), MemoryDesc((1, 5, 4, 4))], n_threads=1).desc("dst").dims

@@ -9,7 +9,7 @@ from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, DepthwiseConv, Eltwise,
 from blocklayout.dnnl.primitives import Extents, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.primitives._weighted import (
-    DIRECTIONS,
+    WINDOWED,
     channels,
     check_operands,
     check_weighted,
@@ -55,9 +55,6 @@ def convolution(  # noqa: PLR0913 - the primitive's own parameters
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout import dnnl
         >>> src, weights = dnnl.AnyDesc((1, 3, 224, 224), "f32"), dnnl.AnyDesc((64, 3, 7, 7), "f32")
@@ -98,9 +95,6 @@ def convolution_backward_data(  # noqa: PLR0913 - the primitive's own parameters
         algorithm: ``direct``, ``winograd`` or ``auto``.
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
-
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
     """
     params = window_params("convolution", diff_src, strides=strides, dilations=dilations, pads=pads)
     descs = {"diff_src": diff_src, "weights": weights, "diff_dst": diff_dst}
@@ -136,9 +130,6 @@ def convolution_backward_weights(  # noqa: PLR0913 - the primitive's own paramet
         algorithm: ``direct``, ``winograd`` or ``auto``.
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
-
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
     """
     params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
     descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
@@ -213,7 +204,7 @@ def _could_be_channels_last(desc: MemoryDesc) -> bool:
 
 
 KIND = Kind(
-    directions=DIRECTIONS,
+    directions=WINDOWED,
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary, Prelu, DepthwiseConv),
     multiply_adds=_multiply_adds,

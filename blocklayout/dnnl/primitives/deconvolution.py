@@ -9,7 +9,7 @@ from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
 from blocklayout.dnnl.primitives import Extents, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import require
 from blocklayout.dnnl.primitives._weighted import (
-    DIRECTIONS,
+    WINDOWED,
     channels,
     check_operands,
     check_weighted,
@@ -54,9 +54,6 @@ def deconvolution(  # noqa: PLR0913 - the primitive's own parameters
         prop_kind: ``forward_inference`` or ``forward_training``.
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
-
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
 
     Example:
         >>> from blocklayout import dnnl
@@ -117,7 +114,7 @@ def _fault(spec: Spec) -> str | None:
 
 
 KIND = Kind(
-    directions=DIRECTIONS,
+    directions=WINDOWED,
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary, Prelu),
     multiply_adds=_multiply_adds,

@@ -7,9 +7,6 @@ from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, check_eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
-    FORWARD,
-    check_algorithm,
-    check_choice,
     check_concrete,
     check_descs,
     check_dims,
@@ -50,9 +47,6 @@ def eltwise(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> eltwise(MemoryDesc((2, 17, 4, 4)), algorithm="clip", beta=6, n_threads=1).algorithm
@@ -87,9 +81,6 @@ def eltwise_backward(
         beta: Parameter of the algorithm.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> x = MemoryDesc((2, 17, 4, 4))
@@ -111,11 +102,7 @@ def _data_name(algorithm: str) -> str:
 
 
 def _validate(spec: Spec) -> None:
-    if spec.prop_kind not in FORWARD:
-        _validate_backward(spec)
-        return
     check_descs(spec, ("src", "dst"))
-    check_algorithm(spec)
     check_follows(spec)
     for name in ("alpha", "beta"):
         value = spec.param(name)
@@ -124,8 +111,6 @@ def _validate(spec: Spec) -> None:
 
 
 def _validate_backward(spec: Spec) -> None:
-    check_choice(spec, "prop_kind", spec.prop_kind, ("backward_data",))
-    check_algorithm(spec)
     require(spec.algorithm != "eltwise_round", spec, "algorithm", "eltwise_round is flat; it has no gradient")
     data = _data_name(spec.algorithm)
     check_descs(spec, (data, "diff_dst", "diff_src"))
@@ -147,6 +132,8 @@ KIND = Kind(
             arguments=("src", "dst", "diff_dst", "diff_src"),
             results=("diff_src",),
             hint={"src": "src|dst", "dst": "src|dst"},
+            prop_kinds=("backward_data",),
+            validate=_validate_backward,
         ),
     },
     validate=_validate,

@@ -6,10 +6,8 @@ from math import prod
 
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
-from blocklayout.dnnl.primitives import Direction, Extents, Kind, draft, finish, validate
+from blocklayout.dnnl.primitives import FORWARD, Extents, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
-    FORWARD,
-    check_choice,
     check_descs,
     check_dims,
     check_dtype,
@@ -17,7 +15,7 @@ from blocklayout.dnnl.primitives._checks import (
     check_no_attributes,
     check_weights_dtype,
 )
-from blocklayout.dnnl.primitives._weighted import BACKWARD, operands, side
+from blocklayout.dnnl.primitives._weighted import directions, operands, side
 from blocklayout.dnnl.spec import Spec
 
 
@@ -42,9 +40,6 @@ def inner_product(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout import dnnl
         >>> src, weights = dnnl.AnyDesc((1, 512, 7, 7), "f32"), dnnl.AnyDesc((1000, 512, 7, 7), "f32")
@@ -67,9 +62,6 @@ def inner_product_backward_data(diff_src: Desc, weights: Desc, diff_dst: Desc, *
         diff_dst: Extents (N, OC).
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.dnnl import AnyDesc, multiply_adds
         >>> spec = inner_product_backward_data(AnyDesc((2, 17)), AnyDesc((5, 17)), AnyDesc((2, 5)), n_threads=1)
@@ -91,44 +83,28 @@ def inner_product_backward_weights(
         diff_dst: Extents (N, OC).
         diff_bias: Extents (OC,).
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
-
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
     """
     descs = {"src": src, "diff_weights": diff_weights, "diff_bias": diff_bias, "diff_dst": diff_dst}
     return validate(draft("inner_product", descs, prop_kind="backward_weights", n_threads=n_threads))
 
 
 def _validate(spec: Spec) -> None:
-    if spec.prop_kind not in FORWARD:
-        _validate_backward(spec)
-        return
-    check_descs(spec, ("src", "weights", "dst"), ("bias",))
-    check_ndims(spec, "src", 2, 5)
-    check_ndims(spec, "weights", 2, 5)
-    src, weights = spec.desc("src"), spec.desc("weights")
-    check_dims(spec, "weights", (weights.dims[0], *src.dims[1:]), "the source")
-    check_dims(spec, "dst", (src.dims[0], weights.dims[0]), "the source's and the weights' first extents")
-    check_weights_dtype(spec)
-    if spec.has("bias"):
-        check_dims(spec, "bias", weights.dims[:1], "one for each channel of the destination")
-        check_dtype(spec, "bias", ("f32", spec.desc("dst").dtype, "s32", "s8", "u8"), "inner_product")
-
-
-def _validate_backward(spec: Spec) -> None:
-    check_choice(spec, "prop_kind", spec.prop_kind, BACKWARD)
     src, weights, dst, bias = (side(spec.prop_kind, name) for name in ("src", "weights", "dst", "bias"))
-    has_bias = spec.prop_kind == "backward_weights"
-    check_descs(spec, (src, weights, dst), (bias,) if has_bias else ())
-    check_no_attributes(spec)
+    is_forward = spec.prop_kind in FORWARD
+    check_descs(spec, (src, weights, dst), () if spec.prop_kind == "backward_data" else (bias,))
     check_ndims(spec, src, 2, 5)
     check_ndims(spec, weights, 2, 5)
     given, matrix = spec.desc(src).dims, spec.desc(weights).dims
     check_dims(spec, weights, (matrix[0], *given[1:]), src)
     check_dims(spec, dst, (given[0], matrix[0]), f"the first extents of {src} and {weights}")
-    if has_bias and spec.has(bias):
+    if is_forward:
+        check_weights_dtype(spec)
+    else:
+        check_no_attributes(spec)
+    if spec.has(bias):
         check_dims(spec, bias, matrix[:1], f"one for each channel of {dst}")
-        check_dtype(spec, bias, ("f32", spec.desc(dst).dtype), "inner_product")
+        quantised = ("s32", "s8", "u8") if is_forward else ()
+        check_dtype(spec, bias, ("f32", spec.desc(dst).dtype, *quantised), spec.kind)
 
 
 def _multiply_adds(spec: Spec, extents: Extents) -> int:
@@ -137,19 +113,7 @@ def _multiply_adds(spec: Spec, extents: Extents) -> int:
 
 
 KIND = Kind(
-    directions={
-        "forward": Direction("engine prop_kind src weights bias dst attr", ("src", "weights", "bias", "dst"), ("dst",)),
-        "backward_data": Direction(
-            c_order="engine diff_src weights diff_dst hint attr",
-            arguments=("weights", "diff_src", "diff_dst"),
-            results=("diff_src",),
-        ),
-        "backward_weights": Direction(
-            c_order="engine src diff_weights diff_bias diff_dst hint attr",
-            arguments=("src", "diff_weights", "diff_bias", "diff_dst"),
-            results=("diff_weights", "diff_bias"),
-        ),
-    },
+    directions=directions(),
     validate=_validate,
     post_ops=(Eltwise, Sum, Binary, Prelu),
     multiply_adds=_multiply_adds,

@@ -12,7 +12,6 @@ from blocklayout.dnnl.primitives._checks import (
     check_dims,
     check_dtype,
     check_follows,
-    check_forward,
     check_ndims,
     require,
 )
@@ -50,9 +49,6 @@ def layer_normalization(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> layer_normalization(MemoryDesc((2, 16, 64)), flags=["use_scale"], n_threads=1).desc("dst").dims
@@ -72,7 +68,6 @@ def layer_normalization(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, ("src", "dst"), _ARGUMENTS)
-    check_forward(spec)
     check_ndims(spec, "src", 2, 5)
     dims = check_follows(spec)
     for name in ("mean", "variance"):

@@ -6,11 +6,9 @@ from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
-    check_algorithm,
     check_descs,
     check_float,
     check_follows,
-    check_forward,
     check_integer,
     check_ndims,
 )
@@ -45,9 +43,6 @@ def lrn(  # noqa: PLR0913 - the primitive's own parameters
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> lrn(MemoryDesc((1, 64, 27, 27)), n_threads=1).algorithm
@@ -60,8 +55,6 @@ def lrn(  # noqa: PLR0913 - the primitive's own parameters
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, ("src", "dst"), ("workspace",))
-    check_algorithm(spec)
-    check_forward(spec)
     check_ndims(spec, "src", 2, 5)
     check_follows(spec)
     check_integer(spec, "local_size", 1)

@@ -37,9 +37,6 @@ def matmul(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout import dnnl
         >>> src, weights = dnnl.AnyDesc((8, 5, 17), "f32"), dnnl.AnyDesc((1, 17, 3), "f32")

@@ -6,9 +6,6 @@ from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
-    FORWARD,
-    check_algorithm,
-    check_choice,
     check_concrete,
     check_descs,
     check_dims,
@@ -56,9 +53,6 @@ def pooling(  # noqa: PLR0913 - the primitive's own parameters
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> pooling(MemoryDesc((1, 64, 112, 112)), None, "max", 3, 2, 1, n_threads=1).desc("dst").dims
@@ -96,9 +90,6 @@ def pooling_backward(
         dilations: Elements skipped between taps; 0 is dense (ONNX's 1).
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> x, y = MemoryDesc((1, 16, 8, 8)), MemoryDesc((1, 16, 4, 4))
@@ -112,31 +103,20 @@ def pooling_backward(
 
 
 def _validate(spec: Spec) -> None:
-    if spec.prop_kind not in FORWARD:
-        _validate_backward(spec)
-        return
     check_descs(spec, ("src", "dst"), ("workspace",))
-    check_algorithm(spec)
     check_concrete(spec, "src")
     check_dims(spec, "dst", _pooled_dims(spec), "source, kernel, strides and pads")
 
 
 def _validate_backward(spec: Spec) -> None:
-    check_choice(spec, "prop_kind", spec.prop_kind, ("backward_data",))
     check_descs(spec, ("diff_src", "diff_dst"), ("workspace",))
-    check_algorithm(spec)
     check_concrete(spec, "diff_src", "diff_dst")
     check_no_attributes(spec)
     check_dims(spec, "diff_dst", _pooled_dims(spec, "diff_src"), "diff_src, kernel, strides and pads")
 
 
 def _pooled_dims(spec: Spec, src: str = "src") -> tuple[int, ...]:
-    """Extents of the result, refused where there is nothing in it.
-
-    Args:
-        spec: Perhaps without destination.
-        src: Name of the source or its gradient.
-    """
+    """Extents of the result, refused where there is nothing in it."""
     dims = _dst_dims(spec, src)
     require(min(dims[2:]) >= 1, spec, "kernel", f"spans more than the padded source, which leaves extents {dims}")
     return dims
@@ -170,6 +150,8 @@ KIND = Kind(
             c_order="engine algorithm diff_src diff_dst strides kernel dilations pads hint attr",
             arguments=("workspace", "diff_dst", "diff_src"),
             results=("diff_src",),
+            prop_kinds=("backward_data",),
+            validate=_validate_backward,
         ),
     },
     validate=_validate,

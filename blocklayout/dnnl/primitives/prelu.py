@@ -5,7 +5,7 @@ from __future__ import annotations
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
-from blocklayout.dnnl.primitives._checks import check_descs, check_follows, check_forward, check_ndims, require
+from blocklayout.dnnl.primitives._checks import check_descs, check_follows, check_ndims, require
 from blocklayout.dnnl.spec import Spec
 
 _ARGUMENTS = ("src", "weights", "dst")
@@ -30,9 +30,6 @@ def prelu(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout import dnnl
         >>> from blocklayout.layout import MemoryDesc
@@ -46,7 +43,6 @@ def prelu(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
-    check_forward(spec)
     check_ndims(spec, "src", 1, 5)
     src, weights = check_follows(spec), spec.desc("weights").dims
     fits = len(src) == len(weights) and all(w in (1, s) for s, w in zip(src, weights, strict=True))

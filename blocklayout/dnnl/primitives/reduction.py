@@ -8,7 +8,6 @@ from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
-    check_algorithm,
     check_concrete,
     check_descs,
     check_float,
@@ -46,9 +45,6 @@ def reduction(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> reduction(MemoryDesc((2, 17, 4, 4)), None, "mean", axes=(2, 3), n_threads=1).desc("dst").dims
@@ -67,7 +63,6 @@ def reduction(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
-    check_algorithm(spec)
     check_concrete(spec, "src")
     src, dst = spec.desc("src").dims, spec.desc("dst").dims
     fits = len(src) == len(dst) and all(d in (1, s) for s, d in zip(src, dst, strict=True))

@@ -20,9 +20,6 @@ def reorder(src: Desc, dst: Desc, *, attr: Attr = NO_ATTR, n_threads: int | None
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout import dnnl
         >>> from blocklayout.layout import MemoryDesc

@@ -9,11 +9,9 @@ from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Sum
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
     MAX_INTEGER,
-    check_algorithm,
     check_concrete,
     check_descs,
     check_dims,
-    check_forward,
     check_ndims,
     invalid,
     require,
@@ -44,9 +42,6 @@ def resampling(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> resampling(MemoryDesc((1, 3, 8, 8)), factors=2, n_threads=1).desc("dst").dims
@@ -66,8 +61,6 @@ def resampling(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
-    check_algorithm(spec)
-    check_forward(spec)
     ndims = check_ndims(spec, "src", 3, 5)
     check_ndims(spec, "dst", ndims, ndims)
     check_concrete(spec, "src")

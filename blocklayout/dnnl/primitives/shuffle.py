@@ -8,7 +8,6 @@ from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
     check_descs,
     check_follows,
-    check_forward,
     check_integer,
     normal_axis,
     require,
@@ -42,9 +41,6 @@ def shuffle(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> shuffle(MemoryDesc((1, 6, 4, 4)), group_size=3, n_threads=1).param("group_size")
@@ -57,7 +53,6 @@ def shuffle(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
-    check_forward(spec)
     dims = check_follows(spec)
     extent = dims[check_integer(spec, "axis", 0, len(dims))]
     size = check_integer(spec, "group_size", 1)

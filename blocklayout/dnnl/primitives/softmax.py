@@ -8,10 +8,8 @@ from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise
 from blocklayout.dnnl.primitives import Direction, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
-    check_algorithm,
     check_descs,
     check_follows,
-    check_forward,
     check_integer,
     normal_axis,
 )
@@ -41,9 +39,6 @@ def softmax(
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> softmax(MemoryDesc((8, 1000)), n_threads=1).param("axis")
@@ -58,8 +53,6 @@ def softmax(
 
 def _validate(spec: Spec) -> None:
     check_descs(spec, _ARGUMENTS)
-    check_algorithm(spec)
-    check_forward(spec)
     check_integer(spec, "axis", 0, len(check_follows(spec)))
 
 

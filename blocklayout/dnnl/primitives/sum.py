@@ -36,9 +36,6 @@ def sum(  # noqa: A001 - oneDNN's name for it
         attr: Post-ops, scales, zero points and math mode.
         n_threads: Threads it will run on; ``None`` is as many as this process may use.
 
-    Raises:
-        InvalidArgumentsError: The message names the argument, the rule and what would be right.
-
     Example:
         >>> from blocklayout.layout import MemoryDesc
         >>> sum([MemoryDesc((2, 17))] * 3, n_threads=1).param("scales")
