@@ -109,11 +109,7 @@ class LayoutReport(Struct, frozen=True, kw_only=True):
 
 
 def describe(
-    desc: MemoryDesc,
-    index: Sequence[int] | None = None,
-    offset: int | None = None,
-    *,
-    show_offsets: bool = False,
+    desc: MemoryDesc, index: Sequence[int] | None = None, offset: int | None = None, *, show_offsets: bool = False
 ) -> LayoutReport:
     """Explain a descriptor; needs no library.
 

@@ -345,12 +345,8 @@ def _result_text(event: Event) -> str:
     """Only the layout, where all else is as it was."""
     if event.result is None:
         return ""
-    is_alike = len(event.inputs) == 1 and _kind_of(event.inputs[0]) == _kind_of(event.result)
-    return event.result.named("src") if is_alike else tensor_text(event.result)
-
-
-def _kind_of(desc: MemoryDesc) -> tuple[str, tuple[int, ...]]:
-    return desc.dtype, desc.dims
+    is_alike = {(desc.dtype, desc.dims) for desc in event.inputs} == {(event.result.dtype, event.result.dims)}
+    return event.result.named("src") if is_alike and len(event.inputs) == 1 else tensor_text(event.result)
 
 
 def _total_text(kind: str, total: dict[str, Any]) -> str:
