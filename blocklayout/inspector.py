@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, to_builtins
 
-from blocklayout.errors import BlockLayoutError, LayoutError, UnsupportedError
+from blocklayout.errors import BlockLayoutError, UnsupportedError
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.addresses import all_offsets, digits, locate
 from blocklayout.layout.geometry import Placement
@@ -163,7 +163,8 @@ def library_agreement(desc: MemoryDesc) -> str | None:
     except (ImportError, UnsupportedError) as error:
         return f"not loaded: {error}"
     try:
-        theirs = _as_the_library_sees(desc)
+        reorder = dnnl.reorder(MemoryDesc(desc.dims, desc.dtype), desc, n_threads=1)
+        theirs = dnnl.resolve(reorder).spec.memory_desc("dst")
     except BlockLayoutError as error:
         return f"oneDNN {version} cannot describe it: {error}"
     differences = [
@@ -174,16 +175,6 @@ def library_agreement(desc: MemoryDesc) -> str | None:
     if differences:
         return f"oneDNN {version} disagrees: {'; '.join(differences)}"
     return f"oneDNN {version} agrees on padded dims, strides, inner blocks and size"
-
-
-def _as_the_library_sees(desc: MemoryDesc) -> MemoryDesc:
-    from blocklayout import dnnl
-
-    source = MemoryDesc(desc.dims, desc.dtype)
-    theirs = dnnl.resolve(dnnl.reorder(source, desc, n_threads=1)).spec.desc("dst")
-    if not isinstance(theirs, MemoryDesc):
-        raise LayoutError(f"the library left the layout of {theirs} open")
-    return theirs
 
 
 def _element(desc: MemoryDesc, offset: int) -> tuple[int, ...] | str:

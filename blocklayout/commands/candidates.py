@@ -1,4 +1,4 @@
-"""``blocklayout candidates``: what oneDNN's ``any`` picks for one problem, and every alternative."""
+"""``blocklayout candidates``: oneDNN's own choice for one problem, and every alternative."""
 
 from __future__ import annotations
 

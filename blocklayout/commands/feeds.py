@@ -1,4 +1,4 @@
-"""MODEL, what it is fed, and the plan of ``--plan``, as a command line names them."""
+"""MODEL, its feeds, and the plan of ``--plan``, as a command line names them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def save_source(source: str | None, given: Shapes, path: Path) -> None:
 
 
 def open_with_plan(args: argparse.Namespace) -> tuple[OnnxModel | Graph, dict[str, np.ndarray], Plan | None]:
-    """The model, what it is fed, and the plan of ``--plan``, whose extents and formats hold where none are given.
+    """The model, its feeds, and the plan of ``--plan``, whose extents and formats hold where none are given.
 
     Raises:
         PlanError: No such file, or no plan.
