@@ -115,7 +115,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         UnsupportedError: An operator, data type or platform that cannot run here.
         InputError: ``shapes``, ``threads``, ``streams``, ``max_plans`` or ``on_misfit`` do not fit, or ``io_layout``
             names what is not there.
-        LayoutError: ``io_layout`` gives a format that does not exist, or has another rank.
+        LayoutError: ``io_layout`` names a format that does not exist, or has another rank.
         PlanError: No such policy or data type; a pin that nothing offers, an expectation that is not met, a run
             of layouts that is not to be lost, a name in one of these that nothing
             has, or ``plan`` does not fit.

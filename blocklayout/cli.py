@@ -90,11 +90,8 @@ def version_text() -> str:
     return f"blocklayout {blocklayout.__version__}, {library}"
 
 
-def _warn(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object, **__: object
-) -> None:
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
     """A warning as a line, without the place in the source that nobody asked for."""
-    del category, filename, lineno
     sys.stderr.write(f"blocklayout: {message}\n")
 
 

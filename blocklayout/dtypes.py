@@ -25,20 +25,8 @@ _OTHER_ITEMSIZES = {"s64": 8, "u64": 8, "u32": 4, "s16": 2, "u16": 2, "bool": 1}
 _ALL_ITEMSIZES = ITEMSIZES | _OTHER_ITEMSIZES
 _REORDERED = frozenset(ITEMSIZES) - {"f64"}
 
-_NUMPY_NAMES = {
-    "f32": "float32",
-    "f16": "float16",
-    "f64": "float64",
-    "s32": "int32",
-    "s8": "int8",
-    "u8": "uint8",
-    "s64": "int64",
-    "u64": "uint64",
-    "u32": "uint32",
-    "s16": "int16",
-    "u16": "uint16",
-    "bool": "bool",
-}
+_KINDS = {"f": "float", "s": "int", "u": "uint"}
+_NUMPY_NAMES = {name: _KINDS[name[0]] + name[1:] for name in _ALL_ITEMSIZES if name[0] in _KINDS} | {"bool": "bool"}
 _FROM_NUMPY = {numpy_name: name for name, numpy_name in _NUMPY_NAMES.items()}
 
 

@@ -32,7 +32,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return "".join(f"; did you mean {close!r}?" for close in close_names(name, known, 1))
 
 
-def closest(name: str, known: Iterable[str], n: int = 3) -> str:
+def closest(name: str, known: Iterable[str]) -> str:
     """The rest of a message about a name that nothing has: the closest that something has.
 
     Example:
@@ -42,7 +42,7 @@ def closest(name: str, known: Iterable[str], n: int = 3) -> str:
     from difflib import SequenceMatcher
 
     ranked = sorted(known, key=lambda other: -SequenceMatcher(None, name, other).ratio())
-    return f"the closest are {', '.join(ranked[:n])}" if ranked else "there are none"
+    return f"the closest are {', '.join(ranked[:3])}" if ranked else "there are none"
 
 
 class BlockLayoutError(Exception):

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import partial
+from itertools import zip_longest
 from os import sep
 from pathlib import Path
 from textwrap import wrap
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 from msgspec import Struct, field
 
 from blocklayout.errors import InputError, LayoutLossWarning, WatchError, WatchWarning
-from blocklayout.text_table import folded, table
+from blocklayout.text_table import table
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
@@ -310,7 +311,7 @@ def _caller() -> tuple[str, int]:
 def _event_lines(events: Sequence[Event]) -> Iterator[str]:
     """A row for each event, and a line with what there was of each kind."""
     if events:
-        yield from table(_HEADER, [line for event in events for line in folded(_cells(event))])
+        yield from table(_HEADER, [row for event in events for row in zip_longest(*_cells(event), fillvalue="")])
     yield ", ".join(_total_text(kind, total) for kind, total in _totals(events).items()) or "nothing was moved or lost"
 
 
@@ -329,6 +330,7 @@ def _totals(events: Sequence[Event]) -> dict[str, dict[str, Any]]:
 
 
 def _cells(event: Event) -> list[list[str]]:
+    """The lines of each cell."""
     return [
         [event.kind],
         wrap(event.operator, _OPERATOR_WIDTH),
@@ -345,12 +347,8 @@ def _result_text(event: Event) -> str:
     """Only the layout, where all else is as it was."""
     if event.result is None:
         return ""
-    is_alike = len(event.inputs) == 1 and _kind_of(event.inputs[0]) == _kind_of(event.result)
-    return event.result.named("src") if is_alike else tensor_text(event.result)
-
-
-def _kind_of(desc: MemoryDesc) -> tuple[str, tuple[int, ...]]:
-    return desc.dtype, desc.dims
+    is_alike = {(desc.dtype, desc.dims) for desc in event.inputs} == {(event.result.dtype, event.result.dims)}
+    return event.result.named("src") if is_alike and len(event.inputs) == 1 else tensor_text(event.result)
 
 
 def _total_text(kind: str, total: dict[str, Any]) -> str:

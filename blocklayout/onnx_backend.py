@@ -117,12 +117,7 @@ class BlockLayoutBackend(Backend):
 
     @classmethod
     def run_node(
-        cls,
-        node: NodeProto,
-        inputs: Sequence[np.ndarray],
-        device: str = "CPU",
-        outputs_info: Any = None,
-        **kwargs: Any,
+        cls, node: NodeProto, inputs: Sequence[np.ndarray], device: str = "CPU", outputs_info: Any = None, **kwargs: Any
     ) -> tuple[np.ndarray, ...]:
         """Run a single node of the newest operator set, its input types taken from the arrays.
 

@@ -365,13 +365,7 @@ class Operators:
     # Normalisations.
 
     def batch_norm(
-        self,
-        scale: Operand,
-        bias: Operand,
-        mean: Operand,
-        var: Operand,
-        epsilon: float = 1e-5,
-        name: str | None = None,
+        self, scale: Operand, bias: Operand, mean: Operand, var: Operand, epsilon: float = 1e-5, name: str | None = None
     ) -> Self:
         """Normalisation of channels by known statistics, each of shape (channels,); compare ``batch_norm_training``."""
         return self._op("BatchNormalization", self, scale, bias, mean, var, name=name, epsilon=epsilon)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -11,13 +10,3 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, *rows]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-
-
-def folded(cells: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """The rows that a row takes whose cells have several lines.
-
-    Example:
-        >>> list(folded([["a"], ["b", "c"]]))
-        [('a', 'b'), ('', 'c')]
-    """
-    return zip_longest(*cells, fillvalue="")

@@ -1,4 +1,4 @@
-"""``blocklayout candidates``: what oneDNN's ``any`` picks for one problem, and every alternative."""
+"""``blocklayout candidates``: oneDNN's own choice for one problem, and every alternative."""
 
 from __future__ import annotations
 
@@ -141,12 +141,7 @@ class Asker(Struct, frozen=True):
 
         def make(source: Desc, dst: Desc | None, prop_kind: str) -> Spec:
             return dnnl.convolution(
-                source,
-                self._any(dims),
-                dst,
-                **window,
-                prop_kind=prop_kind,
-                n_threads=self.n_threads,
+                source, self._any(dims), dst, **window, prop_kind=prop_kind, n_threads=self.n_threads
             )
 
         favourite = make(self._any(src), None, "forward_inference")
@@ -348,7 +343,6 @@ def _rank(alternative: Alternative) -> tuple[bool, float]:
 
 
 def _print(alternatives: list[Alternative]) -> None:
-
     arguments = list(alternatives[0].layouts)
     header = ("", "implementation", *arguments, "KiB", "est. us", "us")
     rows = [

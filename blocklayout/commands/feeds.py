@@ -1,4 +1,4 @@
-"""MODEL, what it is fed, and the plan of ``--plan``, as a command line names them."""
+"""MODEL, its feeds, and the plan of ``--plan``, as a command line names them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from blocklayout.layout import MemoryDesc
     from blocklayout.model import Builder, Graph, OnnxModel
-    from blocklayout.runtime import InputInfo
 
     Shapes = Mapping[str, tuple[int, ...]]
 
@@ -34,7 +33,7 @@ ZOO = "zoo:"
 
 
 def open_model(args: argparse.Namespace) -> OnnxModel | Graph:
-    """The model that MODEL names; one of the zoo is built for what ``--shape`` and ``--input`` give.
+    """The model that MODEL names; one of the zoo is built for the extents of ``--shape`` and ``--input``.
 
     Raises:
         ModelError: No such file or network, damaged, or not ONNX.
@@ -62,7 +61,7 @@ def save_source(source: str | None, given: Shapes, path: Path) -> None:
 
 
 def open_with_plan(args: argparse.Namespace) -> tuple[OnnxModel | Graph, dict[str, np.ndarray], Plan | None]:
-    """The model, what it is fed, and the plan of ``--plan``, whose extents and formats hold where none are given.
+    """The model, its feeds, and the plan of ``--plan``, whose extents and formats hold where none are given.
 
     Raises:
         PlanError: No such file, or no plan.
@@ -115,10 +114,12 @@ def chosen_shapes(
 
     Raises:
         InputError: An unknown input, extents that contradict the model, or another one left free.
-        LayoutError: ``io_layout`` gives an input a format that does not exist, or has another rank.
+        LayoutError: ``io_layout`` names a format that does not exist, or has another rank.
     """
     inputs = signature_of(opened, io_layout or {})[0]
-    settled = set(_settled_names(inputs, given))
+    settled = {
+        extent for info in inputs if info.name in given for extent in info.shape or () if isinstance(extent, str)
+    }
     singles: dict[str, tuple[int, ...]] = {}
     for info in inputs:
         first, *others = info.shape or (0,)
@@ -145,13 +146,6 @@ def load_array(name: str, path: str) -> np.ndarray:
     except (ValueError, EOFError, TokenError):
         raise InputError(f"--input {name}={path}: no array as numpy.save writes it") from None
     return array
-
-
-def _settled_names(inputs: Iterable[InputInfo], given: Shapes) -> Iterable[str]:
-    """Names of free extents that the given shapes settle."""
-    for info in inputs:
-        if info.name in given:
-            yield from (extent for extent in info.shape or () if isinstance(extent, str))
 
 
 def _take_over(args: argparse.Namespace, plan: Plan) -> list[str]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from blocklayout.commands.options import add_json, extents, indices, natural
 from blocklayout.commands.output import say, say_json
-from blocklayout.inspector.layout_view import describe, library_agreement
+from blocklayout.inspector import describe, library_agreement
 from blocklayout.layout import MemoryDesc
 
 

@@ -20,16 +20,12 @@ class Parser(argparse.ArgumentParser):
 
 
 class CommandParser(Parser):
-    """The parser of a command, whose module is loaded once the command is named."""
+    """The parser of a command, whose module is loaded once the command is named.
+
+    The module's ``add_options`` completes the parser, its ``run`` is called with what was parsed.
+    """
 
     def __init__(self, module: str, summary: str, **kwargs: Any) -> None:
-        """Say what it is.
-
-        Args:
-            module: Of this package: ``add_options`` completes the parser, ``run`` is called with what it parses.
-            summary: In a line.
-            kwargs: Those of argparse.
-        """
         super().__init__(description=summary, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
         self._module = module
 

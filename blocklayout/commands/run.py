@@ -8,14 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.commands.comparing import (
-    Contender,
-    Measurement,
-    Race,
-    say_agreement,
-    say_comparison,
-    say_layouts,
-)
+from blocklayout.commands.comparing import Contender, Measurement, Race, say_agreement, say_comparison, say_layouts
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import open_model, open_with_plan
 from blocklayout.commands.options import add_model_options, add_plan_file, load_options, positive, words
@@ -142,17 +135,13 @@ def run_digits(args: argparse.Namespace) -> None:
         race = Race(open_model(args), {"image": images}, args.threads, args.rounds, tell)
         scores = [_score(measurement, labels) for measurement in race.run(contenders)]
     environment = describe_environment(scores[0].measurement.plan.n_threads)
-    missing = [] if args.dtype or dnnl.has_bf16() else [f"bf16: {why_no_bf16()}"]
+    reason = f"bf16: not on this CPU (needs avx512_core; this one runs {dnnl.isa()})"
+    missing = [] if args.dtype or dnnl.has_bf16() else [reason]
     if args.json:
         rows = [score.to_dict() for score in scores]
         say_json({"environment": environment, "policies": rows, "not_run": missing})
         return
     _print_digits(scores, environment, missing)
-
-
-def why_no_bf16() -> str:
-    """Why there are no rows in bf16."""
-    return f"not on this CPU (needs avx512_core; this one runs {dnnl.isa()})"
 
 
 def _digits_contenders(args: argparse.Namespace) -> list[Contender]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from time import monotonic
@@ -53,23 +53,14 @@ MAX_RACE_SECONDS = 0.5
 MIN_RUNS = 4
 """Runs of each plan that a race needs at least."""
 
-Progress = Callable[[str], None]
-"""Progress callback: called with a few words before each stage that may take a while."""
-
 
 def _prepare(session: Session, extents: Mapping[str, tuple[int, ...]]) -> None:
     """Plan for these extents, unless others follow from contents that only a run brings."""
-    with suppress(ContentsNeededError), _collecting_later():
-        session.prepare(extents)
-
-
-@contextmanager
-def _collecting_later() -> Iterator[None]:
-    """While a plan is made hardly anything is garbage, and looking for it takes an eighth of the time."""
     was_enabled = gc.isenabled()
-    gc.disable()
+    gc.disable()  # hardly anything is garbage until there is a plan, and looking for it takes an eighth of the time
     try:
-        yield
+        with suppress(ContentsNeededError):
+            session.prepare(extents)
     finally:
         if was_enabled:
             gc.enable()
@@ -84,7 +75,7 @@ class Loading(Struct, frozen=True):
     pricing: Callable[[int], Pricing]
     shapes: Mapping[str, Sequence[int]] | None
     max_plans: int
-    tell: Progress
+    tell: Callable[[str], None]
     keeps_denormals: bool
 
     def anew(self) -> Session:
@@ -166,7 +157,7 @@ class _PlanMaker(Struct):
     opened: Opened
     request: Request
     pricing: Pricing
-    tell: Progress
+    tell: Callable[[str], None]
     borders: Sequence[InputInfo]
     max_plans: int
     keeps_denormals: bool

@@ -184,7 +184,7 @@ def served_extents(plan: Plan, inputs: Sequence[InputInfo], shapes: Shapes) -> d
     Args:
         plan: Saved.
         inputs: The model's.
-        shapes: Extents that the caller gives.
+        shapes: Extents that the caller asks for.
 
     Raises:
         PlanError: The model has no such inputs, or the caller wants other extents.

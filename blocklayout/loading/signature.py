@@ -28,7 +28,7 @@ def signature_of(opened: Opened, io_layout: Mapping[str, str]) -> tuple[list[Inp
 
     Raises:
         InputError: ``io_layout`` names what is neither.
-        LayoutError: It gives a format that does not exist, or has another rank.
+        LayoutError: It names a format that does not exist, or has another rank.
     """
     declared = model.signature(opened)
     inputs = [InputInfo(info.name, info.extents, info.dtype) for info in declared.inputs]

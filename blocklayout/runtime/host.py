@@ -41,12 +41,18 @@ class HostMemory:
         """The buffer as a flat array of elements, padding included."""
         if self.buffer is None:
             raise PlanError(f"a memory of {self.desc} is bound to nothing")
-        return _flat(self.desc, self.buffer)
+        if self.buffer.flags.c_contiguous:
+            return as_elements(self.buffer, self.desc)
+        # An array with strides of its own has its first element at the lowest address.
+        return as_strided(self.buffer, (self.desc.placement.last_address() + 1,), (self.desc.itemsize,))
 
     @property
     def array(self) -> np.ndarray:
         """The elements of an unblocked layout in logical order; a view."""
-        return _strided(self.desc, self.elements)
+        desc, elements = self.desc, self.elements
+        if not desc.n_elements:
+            return elements[:0].reshape(desc.dims)
+        return as_strided(elements[desc.offset0 :], desc.dims, tuple(step * desc.itemsize for step in desc.strides))
 
 
 class HostExecution:
@@ -95,18 +101,3 @@ def copy_elements(memories: Mapping[str, HostMemory]) -> None:
 
 def _zero_padding(memories: Mapping[str, HostMemory]) -> None:
     clear_padding(memories["dst"].elements, memories["dst"].desc)
-
-
-def _flat(desc: MemoryDesc, buffer: np.ndarray) -> np.ndarray:
-    if buffer.flags.c_contiguous:
-        return as_elements(buffer, desc)
-    # An array with strides of its own has its first element at the lowest address.
-    length = desc.placement.last_address() + 1
-    return as_strided(buffer, (length,), (desc.itemsize,))
-
-
-def _strided(desc: MemoryDesc, elements: np.ndarray) -> np.ndarray:
-    size = elements.dtype.itemsize
-    if not desc.n_elements:
-        return elements[:0].reshape(desc.dims)
-    return as_strided(elements[desc.offset0 :], desc.dims, tuple(stride * size for stride in desc.strides))

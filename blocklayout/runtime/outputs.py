@@ -18,18 +18,13 @@ if TYPE_CHECKING:
     from blocklayout.runtime.inputs import OutputInfo
     from blocklayout.runtime.workspace import ReadyPlan
 
-Extents = Mapping[str, tuple[int, ...]]
-"""Of the caller's array of each output."""
 
-
-def check_wanted(names: Sequence[str] | None, outputs: Sequence[OutputInfo]) -> Sequence[OutputInfo]:
-    """The outputs that are asked for, in that order; all for ``None``.
+def check_wanted(names: Sequence[str], outputs: Sequence[OutputInfo]) -> list[OutputInfo]:
+    """The outputs that are asked for, in that order.
 
     Raises:
         InputError: A name that none has; the message names those that there are.
     """
-    if names is None:
-        return outputs
     by_name = {info.name: info for info in outputs}
     for name in names:
         if name not in by_name:
@@ -37,13 +32,13 @@ def check_wanted(names: Sequence[str] | None, outputs: Sequence[OutputInfo]) -> 
     return [by_name[name] for name in names]
 
 
-def check_given(given: Mapping[str, Any], wanted: Sequence[OutputInfo], extents: Extents) -> None:
+def check_given(given: Mapping[str, Any], wanted: Sequence[OutputInfo], extents: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse arrays that outputs cannot be written to.
 
     Args:
         given: Arrays by output.
         wanted: The outputs that are asked for.
-        extents: Of every output.
+        extents: Of the caller's array of each output.
 
     Raises:
         InputError: The message says what would fit.

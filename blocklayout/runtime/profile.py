@@ -176,8 +176,7 @@ _HEADER = (
 )
 
 
-def profile_rows(profile: Profile) -> list[tuple[str, ...]]:
-    """A row of cells for each step, under the names that ``str`` of a profile prints."""
+def _rows(profile: Profile) -> list[tuple[str, ...]]:
     return [
         (
             step.name,
@@ -200,7 +199,7 @@ def _lines(profile: Profile) -> Iterator[str]:
     yield f"a typical run of {profile.model}, of {profile.n_runs}: {profile.ns / 1e6:.3f} ms"
     shares = (f"{kind} {ns / 1e6:.3f} ms ({ns / profile.ns:.1%})" for kind, ns in profile.by_kind.items() if ns)
     yield ", ".join(shares)
-    yield from table(_HEADER, profile_rows(profile))
+    yield from table(_HEADER, _rows(profile))
 
 
 def _events(profile: Profile) -> Iterator[dict[str, Any]]:

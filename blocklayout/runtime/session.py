@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -70,26 +70,10 @@ class Signature(Struct, frozen=True):
 
 
 class PlanKey(Struct, frozen=True):
-    """Extents, and the bytes of inputs by name: equal where a plan for one is right for the other."""
+    """Plan-cache key: input shapes, and the bytes of inputs that determine shapes, by name."""
 
     shapes: Shapes
     contents: tuple[tuple[str, bytes], ...] = ()
-
-    @classmethod
-    def of(cls, shapes: Shapes, names: Iterable[str], contents: Contents) -> PlanKey:
-        """The key of a feed.
-
-        Args:
-            shapes: Its extents.
-            names: The inputs whose values count.
-            contents: Its arrays.
-        """
-        return cls(shapes, tuple((name, contents(name).tobytes()) for name in names))
-
-    @property
-    def deciding(self) -> tuple[str, ...]:
-        """The inputs whose values count."""
-        return tuple(name for name, _ in self.contents)
 
 
 class _Kept(Struct, eq=False):
@@ -142,9 +126,7 @@ class Session:
             DnnlError: One of these cannot run here.
         """
         self._signature = signature
-        self._inputs = signature.inputs
-        self._outputs = signature.outputs
-        self._defaults = signature.defaults
+        self._inputs, self._outputs = signature.inputs, signature.outputs
         self._make_plan = make_plan
         self._write = write
         self._max_plans = max_plans
@@ -152,8 +134,6 @@ class Session:
         self._streams = streams or Streams()
         self._names = tuple(info.name for info in self._inputs)
         self._plans: dict[PlanKey, _Kept] = {}
-        # For extents that there are plans for, the inputs whose values count as well.
-        self._deciding: dict[Shapes, set[tuple[str, ...]]] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
         self._clock = count()
         self._lock = Lock()  # for the plans that there are
@@ -171,7 +151,7 @@ class Session:
 
     def get_overridable_initializers(self) -> list[InputInfo]:
         """Initializers that the model lists among its inputs, which may be fed as well."""
-        return list(self._defaults)
+        return list(self._signature.defaults)
 
     def run(
         self,
@@ -311,7 +291,7 @@ class Session:
             key: Describes it, and everything of that description.
             sources: The callers' memory.
         """
-        feeds = check_feeds(self._inputs, feed, self._defaults)
+        feeds = check_feeds(self._inputs, feed, self._signature.defaults)
         shapes = tuple((name, fed.shape) for name, fed in feeds.items())
         kept = self._ready(shapes, lambda name: feeds[name].contents())
         workspace = self._workspace(kept)
@@ -495,8 +475,11 @@ class Session:
 
     def _found(self, shapes: Shapes, contents: Contents) -> _Kept | None:
         with self._lock:
-            keys = (PlanKey.of(shapes, names, contents) for names in self._deciding.get(shapes, ()))
-            return next((self._plans[key] for key in keys if key in self._plans), None)
+            if kept := self._plans.get(PlanKey(shapes)):
+                return kept
+            alike = [(key, kept) for key, kept in self._plans.items() if key.shapes == shapes]
+            given = {name: contents(name).tobytes() for key, _ in alike for name, _ in key.contents}
+            return next((kept for key, kept in alike if all(given[name] == had for name, had in key.contents)), None)
 
     def _workspace(self, kept: _Kept) -> Workspace:
         """The one in which this stream runs a plan."""
@@ -511,10 +494,9 @@ class Session:
                 self._remove(min(self._plans, key=lambda key: self._plans[key].last_run))
         kept = _Kept(ready, next(self._clock))
         self._workspace(kept)
-        key = PlanKey.of(shapes, ready.contents, ready.contents.__getitem__)
         with self._lock:
-            self._plans[key] = kept
-            self._deciding.setdefault(shapes, set()).add(key.deciding)
+            contents = tuple((name, array.tobytes()) for name, array in ready.contents.items())
+            self._plans[PlanKey(shapes, contents)] = kept
         return kept
 
     def _drop(self, kept: _Kept) -> None:
@@ -525,9 +507,6 @@ class Session:
 
     def _remove(self, key: PlanKey) -> None:
         kept = self._plans.pop(key)
-        self._deciding = {}
-        for other in self._plans:
-            self._deciding.setdefault(other.shapes, set()).add(other.deciding)
         self._bound = {fed: bound for fed, bound in self._bound.items() if bound.kept is not kept}
 
 

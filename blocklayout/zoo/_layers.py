@@ -39,7 +39,7 @@ class Weights:
     """Draws weights, one array after the other.
 
     Args:
-        seed: The same seed gives the same arrays; ``None`` gives ones that take no memory, to count by.
+        seed: Of the generator; ``None`` for ones that take no memory, to count by.
     """
 
     def __init__(self, seed: int | None) -> None:

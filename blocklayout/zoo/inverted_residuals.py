@@ -26,7 +26,6 @@ MOBILENET_STACKS = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-
 """Expansion, channels, number of blocks and strides of each: the paper's t, c, n, s."""
 
 MNASNET_STACKS = (
@@ -48,7 +47,6 @@ EFFICIENTNET_STAGES = (
     (6, 5, 2, 192, 4),
     (6, 3, 1, 320, 1),
 )
-
 """Expansion, kernel, strides, channels and number of blocks of each."""
 
 
@@ -93,10 +91,10 @@ def squeeze_and_excite(net: Layers, x: BuildValue, channels: int) -> BuildValue:
     return net.gated(x, net.conv(y, x.shape[1], 1, bias=True))
 
 
-def rounded(channels: float, multiple: int = 8) -> int:
-    """The nearest multiple that does not take away more than a tenth."""
-    nearest = max(multiple, int(channels + multiple / 2) // multiple * multiple)
-    return nearest if nearest >= 0.9 * channels else nearest + multiple
+def rounded(channels: float) -> int:
+    """The nearest multiple of 8 that does not take away more than a tenth."""
+    nearest = max(8, int(channels + 4) // 8 * 8)
+    return nearest if nearest >= 0.9 * channels else nearest + 8
 
 
 def stack(

@@ -1,9 +1,9 @@
 """Whole ImageNet networks to measure and compare with: real graphs, random weights.
 
 The ``onnx`` package carries nine classic networks without their weights: nodes of type ConstantOfShape
-stand for most of them and fill each with 0.02. So filled, a network gives the same output whatever it
-is shown, which proves little. `light_model` gives every parameter seeded random values under which
-activations neither die out nor explode; `smoke_case` is the network as the package has it, with the
+stand for most of them and fill each with 0.02. So filled, a network has the same output for every input,
+which proves little. `light_model` draws every parameter at random from a seed, so that activations neither
+die out nor explode; `smoke_case` is the network as the package has it, with the
 package's own input and output.
 
 Source: ``onnx/backend/test/data/light`` and ``onnx/backend/test/runner`` of the onnx package, Apache-2.0.
@@ -51,7 +51,7 @@ PIECE = 1 << 22
 
 
 class SmokeCase(NamedTuple):
-    """A network as published, an input by name, and the outputs it must give, by name."""
+    """A network as published, its inputs and expected outputs by name."""
 
     model: onnx.ModelProto
     inputs: dict[str, NDArray[np.float32]]
@@ -118,7 +118,7 @@ def random_inputs(model: onnx.ModelProto, seed: int = 0) -> dict[str, NDArray[np
     constant = {tensor.name for tensor in model.graph.initializer}
     generator = np.random.default_rng(seed)
     return {
-        value.name: generator.standard_normal(_extents(value), np.float32)
+        value.name: generator.standard_normal([each.dim_value for each in value.type.tensor_type.shape.dim], np.float32)
         for value in model.graph.input
         if value.name not in constant
     }
@@ -167,10 +167,6 @@ def _read(file: str) -> bytes:
     return path.read_bytes()
 
 
-def _extents(value: onnx.ValueInfoProto) -> tuple[int, ...]:
-    return tuple(extent.dim_value for extent in value.type.tensor_type.shape.dim)
-
-
 def _uses(graph: onnx.GraphProto) -> dict[str, Use]:
     """By value name: who first computes with it, seen through changes of its shape."""
     consumers: dict[str, tuple[onnx.NodeProto, int]] = {}
@@ -188,7 +184,7 @@ def _uses(graph: onnx.GraphProto) -> dict[str, Use]:
 
 
 def _is_rectified(node: onnx.NodeProto, producers: dict[str, onnx.NodeProto]) -> bool:
-    """Whether a node reads what a Relu gave, directly or through nodes that keep its variance.
+    """Whether a node reads the output of a Relu, directly or through nodes that keep its variance.
 
     MaxPool is none of these: the largest of several rectified values has about the variance that Relu took.
     """

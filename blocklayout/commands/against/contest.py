@@ -160,7 +160,7 @@ class Contest(Struct, frozen=True):
 
 
 class Competitor(TurnProcess):
-    """A runtime in a process of its own.
+    """A runtime in a process of its own, with a folder for its files; beside that lie the feeds.
 
     Attributes:
         runtime: What it runs.
@@ -168,13 +168,6 @@ class Competitor(TurnProcess):
     """
 
     def __init__(self, contest: Contest, runtime: Runtime, folder: Path) -> None:
-        """Say what to run.
-
-        Args:
-            contest: It takes part in.
-            runtime: What to run.
-            folder: For its files; beside it lie the feeds.
-        """
         self.runtime = runtime
         self.times: list[float] = []
         self._contest = contest
@@ -213,7 +206,7 @@ def save_feeds(feeds: Mapping[str, np.ndarray], path: Path) -> None:
 
 
 def check_agreement(results: Sequence[Result], dtype: str) -> list[str]:
-    """Says which runtimes compute something else than ours."""
+    """A line for each runtime whose outputs differ from ours by more than the data type explains."""
     limit = MAX_DIFFERENCE[dtype]
     return [
         f"{result.name} differs from {OURS} by {result.difference:.1e} of the largest output; {limit:.0e} is allowed"

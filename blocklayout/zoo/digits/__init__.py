@@ -1,7 +1,7 @@
-"""A small trained network that tells handwritten digits apart, and images it never saw.
+"""A small trained classifier of handwritten digits, and held-out images.
 
 The network takes ``image``, f32 of shape (N, 1, 8, 8) with pixels scaled to 0..1 and N free, and
-gives ``probabilities``, f32 of shape (N, 10). It has a residual sum, a concatenation, normalisations
+returns ``probabilities``, f32 of shape (N, 10). It has a residual sum, a concatenation, normalisations
 that are not folded, and 17, 33 and 49 channels, which fill no block of 8 or 16. It gets 450 of the
 454 held-out images right (99.12 %); ``bench/train_digits.py`` made it and says how.
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError, UnsupportedError
-from blocklayout.inspector.layout_view import describe, library_agreement
+from blocklayout.inspector import describe, library_agreement
 from blocklayout.layout import Layout, MemoryDesc
 from tests.layout import strategies
 

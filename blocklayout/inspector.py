@@ -1,0 +1,405 @@
+"""A descriptor explained in plain text: extents, padding, the offset's formula, and the map of memory.
+
+The map is drawn as on a whiteboard, in memory's order, block by block: every row is one run of the innermost block or
+dimension; its left column is its first offset.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct, to_builtins
+
+from blocklayout.errors import BlockLayoutError, UnsupportedError
+from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.layout.addresses import all_offsets, digits, locate
+from blocklayout.layout.geometry import Placement
+from blocklayout.layout.names import LETTERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+PADDING = "padding"
+HOLE = "nothing of this tensor"
+
+MAX_STORED = 4096
+"""Elements, padding included, up to which the whole map is drawn."""
+
+_MAX_TABLE = 512  # elements up to which the offsets are also drawn as tables
+_SHOWN_STORED = 512  # elements drawn of a larger tensor
+_MAX_WIDTH = 16  # cells in a row
+_HOLE, _PAD = "_", "·"
+
+_TAKEN_OVER = ("dims", "dtype", "tag", "canonical_tag", "padded_dims", "strides", "offset0", "nbytes", "is_dense")
+
+
+class LayoutReport(Struct, frozen=True, kw_only=True):
+    """Facts about a descriptor; counts are in elements where no unit is named.
+
+    Attributes:
+        desc: The descriptor as it prints.
+        dims: Logical extents, in the order of ``letters``.
+        letters: One letter for each dimension, such as ``nchw``.
+        canonical_tag: Its name in letters; ``None`` where no tag says it all.
+        strides: Steps between neighbouring outermost blocks.
+        inner_blocks: Size and letter of each inner block, from the outermost to the innermost.
+        padding_nbytes: How many of ``nbytes`` are padding.
+        hole_nbytes: How many of ``nbytes`` belong neither to elements nor to padding.
+        formula: The offset as an expression in ``letters``.
+        walk: Dimensions in the order in which memory runs through them, fastest first.
+        index: The index that was asked about, and ...
+        index_offset: ... its offset.
+        offset: The offset that was asked about, and ...
+        element: ... the element there, ``padding``, or ``nothing of this tensor``.
+        offsets: The offset of every element, nested as the tensor; ``None`` if not asked for, or too many.
+        padding_offsets: Where padding lies; ``None`` likewise.
+        drawing: The map, line by line.
+        library: Whether the library agrees; ``None`` if it was not asked.
+    """
+
+    desc: str
+    dims: tuple[int, ...]
+    dtype: str
+    letters: str
+    tag: str
+    canonical_tag: str | None
+    padded_dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    inner_blocks: tuple[tuple[int, str], ...]
+    offset0: int
+    nbytes: int
+    padding_nbytes: int
+    hole_nbytes: int
+    is_dense: bool
+    formula: str
+    walk: tuple[str, ...]
+    index: tuple[int, ...] | None = None
+    index_offset: int | None = None
+    offset: int | None = None
+    element: tuple[int, ...] | str | None = None
+    offsets: Any = None
+    padding_offsets: tuple[int, ...] | None = None
+    drawing: tuple[str, ...] = ()
+    library: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it but the drawing, as values that JSON can hold."""
+        return {name: value for name, value in to_builtins(self).items() if name != "drawing"}
+
+    def to_text(self) -> str:
+        """The report for people: one fact a line, the answers, then the map.
+
+        Example:
+            >>> print(describe(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"), index=(1, 16, 4, 3)).to_text())
+            f32 2x17x5x4 nChw8c
+              logical dims   n 2, c 17, h 5, w 4
+              padded dims    n 2, c 24, h 5, w 4
+              in letters     aBcd8b
+              strides        n 480, c 160 (each 8), h 32, w 8
+              inner blocks   8c
+              size           3840 bytes, 1120 of them padding; dense
+              offset         n*480 + (c//8)*160 + h*32 + w*8 + c%8
+              memory walks   c%8, then w, h, c//8, n
+              offset of (1, 16, 4, 3) is 952
+        """
+        return "\n".join([self.desc, *_facts(self), *_answers(self), *([""] if self.drawing else []), *self.drawing])
+
+
+def describe(
+    desc: MemoryDesc, index: Sequence[int] | None = None, offset: int | None = None, *, show_offsets: bool = False
+) -> LayoutReport:
+    """Explain a descriptor; needs no library.
+
+    Args:
+        desc: What to explain.
+        index: An element whose offset is wanted. Shape (ndims,).
+        offset: A place, in elements from the start of the buffer, whose element is wanted.
+        show_offsets: Whether to draw the map of memory.
+
+    Raises:
+        LayoutError: ``index`` or ``offset`` lies outside of the tensor.
+
+    Example:
+        >>> describe(MemoryDesc((1, 3, 1, 2), "f32", "nChw4c"), offset=7).element
+        'padding'
+    """
+    letters = letters_of(desc)
+    blocks = zip(desc.inner_blks, desc.inner_idxs, strict=True)
+    lists_offsets = show_offsets and desc.nbytes // desc.itemsize <= MAX_STORED
+    return LayoutReport(
+        **{name: getattr(desc, name) for name in _TAKEN_OVER},
+        desc=str(desc),
+        letters=letters,
+        inner_blocks=tuple((size, letters[dim]) for size, dim in blocks),
+        padding_nbytes=desc.n_padding * desc.itemsize,
+        hole_nbytes=_hole_nbytes(desc),
+        formula=formula(desc),
+        walk=walk(desc),
+        index=None if index is None else tuple(index),
+        index_offset=None if index is None else desc.offset(*index),
+        offset=offset,
+        element=None if offset is None else _element(desc, offset),
+        offsets=desc.offsets().tolist() if lists_offsets else None,
+        padding_offsets=tuple(padding_offsets(desc)) if lists_offsets else None,
+        drawing=tuple(draw(desc)) if show_offsets else (),
+    )
+
+
+def library_agreement(desc: MemoryDesc) -> str | None:
+    """Whether the library, loaded for the purpose, has the same padding, strides and size; why not, if it cannot say.
+
+    It is asked to reorder to the descriptor, and what it then reports is compared. ``None`` for a
+    descriptor that holds nothing.
+    """
+    if 0 in desc.dims:
+        return None
+    try:
+        from blocklayout import dnnl
+
+        version = ".".join(map(str, dnnl.version()))
+    except (ImportError, UnsupportedError) as error:
+        return f"not loaded: {error}"
+    try:
+        reorder = dnnl.reorder(MemoryDesc(desc.dims, desc.dtype), desc, n_threads=1)
+        theirs = dnnl.resolve(reorder).spec.memory_desc("dst")
+    except BlockLayoutError as error:
+        return f"oneDNN {version} cannot describe it: {error}"
+    differences = [
+        f"{name} {getattr(theirs, name)} instead of {getattr(desc, name)}"
+        for name in ("padded_dims", "strides", "inner_blks", "inner_idxs", "nbytes")
+        if getattr(theirs, name) != getattr(desc, name)
+    ]
+    if differences:
+        return f"oneDNN {version} disagrees: {'; '.join(differences)}"
+    return f"oneDNN {version} agrees on padded dims, strides, inner blocks and size"
+
+
+def _element(desc: MemoryDesc, offset: int) -> tuple[int, ...] | str:
+    found = desc.index(offset)
+    if found is not None:
+        return found
+    return PADDING if place_at(desc, offset) else HOLE
+
+
+def _hole_nbytes(desc: MemoryDesc) -> int:
+    if desc.is_dense or desc.repeats:
+        return 0
+    n_used = desc.n_elements + desc.n_padding + desc.offset0
+    return desc.nbytes - n_used * desc.itemsize
+
+
+def _facts(report: LayoutReport) -> list[str]:
+    blocks = "".join(f"{size}{letter}" for size, letter in report.inner_blocks)
+    facts = {
+        "logical dims": _by_letter(report.letters, report.dims),
+        "padded dims": _by_letter(report.letters, report.padded_dims),
+        "in letters": report.canonical_tag or "no tag: there are gaps, or it is a part of something",
+        "strides": ", ".join(_stride_texts(report)),
+        "inner blocks": blocks or "none",
+        "size": _size_text(report),
+        "offset": report.formula,
+        "memory walks": ", ".join(report.walk).replace(", ", ", then ", 1) or "nowhere",
+    }
+    if report.library is not None:
+        facts["library"] = report.library
+    return [f"  {name:<14} {text}" for name, text in facts.items()]
+
+
+def _by_letter(letters: str, values: tuple[int, ...]) -> str:
+    return ", ".join(f"{letter} {value}" for letter, value in zip(letters, values, strict=True))
+
+
+def _stride_texts(report: LayoutReport) -> list[str]:
+    per_letter = dict.fromkeys(report.letters, 1)
+    for size, letter in report.inner_blocks:
+        per_letter[letter] *= size
+    each = {letter: f" (each {n})" if n > 1 else "" for letter, n in per_letter.items()}
+    return [f"{letter} {step}{each[letter]}" for letter, step in zip(report.letters, report.strides, strict=True)]
+
+
+def _size_text(report: LayoutReport) -> str:
+    holes = f", {report.hole_nbytes} not part of it" if report.hole_nbytes else ""
+    dense = "dense" if report.is_dense else "not dense"
+    return f"{report.nbytes} bytes, {report.padding_nbytes} of them padding{holes}; {dense}"
+
+
+def _answers(report: LayoutReport) -> list[str]:
+    answers = [f"  offset of {report.index} is {report.index_offset}"] if report.index is not None else []
+    return answers + ([f"  at offset {report.offset} lies {report.element}"] if report.offset is not None else [])
+
+
+def letters_of(desc: MemoryDesc) -> str:
+    """One letter for each dimension: those of the alphabet the layout was given in.
+
+    Example:
+        >>> letters_of(MemoryDesc((2, 3, 4, 5), "f32", "nhwc")), letters_of(MemoryDesc((2, 3), strides=(7, 1)))
+        ('nchw', 'ab')
+    """
+    return LETTERS[: desc.ndims] if desc.canonical_tag is None else FormatTag.parse(desc.tag).alphabet
+
+
+def formula(desc: MemoryDesc) -> str:
+    """The offset of an element as an expression, terms from the outermost to the innermost.
+
+    Example:
+        >>> formula(MemoryDesc((32, 32, 3, 3), "s8", "OIhw4i16o4i"))
+        '(o//16)*4608 + (i//16)*2304 + h*768 + w*256 + (i//4)%4*64 + o%16*4 + i%4'
+    """
+    terms = [str(desc.offset0)] if desc.offset0 else []
+    terms += [_term(text, step) for text, step in reversed(_steps(desc)) if step]
+    return " + ".join(terms) or "0"
+
+
+def walk(desc: MemoryDesc) -> tuple[str, ...]:
+    """Walk order of memory from front to back, fastest dimension first.
+
+    Example:
+        >>> walk(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"))
+        ('c%8', 'w', 'h', 'c//8', 'n')
+    """
+    return tuple(text for text, step in _steps(desc) if step)
+
+
+def place_at(desc: MemoryDesc, offset: int) -> tuple[int, ...] | None:
+    """The index at ``offset``, which may lie in the padding; ``None`` for what is not part of the tensor.
+
+    Example:
+        >>> place_at(MemoryDesc((1, 3, 1, 2), "f32", "nChw4c"), 7)
+        (0, 3, 0, 1)
+    """
+    return locate(Placement(desc.padded_dims, desc.padded_dims, desc.layout, desc.offset0), offset)
+
+
+def padding_offsets(desc: MemoryDesc) -> list[int]:
+    """The offsets that hold padding, ascending."""
+    if desc.n_padding == 0:
+        return []
+    is_padding = np.ones(desc.padded_dims, dtype=bool)
+    is_padding[tuple(slice(extent) for extent in desc.dims)] = False
+    found = all_offsets(desc.placement, desc.padded_dims)[is_padding]
+    return [int(offset) for offset in np.sort(found)]
+
+
+def draw(desc: MemoryDesc) -> Iterator[str]:
+    """The map, line by line: offsets as tables where the tensor is small, then memory from front to back."""
+    if 0 in desc.dims:
+        yield "nothing to draw: the tensor has no elements"
+        return
+    if desc.n_elements <= _MAX_TABLE:
+        yield from _tables(desc)
+        yield ""
+    yield from _memory(desc)
+
+
+def _steps(desc: MemoryDesc) -> list[tuple[str, int]]:
+    """Dimension and length in elements of each step of the walk, innermost first."""
+    letters = letters_of(desc)
+    taken = [0] * desc.ndims
+    steps = []
+    for dim in reversed(desc.inner_idxs):
+        own = digits(desc.layout, dim)
+        size, step = own[taken[dim]]
+        below = prod(n for n, _ in own[: taken[dim]])
+        taken[dim] += 1
+        steps.append((f"({letters[dim]}//{below})%{size}" if below > 1 else f"{letters[dim]}%{size}", step))
+    for dim in reversed(desc.dim_order):
+        block = desc.layout.blocks[dim]
+        steps.append((f"{letters[dim]}//{block}" if block > 1 else letters[dim], desc.strides[dim]))
+    return steps
+
+
+def _term(text: str, step: int) -> str:
+    factor = f"({text})" if "//" in text and "%" not in text else text
+    return factor if step == 1 else f"{factor}*{step}"
+
+
+def _tables(desc: MemoryDesc) -> Iterator[str]:
+    """Offsets with the last two dimensions as rows and columns, one table for each of the others."""
+    letters = letters_of(desc)
+    offsets = desc.offsets()
+    rows = desc.ndims - 2
+    width = len(str(offsets.max()))
+    if rows < 0:
+        yield f"offset of each element, {letters}:"
+        yield from _wrapped(str(offset).rjust(width) for offset in offsets.ravel())
+        return
+    yield f"offset of each element, {letters[rows]} down, {letters[-1]} across:"
+    for position in product(*map(range, desc.dims[:rows])):
+        if position:
+            yield "  " + " ".join(f"{letter}={at}" for letter, at in zip(letters, position, strict=False))
+        for row in offsets[position]:
+            yield from _wrapped(str(offset).rjust(width) for offset in row)
+
+
+def _wrapped(cells: Iterable[str]) -> Iterator[str]:
+    texts = list(cells)
+    for start in range(0, len(texts), _MAX_WIDTH):
+        yield "    " + " ".join(texts[start : start + _MAX_WIDTH])
+
+
+def _memory(desc: MemoryDesc) -> Iterator[str]:
+    n_stored = desc.nbytes // desc.itemsize
+    shown = n_stored if n_stored <= MAX_STORED else min(n_stored, desc.offset0 + _SHOWN_STORED)
+    width = min(_row_width(desc, n_stored), _MAX_WIDTH)
+    volume = prod(desc.inner_blks)
+    yield f"memory from front to back ({_legend(desc)}):"
+    for start in range(desc.offset0, shown, width):
+        block, inside = divmod(start - desc.offset0, volume)
+        if inside == 0 and volume > width and desc.is_dense:
+            yield f"  block {block}"
+        yield _row(desc, range(start, min(start + width, shown)), len(str(shown)))
+    if shown < n_stored:
+        yield f"  ... {n_stored - shown} more; the whole map is drawn up to {MAX_STORED} elements"
+
+
+def _legend(desc: MemoryDesc) -> str:
+    parts = ["offset of the row; what is constant in it; what varies"]
+    if desc.n_padding:
+        parts.append(f"{_PAD} is padding")
+    if not desc.is_dense and not desc.repeats:
+        parts.append(f"{_HOLE} is not part of it")
+    return "; ".join(parts)
+
+
+def _row_width(desc: MemoryDesc, n_stored: int) -> int:
+    if desc.inner_blks:
+        return desc.inner_blks[-1]
+    inner = _cell_dim(desc)
+    outer = [step for dim, step in enumerate(desc.strides) if desc.dims[dim] > 1 and dim != inner and step]
+    return max(1, min(outer, default=n_stored - desc.offset0))
+
+
+def _cell_dim(desc: MemoryDesc) -> int:
+    """The dimension that varies within a row."""
+    if desc.inner_idxs:
+        return desc.inner_idxs[-1]
+    moving = [dim for dim in desc.dim_order if desc.dims[dim] > 1 and desc.strides[dim]]
+    return moving[-1] if moving else desc.dim_order[-1]
+
+
+def _row(desc: MemoryDesc, offsets: range, margin: int) -> str:
+    letters = letters_of(desc)
+    places = [place_at(desc, offset) for offset in offsets]
+    known = [place for place in places if place is not None]
+    inner = _cell_dim(desc)
+    fixed = [dim for dim in desc.dim_order if dim != inner and len({place[dim] for place in known}) == 1]
+    varied = [dim for dim in desc.dim_order if dim not in fixed]
+    constant = " ".join(_at(desc, letters, dim, known[0]) for dim in fixed)
+    cells = " ".join(_cell(desc, letters, varied, place) for place in places).rstrip()
+    return " | ".join((f"  {offsets.start:>{margin}}", *filter(None, [constant]), cells))
+
+
+def _cell(desc: MemoryDesc, letters: str, varied: list[int], place: tuple[int, ...] | None) -> str:
+    width = sum(len(f"{letters[dim]}{desc.dims[dim] - 1}") for dim in varied)
+    if place is None:
+        return _HOLE.ljust(width)
+    if any(at >= extent for at, extent in zip(place, desc.dims, strict=True)):
+        return _PAD.ljust(width)
+    return "".join(f"{letters[dim]}{place[dim]}" for dim in varied).ljust(width)
+
+
+def _at(desc: MemoryDesc, letters: str, dim: int, place: tuple[int, ...]) -> str:
+    return f"{letters[dim]}{place[dim]}".ljust(len(f"{letters[dim]}{desc.padded_dims[dim] - 1}"))
