@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from blocklayout.ir import Lowered, NodeInfo
-from blocklayout.ops._reading import bound, constant, is_known, is_source, optional, required, wrong
+from blocklayout.ops._needs import is_known, is_source
 from blocklayout.ops.eltwise import Eltwise, Slope
 from blocklayout.ops.gradients import Call
 
@@ -25,12 +25,12 @@ class Clip(Eltwise, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = required(node, 0, "input")
+        src = node.required(0, "input")
         if node.opset >= _FIRST_OPSET_OF_INPUTS:
             low, high = _bound_input(node, 1, "min"), _bound_input(node, 2, "max")
         else:
             low, high = node.attrs.get("min"), node.attrs.get("max")
-        return bound(_clip(node, -_LARGEST if low is None else low, _LARGEST if high is None else high), {"src": src})
+        return _clip(node, -_LARGEST if low is None else low, _LARGEST if high is None else high).bind({"src": src})
 
     @classmethod
     def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
@@ -49,7 +49,7 @@ class Clip(Eltwise, frozen=True):
 
 def _clip(node: NodeInfo, low: float, high: float) -> Eltwise:
     if np.isnan(low) or np.isnan(high):
-        raise wrong(node, f"the bounds are {low} and {high}", "they must be numbers")
+        raise node.wrong(f"the bounds are {low} and {high}", "they must be numbers")
     if low == 0 and high >= _LARGEST:
         return Eltwise("eltwise_relu")
     # Parameters must be finite numbers, and ordered: ONNX gives the upper bound where they are crossed.
@@ -58,12 +58,12 @@ def _clip(node: NodeInfo, low: float, high: float) -> Eltwise:
 
 
 def _bound_input(node: NodeInfo, index: int, name: str) -> float | None:
-    value = optional(node, index)
+    value = node.input(index)
     if value is None:
         return None
-    array = constant(node, value, name)
+    array = node.known(value, name)
     if array.size != 1:
-        raise wrong(node, f"{name} ({value.name}) has extents {list(array.shape)}", "it must be a scalar")
+        raise node.wrong(f"{name} ({value.name}) has extents {list(array.shape)}", "it must be a scalar")
     return float(array.reshape(()))
 
 
