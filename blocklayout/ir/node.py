@@ -7,14 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from msgspec import Struct
 
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import ModelError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from blocklayout.ir.value import Value
 
 
@@ -86,13 +85,17 @@ class NodeInfo(Struct, frozen=True):
         """Whether an optional input is there."""
         return self.input(index) is not None
 
+    def integers(self, index: int, attribute: str) -> tuple[int, ...] | None:
+        """Contents of an input that was an attribute in older operator sets; ``None`` if absent or not known."""
+        given = self.constant(index) if self.has_input(index) else self.attrs.get(attribute)
+        return None if given is None else tuple(int(number) for number in np.ravel(given))
+
     @property
     def result(self) -> Value:
         """The first output."""
         if not self.outputs or self.outputs[0] is None:
-            raise self.wrong(
-                "its first output is unused", "a node that computes nothing must be removed from the graph"
-            )
+            rule = "a node that computes nothing must be removed from the graph"
+            raise self.wrong("its first output is unused", rule)
         return self.outputs[0]
 
     def check_result(self, extents: Sequence[int], rule: str) -> None:

@@ -141,9 +141,7 @@ def _read_transposed(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int
     window = Window(kernel, strides, (0,) * ndims, (0,) * ndims, dilations)
     full = tuple((n - 1) * s + r + e for n, s, r, e in zip(spatial, strides, window.reach, extra, strict=True))
     begin, dst = _begin_and_extents(node, full, spatial, strides)
-    if node.result.shape[2:] != dst:
-        said = list(node.result.shape[2:])
-        raise node.wrong(f"output {node.result.name} has extents {said}", f"the window gives {list(dst)}")
+    node.check_result((*node.result.shape[:2], *dst), f"the window gives {list(dst)}")
     # The library derives the destination from the pads, so output_padding becomes a smaller end pad.
     end = tuple(f - e - b - n for f, e, b, n in zip(full, extra, begin, dst, strict=True))
     if min(dst) < 1 or min(begin) < 0 or any(e + s < 0 for e, s in zip(end, strides, strict=True)):

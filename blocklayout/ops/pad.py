@@ -31,17 +31,10 @@ from blocklayout.ops._needs import is_known, is_source
 from blocklayout.ops._transposing import in_order
 from blocklayout.ops.views import Identity
 
-_FIRST_OPSET_OF_INPUTS = 11
 _MOST_REFLECTED = 32
 """Each reflected row is a step of its own, for strides are never negative."""
 
 Pads = tuple[tuple[int, int], ...]
-
-
-def _pads_are_known(node: NodeInfo) -> Refusal | None:
-    if node.opset < _FIRST_OPSET_OF_INPUTS:
-        return None
-    return is_known(1, "pads")(node) or is_known(3, "axes")(node)
 
 
 class Pad(BaseOperator, frozen=True):
@@ -54,7 +47,7 @@ class Pad(BaseOperator, frozen=True):
     """
 
     op_types = ("Pad",)
-    needs = (is_source(1, 12), _pads_are_known)
+    needs = (is_source(1, 12), is_known(1, "pads"), is_known(3, "axes"))
 
     mode: str
     pads: Pads
@@ -73,7 +66,7 @@ class Pad(BaseOperator, frozen=True):
             return refusal
         if mode != "constant":
             return cls(mode, pads, 0.0).bind({"src": src})
-        given = node.input(2) if node.opset >= _FIRST_OPSET_OF_INPUTS else None
+        given = node.input(2)
         if given is not None and given.data is None:
             return cls(mode, pads, None).bind({"src": src, "fill": _scalar(node, given)})
         value = node.float_attr("value", 0.0)
@@ -293,22 +286,17 @@ def _copies(mode: str, index: int, line: _Line) -> Sequence[_Copy]:
 
 def _pads(node: NodeInfo, ndims: int) -> Pads:
     """For each dimension the elements before and behind."""
-    if node.opset < _FIRST_OPSET_OF_INPUTS:
-        numbers, axes = _integers(node.attrs.get("pads", ())), list(range(ndims))
-    else:
-        numbers = _integers(node.known(node.required(1, "pads"), "pads"))
-        given = node.input(3)
-        axes = _integers(node.known(given, "axes")) if given is not None else list(range(ndims))
+    numbers, axes = node.integers(1, "pads"), node.integers(3, "axes")
+    if numbers is None:
+        raise node.wrong("pads are missing", "they are required")
+    axes = tuple(range(ndims)) if axes is None else axes
     if len(numbers) != 2 * len(axes) or any(not -ndims <= axis < ndims for axis in axes):
-        raise node.wrong(f"{len(numbers)} pads for the dimensions {axes}", f"rank {ndims} needs two for each it has")
+        what = f"{len(numbers)} pads for the dimensions {list(axes)}"
+        raise node.wrong(what, f"rank {ndims} needs two for each it has")
     pads = [(0, 0)] * ndims
     for index, axis in enumerate(axes):
         pads[axis % ndims] = numbers[index], numbers[index + len(axes)]
     return tuple(pads)
-
-
-def _integers(values: object) -> list[int]:
-    return [int(number) for number in np.ravel(np.asarray(values))]
 
 
 def _scalar(node: NodeInfo, value: Value) -> Value:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
@@ -16,12 +15,8 @@ from blocklayout.ops._descs import argument
 from blocklayout.ops._mixed_radix import digits, is_padded, n_elements, runs, seen_as
 from blocklayout.ops._needs import is_filled, is_known, is_source
 from blocklayout.ops._reducing import Steps
-from blocklayout.ops._transposing import named_axes, over_axis, with_axes
+from blocklayout.ops._transposing import over_axis, with_axes
 from blocklayout.ops.views import Reshape
-
-_FIRST_OPSETS_OF_INPUTS = {"ReduceSum": 13}
-_FIRST_OPSET_OF_INPUTS = 18
-"""Before it, the axes were an attribute."""
 
 
 class Formula(Struct, frozen=True):
@@ -62,11 +57,11 @@ _FORMULAS: Mapping[str, Formula] = {
 
 
 def _reduced_axes(node: NodeInfo) -> tuple[int, ...] | None:
-    given, ndims = named_axes(node, 1), len(node.shape(0))
+    given, ndims = node.integers(1, "axes"), len(node.shape(0))
     if given is None and node.has_input(1):
         return None
     if not given:
-        return () if node.attrs.get("noop_with_empty_axes", 0) else tuple(range(ndims))
+        return () if node.flag_attr("noop_with_empty_axes") else tuple(range(ndims))
     return tuple(sorted({axis % ndims for axis in given}))
 
 
@@ -75,7 +70,7 @@ def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:
     if gone is None:
         return None
     result = perm if node.attrs.get("keepdims", 1) else without(perm, set(gone))
-    if not named_axes(node, 1):
+    if not node.integers(1, "axes"):
         return Transposed(result, node.attrs)
     return with_axes(node, 1, tuple(sorted(perm[axis] for axis in gone)), result)
 
@@ -158,20 +153,11 @@ def _is_wished(wish: Wish, problem: Problem, dst: MemoryDesc) -> bool:
 
 
 def _axes(node: NodeInfo, ndims: int) -> tuple[int, ...]:
-    """The dimensions to reduce, counted from the front; all where none are given, unless that means nothing."""
-    given = _given_axes(node)
-    if not given:
-        return () if node.flag_attr("noop_with_empty_axes") else tuple(range(ndims))
+    """The dimensions to reduce, which are known."""
+    given = node.integers(1, "axes") or ()
     if any(not -ndims <= axis < ndims for axis in given):
         raise node.wrong(f"axes are {list(given)}", f"rank {ndims} allows {-ndims} to {ndims - 1}")
-    return tuple(sorted({axis % ndims for axis in given}))
-
-
-def _given_axes(node: NodeInfo) -> tuple[int, ...]:
-    if node.opset < _FIRST_OPSETS_OF_INPUTS.get(node.op_type, _FIRST_OPSET_OF_INPUTS):
-        return tuple(int(axis) for axis in node.attrs.get("axes") or ())
-    value = node.input(1)
-    return () if value is None else tuple(int(axis) for axis in np.ravel(node.known(value, "axes")))
+    return _reduced_axes(node) or ()
 
 
 def _check_extents(node: NodeInfo, dims: tuple[int, ...], axes: tuple[int, ...]) -> None:

@@ -29,10 +29,9 @@ from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import paired
 from blocklayout.ops._needs import is_known
-from blocklayout.ops._transposing import along_axis, named_axes, over_axis, with_axes
+from blocklayout.ops._transposing import along_axis, over_axis, with_axes
 from blocklayout.ops.views import same_if_same_shape
 
-_FIRST_OPSET_OF_INPUTS = 10
 _MOST_BACKWARDS = 128
 _INPUTS = {"starts": 1, "ends": 2, "axes": 3, "steps": 4}
 
@@ -55,11 +54,11 @@ class Slice(BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         src = node.required(0, "data")
-        starts, ends = _bounds(node, "starts"), _bounds(node, "ends")
+        starts, ends, axes, steps = (node.integers(index, name) for name, index in _INPUTS.items())
         if starts is None or ends is None:
             raise node.wrong("starts or ends are missing", "both are required")
-        axes = _bounds(node, "axes") or tuple(range(len(starts)))
-        steps = _bounds(node, "steps") or (1,) * len(starts)
+        axes = axes or tuple(range(len(starts)))
+        steps = steps or (1,) * len(starts)
         shape, offsets, distances = _box(node, src.shape, axes, starts, ends, steps)
         node.check_result(shape, f"the bounds give {list(shape)}")
         if all(distance == 1 for distance in distances):
@@ -78,7 +77,7 @@ class Slice(BaseOperator, frozen=True):
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        axes = named_axes(node, _INPUTS["axes"])
+        axes = node.integers(_INPUTS["axes"], "axes")
         if axes is None and node.has_input(_INPUTS["axes"]):
             return None
         if axes is None:
@@ -170,15 +169,6 @@ def _part(lines: Sequence[_Line], stretches: Sequence[tuple[int, int]], dtype: s
     offset = sum((line.offset + begin * line.step) * line.stride for line, begin in zip(lines, begins, strict=True))
     target = MemoryDesc((line.n_kept for line in lines), dtype).submemory(box, begins)
     return MemoryDesc(box, dtype, strides=strides, offset=offset), target
-
-
-def _bounds(node: NodeInfo, name: str) -> tuple[int, ...] | None:
-    """One of Slice's lists: attributes before opset 10, constant inputs since."""
-    if node.opset < _FIRST_OPSET_OF_INPUTS:
-        given = node.attrs.get(name)
-        return None if given is None else tuple(int(number) for number in given)
-    value = node.input(_INPUTS[name])
-    return None if value is None else tuple(int(number) for number in node.known(value, name).reshape(-1))
 
 
 def _box(
