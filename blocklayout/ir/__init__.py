@@ -1,17 +1,16 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
-from blocklayout.ir.facts import Affine, Facts, NodeInfo, Padding, Transposed, Window
+from blocklayout.ir.facts import Affine, Facts, Padding, Transposed, Window
 from blocklayout.ir.fused import Fused, ValueLayout, layout_name, readable_as
 from blocklayout.ir.host_spec import Compute, HostSpec, Plain, copy_spec, zero_padding_step
 from blocklayout.ir.kernel import Constant, Kernel, Program
+from blocklayout.ir.node import Need, NodeInfo, Refusal
 from blocklayout.ir.operator import (
     LAYOUT_NAMES,
     BaseOperator,
     Lowered,
-    Need,
     PostOpUse,
     Problem,
-    Refusal,
     Role,
     TensorInfo,
     Wish,

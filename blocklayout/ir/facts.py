@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct, field
 
+from blocklayout.ir.node import NodeInfo
 from blocklayout.ir.result_format import Followed, keep, pointwise
 from blocklayout.layout.permutation import Perm
 
@@ -21,45 +22,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from blocklayout.ir.value import Value
     from blocklayout.layout import MemoryDesc
-
-
-class NodeInfo(Struct, frozen=True):
-    """A node of the model as an operator reads it.
-
-    Attributes:
-        name: For error messages: the node's own name, else ``conv_3`` and the like.
-        inputs: In ONNX order; ``None`` where an optional input is absent.
-        outputs: In ONNX order, those that somebody reads; ``None`` for the others.
-        opset: Version of the default operator set.
-    """
-
-    name: str
-    op_type: str
-    attrs: Mapping[str, Any]
-    inputs: tuple[Value | None, ...]
-    outputs: tuple[Value | None, ...]
-    opset: int
-
-    def shape(self, index: int) -> tuple[int, ...]:
-        """Extents of an input; of an absent one those of a scalar."""
-        value = self.inputs[index] if index < len(self.inputs) else None
-        return () if value is None else value.shape
-
-    def constant(self, index: int) -> np.ndarray | None:
-        """Contents of an input; ``None`` where it is absent or computed at run time."""
-        value = self.inputs[index] if index < len(self.inputs) else None
-        return None if value is None else value.data
-
-    def has_input(self, index: int) -> bool:
-        """Whether an optional input is there."""
-        return index < len(self.inputs) and self.inputs[index] is not None
-
-    @property
-    def result(self) -> Value:
-        """The first output that somebody reads."""
-        return next(value for value in self.outputs if value is not None)
 
 
 class Transposed(Struct, frozen=True, eq=False):

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from math import gcd
 from typing import TYPE_CHECKING, ClassVar
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 from msgspec import Struct, field
 
 from blocklayout.dnnl import AnyDesc
-from blocklayout.ir.facts import Facts, NodeInfo
+from blocklayout.ir.facts import Facts
+from blocklayout.ir.node import Need, NodeInfo, Refusal
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
@@ -48,20 +49,6 @@ class Lowered(Struct, frozen=True):
     operator: BaseOperator
     sources: Mapping[str, Value]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
-
-
-class Refusal(Struct, frozen=True):
-    """The answer of an operator that has no primitive for a valid node.
-
-    Attributes:
-        reason: Names the node, the rule it is outside of, and a remedy.
-    """
-
-    reason: str
-
-
-Need = Callable[[NodeInfo], Refusal | None]
-"""A requirement of an operator's primitives: ``None`` where a node meets it."""
 
 
 _BLOCK = 16
@@ -235,6 +222,14 @@ class BaseOperator(Facts, frozen=True):
         """
         return None
 
-    def bind(self, sources: Mapping[str, Value], constants: Mapping[str, np.ndarray] | None = None) -> Lowered:
-        """This operator with its arguments."""
-        return Lowered(self, dict(sources), dict(constants or {}))
+    def bind(self, arguments: Mapping[str, Value | None], arrays: Mapping[str, np.ndarray] | None = None) -> Lowered:
+        """This operator with its arguments, the constants among them told apart.
+
+        Args:
+            arguments: By oneDNN argument name; absent ones are ``None``.
+            arrays: Constants that are not an input as it stands: reshaped, folded or computed.
+        """
+        given = {name: value for name, value in arguments.items() if value is not None}
+        sources = {name: value for name, value in given.items() if not value.is_constant}
+        constants = {name: value.data for name, value in given.items() if value.data is not None}
+        return Lowered(self, sources, constants | dict(arrays or {}))

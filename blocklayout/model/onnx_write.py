@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocklayout.atomic_write import replacing
 from blocklayout.errors import ModelError
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph
@@ -149,23 +148,6 @@ def _padded_bytes(array: np.ndarray) -> bytes:
     return contents + bytes(_padded(len(contents)) - len(contents))
 
 
-def _replace(target: Path, chunks: Any) -> None:
-    """Write beside ``target``, then rename: nobody sees half a file."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(target)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            Path(temporary).unlink()
-        raise
-
-
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _replace(target: Path, chunks: Iterable[bytes]) -> None:
+    with replacing(target) as beside, beside.open("wb") as file:
+        file.writelines(chunks)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Refusal, Value
-from blocklayout.ops._reading import are_floats, bound, int_attr, of_other_rank, refused, required, result, wrong
+from blocklayout.ops._needs import are_floats
 
 _FIRST_OPSET_OF_NUMPY_RULES = 7
 """Before it, the second operand was aligned at the attribute ``axis``, if ``broadcast`` was set."""
@@ -19,9 +19,9 @@ def bind_broadcast(operator: BaseOperator, node: NodeInfo) -> Lowered | Refusal:
     Raises:
         ModelError: The inputs do not broadcast to the output.
     """
-    srcs = [required(node, index, f"input {index}") for index in range(len(node.inputs))]
-    dst = result(node)
-    refusal = are_floats(node) or of_other_rank(node, dst, 1, 12) or _of_lower_rank(node, srcs, dst)
+    srcs = [node.required(index, f"input {index}") for index in range(len(node.inputs))]
+    dst = node.result
+    refusal = are_floats(node) or node.of_other_rank(dst, 1, 12) or _of_lower_rank(node, srcs, dst)
     if refusal:
         return refusal
     shapes = [_full_shape(node, src, dst, is_second=index == 1) for index, src in enumerate(srcs)]
@@ -32,7 +32,7 @@ def bind_broadcast(operator: BaseOperator, node: NodeInfo) -> Lowered | Refusal:
         for (name, src), shape in zip(arguments.items(), shapes, strict=True)
         if src.data is not None
     }
-    return bound(operator, arguments, arrays)
+    return operator.bind(arguments, arrays)
 
 
 def broadcast_dims(dims: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -51,7 +51,7 @@ def _of_lower_rank(node: NodeInfo, srcs: Sequence[Value], dst: Value) -> Refusal
     for src in srcs:
         if src.data is None and len(src.shape) < len(dst.shape):
             what = f"{src.name} is computed at run time and has rank {len(src.shape)}"
-            return refused(node, what, f"unsqueeze it to the output's rank {len(dst.shape)}")
+            return node.refused(what, f"unsqueeze it to the output's rank {len(dst.shape)}")
     return None
 
 
@@ -59,12 +59,12 @@ def _full_shape(node: NodeInfo, src: Value, dst: Value, *, is_second: bool) -> t
     """The input's shape with extents of 1 up to the result's rank."""
     n_missing = len(dst.shape) - len(src.shape)
     if n_missing < 0:
-        raise wrong(node, f"{src.name} has rank {len(src.shape)}", f"the output has rank {len(dst.shape)}")
+        raise node.wrong(f"{src.name} has rank {len(src.shape)}", f"the output has rank {len(dst.shape)}")
     n_behind = 0
     if n_missing and is_second and node.opset < _FIRST_OPSET_OF_NUMPY_RULES and "axis" in node.attrs:
-        n_behind = n_missing - int_attr(node, "axis", 0) % max(len(dst.shape), 1)
+        n_behind = n_missing - node.int_attr("axis", 0) % max(len(dst.shape), 1)
         if n_behind < 0:
-            raise wrong(node, f"attribute axis is {node.attrs['axis']}", f"at most {n_missing} fits {src.name}")
+            raise node.wrong(f"attribute axis is {node.attrs['axis']}", f"at most {n_missing} fits {src.name}")
     return (1,) * (n_missing - n_behind) + src.shape + (1,) * n_behind
 
 
@@ -75,4 +75,4 @@ def _check(node: NodeInfo, shapes: list[tuple[int, ...]], dst: Value) -> None:
         extents = ()
     if extents != dst.shape:
         given = ", ".join(str(list(shape)) for shape in shapes)
-        raise wrong(node, f"inputs of extents {given}", f"they must broadcast to the output's {list(dst.shape)}")
+        raise node.wrong(f"inputs of extents {given}", f"they must broadcast to the output's {list(dst.shape)}")

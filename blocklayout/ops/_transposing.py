@@ -38,12 +38,6 @@ def trailing(node: NodeInfo, perm: Perm) -> Transposed | None:
     return Transposed(perm, {**node.attrs, "axis": axis})
 
 
-def named_axes(node: NodeInfo, index: int) -> tuple[int, ...] | None:
-    """The dimensions that a node names in its input ``index``, or in the attribute ``axes``; ``None`` if in neither."""
-    given = node.constant(index) if node.has_input(index) else node.attrs.get("axes")
-    return None if given is None else tuple(int(axis) for axis in np.ravel(given))
-
-
 def with_axes(
     node: NodeInfo, index: int, axes: tuple[int, ...], result: Perm, *, attribute: str = "axes"
 ) -> Transposed:

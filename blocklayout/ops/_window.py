@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from blocklayout.ir import NodeInfo, Padding, Window
-from blocklayout.ops._reading import ints_attr, result, string_attr, wrong
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
@@ -13,12 +12,12 @@ AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 def read_window(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...]) -> Window:
     """The window of a convolution or pooling node: ``kernel`` over the source's extents behind batch and channels."""
     ndims = len(kernel)
-    strides = ints_attr(node, "strides", ndims, 1, at_least=1)
-    dilations = ints_attr(node, "dilations", ndims, 1, at_least=1)
-    auto_pad = string_attr(node, "auto_pad", AUTO_PADS)
+    strides = node.ints_attr("strides", ndims, 1, at_least=1)
+    dilations = node.ints_attr("dilations", ndims, 1, at_least=1)
+    auto_pad = node.string_attr("auto_pad", AUTO_PADS)
     begin, end = (0,) * ndims, (0,) * ndims
     if auto_pad == "NOTSET":
-        pads = ints_attr(node, "pads", 2 * ndims, 0, at_least=0)
+        pads = node.ints_attr("pads", 2 * ndims, 0, at_least=0)
         begin, end = pads[:ndims], pads[ndims:]
     window = Window(kernel, strides, begin, end, dilations)
     if auto_pad.startswith("SAME"):
@@ -41,17 +40,15 @@ def _same(window: Window, spatial: tuple[int, ...], *, is_upper: bool) -> Window
 def read_kernel_shape(node: NodeInfo, ndims: int) -> tuple[int, ...]:
     """The attribute ``kernel_shape``, where it is required."""
     if "kernel_shape" not in node.attrs:
-        raise wrong(node, "attribute kernel_shape is missing", "it is required")
-    return ints_attr(node, "kernel_shape", ndims, 1, at_least=1)
+        raise node.wrong("attribute kernel_shape is missing", "it is required")
+    return node.ints_attr("kernel_shape", ndims, 1, at_least=1)
 
 
 def check_extents(node: NodeInfo, extents: tuple[int, ...]) -> None:
     """Compare a window's extents with the model's."""
     if min(extents, default=1) < 1:
-        raise wrong(node, f"the window gives extents {list(extents)}", "it must fit into the padded source")
-    said = result(node).shape[2:]
-    if said != extents:
-        raise wrong(node, f"output {result(node).name} has extents {list(said)}", f"the window gives {list(extents)}")
+        raise node.wrong(f"the window gives extents {list(extents)}", "it must fit into the padded source")
+    node.check_result((*node.result.shape[:2], *extents), f"the window gives {list(extents)}")
 
 
 def padded_window(node: NodeInfo, padding: Padding) -> dict[str, Any] | None:

@@ -9,28 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import (
-    Affine,
-    BaseOperator,
-    Lowered,
-    NodeInfo,
-    Problem,
-    Recipe,
-    Refusal,
-    Role,
-    Wish,
-)
+from blocklayout.ir import Affine, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import (
-    bound,
-    float_attr,
-    has_one_output,
-    int_attr,
-    is_source,
-    refused,
-    required,
-    wrong,
-)
+from blocklayout.ops._needs import has_one_output, is_source
 from blocklayout.ops._transposing import per_channel
 from blocklayout.ops.gradients import Call, TensorLike, formats, fresh, public
 
@@ -44,10 +25,10 @@ _VECTORS = {"scale": "scale", "shift": "B", "mean": "input_mean", "variance": "i
 
 
 def _is_inference(node: NodeInfo) -> Refusal | None:
-    if int_attr(node, "training_mode", 0) != 0:
-        return refused(node, "attribute training_mode is 1", "only inference is computed: 0")
-    if int_attr(node, "spatial", 1) != 1:
-        return refused(node, "attribute spatial is 0", "statistics must be per channel: 1")
+    if node.int_attr("training_mode", 0) != 0:
+        return node.refused("attribute training_mode is 1", "only inference is computed: 0")
+    if node.int_attr("spatial", 1) != 1:
+        return node.refused("attribute spatial is 0", "statistics must be per channel: 1")
     return None
 
 
@@ -66,15 +47,15 @@ class BatchNormalization(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = required(node, 0, "X")
+        src = node.required(0, "X")
         arguments = {"src": src}
         for index, (argument_name, onnx_name) in enumerate(_VECTORS.items(), start=1):
-            vector = required(node, index, onnx_name)
+            vector = node.required(index, onnx_name)
             if vector.shape != (src.shape[1],):
                 rule = f"{src.name} has {src.shape[1]} channels"
-                raise wrong(node, f"{onnx_name} has extents {list(vector.shape)}", rule)
+                raise node.wrong(f"{onnx_name} has extents {list(vector.shape)}", rule)
             arguments[argument_name] = vector
-        return bound(cls(float_attr(node, "epsilon", 1e-5)), arguments)
+        return cls(node.float_attr("epsilon", 1e-5)).bind(arguments)
 
     transposed = staticmethod(per_channel)
 

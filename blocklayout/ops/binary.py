@@ -23,7 +23,6 @@ from blocklayout.ir import (
 from blocklayout.ops._broadcast import bind_broadcast, broadcast_dims
 from blocklayout.ops._combining import COMMUTATIVE, Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import bound, of_other_dtype, result, wrong
 from blocklayout.ops.eltwise import Eltwise
 
 _ALGORITHMS: Mapping[str, str] = {
@@ -51,7 +50,7 @@ class Binary(BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         if len(node.inputs) != 2:
-            raise wrong(node, f"it has {len(node.inputs)} inputs", "it needs 2")
+            raise node.wrong(f"it has {len(node.inputs)} inputs", "it needs 2")
         return _of_a_number(node) or bind_broadcast(cls(_ALGORITHMS[node.op_type]), node)
 
     @classmethod
@@ -125,7 +124,7 @@ _FIRST_KNOWN: Mapping[str, _ScaleAndShift] = {
 
 def _of_a_number(node: NodeInfo) -> Lowered | Refusal | None:
     """An operation with one known number as a function of each element: faster, and a post-op anywhere."""
-    first, second, dst = node.inputs[0], node.inputs[1], result(node)
+    first, second, dst = node.inputs[0], node.inputs[1], node.result
     if first is None or second is None or first.is_constant == second.is_constant:
         return None
     known, src = (first, second) if first.is_constant else (second, first)
@@ -139,7 +138,7 @@ def _of_a_number(node: NodeInfo) -> Lowered | Refusal | None:
     else:
         scale, shift = (_FIRST_KNOWN if known is first else _SECOND_KNOWN)[node.op_type](number)
         function = Eltwise("eltwise_linear", float(scale), float(shift))
-    return of_other_dtype(node, src) or bound(function, {"src": src})
+    return node.of_other_dtype(src) or function.bind({"src": src})
 
 
 def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:

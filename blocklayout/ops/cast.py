@@ -6,7 +6,6 @@ from blocklayout import dnnl
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Wish
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import bound, check_result, of_other_dtype, required, result
 from blocklayout.ops.views import Identity, same_if_same_shape
 
 _CONVERTED = ("u8", "s8", "s32", "bool")
@@ -26,14 +25,14 @@ class Cast(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src, dst = required(node, 0, "input"), result(node)
-        refusal = of_other_dtype(node, dst) or of_other_dtype(node, src, (*_CONVERTED, *PRIMITIVE_FLOATS))
+        src, dst = node.required(0, "input"), node.result
+        refusal = node.of_other_dtype(dst) or node.of_other_dtype(src, (*_CONVERTED, *PRIMITIVE_FLOATS))
         if refusal:
             return refusal
-        check_result(node, src.shape, f"{src.name} has {list(src.shape)}")
+        node.check_result(src.shape, f"{src.name} has {list(src.shape)}")
         if src.dtype in PRIMITIVE_FLOATS:
-            return bound(Identity(), {"src": src})
-        return bound(cls(), {"src": src})
+            return Identity().bind({"src": src})
+        return cls().bind({"src": src})
 
     same_as = staticmethod(same_if_same_shape)
 

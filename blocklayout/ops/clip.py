@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from blocklayout.ir import Lowered, NodeInfo
-from blocklayout.ops._reading import bound, constant, is_known, is_source, optional, required, wrong
+from blocklayout.ops._needs import is_known, is_source
 from blocklayout.ops.eltwise import Eltwise, Slope
 from blocklayout.ops.gradients import Call
 
-_FIRST_OPSET_OF_INPUTS = 11
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -25,12 +24,8 @@ class Clip(Eltwise, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = required(node, 0, "input")
-        if node.opset >= _FIRST_OPSET_OF_INPUTS:
-            low, high = _bound_input(node, 1, "min"), _bound_input(node, 2, "max")
-        else:
-            low, high = node.attrs.get("min"), node.attrs.get("max")
-        return bound(_clip(node, -_LARGEST if low is None else low, _LARGEST if high is None else high), {"src": src})
+        src = node.required(0, "input")
+        return _clip(node, *_bounds(node)).bind({"src": src})
 
     @classmethod
     def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
@@ -42,14 +37,14 @@ class Clip(Eltwise, frozen=True):
 
     @classmethod
     def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
-        low, high = (_known_bound(node, index, name) for index, name in ((1, "min"), (2, "max")))
+        low, high = _bounds(node)
         # Where the bounds are crossed, the upper one is the result.
         return () if low >= 0 and high >= 0 else None
 
 
 def _clip(node: NodeInfo, low: float, high: float) -> Eltwise:
     if np.isnan(low) or np.isnan(high):
-        raise wrong(node, f"the bounds are {low} and {high}", "they must be numbers")
+        raise node.wrong(f"the bounds are {low} and {high}", "they must be numbers")
     if low == 0 and high >= _LARGEST:
         return Eltwise("eltwise_relu")
     # Parameters must be finite numbers, and ordered: ONNX gives the upper bound where they are crossed.
@@ -57,19 +52,17 @@ def _clip(node: NodeInfo, low: float, high: float) -> Eltwise:
     return Eltwise("eltwise_clip", min(low, high), high)
 
 
-def _bound_input(node: NodeInfo, index: int, name: str) -> float | None:
-    value = optional(node, index)
+def _bounds(node: NodeInfo) -> tuple[float, float]:
+    """Both bounds: infinite where absent, NaN where computed at run time."""
+    return _bound(node, 1, "min", -math.inf), _bound(node, 2, "max", math.inf)
+
+
+def _bound(node: NodeInfo, index: int, name: str, absent: float) -> float:
+    value = node.input(index)
     if value is None:
-        return None
-    array = constant(node, value, name)
-    if array.size != 1:
-        raise wrong(node, f"{name} ({value.name}) has extents {list(array.shape)}", "it must be a scalar")
-    return float(array.reshape(()))
-
-
-def _known_bound(node: NodeInfo, index: int, name: str) -> float:
-    """A bound, infinite where it is absent; NaN where it is computed at run time."""
-    if node.opset < _FIRST_OPSET_OF_INPUTS or not node.has_input(index):
-        return float(node.attrs.get(name, -math.inf if name == "min" else math.inf))
-    array = node.constant(index)
-    return float(array.item()) if array is not None and array.size == 1 else math.nan
+        return float(node.attrs.get(name, absent))
+    if value.data is None:
+        return math.nan
+    if value.data.size != 1:
+        raise node.wrong(f"{name} ({value.name}) has extents {list(value.shape)}", "it must be a scalar")
+    return float(value.data.item())

@@ -12,7 +12,7 @@ from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Rec
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import digits, n_elements
-from blocklayout.ops._reading import bound, float_attr, is_source, required
+from blocklayout.ops._needs import is_source
 
 
 class Formula(Struct, frozen=True):
@@ -38,7 +38,7 @@ _FORMULAS: Mapping[str, Formula] = {
     "Floor": Formula("round", "gt", "sub"),
     "Sign": Formula("gt", "lt", "sub", lambda _: 0.0),
     # A source of -inf must not meet 0 in the product: the larger of it and the limit does.
-    "ThresholdedRelu": Formula("max", "gt", "mul", lambda node: float_attr(node, "alpha", 1.0)),
+    "ThresholdedRelu": Formula("max", "gt", "mul", lambda node: node.float_attr("alpha", 1.0)),
 }
 
 
@@ -63,11 +63,11 @@ class Comparison(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = required(node, 0, "X")
+        src = node.required(0, "X")
         formula = _FORMULAS[node.op_type]
         operator = cls(formula.first, formula.compared, formula.last, formula.limit is not None)
         arrays = {} if formula.limit is None else {"limit": np.full((1, 1), formula.limit(node), np.float32)}
-        return bound(operator, {"src": src}, arrays)
+        return operator.bind({"src": src}, arrays)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

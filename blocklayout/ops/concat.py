@@ -9,7 +9,7 @@ from blocklayout.ir.result_format import concatenated
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, like
-from blocklayout.ops._reading import are_floats, axis_attr, bound, check_result, required, wrong
+from blocklayout.ops._needs import are_floats
 from blocklayout.ops.views import same_if_alone
 
 
@@ -30,11 +30,11 @@ class Concat(BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         if not node.inputs:
-            raise wrong(node, "it has no inputs", "it needs at least one")
-        srcs = [required(node, index, "inputs") for index in range(len(node.inputs))]
-        axis = axis_attr(node, "axis", len(srcs[0].shape), 1 if node.opset < 4 else None)
+            raise node.wrong("it has no inputs", "it needs at least one")
+        srcs = [node.required(index, "inputs") for index in range(len(node.inputs))]
+        axis = node.axis_attr("axis", len(srcs[0].shape), 1 if node.opset < 4 else None)
         _check_shapes(node, srcs, axis)
-        return bound(cls(axis, len(srcs)), {f"src_{index}": src for index, src in enumerate(srcs)})
+        return cls(axis, len(srcs)).bind({f"src_{index}": src for index, src in enumerate(srcs)})
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -90,10 +90,10 @@ def _check_shapes(node: NodeInfo, srcs: list[Value], axis: int) -> None:
     expected = list(srcs[0].shape)
     for src in srcs[1:]:
         if len(src.shape) != len(expected):
-            raise wrong(node, f"{src.name} has rank {len(src.shape)}", f"the others have rank {len(expected)}")
+            raise node.wrong(f"{src.name} has rank {len(src.shape)}", f"the others have rank {len(expected)}")
         others = [(a, b) for d, (a, b) in enumerate(zip(src.shape, srcs[0].shape, strict=True)) if d != axis]
         if any(a != b for a, b in others):
             rule = f"outside of dimension {axis} they must be those of {srcs[0].name}: {list(srcs[0].shape)}"
-            raise wrong(node, f"{src.name} has extents {list(src.shape)}", rule)
+            raise node.wrong(f"{src.name} has extents {list(src.shape)}", rule)
         expected[axis] += src.shape[axis]
-    check_result(node, expected, f"inputs give {expected}")
+    node.check_result(expected, f"inputs give {expected}")

@@ -28,15 +28,7 @@ from blocklayout.ir import (
 from blocklayout.ir.result_format import dominating
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
-from blocklayout.ops._reading import (
-    bound,
-    int_attr,
-    ints_attr,
-    is_source,
-    optional,
-    required,
-    wrong,
-)
+from blocklayout.ops._needs import is_source
 from blocklayout.ops._window import check_extents, padded_window, read_window
 from blocklayout.ops.gradients import Call, Given, TensorLike, fresh, in_format, public
 from blocklayout.tensor import Tensor
@@ -66,19 +58,19 @@ class Conv(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = required(node, 0, "X")
-        weights, bias = required(node, 1, "W"), optional(node, 2)
-        n_groups = int_attr(node, "group", 1)
+        src = node.required(0, "X")
+        weights, bias = node.required(1, "W"), node.input(2)
+        n_groups = node.int_attr("group", 1)
         check_weights(node, src, weights, n_groups, channels_axis=1)
         check_bias(node, bias, weights.shape[0])
         if weights.shape[0] % n_groups:
-            raise wrong(node, f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} output channels")
+            raise node.wrong(f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} output channels")
         window = read_window(node, weights.shape[2:], src.shape[2:])
         check_extents(node, window.extents(src.shape[2:]))
         operator, arguments = cls(window, n_groups), {"src": src, "weights": weights, "bias": bias}
         if n_groups == 1 or weights.data is None:
-            return bound(operator, arguments)
-        return bound(operator, arguments, {"weights": weights.data.reshape(_grouped(weights.shape, n_groups))})
+            return operator.bind(arguments)
+        return operator.bind(arguments, {"weights": weights.data.reshape(_grouped(weights.shape, n_groups))})
 
     @classmethod
     def padded(cls, node: NodeInfo, padding: Padding, *, is_lowest: bool) -> Mapping[str, Any] | None:
@@ -152,19 +144,19 @@ def check_weights(node: NodeInfo, src: Value, weights: Value, n_groups: int, cha
         ModelError: They disagree.
     """
     if n_groups < 1:
-        raise wrong(node, f"attribute group is {n_groups}", "it must be at least 1")
+        raise node.wrong(f"attribute group is {n_groups}", "it must be at least 1")
     if len(weights.shape) != len(src.shape):
-        raise wrong(node, f"the weights have rank {len(weights.shape)}", f"the source's rank is {len(src.shape)}")
+        raise node.wrong(f"the weights have rank {len(weights.shape)}", f"the source's rank is {len(src.shape)}")
     n_channels = weights.shape[channels_axis] * (n_groups if channels_axis == 1 else 1)
     if n_channels != src.shape[1]:
         rule = f"{weights.name} {list(weights.shape)} with group {n_groups} needs {n_channels}"
-        raise wrong(node, f"{src.name} has {src.shape[1]} channels", rule)
+        raise node.wrong(f"{src.name} has {src.shape[1]} channels", rule)
     if min(weights.shape, default=0) < 1:
-        raise wrong(node, f"the weights have extents {list(weights.shape)}", "every extent must be at least 1")
+        raise node.wrong(f"the weights have extents {list(weights.shape)}", "every extent must be at least 1")
     kernel = weights.shape[2:]
-    said = ints_attr(node, "kernel_shape", len(kernel), 1, at_least=1)
+    said = node.ints_attr("kernel_shape", len(kernel), 1, at_least=1)
     if node.attrs.get("kernel_shape") and said != kernel:
-        raise wrong(node, f"attribute kernel_shape is {list(said)}", f"the weights have {list(kernel)}")
+        raise node.wrong(f"attribute kernel_shape is {list(said)}", f"the weights have {list(kernel)}")
 
 
 def check_bias(node: NodeInfo, bias: Value | None, n_channels: int) -> None:
@@ -174,7 +166,7 @@ def check_bias(node: NodeInfo, bias: Value | None, n_channels: int) -> None:
         ModelError: They differ.
     """
     if bias is not None and bias.shape != (n_channels,):
-        raise wrong(node, f"the bias has extents {list(bias.shape)}", f"there are {n_channels} output channels")
+        raise node.wrong(f"the bias has extents {list(bias.shape)}", f"there are {n_channels} output channels")
 
 
 @public

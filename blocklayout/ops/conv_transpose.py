@@ -11,18 +11,7 @@ from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Rec
 from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
-from blocklayout.ops._reading import (
-    bound,
-    int_attr,
-    ints_attr,
-    is_source,
-    optional,
-    refused,
-    required,
-    result,
-    string_attr,
-    wrong,
-)
+from blocklayout.ops._needs import is_source
 from blocklayout.ops._window import AUTO_PADS
 from blocklayout.ops.conv import check_bias, check_weights
 
@@ -44,18 +33,18 @@ class ConvTranspose(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = required(node, 0, "X")
-        weights, bias = required(node, 1, "W"), optional(node, 2)
-        n_groups = int_attr(node, "group", 1)
+        src = node.required(0, "X")
+        weights, bias = node.required(1, "W"), node.input(2)
+        n_groups = node.int_attr("group", 1)
         check_weights(node, src, weights, n_groups, channels_axis=0)
         check_bias(node, bias, weights.shape[1] * n_groups)
         if weights.shape[0] % n_groups:
-            raise wrong(node, f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} input channels")
+            raise node.wrong(f"attribute group is {n_groups}", f"it must divide {weights.shape[0]} input channels")
         window = _read_transposed(node, weights.shape[2:], src.shape[2:])
         if isinstance(window, Refusal):
             return window
         arrays = {} if weights.data is None else {"weights": by_output_channel(weights.data, n_groups)}
-        return bound(cls(window, n_groups), {"src": src, "weights": weights, "bias": bias}, arrays)
+        return cls(window, n_groups).bind({"src": src, "weights": weights, "bias": bias}, arrays)
 
     @classmethod
     def aligned_scale(cls, node: NodeInfo, scale: np.ndarray) -> np.ndarray | None:
@@ -146,19 +135,17 @@ def _by_output_channel(weights: MemoryDesc, n_groups: int) -> MemoryDesc:
 
 def _read_transposed(node: NodeInfo, kernel: tuple[int, ...], spatial: tuple[int, ...]) -> Window | Refusal:
     ndims = len(kernel)
-    strides = ints_attr(node, "strides", ndims, 1, at_least=1)
-    dilations = ints_attr(node, "dilations", ndims, 1, at_least=1)
-    extra = ints_attr(node, "output_padding", ndims, 0, at_least=0)
+    strides = node.ints_attr("strides", ndims, 1, at_least=1)
+    dilations = node.ints_attr("dilations", ndims, 1, at_least=1)
+    extra = node.ints_attr("output_padding", ndims, 0, at_least=0)
     window = Window(kernel, strides, (0,) * ndims, (0,) * ndims, dilations)
     full = tuple((n - 1) * s + r + e for n, s, r, e in zip(spatial, strides, window.reach, extra, strict=True))
     begin, dst = _begin_and_extents(node, full, spatial, strides)
-    if result(node).shape[2:] != dst:
-        said = list(result(node).shape[2:])
-        raise wrong(node, f"output {result(node).name} has extents {said}", f"the window gives {list(dst)}")
+    node.check_result((*node.result.shape[:2], *dst), f"the window gives {list(dst)}")
     # The library derives the destination from the pads, so output_padding becomes a smaller end pad.
     end = tuple(f - e - b - n for f, e, b, n in zip(full, extra, begin, dst, strict=True))
     if min(dst) < 1 or min(begin) < 0 or any(e + s < 0 for e, s in zip(end, strides, strict=True)):
-        return refused(node, f"pads {list(begin + end)} are negative", "the output must not exceed the windows")
+        return node.refused(f"pads {list(begin + end)} are negative", "the output must not exceed the windows")
     return Window(kernel, strides, begin, end, dilations)
 
 
@@ -167,14 +154,14 @@ def _begin_and_extents(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Pads before the destination, and its extents; ``full`` are those without any pads."""
     ndims = len(full)
-    auto_pad = string_attr(node, "auto_pad", AUTO_PADS)
+    auto_pad = node.string_attr("auto_pad", AUTO_PADS)
     if node.attrs.get("output_shape"):
         # ONNX files hold the spatial extents here; batch and channels may precede them.
         dst = tuple(int(extent) for extent in node.attrs["output_shape"])[-ndims:]
     elif auto_pad.startswith("SAME"):
         dst = tuple(extent * stride for extent, stride in zip(spatial, strides, strict=True))
     else:
-        pads = ints_attr(node, "pads", 2 * ndims, 0, at_least=0) if auto_pad == "NOTSET" else (0,) * (2 * ndims)
+        pads = node.ints_attr("pads", 2 * ndims, 0, at_least=0) if auto_pad == "NOTSET" else (0,) * (2 * ndims)
         dst = tuple(f - b - e for f, b, e in zip(full, pads[:ndims], pads[ndims:], strict=True))
         return pads[:ndims], dst
     totals = [max(f - n, 0) for f, n in zip(full, dst, strict=True)]

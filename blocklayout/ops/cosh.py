@@ -14,8 +14,8 @@ from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Rec
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import digits, n_elements
+from blocklayout.ops._needs import is_source
 from blocklayout.ops._padded import are_eltwise
-from blocklayout.ops._reading import bound, is_source, required
 from blocklayout.ops.gradients import Call, TensorLike, fresh
 from blocklayout.tensor import Tensor
 
@@ -35,7 +35,7 @@ class Cosh(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        return bound(cls(), {"src": required(node, 0, "input")}, {"half": np.full((1, 1), 0.5, np.float32)})
+        return cls().bind({"src": node.required(0, "input")}, {"half": np.full((1, 1), 0.5, np.float32)})
 
     @classmethod
     def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:

@@ -9,24 +9,12 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.dtypes import to_numpy
-from blocklayout.ir import (
-    BaseOperator,
-    Facts,
-    Lowered,
-    Need,
-    NodeInfo,
-    PostOpUse,
-    Problem,
-    Recipe,
-    Refusal,
-    Role,
-    Wish,
-)
+from blocklayout.ir import BaseOperator, Facts, Lowered, Need, NodeInfo, PostOpUse, Problem, Recipe, Refusal, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.padding import clear_padding
 from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._needs import is_known, is_source
 from blocklayout.ops._padded import keeps_zero, over_padding, with_padding
-from blocklayout.ops._reading import bound, constant, float_attr, is_known, is_source, refused, required, string_attr
 from blocklayout.ops.gradients import Call, TensorLike, execute, fresh, public
 from blocklayout.tensor import Tensor
 
@@ -86,8 +74,8 @@ class Eltwise(BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         algorithm, *numbers = _FUNCTIONS[node.op_type]
-        read = (float_attr(node, *each) if isinstance(each, tuple) else each for each in numbers)
-        return bound(Eltwise(f"eltwise_{algorithm}", *read), {"src": required(node, 0, "X")})
+        read = (node.float_attr(*each) if isinstance(each, tuple) else each for each in numbers)
+        return Eltwise(f"eltwise_{algorithm}", *read).bind({"src": node.required(0, "X")})
 
     @classmethod
     def has_gradient(cls, op_type: str) -> bool:
@@ -140,9 +128,9 @@ class Gelu(Eltwise, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        exact = string_attr(node, "approximate", ("none", "tanh")) == "none"
+        exact = node.string_attr("approximate", ("none", "tanh")) == "none"
         function = Eltwise("eltwise_gelu_erf" if exact else "eltwise_gelu_tanh")
-        return bound(function, {"src": required(node, 0, "X")})
+        return function.bind({"src": node.required(0, "X")})
 
     @classmethod
     def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
@@ -160,15 +148,15 @@ class Power(Eltwise, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        base, exponent = required(node, 0, "X"), constant(node, required(node, 1, "Y"), "the exponent")
+        base, exponent = node.required(0, "X"), node.known(node.required(1, "Y"), "the exponent")
         if exponent.size != 1 or exponent.ndim > len(base.shape):
             what = f"the exponent has extents {list(exponent.shape)}"
-            return refused(node, what, "its primitive takes one exponent for all elements")
+            return node.refused(what, "its primitive takes one exponent for all elements")
         number = float(exponent.reshape(()))
         if not np.isfinite(number):
-            return refused(node, f"the exponent is {number}", "its primitive takes finite ones")
+            return node.refused(f"the exponent is {number}", "its primitive takes finite ones")
         function = Eltwise("eltwise_square") if number == 2 else Eltwise("eltwise_pow", 1.0, number)
-        return bound(function, {"src": base})
+        return function.bind({"src": base})
 
     @classmethod
     def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:

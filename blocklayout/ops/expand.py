@@ -24,7 +24,6 @@ from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, like
 from blocklayout.ops._mixed_radix import digits, is_padded, seen_as
-from blocklayout.ops._reading import bound, of_other_dtype, of_other_rank, required, result, wrong
 from blocklayout.ops._transposing import in_order
 from blocklayout.ops.views import Reshape, same_if_same_shape
 
@@ -45,17 +44,17 @@ class Expand(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src, dst = required(node, 0, "input"), result(node)
-        refusal = of_other_dtype(node, src) or of_other_rank(node, dst, 0, 12)
+        src, dst = node.required(0, "input"), node.result
+        refusal = node.of_other_dtype(src) or node.of_other_rank(dst, 0, 12)
         if refusal:
             return refusal
         full = broadcast_dims(src.shape, dst.shape)
         if full is None:
             what = f"{src.name} has extents {list(src.shape)}"
-            raise wrong(node, what, f"they must broadcast to the output's {list(dst.shape)}")
+            raise node.wrong(what, f"they must broadcast to the output's {list(dst.shape)}")
         if full == dst.shape:
-            return bound(Reshape(dst.dims), {"src": src})
-        return bound(cls(), {"src": src})
+            return Reshape(dst.dims).bind({"src": src})
+        return cls().bind({"src": src})
 
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)

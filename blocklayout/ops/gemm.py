@@ -14,16 +14,7 @@ from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Rec
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
-from blocklayout.ops._reading import (
-    are_floats,
-    bound,
-    flag_attr,
-    float_attr,
-    optional,
-    required,
-    result,
-    wrong,
-)
+from blocklayout.ops._needs import are_floats
 from blocklayout.ops.gradients import Call, Given, TensorLike, fresh, in_format, public
 from blocklayout.ops.matmul import MatMul
 
@@ -136,25 +127,25 @@ class _Gemm(Struct, frozen=True, eq=False):
 
     @classmethod
     def read(cls, node: NodeInfo) -> _Gemm:
-        a, b = (required(node, index, name) for index, name in enumerate("AB"))
-        alpha, beta = float_attr(node, "alpha", 1.0), float_attr(node, "beta", 1.0)
-        c = optional(node, 2) if beta != 0 else None
-        gemm = cls(node, a, b, c, alpha, beta, flag_attr(node, "transA"), flag_attr(node, "transB"))
+        a, b = (node.required(index, name) for index, name in enumerate("AB"))
+        alpha, beta = node.float_attr("alpha", 1.0), node.float_attr("beta", 1.0)
+        c = node.input(2) if beta != 0 else None
+        gemm = cls(node, a, b, c, alpha, beta, node.flag_attr("transA"), node.flag_attr("transB"))
         gemm.check()
         return gemm
 
     def check(self) -> None:
         """Compare the extents of all four matrices."""
-        node, dst = self.node, result(self.node).shape
+        node, dst = self.node, self.node.result.shape
         if len(self.a.shape) != 2 or len(self.b.shape) != 2:
-            raise wrong(node, f"A has extents {list(self.a.shape)} and B {list(self.b.shape)}", "both must be matrices")
+            raise node.wrong(f"A has extents {list(self.a.shape)} and B {list(self.b.shape)}", "both must be matrices")
         m, k = self.a.shape[::-1] if self.is_a_transposed else self.a.shape
         k_of_b, n = self.b.shape[::-1] if self.is_b_transposed else self.b.shape
         if k != k_of_b or dst != (m, n):
             what = f"A is {m}x{k} and B {k_of_b}x{n} after transposition"
-            raise wrong(node, what, f"they must multiply to the output's {list(dst)}")
+            raise node.wrong(what, f"they must multiply to the output's {list(dst)}")
         if self.c is not None and not _broadcasts(self.c.shape, dst):
-            raise wrong(node, f"C has extents {list(self.c.shape)}", f"they must broadcast to {list(dst)}")
+            raise node.wrong(f"C has extents {list(self.c.shape)}", f"they must broadcast to {list(dst)}")
 
     @property
     def is_inner_product(self) -> bool:
@@ -169,7 +160,7 @@ class _Gemm(Struct, frozen=True, eq=False):
 
     def _is_bias(self, c: Value) -> bool:
         """Whether C is one element for each column, and added as it is."""
-        n_columns = result(self.node).shape[1]
+        n_columns = self.node.result.shape[1]
         return c.shape in ((n_columns,), (1, n_columns)) and self.beta == 1
 
     def as_inner_product(self) -> Lowered:
@@ -202,19 +193,19 @@ class _Gemm(Struct, frozen=True, eq=False):
     def _with_c(self, product: InnerProduct | MatMul, arrays: dict[str, np.ndarray], bias_ndims: int) -> Lowered:
         """The product and what is added to it: as its bias where C is one row, else by a second primitive."""
         matrices = {"src": self.a, "weights": self.b}
-        c, dst = self.c, result(self.node).shape
+        c, dst = self.c, self.node.result.shape
         if c is None:
-            return bound(product, matrices, arrays)
+            return product.bind(matrices, arrays)
         if c.data is not None:
             array = _scaled(c.data, self.beta).reshape((1,) * (2 - c.data.ndim) + c.data.shape)
             if array.shape[0] != 1:
-                return bound(SummedProduct(product), matrices | {"addend": c}, arrays | {"addend": array})
+                return SummedProduct(product).bind(matrices | {"addend": c}, arrays | {"addend": array})
             bias = np.broadcast_to(array[0], dst[1:]) if bias_ndims == 1 else array
-            return bound(product, matrices | {"bias": c}, arrays | {"bias": bias})
+            return product.bind(matrices | {"bias": c}, arrays | {"bias": bias})
         if self._is_bias(c):
-            return bound(product, matrices | {"bias": c}, arrays)
+            return product.bind(matrices | {"bias": c}, arrays)
         scale = {} if self.beta == 1 else {"scale_addend": np.array([self.beta], np.float32)}
-        return bound(SummedProduct(product), matrices | {"addend": c}, arrays | scale)
+        return SummedProduct(product).bind(matrices | {"addend": c}, arrays | scale)
 
 
 def _scaled(array: np.ndarray, scale: float) -> np.ndarray:

@@ -11,16 +11,7 @@ from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Wis
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import Digit, digits, is_padded, runs
-from blocklayout.ops._reading import (
-    constant,
-    float_attr,
-    has_f32_statistics,
-    int_attr,
-    is_known,
-    is_source,
-    required,
-    wrong,
-)
+from blocklayout.ops._needs import has_f32_statistics, is_known, is_source
 from blocklayout.ops._standardizing import Standardization, affine_step
 from blocklayout.ops._transposing import per_channel
 from blocklayout.ops.instance_normalization import InstanceNormalization
@@ -52,13 +43,13 @@ class GroupNormalization(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = required(node, 0, "X")
+        src = node.required(0, "X")
         n_images, n_channels = src.shape[:2]
         n_groups = _n_groups(node, n_channels)
         vectors = {
             name: _by_group(node, index, n_groups, n_channels) for index, name in enumerate(("scale", "shift"), start=1)
         }
-        epsilon = float_attr(node, "epsilon", 1e-5)
+        epsilon = node.float_attr("epsilon", 1e-5)
         is_per_group = all((vector == vector[:, :1]).all() for vector in vectors.values())
         ones = (1,) * (len(src.shape) - 2)
         if not is_per_group:
@@ -117,18 +108,18 @@ class GroupNormalization(BaseOperator, frozen=True):
 
 
 def _n_groups(node: NodeInfo, n_channels: int) -> int:
-    n_groups = int_attr(node, "num_groups", 0)
+    n_groups = node.int_attr("num_groups", 0)
     if n_groups < 1 or n_channels % n_groups:
-        raise wrong(node, f"attribute num_groups is {n_groups}", f"it must divide {n_channels} channels")
+        raise node.wrong(f"attribute num_groups is {n_groups}", f"it must divide {n_channels} channels")
     return n_groups
 
 
 def _by_group(node: NodeInfo, index: int, n_groups: int, n_channels: int) -> np.ndarray:
     """A scale or bias as a matrix (groups, channels of a group)."""
     name = ("X", "scale", "bias")[index]
-    vector = constant(node, required(node, index, name), name)
+    vector = node.known(node.required(index, name), name)
     n = n_groups if node.opset < _FIRST_OPSET_OF_CHANNELS else n_channels
     if vector.shape != (n,):
-        raise wrong(node, f"{name} has extents {list(vector.shape)}", f"opset {node.opset} makes them [{n}]")
+        raise node.wrong(f"{name} has extents {list(vector.shape)}", f"opset {node.opset} makes them [{n}]")
     n_within = n_channels // n_groups
     return np.repeat(vector, n_channels // n).reshape(n_groups, n_within)

@@ -12,7 +12,7 @@ from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Rec
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import digits, is_padded, runs
-from blocklayout.ops._reading import are_floats, float_attr, is_source, required, wrong
+from blocklayout.ops._needs import are_floats, is_source
 from blocklayout.ops._standardizing import Standardization
 from blocklayout.ops._transposing import per_channel
 
@@ -31,20 +31,20 @@ class InstanceNormalization(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = required(node, 0, "input")
+        src = node.required(0, "input")
         n_images, n_channels = src.shape[:2]
         sources, constants = {"src": src}, {}
         for index, (name, onnx_name) in enumerate((("scale", "scale"), ("shift", "B")), start=1):
-            vector = required(node, index, onnx_name)
+            vector = node.required(index, onnx_name)
             if vector.shape != (n_channels,):
                 rule = f"{src.name} has {n_channels} channels"
-                raise wrong(node, f"{onnx_name} has extents {list(vector.shape)}", rule)
+                raise node.wrong(f"{onnx_name} has extents {list(vector.shape)}", rule)
             if vector.data is None:
                 sources[name] = vector
                 continue
             row = vector.data.reshape(1, n_channels, *(1,) * (len(src.shape) - 2))
             constants[name] = np.repeat(row, n_images, axis=0)
-        return cls(float_attr(node, "epsilon", 1e-5)).bind(sources, constants)
+        return cls(node.float_attr("epsilon", 1e-5)).bind(sources, constants)
 
     transposed = staticmethod(per_channel)
 

@@ -12,7 +12,6 @@ from blocklayout.ir import BaseOperator, Lowered, Problem, Recipe, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import paired
-from blocklayout.ops._reading import bound
 from blocklayout.ops._reducing import Steps
 
 
@@ -49,7 +48,7 @@ class Interpolate(BaseOperator, frozen=True):
 
 def interpolated(src: Value, matrices: Mapping[int, np.ndarray]) -> Lowered:
     """The operator that multiplies ``src`` with a matrix along each of some dimensions."""
-    return bound(Interpolate(tuple(matrices)), {"src": src}, {f"matrix_{axis}": m for axis, m in matrices.items()})
+    return Interpolate(tuple(matrices)).bind({"src": src}, {f"matrix_{axis}": m for axis, m in matrices.items()})
 
 
 def _multiply(steps: Steps, extents: Sequence[int], index: int, new: int, matrix: str) -> None:

@@ -12,18 +12,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, has_argument
 from blocklayout.ops._mixed_radix import as_rows, digits, runs, seen_as
-from blocklayout.ops._reading import (
-    axis_attr,
-    bound,
-    float_attr,
-    has_f32_statistics,
-    has_one_output,
-    is_source,
-    optional,
-    refused,
-    required,
-    wrong,
-)
+from blocklayout.ops._needs import has_f32_statistics, has_one_output, is_source
 from blocklayout.ops._transposing import trailing
 
 
@@ -45,11 +34,11 @@ class LayerNormalization(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = required(node, 0, "X")
-        axis = axis_attr(node, "axis", len(src.shape), -1)
+        src = node.required(0, "X")
+        axis = node.axis_attr("axis", len(src.shape), -1)
         arguments: dict[str, Value | None] = {"src": src}
         arrays: dict[str, np.ndarray] = {}
-        for name, value in (("scale", required(node, 1, "Scale")), ("shift", optional(node, 2))):
+        for name, value in (("scale", node.required(1, "Scale")), ("shift", node.input(2))):
             if value is not None and value.data is not None:
                 vector = _vector(node, name, value.data, src.shape, axis)
                 if isinstance(vector, Refusal):
@@ -58,9 +47,9 @@ class LayerNormalization(BaseOperator, frozen=True):
                 continue
             if value is not None and not _is_row(value.shape, src.shape[axis:]):
                 what = f"{name} is computed at run time and has extents {list(value.shape)}"
-                return refused(node, what, f"its primitive takes {list(src.shape[axis:])}")
+                return node.refused(what, f"its primitive takes {list(src.shape[axis:])}")
             arguments[name] = value
-        return bound(cls(axis, float_attr(node, "epsilon", 1e-5)), arguments, arrays)
+        return cls(axis, node.float_attr("epsilon", 1e-5)).bind(arguments, arrays)
 
     transposed = staticmethod(trailing)
 
@@ -101,10 +90,10 @@ def _vector(node: NodeInfo, name: str, array: np.ndarray, dims: tuple[int, ...],
     """A constant with one element for each of a row, and the source's rank."""
     full = broadcast_dims(array.shape, dims)
     if full is None:
-        raise wrong(node, f"{name} has extents {list(array.shape)}", f"they must broadcast to {list(dims)}")
+        raise node.wrong(f"{name} has extents {list(array.shape)}", f"they must broadcast to {list(dims)}")
     if prod(full[:axis]) != 1:
         what = f"{name} has extents {list(array.shape)}, other values for other rows"
-        return refused(node, what, f"its primitive takes {list(dims[axis:])}")
+        return node.refused(what, f"its primitive takes {list(dims[axis:])}")
     return np.broadcast_to(array.reshape(full), (1,) * axis + dims[axis:])
 
 

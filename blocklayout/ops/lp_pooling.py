@@ -20,7 +20,7 @@ from blocklayout.ir import (
 )
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import bound, float_attr, is_source, required, wrong
+from blocklayout.ops._needs import is_source
 from blocklayout.ops._transposing import per_channel
 from blocklayout.ops.pooling import pooling_windows
 
@@ -41,12 +41,12 @@ class LpPooling(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = required(node, 0, "X")
-        p = float_attr(node, "p", 2)
+        src = node.required(0, "X")
+        p = node.float_attr("p", 2)
         if p <= 0:
-            raise wrong(node, f"attribute p is {p}", "it must be above 0")
+            raise node.wrong(f"attribute p is {p}", "it must be above 0")
         windows = pooling_windows(node, src)
-        return windows if isinstance(windows, Refusal) else bound(cls(windows[1], p), {"src": src})
+        return windows if isinstance(windows, Refusal) else cls(windows[1], p).bind({"src": src})
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

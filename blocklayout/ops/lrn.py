@@ -9,8 +9,8 @@ from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Rec
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import Run, digits, is_padded, runs
+from blocklayout.ops._needs import is_source
 from blocklayout.ops._padded import n_lanes, over_padding, with_padding
-from blocklayout.ops._reading import bound, float_attr, int_attr, is_source, required, wrong
 from blocklayout.ops._transposing import per_channel
 
 _USUAL_SIZE, _USUAL_BETA = 5, 0.75
@@ -36,16 +36,16 @@ class LRN(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = required(node, 0, "X")
+        src = node.required(0, "X")
         if "size" not in node.attrs:
-            raise wrong(node, "attribute size is missing", "it is required")
-        size = int_attr(node, "size", 1)
+            raise node.wrong("attribute size is missing", "it is required")
+        size = node.int_attr("size", 1)
         if size < 1:
-            raise wrong(node, f"attribute size is {size}", "it must be at least 1")
+            raise node.wrong(f"attribute size is {size}", "it must be at least 1")
         operator = cls(
-            size, float_attr(node, "alpha", 1e-4), float_attr(node, "beta", 0.75), float_attr(node, "bias", 1.0)
+            size, node.float_attr("alpha", 1e-4), node.float_attr("beta", 0.75), node.float_attr("bias", 1.0)
         )
-        return bound(operator, {"src": src})
+        return operator.bind({"src": src})
 
     transposed = staticmethod(per_channel)
 

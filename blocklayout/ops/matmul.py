@@ -27,7 +27,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, has_argument, plain, plain_if_any
 from blocklayout.ops._mixed_radix import seen_as
-from blocklayout.ops._reading import are_floats, bound, of_other_rank, refused, required, result, wrong
+from blocklayout.ops._needs import are_floats
 
 
 class MatMul(BaseOperator, frozen=True):
@@ -47,9 +47,9 @@ class MatMul(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src, weights = (required(node, index, name) for index, name in enumerate("AB"))
-        dst = result(node)
-        refusal = of_other_rank(node, dst, 2, 12) or _of_other_ranks(node, (src, weights), len(dst.shape))
+        src, weights = (node.required(index, name) for index, name in enumerate("AB"))
+        dst = node.result
+        refusal = node.of_other_rank(dst, 2, 12) or _of_other_ranks(node, (src, weights), len(dst.shape))
         if refusal:
             return refusal
         _check(node, src, weights, dst)
@@ -58,7 +58,7 @@ class MatMul(BaseOperator, frozen=True):
             for name, value in (("src", src), ("weights", weights))
             if value.data is not None
         }
-        return bound(cls(), {"src": src, "weights": weights}, arrays)
+        return cls().bind({"src": src, "weights": weights}, arrays)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -182,7 +182,7 @@ def _of_other_ranks(node: NodeInfo, operands: Iterable[Value], ndims: int) -> Re
     for value in operands:
         if len(value.shape) < 2 or (value.data is None and len(value.shape) != ndims):
             what = f"{value.name} has rank {len(value.shape)} and the output {ndims}"
-            return refused(node, what, "its primitive takes operands of the output's rank: unsqueeze it")
+            return node.refused(what, "its primitive takes operands of the output's rank: unsqueeze it")
     return None
 
 
@@ -194,4 +194,4 @@ def _check(node: NodeInfo, src: Value, weights: Value, dst: Value) -> None:
     fits = batch is not None and src.shape[-1] == weights.shape[-2]
     if not fits or dst.shape != (*(batch or ()), src.shape[-2], weights.shape[-1]):
         rule = f"they must multiply to the output's {list(dst.shape)}"
-        raise wrong(node, f"A has extents {list(src.shape)} and B {list(weights.shape)}", rule)
+        raise node.wrong(f"A has extents {list(src.shape)} and B {list(weights.shape)}", rule)

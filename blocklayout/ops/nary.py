@@ -9,8 +9,8 @@ from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Reci
 from blocklayout.ops._broadcast import bind_broadcast
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._needs import are_floats
 from blocklayout.ops._padded import with_padding
-from blocklayout.ops._reading import are_floats, bound, required, wrong
 from blocklayout.ops.binary import Binary
 from blocklayout.ops.views import Identity, same_if_alone
 
@@ -35,9 +35,9 @@ class Nary(BaseOperator, frozen=True):
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         algorithm, n_srcs = _ALGORITHMS[node.op_type], len(node.inputs)
         if n_srcs == 0:
-            raise wrong(node, "it has no inputs", "it needs at least one")
+            raise node.wrong("it has no inputs", "it needs at least one")
         if n_srcs == 1:
-            return are_floats(node) or bound(Identity(), {"src": required(node, 0, "input 0")})
+            return are_floats(node) or Identity().bind({"src": node.required(0, "input 0")})
         if n_srcs == 2:
             return bind_broadcast(Binary(algorithm), node)
         return bind_broadcast(cls(algorithm, n_srcs), node)

@@ -27,33 +27,14 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import Digit, digits
-from blocklayout.ops._reading import (
-    bound,
-    check_result,
-    constant,
-    float_attr,
-    is_known,
-    is_source,
-    optional,
-    refused,
-    required,
-    string_attr,
-    wrong,
-)
+from blocklayout.ops._needs import is_known, is_source
 from blocklayout.ops._transposing import in_order
 from blocklayout.ops.views import Identity
 
-_FIRST_OPSET_OF_INPUTS = 11
 _MOST_REFLECTED = 32
 """Each reflected row is a step of its own, for strides are never negative."""
 
 Pads = tuple[tuple[int, int], ...]
-
-
-def _pads_are_known(node: NodeInfo) -> Refusal | None:
-    if node.opset < _FIRST_OPSET_OF_INPUTS:
-        return None
-    return is_known(1, "pads")(node) or is_known(3, "axes")(node)
 
 
 class Pad(BaseOperator, frozen=True):
@@ -66,7 +47,7 @@ class Pad(BaseOperator, frozen=True):
     """
 
     op_types = ("Pad",)
-    needs = (is_source(1, 12), _pads_are_known)
+    needs = (is_source(1, 12), is_known(1, "pads"), is_known(3, "axes"))
 
     mode: str
     pads: Pads
@@ -74,24 +55,24 @@ class Pad(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = required(node, 0, "data")
-        mode, pads = string_attr(node, "mode", ("constant", *_BORDERS)), _pads(node, len(src.shape))
+        src = node.required(0, "data")
+        mode, pads = node.string_attr("mode", ("constant", *_BORDERS)), _pads(node, len(src.shape))
         expected = [n + before + behind for n, (before, behind) in zip(src.shape, pads, strict=True)]
-        check_result(node, expected, f"the pads make them {expected}")
+        node.check_result(expected, f"the pads make them {expected}")
         if not any(number for pair in pads for number in pair):
-            return bound(Identity(), {"src": src})
+            return Identity().bind({"src": src})
         refusal = _not_by_copies(node, mode, src.shape, pads)
         if refusal:
             return refusal
         if mode != "constant":
-            return bound(cls(mode, pads, 0.0), {"src": src})
-        given = optional(node, 2) if node.opset >= _FIRST_OPSET_OF_INPUTS else None
+            return cls(mode, pads, 0.0).bind({"src": src})
+        given = node.input(2)
         if given is not None and given.data is None:
-            return bound(cls(mode, pads, None), {"src": src, "fill": _scalar(node, given)})
-        value = float_attr(node, "value", 0.0)
+            return cls(mode, pads, None).bind({"src": src, "fill": _scalar(node, given)})
+        value = node.float_attr("value", 0.0)
         if given is not None:
-            value = float(constant(node, _scalar(node, given), "constant_value").reshape(()))
-        return bound(cls(mode, pads, value), {"src": src}, {"fill": np.full(1, value, np.float32)})
+            value = float(node.known(_scalar(node, given), "constant_value").reshape(()))
+        return cls(mode, pads, value).bind({"src": src}, {"fill": np.full(1, value, np.float32)})
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -305,27 +286,22 @@ def _copies(mode: str, index: int, line: _Line) -> Sequence[_Copy]:
 
 def _pads(node: NodeInfo, ndims: int) -> Pads:
     """For each dimension the elements before and behind."""
-    if node.opset < _FIRST_OPSET_OF_INPUTS:
-        numbers, axes = _integers(node.attrs.get("pads", ())), list(range(ndims))
-    else:
-        numbers = _integers(constant(node, required(node, 1, "pads"), "pads"))
-        given = optional(node, 3)
-        axes = _integers(constant(node, given, "axes")) if given is not None else list(range(ndims))
+    numbers, axes = node.integers(1, "pads"), node.integers(3, "axes")
+    if numbers is None:
+        raise node.wrong("pads are missing", "they are required")
+    axes = tuple(range(ndims)) if axes is None else axes
     if len(numbers) != 2 * len(axes) or any(not -ndims <= axis < ndims for axis in axes):
-        raise wrong(node, f"{len(numbers)} pads for the dimensions {axes}", f"rank {ndims} needs two for each it has")
+        what = f"{len(numbers)} pads for the dimensions {list(axes)}"
+        raise node.wrong(what, f"rank {ndims} needs two for each it has")
     pads = [(0, 0)] * ndims
     for index, axis in enumerate(axes):
         pads[axis % ndims] = numbers[index], numbers[index + len(axes)]
     return tuple(pads)
 
 
-def _integers(values: object) -> list[int]:
-    return [int(number) for number in np.ravel(np.asarray(values))]
-
-
 def _scalar(node: NodeInfo, value: Value) -> Value:
     if math.prod(value.shape) != 1 or len(value.shape) > 1:
-        raise wrong(node, f"constant_value has extents {list(value.shape)}", "it must be a scalar")
+        raise node.wrong(f"constant_value has extents {list(value.shape)}", "it must be a scalar")
     return value
 
 
@@ -333,15 +309,15 @@ def _not_by_copies(node: NodeInfo, mode: str, dims: tuple[int, ...], pads: Pads)
     """Refuses a result that is not made of copies of the source, or of too many."""
     kept = [n + min(before, 0) + min(behind, 0) for n, (before, behind) in zip(dims, pads, strict=True)]
     if min(kept) < 1:
-        return refused(node, f"of extents {list(dims)} pads {pads} keep {kept}", "one element at least must be left")
+        return node.refused(f"of extents {list(dims)} pads {pads} keep {kept}", "one element at least must be left")
     if mode == "constant":
         return None
     largest = max(number for pair in pads for number in pair)
     if min(number for pair in pads for number in pair) < 0:
-        return refused(node, f"mode {mode} with negative pads {pads}", "cut first, with a Slice")
+        return node.refused(f"mode {mode} with negative pads {pads}", "cut first, with a Slice")
     room = [n - (mode == "reflect") for n in dims]
     if mode != "edge" and any(max(pair) > most for pair, most in zip(pads, room, strict=True)):
-        return refused(node, f"mode {mode} with pads {pads} of extents {list(dims)}", f"at most {room} are one copy")
+        return node.refused(f"mode {mode} with pads {pads} of extents {list(dims)}", f"at most {room} are one copy")
     if mode == "reflect" and largest > _MOST_REFLECTED:
-        return refused(node, f"mode reflect with {largest} elements", f"up to {_MOST_REFLECTED} are copied")
+        return node.refused(f"mode reflect with {largest} elements", f"up to {_MOST_REFLECTED} are copied")
     return None

@@ -26,17 +26,8 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._needs import has_one_output, is_source
 from blocklayout.ops._padded import are_eltwise
-from blocklayout.ops._reading import (
-    bound,
-    flag_attr,
-    has_one_output,
-    is_source,
-    refused,
-    required,
-    result,
-    wrong,
-)
 from blocklayout.ops._transposing import per_channel
 from blocklayout.ops._window import check_extents, padded_window, read_kernel_shape, read_window
 from blocklayout.ops.gradients import Call, Given, TensorLike, formats, fresh, public
@@ -68,19 +59,19 @@ class Pooling(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = required(node, 0, "X")
+        src = node.required(0, "X")
         windows = pooling_windows(node, src)
         if isinstance(windows, Refusal):
             return windows
         if node.op_type in _GLOBAL:
-            return bound(cls(_GLOBAL[node.op_type], windows[0]), {"src": src})
+            return cls(_GLOBAL[node.op_type], windows[0]).bind({"src": src})
         window, covering = windows
         algorithm = _algorithm(node, window, covering)
         if algorithm != "pooling_avg_include_padding" or covering == window:
-            return bound(cls(algorithm, covering), {"src": src})
+            return cls(algorithm, covering).bind({"src": src})
         # ONNX counts pads, but not what ceil_mode adds behind them; oneDNN counts the whole window.
-        return bound(
-            cls(algorithm, covering, is_shared=True), {"src": src}, {"share": _shares(window, covering, src.shape[2:])}
+        return cls(algorithm, covering, is_shared=True).bind(
+            {"src": src}, {"share": _shares(window, covering, src.shape[2:])}
         )
 
     @classmethod
@@ -150,7 +141,7 @@ def pooling_windows(node: NodeInfo, src: Value) -> tuple[Window, Window] | Refus
     if node.op_type.startswith("Global"):
         return _global_windows(node, src)
     window = read_window(node, read_kernel_shape(node, len(spatial)), spatial)
-    covering = _covering(node, window, spatial) if flag_attr(node, "ceil_mode") else window
+    covering = _covering(node, window, spatial) if node.flag_attr("ceil_mode") else window
     check_extents(node, covering.extents(spatial))
     return _may_be_empty(node, covering, spatial) or (window, covering)
 
@@ -158,7 +149,7 @@ def pooling_windows(node: NodeInfo, src: Value) -> tuple[Window, Window] | Refus
 def _global_windows(node: NodeInfo, src: Value) -> tuple[Window, Window] | Refusal:
     spatial = src.shape[2:]
     if 0 in spatial:
-        return refused(node, f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")
+        return node.refused(f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")
     ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
     window = Window(spatial, ones, zeros, zeros, ones)
     check_extents(node, window.extents(spatial))
@@ -167,9 +158,9 @@ def _global_windows(node: NodeInfo, src: Value) -> tuple[Window, Window] | Refus
 
 def _covering(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> Window:
     """The window with end pads that make room for the last, incomplete one of ``ceil_mode``."""
-    n_windows = result(node).shape[2:]
+    n_windows = node.result.shape[2:]
     if len(n_windows) != len(spatial):
-        raise wrong(node, f"output {result(node).name} has rank {2 + len(n_windows)}", f"{2 + len(spatial)} is right")
+        raise node.wrong(f"output {node.result.name} has rank {2 + len(n_windows)}", f"{2 + len(spatial)} is right")
     end = []
     for d, n in enumerate(n_windows):
         step, extent = window.strides[d], spatial[d] + window.pads_begin[d]
@@ -184,17 +175,17 @@ def _may_be_empty(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> R
     reach = zip(window.reach, window.pads_begin, window.pads_end, strict=True)
     if any(begin >= extent or end >= extent for extent, begin, end in reach):
         what = f"pads {list(window.pads)} reach past windows of {list(window.reach)}"
-        return refused(node, what, "a window must see at least one element of the source")
+        return node.refused(what, "a window must see at least one element of the source")
     if any(dilation > extent for dilation, extent in zip(window.dilations, spatial, strict=True)):
         what = f"dilations {list(window.dilations)} exceed the source's {list(spatial)}"
-        return refused(node, what, "a window must see at least one element of the source")
+        return node.refused(what, "a window must see at least one element of the source")
     return None
 
 
 def _algorithm(node: NodeInfo, window: Window, covering: Window) -> str:
     if node.op_type == "MaxPool":
         return "pooling_max"
-    if not flag_attr(node, "count_include_pad") or not any(covering.pads):
+    if not node.flag_attr("count_include_pad") or not any(covering.pads):
         return "pooling_avg_exclude_padding"
     # Nothing but what ceil_mode adds: that is not counted either way.
     return "pooling_avg_include_padding" if any(window.pads) else "pooling_avg_exclude_padding"

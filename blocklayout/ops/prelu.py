@@ -12,7 +12,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, like
 from blocklayout.ops._mixed_radix import broadcast_views, seen_as
-from blocklayout.ops._reading import are_floats, bound, is_source, refused, required, wrong
+from blocklayout.ops._needs import are_floats, is_source
 from blocklayout.ops.eltwise import Eltwise
 
 _FIRST_OPSET_OF_NUMPY_RULES = 7
@@ -37,17 +37,17 @@ class PRelu(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = required(node, 0, "X")
-        slope = required(node, 1, "slope")
+        src = node.required(0, "X")
+        slope = node.required(1, "slope")
         dims = _slope_dims(node, src.shape, slope.shape)
         if slope.data is None:
-            return bound(cls(dims), {"src": src, "weights": slope})
+            return cls(dims).bind({"src": src, "weights": slope})
         if slope.data.size == 1:
             number = float(slope.data.reshape(()))
             if not np.isfinite(number):
-                return refused(node, f"the slope is {number}", "its primitive takes finite ones")
-            return bound(Eltwise("eltwise_relu", number), {"src": src})
-        return bound(cls(dims), {"src": src}, {"weights": slope.data.reshape(dims)})
+                return node.refused(f"the slope is {number}", "its primitive takes finite ones")
+            return Eltwise("eltwise_relu", number).bind({"src": src})
+        return cls(dims).bind({"src": src}, {"weights": slope.data.reshape(dims)})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
@@ -98,5 +98,5 @@ def _slope_dims(node: NodeInfo, dims: tuple[int, ...], slope: tuple[int, ...]) -
         return (1, slope[0], *(1,) * (len(dims) - 2))
     full = broadcast_dims(slope, dims)
     if full is None:
-        raise wrong(node, f"the slopes have extents {list(slope)}", f"they must broadcast to the source's {list(dims)}")
+        raise node.wrong(f"the slopes have extents {list(slope)}", f"they must broadcast to the source's {list(dims)}")
     return full

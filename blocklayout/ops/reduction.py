@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
@@ -14,27 +13,10 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, without
 from blocklayout.ops._descs import argument
 from blocklayout.ops._mixed_radix import digits, is_padded, n_elements, runs, seen_as
-from blocklayout.ops._reading import (
-    bound,
-    check_result,
-    constant,
-    flag_attr,
-    int_attr,
-    is_filled,
-    is_known,
-    is_source,
-    optional,
-    required,
-    result,
-    wrong,
-)
+from blocklayout.ops._needs import is_filled, is_known, is_source
 from blocklayout.ops._reducing import Steps
-from blocklayout.ops._transposing import named_axes, over_axis, with_axes
+from blocklayout.ops._transposing import over_axis, with_axes
 from blocklayout.ops.views import Reshape
-
-_FIRST_OPSETS_OF_INPUTS = {"ReduceSum": 13}
-_FIRST_OPSET_OF_INPUTS = 18
-"""Before it, the axes were an attribute."""
 
 
 class Formula(Struct, frozen=True):
@@ -75,11 +57,11 @@ _FORMULAS: Mapping[str, Formula] = {
 
 
 def _reduced_axes(node: NodeInfo) -> tuple[int, ...] | None:
-    given, ndims = named_axes(node, 1), len(node.shape(0))
+    given, ndims = node.integers(1, "axes"), len(node.shape(0))
     if given is None and node.has_input(1):
         return None
     if not given:
-        return () if node.attrs.get("noop_with_empty_axes", 0) else tuple(range(ndims))
+        return () if node.flag_attr("noop_with_empty_axes") else tuple(range(ndims))
     return tuple(sorted({axis % ndims for axis in given}))
 
 
@@ -88,7 +70,7 @@ def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:
     if gone is None:
         return None
     result = perm if node.attrs.get("keepdims", 1) else without(perm, set(gone))
-    if not named_axes(node, 1):
+    if not node.integers(1, "axes"):
         return Transposed(result, node.attrs)
     return with_axes(node, 1, tuple(sorted(perm[axis] for axis in gone)), result)
 
@@ -109,14 +91,14 @@ class Reduce(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = required(node, 0, "data")
+        src = node.required(0, "data")
         axes = _axes(node, len(src.shape))
         _check_extents(node, src.shape, axes)
         formula = _FORMULAS[node.op_type]
         wide = tuple(axis for axis in axes if src.shape[axis] != 1)
         if not wide and formula.alone is None:
-            return bound(Reshape(result(node).dims), {"src": src})
-        return bound(cls(formula, wide), {"src": src})
+            return Reshape(node.result.dims).bind({"src": src})
+        return cls(formula, wide).bind({"src": src})
 
     reduced_axes = staticmethod(_reduced_axes)
     transposed = staticmethod(_transposed)
@@ -171,27 +153,18 @@ def _is_wished(wish: Wish, problem: Problem, dst: MemoryDesc) -> bool:
 
 
 def _axes(node: NodeInfo, ndims: int) -> tuple[int, ...]:
-    """The dimensions to reduce, counted from the front; all where none are given, unless that means nothing."""
-    given = _given_axes(node)
-    if not given:
-        return () if flag_attr(node, "noop_with_empty_axes") else tuple(range(ndims))
+    """The dimensions to reduce, which are known."""
+    given = node.integers(1, "axes") or ()
     if any(not -ndims <= axis < ndims for axis in given):
-        raise wrong(node, f"axes are {list(given)}", f"rank {ndims} allows {-ndims} to {ndims - 1}")
-    return tuple(sorted({axis % ndims for axis in given}))
-
-
-def _given_axes(node: NodeInfo) -> tuple[int, ...]:
-    if node.opset < _FIRST_OPSETS_OF_INPUTS.get(node.op_type, _FIRST_OPSET_OF_INPUTS):
-        return tuple(int(axis) for axis in node.attrs.get("axes") or ())
-    value = optional(node, 1)
-    return () if value is None else tuple(int(axis) for axis in np.ravel(constant(node, value, "axes")))
+        raise node.wrong(f"axes are {list(given)}", f"rank {ndims} allows {-ndims} to {ndims - 1}")
+    return _reduced_axes(node) or ()
 
 
 def _check_extents(node: NodeInfo, dims: tuple[int, ...], axes: tuple[int, ...]) -> None:
     kept = [1 if dim in axes else extent for dim, extent in enumerate(dims)]
-    if not int_attr(node, "keepdims", 1):
+    if not node.int_attr("keepdims", 1):
         kept = [extent for dim, extent in enumerate(dims) if dim not in axes]
-    check_result(node, kept, f"reducing {list(dims)} along {list(axes)} gives {kept}")
+    node.check_result(kept, f"reducing {list(dims)} along {list(axes)} gives {kept}")
 
 
 class ReduceLogSumExp(Facts, frozen=True):

@@ -22,21 +22,7 @@ from blocklayout.ops._coordinates import (
 )
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import Digit, n_elements, paired
-from blocklayout.ops._reading import (
-    bound,
-    constant,
-    flag_attr,
-    float_attr,
-    has_one_output,
-    is_known,
-    is_source,
-    optional,
-    refused,
-    required,
-    result,
-    string_attr,
-    wrong,
-)
+from blocklayout.ops._needs import has_one_output, is_known, is_source
 from blocklayout.ops._transposing import in_order
 from blocklayout.ops.interpolation import interpolated
 from blocklayout.ops.slice import SteppedSlice
@@ -51,16 +37,16 @@ _MOST_RESIZED = 3
 
 
 def _looks_at_elements(node: NodeInfo) -> Refusal | None:
-    src = required(node, 0, "X")
-    if 0 not in (*src.shape, *result(node).shape):
+    src = node.required(0, "X")
+    if 0 not in (*src.shape, *node.result.shape):
         return None
-    return refused(node, f"{src.name} has extents {list(src.shape)}", "there must be something to look at")
+    return node.refused(f"{src.name} has extents {list(src.shape)}", "there must be something to look at")
 
 
 def _crops_nothing(node: NodeInfo) -> Refusal | None:
     if node.attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize":
         return None
-    return refused(node, "coordinate_transformation_mode is tf_crop_and_resize", "crop with a Slice")
+    return node.refused("coordinate_transformation_mode is tf_crop_and_resize", "crop with a Slice")
 
 
 def _sizes_are_known(node: NodeInfo) -> Refusal | None:
@@ -90,14 +76,14 @@ class Resize(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = required(node, 0, "X")
+        src = node.required(0, "X")
         mode, resized = _mode(node), _resized(node, src)
         axes = tuple(dim for dim, axis in enumerate(resized) if axis.src != axis.dst)
         if not all(_is_like_dnnl(node, mode, axis) for axis in resized) or len(axes) > _MOST_RESIZED:
             return _otherwise(node, mode, src, resized)
         if not axes:
-            return bound(Identity(), {"src": src})
-        return bound(cls(f"resampling_{mode}", axes), {"src": src})
+            return Identity().bind({"src": src})
+        return cls(f"resampling_{mode}", axes).bind({"src": src})
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -153,20 +139,20 @@ def _image(parts: Sequence[Digit], first: int, behind: int, dtype: str) -> Memor
 
 
 def _mode(node: NodeInfo) -> str:
-    mode = string_attr(node, "mode", _MODES)
+    mode = node.string_attr("mode", _MODES)
     return mode if mode in ("nearest", "cubic") else "linear"
 
 
 def _resized(node: NodeInfo, src: Value) -> list[Axis]:
     """Source and result along each dimension."""
-    dims, extents = src.shape, result(node).shape
+    dims, extents = src.shape, node.result.shape
     if len(dims) != len(extents):
-        raise wrong(node, f"output {result(node).name} has rank {len(extents)}", f"{src.name} has rank {len(dims)}")
+        raise node.wrong(f"output {node.result.name} has rank {len(extents)}", f"{src.name} has rank {len(dims)}")
     scales = _scales(node, dims)
     for dim, extent, scale in zip(dims, extents, scales, strict=True):
         if not scale > 0 or abs(dim * scale - extent) > 1:
             rule = f"{list(dims)} scaled by {[round(number, 4) for number in scales]} is something else"
-            raise wrong(node, f"output {result(node).name} has extents {list(extents)}", rule)
+            raise node.wrong(f"output {node.result.name} has extents {list(extents)}", rule)
     return [Axis(*sizes) for sizes in zip(dims, extents, scales, strict=True)]
 
 
@@ -176,9 +162,9 @@ def _scales(node: NodeInfo, dims: tuple[int, ...]) -> list[float]:
     given = _numbers(node, "scales")
     sizes = _numbers(node, "sizes") if not given else []
     if len(given or sizes) != len(axes):
-        raise wrong(node, f"{len(given or sizes)} scales or sizes", f"there must be {len(axes)}")
+        raise node.wrong(f"{len(given or sizes)} scales or sizes", f"there must be {len(axes)}")
     scales = given or [size / dims[axis] for size, axis in zip(sizes, axes, strict=True)]
-    policy = string_attr(node, "keep_aspect_ratio_policy", _POLICIES)
+    policy = node.string_attr("keep_aspect_ratio_policy", _POLICIES)
     if sizes and policy != "stretch":
         scales = [min(scales) if policy == "not_larger" else max(scales)] * len(axes)
     by_axis = dict(zip(axes, scales, strict=True))
@@ -189,8 +175,8 @@ def _numbers(node: NodeInfo, name: str) -> list[float]:
     """The scales or sizes; none if they are absent."""
     if node.op_type == "Upsample" and node.opset < _FIRST_OPSET_OF_SCALES_INPUT:
         return [float(scale) for scale in node.attrs.get(name, ())]
-    value = optional(node, _index(node, name))
-    return [] if value is None else [float(number) for number in np.ravel(constant(node, value, name))]
+    value = node.input(_index(node, name))
+    return [] if value is None else [float(number) for number in np.ravel(node.known(value, name))]
 
 
 def _is_like_dnnl(node: NodeInfo, mode: str, axis: Axis) -> bool:
@@ -198,7 +184,7 @@ def _is_like_dnnl(node: NodeInfo, mode: str, axis: Axis) -> bool:
     transformation, roundings = _rules(node, axis)
     if mode == "nearest":
         return all(is_nearest_like_dnnl(axis, transformation, rounding) for rounding in roundings)
-    if mode == "cubic" or flag_attr(node, "antialias"):
+    if mode == "cubic" or node.flag_attr("antialias"):
         return False
     return is_linear_like_dnnl(axis, transformation)
 
@@ -209,9 +195,9 @@ def _otherwise(node: NodeInfo, mode: str, src: Value, resized: list[Axis]) -> Lo
         return _picked(node, src, resized)
     kernel = Kernel(
         mode == "cubic",
-        float_attr(node, "cubic_coeff_a", -0.75),
-        flag_attr(node, "antialias"),
-        flag_attr(node, "exclude_outside"),
+        node.float_attr("cubic_coeff_a", -0.75),
+        node.flag_attr("antialias"),
+        node.flag_attr("exclude_outside"),
     )
     matrices = {
         dim: interpolation_matrix(axis, _rules(node, axis)[0], kernel)
@@ -229,13 +215,13 @@ def _picked(node: NodeInfo, src: Value, resized: list[Axis]) -> Lowered | Refusa
         elements, *others = (nearest_elements(axis, transformation, rounding) for rounding in roundings)
         if not all(np.array_equal(elements, other) for other in others):
             what = f"dimension {dim} from {axis.src} to {axis.dst} in opset {node.opset}"
-            return refused(node, what, "it does not say how to round: convert the model to opset 11")
+            return node.refused(what, "it does not say how to round: convert the model to opset 11")
         taken.append(elements)
     steps = [equal_steps(elements, extent) for elements, extent in zip(taken, src.shape, strict=True)]
     found = tuple(step for step in steps if step is not None)
     if len(found) == len(steps):
         offsets, distances = zip(*found, strict=True)
-        return bound(SteppedSlice(offsets, distances), {"src": src})
+        return SteppedSlice(offsets, distances).bind({"src": src})
     matrices = {
         dim: np.eye(extent, dtype=np.float32)[elements]
         for dim, (elements, extent) in enumerate(zip(taken, src.shape, strict=True))
@@ -249,5 +235,5 @@ def _rules(node: NodeInfo, axis: Axis) -> tuple[str, tuple[str, ...]]:
     if node.op_type == "Upsample" or node.opset < _FIRST_OPSET_OF_TRANSFORMATIONS:
         # The specification of these opsets does not say which element is taken of several.
         return "asymmetric", ("floor",) if axis.scale >= 1 else ("floor", "ceil")
-    transformation = string_attr(node, "coordinate_transformation_mode", tuple(TRANSFORMATIONS))
-    return transformation, (string_attr(node, "nearest_mode", _NEAREST_MODES),)
+    transformation = node.string_attr("coordinate_transformation_mode", tuple(TRANSFORMATIONS))
+    return transformation, (node.string_attr("nearest_mode", _NEAREST_MODES),)

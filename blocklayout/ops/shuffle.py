@@ -7,7 +7,7 @@ from blocklayout.errors import LayoutError
 from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._reading import bound, int_attr, is_source, required, wrong
+from blocklayout.ops._needs import is_source
 
 
 class ChannelShuffle(BaseOperator, frozen=True):
@@ -26,12 +26,12 @@ class ChannelShuffle(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = required(node, 0, "X")
-        groups = int_attr(node, "groups", 1)
+        src = node.required(0, "X")
+        groups = node.int_attr("groups", 1)
         if groups < 1 or src.shape[1] % groups:
             rule = f"it must divide the {src.shape[1]} channels of {src.name}"
-            raise wrong(node, f"attribute groups is {groups}", rule)
-        return bound(cls(groups), {"src": src})
+            raise node.wrong(f"attribute groups is {groups}", rule)
+        return cls(groups).bind({"src": src})
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -28,21 +28,10 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import paired
-from blocklayout.ops._reading import (
-    bound,
-    check_result,
-    constant,
-    is_known,
-    of_other_dtype,
-    optional,
-    refused,
-    required,
-    wrong,
-)
-from blocklayout.ops._transposing import along_axis, named_axes, over_axis, with_axes
+from blocklayout.ops._needs import is_known
+from blocklayout.ops._transposing import along_axis, over_axis, with_axes
 from blocklayout.ops.views import same_if_same_shape
 
-_FIRST_OPSET_OF_INPUTS = 10
 _MOST_BACKWARDS = 128
 _INPUTS = {"starts": 1, "ends": 2, "axes": 3, "steps": 4}
 
@@ -64,21 +53,21 @@ class Slice(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = required(node, 0, "data")
-        starts, ends = _bounds(node, "starts"), _bounds(node, "ends")
+        src = node.required(0, "data")
+        starts, ends, axes, steps = (node.integers(index, name) for name, index in _INPUTS.items())
         if starts is None or ends is None:
-            raise wrong(node, "starts or ends are missing", "both are required")
-        axes = _bounds(node, "axes") or tuple(range(len(starts)))
-        steps = _bounds(node, "steps") or (1,) * len(starts)
+            raise node.wrong("starts or ends are missing", "both are required")
+        axes = axes or tuple(range(len(starts)))
+        steps = steps or (1,) * len(starts)
         shape, offsets, distances = _box(node, src.shape, axes, starts, ends, steps)
-        check_result(node, shape, f"the bounds give {list(shape)}")
+        node.check_result(shape, f"the bounds give {list(shape)}")
         if all(distance == 1 for distance in distances):
-            return bound(cls(shape, offsets), {"src": src})
+            return cls(shape, offsets).bind({"src": src})
         n_backwards = prod(n for n, distance in zip(shape, distances, strict=True) if distance < 0)
         if n_backwards > _MOST_BACKWARDS:
             what = f"steps are {list(steps)}, backwards over {n_backwards} elements"
-            return refused(node, what, f"strides are never negative: up to {_MOST_BACKWARDS} are copied one by one")
-        return of_other_dtype(node, src) or bound(SteppedSlice(offsets, distances), {"src": src})
+            return node.refused(what, f"strides are never negative: up to {_MOST_BACKWARDS} are copied one by one")
+        return node.of_other_dtype(src) or SteppedSlice(offsets, distances).bind({"src": src})
 
     @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:
@@ -88,7 +77,7 @@ class Slice(BaseOperator, frozen=True):
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        axes = named_axes(node, _INPUTS["axes"])
+        axes = node.integers(_INPUTS["axes"], "axes")
         if axes is None and node.has_input(_INPUTS["axes"]):
             return None
         if axes is None:
@@ -182,15 +171,6 @@ def _part(lines: Sequence[_Line], stretches: Sequence[tuple[int, int]], dtype: s
     return MemoryDesc(box, dtype, strides=strides, offset=offset), target
 
 
-def _bounds(node: NodeInfo, name: str) -> tuple[int, ...] | None:
-    """One of Slice's lists: attributes before opset 10, constant inputs since."""
-    if node.opset < _FIRST_OPSET_OF_INPUTS:
-        given = node.attrs.get(name)
-        return None if given is None else tuple(int(number) for number in given)
-    value = optional(node, _INPUTS[name])
-    return None if value is None else tuple(int(number) for number in constant(node, value, name).reshape(-1))
-
-
 def _box(
     node: NodeInfo,
     dims: tuple[int, ...],
@@ -205,11 +185,11 @@ def _box(
     """
     if not len(axes) == len(starts) == len(ends) == len(steps):
         given = f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps"
-        raise wrong(node, given, "each needs as many")
+        raise node.wrong(given, "each needs as many")
     if any(not -len(dims) <= axis < len(dims) for axis in axes):
-        raise wrong(node, f"axes are {list(axes)}", f"rank {len(dims)} allows {-len(dims)} to {len(dims) - 1}")
+        raise node.wrong(f"axes are {list(axes)}", f"rank {len(dims)} allows {-len(dims)} to {len(dims) - 1}")
     if 0 in steps:
-        raise wrong(node, f"steps are {list(steps)}", "none may be 0")
+        raise node.wrong(f"steps are {list(steps)}", "none may be 0")
     shape, offsets, distances = list(dims), [0] * len(dims), [1] * len(dims)
     for axis, first, last, step in zip(axes, starts, ends, steps, strict=True):
         kept = range(*slice(first, last, step).indices(dims[axis]))

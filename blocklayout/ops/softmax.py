@@ -21,8 +21,8 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse, permuted
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import as_rows, digits, is_padded, runs
+from blocklayout.ops._needs import is_source
 from blocklayout.ops._padded import are_eltwise, n_lanes
-from blocklayout.ops._reading import axis_attr, bound, is_source, required
 from blocklayout.ops._transposing import along_axis
 
 _ALGORITHMS = {"Softmax": "softmax_accurate", "LogSoftmax": "softmax_log"}
@@ -45,8 +45,8 @@ class Softmax(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered:
-        src = required(node, 0, "input")
-        return bound(cls(_ALGORITHMS[node.op_type], _axes(node, src.shape)), {"src": src})
+        src = node.required(0, "input")
+        return cls(_ALGORITHMS[node.op_type], _axes(node, src.shape)).bind({"src": src})
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -114,9 +114,9 @@ def _step(spec: dnnl.Spec, source: str, result: str) -> RecipeStep:
 
 def _axes(node: NodeInfo, shape: tuple[int, ...]) -> tuple[int, ...]:
     if node.opset >= _FIRST_OPSET_OF_ONE_AXIS:
-        return (axis_attr(node, "axis", len(shape), -1),)
+        return (node.axis_attr("axis", len(shape), -1),)
     # Before opset 13 everything from the axis on was flattened into one dimension (a 1-D source has axis 0 only).
-    first = axis_attr(node, "axis", len(shape), min(1, len(shape) - 1))
+    first = node.axis_attr("axis", len(shape), min(1, len(shape) - 1))
     wide = tuple(axis for axis in range(first, len(shape)) if shape[axis] != 1)
     return wide or (first,)
 

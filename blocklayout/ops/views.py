@@ -13,7 +13,7 @@ from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Refusal, Role
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
-from blocklayout.ops._reading import bound, check_result, has_one_output, ints_attr, refused, required, result, wrong
+from blocklayout.ops._needs import has_one_output
 
 
 def same_if_same_shape(node: NodeInfo) -> int | None:
@@ -44,11 +44,11 @@ class Reshape(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src, dst = required(node, 0, "data"), result(node)
+        src, dst = node.required(0, "data"), node.result
         if math.prod(src.shape) != math.prod(dst.shape):
             rule = f"output {dst.name} has {list(dst.shape)}, another number of elements"
-            raise wrong(node, f"{src.name} has extents {list(src.shape)}", rule)
-        return bound(cls(dst.dims, src.dims), {"src": src})
+            raise node.wrong(f"{src.name} has extents {list(src.shape)}", rule)
+        return cls(dst.dims, src.dims).bind({"src": src})
 
     same_as = staticmethod(same_if_same_shape)
 
@@ -158,16 +158,16 @@ class Transpose(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = required(node, 0, "data")
+        src = node.required(0, "data")
         ndims = len(src.shape)
         perm = identity(ndims)[::-1]
         if node.attrs.get("perm"):
-            perm = ints_attr(node, "perm", ndims, 0, at_least=0)
+            perm = node.ints_attr("perm", ndims, 0, at_least=0)
         if sorted(perm) != list(range(ndims)):
-            raise wrong(node, f"attribute perm is {list(perm)}", f"it must order the dimensions 0 to {ndims - 1}")
+            raise node.wrong(f"attribute perm is {list(perm)}", f"it must order the dimensions 0 to {ndims - 1}")
         permuted = [src.shape[axis] for axis in perm]
-        check_result(node, permuted, f"perm {list(perm)} of {list(src.shape)} gives other extents")
-        return bound(cls(perm), {"src": src})
+        node.check_result(permuted, f"perm {list(perm)} of {list(src.shape)} gives other extents")
+        return cls(perm).bind({"src": src})
 
     @classmethod
     def permutation(cls, node: NodeInfo) -> Perm | None:
@@ -199,7 +199,7 @@ def _is_training(node: NodeInfo) -> bool:
 def _is_inference(node: NodeInfo) -> Refusal | None:
     if not _is_training(node):
         return None
-    return refused(node, "training_mode is true or computed at run time", "only inference is computed: false")
+    return node.refused("training_mode is true or computed at run time", "only inference is computed: false")
 
 
 class Identity(BaseOperator, frozen=True):
@@ -221,9 +221,9 @@ class Identity(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = required(node, 0, "input")
-        check_result(node, src.shape, f"{src.name} has {list(src.shape)}")
-        return bound(cls(), {"src": src})
+        src = node.required(0, "input")
+        node.check_result(src.shape, f"{src.name} has {list(src.shape)}")
+        return cls().bind({"src": src})
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         return desc

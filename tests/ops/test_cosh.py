@@ -32,6 +32,10 @@ def test_it_is_finite_wherever_its_result_is() -> None:
     np.testing.assert_allclose(bl.cosh(edges).numpy(), expected, rtol=2e-5)
 
 
+def test_of_nan_nothing_finite_comes() -> None:
+    assert not np.isfinite(bl.cosh(np.full((2, 17, 2, 2), np.nan, np.float32)).numpy()).any()
+
+
 def test_functions_of_each_element_follow_in_the_same_primitive() -> None:
     lowered = CASES[0].lowered()
     problem, wish = problem_of(lowered, (2, 17, 3, 5)), Wish("blocked8", "blocked8")
