@@ -34,6 +34,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 _Kept = TypeVar("_Kept", bound=Struct)
 
+
 def plan_store_path() -> Path:
     """Where plans are remembered: the folder ``plans`` beside the measured costs."""
     return cost_store_path().with_name(FOLDER_NAME)

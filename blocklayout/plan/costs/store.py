@@ -187,7 +187,7 @@ class CostStore:
             return None
         try:
             return use()
-        except Exception as error:  # noqa: BLE001 - raised again unless it is the file's
+        except Exception as error:  # raised again unless it is the fault of the file
             self._is_writable = False
             self._is_readable &= to_write
             remedy = _remedy(error)
