@@ -231,4 +231,4 @@ def warn_once(path: Path, message: str, category: type[Warning]) -> None:
     """Warn of a store that cannot be used, once for each path."""
     if path not in _reported:
         _reported.add(path)
-        warnings.warn(message, category, stacklevel=5)
+        warnings.warn(message, category, stacklevel=4)  # at the call of a store's method
