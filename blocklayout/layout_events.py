@@ -15,6 +15,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, get_args
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from blocklayout.errors import InputError, LayoutLossWarning, WatchError, WatchWarning
 from blocklayout.text_table import table
@@ -62,17 +63,11 @@ class Event(Struct, frozen=True):
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values that JSON can hold."""
-        return {
-            "kind": self.kind,
-            "operator": self.operator,
-            "file": self.file,
-            "line": self.line,
+        descs = {
             "inputs": [_desc_dict(desc) for desc in self.inputs],
             "result": None if self.result is None else _desc_dict(self.result),
-            "nbytes": self.nbytes,
-            "ns": self.ns,
-            "reason": self.reason,
         }
+        return asdict(self) | descs
 
     @property
     def what(self) -> str:
@@ -347,8 +342,8 @@ def _result_text(event: Event) -> str:
     """Only the layout, where all else is as it was."""
     if event.result is None:
         return ""
-    is_alike = {(desc.dtype, desc.dims) for desc in event.inputs} == {(event.result.dtype, event.result.dims)}
-    return event.result.named("src") if is_alike and len(event.inputs) == 1 else tensor_text(event.result)
+    is_alike = [(desc.dtype, desc.dims) for desc in event.inputs] == [(event.result.dtype, event.result.dims)]
+    return event.result.named("src") if is_alike else tensor_text(event.result)
 
 
 def _total_text(kind: str, total: dict[str, Any]) -> str:

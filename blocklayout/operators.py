@@ -12,7 +12,7 @@ So an operator gets its function and its methods by being written here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -38,6 +38,16 @@ if TYPE_CHECKING:
 V = TypeVar("V", bound="Operators")
 
 _NOT_LOADED = "operators on Tensors are computed by blocklayout.eager, which is not loaded: import it first"
+
+
+def _reflected(operator: str) -> Callable[[V, Any], V]:
+    """A method for an operator of what stands to the left of a value, which is none, and of that value."""
+
+    def _method(self: V, other: Any) -> V:
+        result: V = getattr(type(self), operator)(other, self)
+        return result
+
+    return _method
 
 
 class Operators:
@@ -566,28 +576,12 @@ class Operators:
     def __pos__(self) -> Self:
         return self
 
-    def __radd__(self, other: Addend) -> Self:
-        return self._reflected("add", other)
-
-    def __rsub__(self, other: Addend) -> Self:
-        return self._reflected("sub", other)
-
-    def __rmul__(self, other: Addend) -> Self:
-        return self._reflected("mul", other)
-
-    def __rtruediv__(self, other: Addend) -> Self:
-        return self._reflected("div", other)
-
-    def __rpow__(self, other: Addend) -> Self:
-        return self._reflected("pow", other)
-
-    def __rmatmul__(self, other: Operand) -> Self:
-        return self._reflected("matmul", other)
-
-    def _reflected(self, operator: str, first: Any) -> Self:
-        """An operator of what stands to the left of this value, which is none, and of this value."""
-        result: Self = getattr(type(self), operator)(first, self)
-        return result
+    __radd__ = _reflected("add")
+    __rsub__ = _reflected("sub")
+    __rmul__ = _reflected("mul")
+    __rtruediv__ = _reflected("div")
+    __rpow__ = _reflected("pow")
+    __rmatmul__ = _reflected("matmul")
 
 
 def _of_two(op_type: str, x: V, y: Any, name: str | None) -> V:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from blocklayout import dnnl, ops
+from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
 from blocklayout.eager.operands import Known, as_tensor
 from blocklayout.errors import PlainKernelWarning
@@ -29,47 +29,24 @@ Attrs = tuple[tuple[str, Any], ...]
 OnnxDims = Callable[[Sequence[Any]], dict[str, tuple[int, ...]]]
 
 
-def _by_name(op_type: str) -> Callable[..., Any]:
-    def build(*operands: Any, **attrs: Any) -> Any:
-        return operands[0].builder.op(op_type, *operands, **attrs)
-
-    return build
-
-
-def _as_they_are(_: Sequence[Any]) -> dict[str, tuple[int, ...]]:
-    return {}
-
-
-class Op:
+class Op(Struct, frozen=True, eq=False):
     """An operator that can be called on Tensors.
 
     Attributes:
         name: The function's, for reports.
         arguments: Names of its operands, in order; the last one's stands for all that follow.
-        build: Applies it to values of a builder, constants, and attributes; by default ONNX's operator ``op_type``.
+        build: Applies it to values of a builder, constants, and attributes.
+        result_format: The rule by which its result has a format.
         onnx_dims: Names and extents, as ONNX has them, of those of its operands that come in other dimensions.
-        op_type: ONNX's name for it; empty where ``build`` says all.
-        result_format: The rule by which its result has a format; by default that of ``op_type``.
+        op_type: ONNX's name for it, where the version of its operators depends on that.
     """
 
-    __slots__ = ("arguments", "build", "name", "onnx_dims", "op_type", "result_format")
-
-    def __init__(
-        self,
-        name: str,
-        arguments: Sequence[str] = ("x",),
-        build: Callable[..., Any] | None = None,
-        onnx_dims: OnnxDims | None = None,
-        *,
-        op_type: str = "",
-        result_format: Rule | None = None,
-    ) -> None:
-        self.name = name
-        self.arguments = tuple(arguments)
-        self.op_type = op_type
-        self.build = build or _by_name(op_type)
-        self.onnx_dims = onnx_dims or _as_they_are
-        self.result_format = result_format or ops.facts_of(op_type).result_format
+    name: str
+    arguments: Sequence[str]
+    build: Callable[..., Any]
+    result_format: Rule
+    onnx_dims: OnnxDims | None = None
+    op_type: str = ""
 
     def argument(self, place: int) -> str:
         """The name of an operand."""
@@ -170,7 +147,7 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str
         operands=dict(zip(names, known, strict=False)),
         rule=op.result_format,
         memory_format=memory_format,
-        onnx_dims=dict(op.onnx_dims(described)),
+        onnx_dims=op.onnx_dims(described) if op.onnx_dims else {},
         is_frugal=len(_calls) >= MAX_CALLS,
     )
 

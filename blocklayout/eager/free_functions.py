@@ -97,17 +97,18 @@ def _given(operand: Any, name: str) -> Tensor | Known | None:
 def _computed(
     op_type: str, name: str, operands: tuple[Any, ...], attrs: tuple[tuple[str, Any], ...] = (), n_outputs: int = 1
 ) -> list[Tensor]:
-    call, op = _loaded(op_type, name, n_outputs)
-    results: list[Tensor] = call(op, operands, attrs)
+    call, op = _loaded(op_type, name)
+    results: list[Tensor] = call(op, operands, (*attrs, ("n_outputs", n_outputs)))
     return results
 
 
 @cache
-def _loaded(op_type: str, name: str, n_outputs: int) -> tuple[Any, Any]:
+def _loaded(op_type: str, name: str) -> tuple[Any, Any]:
     """The function that computes operators, loaded at the first call, and the operator as it takes one."""
+    from blocklayout import ops
     from blocklayout.eager.call import Op, call
 
-    def build(*operands: Any, **attrs: Any) -> Any:
-        return operands[0].builder.op(op_type, *operands, n_outputs=n_outputs, **attrs)
+    def build(x: Any, *others: Any, **attrs: Any) -> Any:
+        return x.builder.op(op_type, x, *others, **attrs)
 
-    return call, Op(name, build=build, op_type=op_type)
+    return call, Op(name, ("x",), build, ops.facts_of(op_type).result_format, op_type=op_type)

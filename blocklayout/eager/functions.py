@@ -200,7 +200,7 @@ def op_of(definition: Any) -> Any:
 
     _, onnx_dims = preparation_of(definition)
     rule = ops.facts_of(ops.op_type_named(definition.__name__)).result_format
-    return Op(definition.__name__, operands, build, onnx_dims, result_format=rule)
+    return Op(definition.__name__, operands, build, rule, onnx_dims)
 
 
 def _source(definition: Any, signature: inspect.Signature) -> str:

@@ -163,10 +163,6 @@ def _followed(problem: Problem, value: Value) -> Followed:
     return problem.rule(list(problem.descs.values()), value.dims, value.dtype)
 
 
-def _is_computed(program: Program, value: Value) -> bool:
-    return value.data is None and value not in program.inputs
-
-
 def _fixed(program: Program, value: Value) -> str | np.ndarray | None:
     return value.name if value in program.inputs else value.data
 
@@ -188,7 +184,7 @@ def _plan_with(program: Program, request: Request, n_threads: int) -> Plan:
     The cheapest that writes the format of the result comes first, then the one that changes layouts least, then the
     cheapest of all. Where each of them reorders, it is the one that does so least often.
     """
-    pins = {value.name: request.io_layout[value.name] for value in program.outputs if _is_computed(program, value)}
+    pins = {value.name: request.io_layout[value.name] for value in program.outputs if _fixed(program, value) is None}
     given = next(iter(request.io_layout.values()))
     policies = (request.policy, given) if given != FREE else (request.policy,)
     plans = []

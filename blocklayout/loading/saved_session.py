@@ -6,14 +6,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 from msgspec import Struct, field
 
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import BlockLayoutError, ModelError, PlanError
-from blocklayout.layout import FormatTag
 from blocklayout.loading.saved_plan import Terms, check_here, check_wishes, computes_of
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.struct_json import MisfitError, from_json, to_json
@@ -31,34 +30,6 @@ if TYPE_CHECKING:
 MAX_ARENA_NBYTES = 1 << 40
 VERSION = 1
 """Bump on incompatible format changes."""
-
-_Info = TypeVar("_Info", bound=InputInfo)
-
-
-class InfoRecord(Struct, frozen=True):
-    """Record of an input or output in a file; the format is a oneDNN tag."""
-
-    name: str
-    shape: tuple[int | str | None, ...] | None
-    dtype: str
-    layout: str | None
-    is_free: bool
-
-    @classmethod
-    def of(cls, info: InputInfo) -> InfoRecord:
-        """The record of an input or output."""
-        layout = None if info.layout is None else info.layout.text
-        return cls(info.name, info.shape, info.dtype, layout, info.is_free)
-
-    def read_as(self, kind: type[_Info]) -> _Info:
-        """The input or output it records.
-
-        Raises:
-            LayoutError: No such data type or format.
-        """
-        to_numpy(self.dtype)
-        layout = None if self.layout is None else FormatTag.parse(self.layout)
-        return kind(self.name, self.shape, self.dtype, layout, self.is_free)
 
 
 class ArrayRecord(Struct, frozen=True):
@@ -113,9 +84,9 @@ class SessionRecord(Struct, frozen=True):
     """Contents of a session file beside the tensors."""
 
     version: int
-    inputs: tuple[InfoRecord, ...]
-    outputs: tuple[InfoRecord, ...]
-    defaults: tuple[InfoRecord, ...]
+    inputs: tuple[InputInfo, ...]
+    outputs: tuple[OutputInfo, ...]
+    defaults: tuple[InputInfo, ...]
     plans: tuple[PlanRecord, ...]
 
 
@@ -162,9 +133,7 @@ def write_session(
         packed = {buffer: tensors.add(array, names[buffer]) for buffer, array in ready.packed.items()}
         constants, contents = tensors.add_all(ready.constants), tensors.add_all(ready.contents)
         records.append(PlanRecord(ready.plan, shapes, packed, constants, contents))
-    roles = (signature.inputs, signature.outputs, signature.defaults)
-    inputs, outputs, defaults = (tuple(map(InfoRecord.of, infos)) for infos in roles)
-    record = SessionRecord(VERSION, inputs, outputs, defaults, tuple(records))
+    record = SessionRecord(VERSION, signature.inputs, signature.outputs, signature.defaults, tuple(records))
     write_tensors(path, to_json(record), tensors.found)
 
 
@@ -247,6 +216,8 @@ def _session_of(
     max_plans: int,
     keeps_denormals: bool,
 ) -> Session:
+    for info in (*record.inputs, *record.outputs, *record.defaults):
+        to_numpy(info.dtype)  # refuses what is no data type
     plans = []
     for each in record.plans:
         check_here(each.plan, terms.threads, terms.streams)
@@ -255,11 +226,7 @@ def _session_of(
         _check_names(each, record)
         plans.append((each.shapes, each.ready(file.tensors, keeps_denormals=keeps_denormals)))
     return Session(
-        Signature(
-            tuple(info.read_as(InputInfo) for info in record.inputs),
-            tuple(info.read_as(OutputInfo) for info in record.outputs),
-            tuple(info.read_as(InputInfo) for info in record.defaults),
-        ),
+        Signature(record.inputs, record.outputs, record.defaults),
         _no_plan,
         write_session,
         max_plans=max(max_plans, len(plans)),

@@ -168,7 +168,8 @@ class Call:
         Raises:
             UnsupportedError: oneDNN implements none of them here.
         """
-        way = _first_optimised(ways, *problem, dnnl.default_threads())
+        tags = tuple(desc.tag for desc in self._descs())
+        way = _first_optimised(tags, ways, *problem, dnnl.default_threads())
         used = way[-1].memory_desc(kept)
         if used != wanted:
             wish, instead = wanted.named("src"), used.named("src")
@@ -245,7 +246,9 @@ class Call:
 
 
 @lru_cache(maxsize=2048)
-def _first_optimised(ways: Callable[..., Iterable[Way]], *problem: Any) -> Way:
+def _first_optimised(tags: tuple[str, ...], ways: Callable[..., Iterable[Way]], *problem: Any) -> Way:
+    """``tags`` are the operands': equal descriptors may be called otherwise, and events have the caller's."""
+    del tags
     references: list[Way] = []
     refusal = ""
     for specs in ways(*problem):

@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import pickle
-import warnings
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -16,7 +15,7 @@ from msgspec import Struct
 
 from blocklayout.atomic_write import replacing
 from blocklayout.errors import PlanStoreWarning
-from blocklayout.plan.costs.store import VARIABLE, cost_environment, cost_store_path
+from blocklayout.plan.costs.store import VARIABLE, cost_environment, cost_store_path, warn_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,8 +33,6 @@ _DIGEST_NBYTES = 16
 _PACKAGE = Path(__file__).parents[1]
 
 _Kept = TypeVar("_Kept", bound=Struct)
-
-_reported: set[Path] = set()
 
 
 def plan_store_path() -> Path:
@@ -125,12 +122,9 @@ class PlanStore:
                 yield path
 
     def _report(self, error: Exception) -> None:
-        if self.folder in _reported:
-            return
-        _reported.add(self.folder)
         remedy = f"see to its disk and permissions, delete it, or set {VARIABLE} to another folder"
         message = f"plans cannot be remembered in {self.folder}: {error}; {remedy}. They are made anew."
-        warnings.warn(message, PlanStoreWarning, stacklevel=4)
+        warn_once(self.folder, message, PlanStoreWarning)
 
 
 def _content_of(kept: Struct, key: str) -> bytes:

@@ -15,7 +15,7 @@ import msgspec
 from blocklayout.dnnl import Spec, validate
 from blocklayout.errors import BlockLayoutError
 from blocklayout.ir import Fused, HostSpec, ValueLayout
-from blocklayout.layout import MemoryDesc
+from blocklayout.layout import FormatTag, MemoryDesc
 
 _Record = TypeVar("_Record")
 
@@ -31,8 +31,9 @@ def _either(*kinds: type) -> Any:
 if TYPE_CHECKING:
     SpecField = Spec | HostSpec
     LayoutField = ValueLayout
+    TagField = FormatTag
 else:
-    SpecField, LayoutField = _either(Spec, HostSpec), _either(MemoryDesc, Fused)
+    SpecField, LayoutField, TagField = _either(Spec, HostSpec), _either(MemoryDesc, Fused), _either(FormatTag)
 
 _LOCATED = re.compile(r"(.*) - at `(?:key in )?\$(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`")
@@ -56,6 +57,8 @@ def _data(value: Any) -> Any:
         return [_data(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): _data(item) for key, item in value.items()}
+    if isinstance(value, FormatTag):
+        return value.text
     if isinstance(value, MemoryDesc):
         value = value.canonical
     if hasattr(value, "to_dict"):
@@ -90,11 +93,11 @@ def _reason_against(kind: type, data: Any, own: Callable[[type, Any], Any]) -> s
 
 
 def _own(known: dict[str, Any], kind: type, data: Any) -> Any:
-    """A value that its own ``from_dict`` reads; values of equal texts are one."""
+    """A value that a function of its own reads; values of equal texts are one."""
     text = repr(data)
     if text not in known:
-        if not isinstance(data, Mapping):
-            raise TypeError(f"an object is wanted, not {data!r:.60}")
+        if not isinstance(data, str if kind is TagField else Mapping):
+            raise TypeError(f"{'a text' if kind is TagField else 'an object'} is wanted, not {data!r:.60}")
         try:
             known[text] = _READERS[kind](data)
         except (BlockLayoutError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -102,18 +105,11 @@ def _own(known: dict[str, Any], kind: type, data: Any) -> Any:
     return known[text]
 
 
-def _spec(data: Mapping[str, Any]) -> Spec | HostSpec:
-    return HostSpec.from_dict(data) if "host" in data else validate(Spec.from_dict(data))
-
-
-def _layout(data: Mapping[str, Any]) -> ValueLayout:
-    return Fused.from_dict(data) if "fused" in data else MemoryDesc.from_dict(data)
-
-
-_READERS: dict[object, Callable[[Mapping[str, Any]], Any]] = {
-    SpecField: _spec,
-    LayoutField: _layout,
+_READERS: dict[object, Callable[[Any], Any]] = {
+    SpecField: lambda data: HostSpec.from_dict(data) if "host" in data else validate(Spec.from_dict(data)),
+    LayoutField: lambda data: Fused.from_dict(data) if "fused" in data else MemoryDesc.from_dict(data),
     MemoryDesc: MemoryDesc.from_dict,
+    TagField: FormatTag.parse,
 }
 
 

@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import InputError
-from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.layout import MemoryDesc
 from blocklayout.layout_events import is_watched
 from blocklayout.plan.plan import FREE
+from blocklayout.plan.struct_json import TagField
 from blocklayout.runtime.run_report import report_unpacked
 from blocklayout.tensor import Tensor, as_array, as_memory
 
@@ -35,7 +36,7 @@ class InputInfo(Struct, frozen=True, dict=True):
     name: str
     shape: tuple[int | str | None, ...] | None
     dtype: str
-    layout: FormatTag | None = None
+    layout: TagField | None = None
     is_free: bool = False
 
     @cached_property

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout.dtypes import from_numpy, named
+from blocklayout.dtypes import named
 from blocklayout.errors import InputError, LayoutError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.padding import clear_padding
 from blocklayout.tensor.conversion import convert
 from blocklayout.tensor.formats import MemoryFormat, contiguous_format, placed, preserve_format, tag_of
-from blocklayout.tensor.interop import as_memory, as_tensor, foreign, format_of
+from blocklayout.tensor.interop import as_memory, as_tensor, dense_desc, foreign
 from blocklayout.tensor.moving import brought, cloned, converted
 from blocklayout.tensor.reordering import bytes_in
 from blocklayout.tensor.tensor_class import Tensor
@@ -46,12 +46,8 @@ def from_array(
         changed = source if dtype is None else converted(source, named(dtype))
         target = placed(changed.desc, memory_format)
         return cloned(source, target) if changed is source else brought(changed, target, "from_array")
-    array = foreign(source)
-    array = array if array.ndim else array.reshape(1)
-    try:
-        given = MemoryDesc(array.shape, from_numpy(array.dtype), format_of(array))
-    except LayoutError as error:
-        raise InputError(str(error)) from None
+    array = np.atleast_1d(foreign(source))
+    given = dense_desc(array)
     target = MemoryDesc(array.shape, given.dtype if dtype is None else named(dtype), tag_of(memory_format, given))
     if not target.is_plain:
         return Tensor(target, bytes_in(*as_memory(array, "from_array"), target))

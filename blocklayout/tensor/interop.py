@@ -30,8 +30,7 @@ def as_memory(source: ArrayLike | Tensor, operator: str = "as_memory") -> tuple[
     if isinstance(source, Tensor):
         return source.desc, source.buffer
     array = as_array(source, operator)
-    if not array.ndim:
-        array = array.reshape(1)  # a scalar is one element of rank 1
+    array = array if array.ndim else array.reshape(1)  # a scalar is one element of rank 1
     try:
         return MemoryDesc.from_array(array), array
     except LayoutError:
@@ -85,18 +84,24 @@ def as_tensor(source: ArrayLike | Tensor, operator: str = "as_tensor") -> Tensor
     if isinstance(source, Tensor):
         return source
     array = as_array(source, operator)
-    if not array.ndim:
-        array = array.reshape(1)
-    tag = format_of(array)
-    try:
-        desc = MemoryDesc(array.shape, from_numpy(array.dtype), tag)
-    except LayoutError as error:
-        raise InputError(str(error)) from None
-    ordered = array.transpose(tag.order)
-    flat = np.ascontiguousarray(ordered)
+    array = array if array.ndim else array.reshape(1)
+    desc = dense_desc(array)
+    flat = np.ascontiguousarray(array.transpose(desc.format_tag.order))
     if not np.may_share_memory(flat, array):
         _report_copy(array, flat, operator, f"there are holes at strides of {array.strides} bytes")
     return Tensor(desc, flat)
+
+
+def dense_desc(array: np.ndarray) -> MemoryDesc:
+    """The descriptor of an array's elements without holes, in the format that :func:`format_of` reads.
+
+    Raises:
+        InputError: Of a data type that there is not.
+    """
+    try:
+        return MemoryDesc(array.shape, from_numpy(array.dtype), format_of(array))
+    except LayoutError as error:
+        raise InputError(str(error)) from None
 
 
 def format_of(array: np.ndarray) -> FormatTag:
@@ -157,7 +162,7 @@ def _report_copy(given: np.ndarray, copy: np.ndarray, operator: str, reason: str
     if not is_watched():
         return
     try:
-        result = MemoryDesc.from_array(copy if copy.ndim else copy.reshape(1))
+        result = MemoryDesc.from_array(np.atleast_1d(copy))
     except LayoutError:
         return  # of a type that whoever reads it will refuse
     report("copy", operator, (), result, nbytes=given.nbytes + copy.nbytes, reason=reason)

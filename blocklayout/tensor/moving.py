@@ -44,12 +44,8 @@ def may_share(desc: MemoryDesc, target: MemoryDesc) -> bool:
 
 def cloned(tensor: Tensor, target: MemoryDesc) -> Tensor:
     """A copy under a dense descriptor; reported as a reorder where that is another layout."""
-    from blocklayout import dnnl
-
     if tensor.desc == target:
-        made = dnnl.aligned_empty(target.nbytes)
-        made[:] = tensor.buffer
-        return Tensor(target, made)
+        return Tensor.restored(target, tensor.buffer)
     if tensor.desc.format_tag == target.format_tag:
         return Tensor(target, bytes_in(tensor.desc, tensor.buffer, target))
     return moved(tensor.desc, tensor.buffer, target, operator="Tensor.clone")

@@ -145,6 +145,16 @@ def test_a_format_survives_where_strides_cannot_tell(dims: tuple[int, ...], tag:
     assert [each.desc.tag for each in found] == [tag] * len(found)
 
 
+def test_an_event_has_the_layouts_of_its_own_call() -> None:
+    dims = (3, 1, 1, 1)
+    grad = bl.zeros(dims, memory_format="nChw8c")
+    for tag in ("nchw", "nhwc"):  # equal descriptors
+        x = bl.zeros(dims, memory_format=tag)
+        with bl.watch("record") as seen:
+            bl.average_pool_backward(grad, x, 1)
+        assert [event.result.tag for event in seen if event.result] == [tag]
+
+
 def test_nothing_is_reported_where_nobody_watches() -> None:
     bl.relu_backward(X, in_layout(X, "channels_last"))
 

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.plan import make, make_plan, plan_store
+from blocklayout.plan.costs import store as cost_store
 from blocklayout.plan.costs.store import CostStore
 from blocklayout.plan.plan_store import MAX_FILES, PlanStore, plan_store_path
 from tests import nets
@@ -34,7 +35,7 @@ def n_made(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
         return make_plan(*arguments, **options)
 
     monkeypatch.setattr(make, "make_plan", counting)
-    monkeypatch.setattr(plan_store, "_reported", set())
+    monkeypatch.setattr(cost_store, "_reported", set())
     return lambda: len(made)
 
 
@@ -142,7 +143,7 @@ def test_damage_is_told_once_and_the_plan_made_anew(n_made: Callable[[], int]) -
 
 
 def test_a_file_under_another_key_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_store, "_reported", set())
+    monkeypatch.setattr(cost_store, "_reported", set())
     store = PlanStore(tmp_path)
     store.keep("one", bl.load(nets.chain(convs=1)).plan)
     (tmp_path / "one.plan").rename(tmp_path / "two.plan")
@@ -151,7 +152,7 @@ def test_a_file_under_another_key_is_damaged(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_file_makes_nothing_but_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_store, "_reported", set())
+    monkeypatch.setattr(cost_store, "_reported", set())
     body = pickle.dumps(os.getcwd)
     (tmp_path / "key.plan").write_bytes(plan_store._checksum("key", body) + body)
     with pytest.warns(bl.PlanStoreWarning, match="no part of a plan"):
@@ -170,7 +171,7 @@ def test_a_folder_that_cannot_be_made_is_told_once(n_made: Callable[[], int]) ->
 
 
 def test_without_a_home_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_store, "_reported", set())
+    monkeypatch.setattr(cost_store, "_reported", set())
     plan = bl.load(nets.chain(convs=1), tune="model").plan
     with pytest.warns(bl.PlanStoreWarning, match="home folder is unknown"):
         PlanStore(tmp_path / "~" / ".cache").keep("key", plan)

@@ -12,7 +12,6 @@ from msgspec import field
 from blocklayout import dnnl
 from blocklayout.dnnl import Attr, is_reference, processor
 from blocklayout.dtypes import has_reorder
-from blocklayout.ir import HostSpec
 from blocklayout.plan.costs.model import CostsOver, Price
 from blocklayout.plan.costs.traits import spec_class, spec_numbers
 
@@ -48,8 +47,8 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
         >>> model = CostModel(Machine("avx2", 1))
         >>> small, large = (dnnl.resolve(dnnl.softmax(dnnl.MemoryDesc((n, 9)), n_threads=1)).spec for n in (1, 500))
         >>> costs = KnownCosts(model, {small: 2 * model.step_ns(small)})
-        >>> costs.step_ns(large) == 2 * model.step_ns(large), costs.is_measured(large)
-        (True, False)
+        >>> costs.step_ns(large) == 2 * model.step_ns(large), costs.doubt(large) == model.doubt(large)
+        (True, True)
     """
 
     times: Mapping[Spec, float]
@@ -64,14 +63,6 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
     @property
     def source(self) -> str:
         return f"{len(self.times)} times measured on this machine, and {self.model.source}"
-
-    def is_measured(self, spec: Spec | HostSpec) -> bool:
-        """Whether the cost of a step is a measured one."""
-        return not isinstance(spec, HostSpec) and spec in self.times
-
-    def is_reorder_measured(self, src: MemoryDesc, dst: MemoryDesc) -> bool:
-        """Whether the cost of a reorder is a measured one."""
-        return self._measured_ns(src, dst) is not None
 
     def price(self, spec: Spec) -> Price:
         if spec in self.times:

@@ -187,10 +187,14 @@ class CostStore:
             return None
         try:
             return use()
-        except Exception as error:  # noqa: BLE001 - raised again unless it is the file's
+        except Exception as error:  # raised again unless it is the fault of the file
             self._is_writable = False
             self._is_readable &= to_write
-            _report(self.path, error)
+            remedy = _remedy(error)
+            if remedy is None:
+                raise
+            problem = f"measured costs cannot be kept in {self.path}: {error}; {remedy}"
+            warn_once(self.path, f"{problem}. This process goes on without the file.", CostStoreWarning)
             return None
 
 
@@ -223,17 +227,8 @@ def _remedy(error: Exception) -> str | None:
     return f"see to its permissions, delete it if it is not ours, or {elsewhere}"
 
 
-def _report(path: Path, error: Exception) -> None:
-    """Warn once of what is wrong with a file.
-
-    Raises:
-        Exception: The error, where it is none of the file's.
-    """
-    remedy = _remedy(error)
-    if remedy is None:
-        raise error
-    if path in _reported:
-        return
-    _reported.add(path)
-    message = f"measured costs cannot be kept in {path}: {error}; {remedy}. This process goes on without the file."
-    warnings.warn(message, CostStoreWarning, stacklevel=4)
+def warn_once(path: Path, message: str, category: type[Warning]) -> None:
+    """Warn of a store that cannot be used, once for each path."""
+    if path not in _reported:
+        _reported.add(path)
+        warnings.warn(message, category, stacklevel=4)  # at the call of a store's method
