@@ -15,7 +15,7 @@ _V1_FOLDERS = ("cpu", "cpu,cpuacct", "cpuacct,cpu")
 
 
 def default_threads() -> int:
-    """Threads to compute with unless told: the affinity mask, capped by cgroup quota and ``OMP_NUM_THREADS``.
+    """Default number of threads: the affinity mask, capped by cgroup quota and ``OMP_NUM_THREADS``.
 
     A quota of two and a half CPUs gives 2: threads that spin beyond the quota get the whole process suspended.
     """

@@ -29,7 +29,7 @@ _SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
 class _Here(threading.local):
-    """What is known about the calling thread."""
+    """The calling thread's state."""
 
     def __init__(self) -> None:
         self.opens_regions = threading.current_thread() is threading.main_thread()

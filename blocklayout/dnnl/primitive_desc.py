@@ -96,7 +96,7 @@ def _next_impl(pd: Handle, spec: Spec) -> bool:
 
 
 def describe(pd: Handle, spec: Spec) -> Resolved:
-    """What a primitive descriptor settled on.
+    """The implementation and layouts that a primitive descriptor settled on.
 
     Raises:
         UnsupportedError: A layout that only the library knows, or other than the one it was given.

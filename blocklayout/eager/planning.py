@@ -40,7 +40,7 @@ SMALL_ELEMENTS = 1 << 16
 """Of operands and results together: more are not planned for one thread."""
 
 SMALL_NS = 10_000.0
-"""What takes one thread no longer is not faster with two: beginning and ending a region takes some microseconds."""
+"""Work that takes one thread no longer is not faster with two: a region costs some microseconds."""
 
 Build = Callable[..., "BuildValue | tuple[BuildValue, ...]"]
 """Applies an operator to a builder's values and constants."""

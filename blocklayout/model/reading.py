@@ -73,7 +73,7 @@ def free_extents(source: Any) -> dict[str, tuple[int | None, ...] | None]:
 
 
 def signature(source: Any) -> Signature:
-    """What a model declares of its inputs and of its outputs.
+    """Inputs and outputs as a model declares them.
 
     Args:
         source: Whatever :func:`open_model` takes.

@@ -27,7 +27,7 @@ _WRONG_THERE: Mapping[str, Callable[[Node, int], bool]] = {
     "BatchNormalization": lambda _node, opset: opset < 14,
     "ConvTranspose": lambda node, _opset: node.attr("group", 1) != 1,
 }
-"""What ``onnx.reference`` 1.23 computes otherwise than ONNX's specification says (and onnxruntime does)."""
+"""Operators that ``onnx.reference`` 1.23 computes against ONNX's specification (and unlike onnxruntime)."""
 
 
 def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value | None], opset: int) -> HostSpec:

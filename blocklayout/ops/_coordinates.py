@@ -124,7 +124,7 @@ class Kernel(Struct, frozen=True):
 
 
 def interpolation_matrix(axis: Axis, transformation: str, kernel: Kernel) -> NDArray[np.float32]:
-    """What resizing one dimension multiplies with: one row for each new element, one column for each old one.
+    """Matrix that resizes one dimension: one row for each new element, one column for each old one.
 
     Example:
         >>> interpolation_matrix(Axis(2, 3, 1.5), "align_corners", Kernel()).tolist()

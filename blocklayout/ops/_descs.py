@@ -1,4 +1,4 @@
-"""What a wish means for an operator's arguments."""
+"""Descriptors of an operator's arguments that follow from a wish."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class BatchNormalization(BaseOperator, frozen=True):
 
 @public
 class BatchNormTraining(NamedTuple):
-    """What a batch normalisation gives while it is trained.
+    """Results of a batch normalisation in training.
 
     Attributes:
         y: The result, in the format of ``x``.

@@ -71,7 +71,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def results(self) -> Mapping[str, MemoryDesc]:
-        """What the caller gets of each computed output, in its declared data type; not of those left to the plan."""
+        """Computed outputs as the caller gets them, in their declared types; not those left to the plan."""
         return self._declared(value for value in self.program.outputs if value.name in self.producers)
 
     def _declared(self, values: Iterable[Value]) -> dict[str, MemoryDesc]:
@@ -146,7 +146,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         return inf if isinstance(src, Fused) or isinstance(dst, Fused) else self.costs.reorder_ns(src, dst)
 
     def value_ns(self, value: str, choice: Sequence[int]) -> float:
-        """What the reorders of one value cost."""
+        """Cost of one value's reorders."""
         produced = self.desc_of(value, choice)
         return sum(self.reorder_ns(produced, desc) for desc in self.copies(value, choice))
 
@@ -155,7 +155,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         return copies_wanted(self.desc_of(value, choice), self.demands(value, choice))
 
     def total_ns(self, choice: Sequence[int]) -> float:
-        """What a run costs under a choice: every group and every reorder."""
+        """Cost of a run under a choice: every group and every reorder."""
         work = sum(self.candidates[index][taken].cost_ns for index, taken in enumerate(choice))
         return work + sum(self.value_ns(value, choice) for value in self.readers)
 

@@ -191,7 +191,7 @@ def _inverse(terms: Terms) -> Terms | None:
 def scale_and_shift(
     graph: Graph, result: Expression, normal: Collection[Monomial], shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """What a polynomial does to a normalised value: it multiplies by constants along ``axes``, and adds some.
+    """A normalised value times constants along ``axes``, plus others, as a polynomial has it.
 
     Args:
         graph: Holds the constants.

@@ -1,4 +1,4 @@
-"""What a Dropout says that it kept."""
+"""The masks of Dropout, which keeps everything in inference."""
 
 from __future__ import annotations
 

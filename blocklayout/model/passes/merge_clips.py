@@ -43,7 +43,7 @@ class MergeClips(Struct, frozen=True):
 
 
 def _bounds(graph: Graph, node: Node) -> _Bounds | None:
-    """What the node limits its source to; ``None`` if it is no clip or its limits are not constants."""
+    """The node's limits; ``None`` if it is no clip or they are not constants."""
     if node.op_type not in _CLIPS or graph.values[node.outputs[0]].dtype not in FLOATS:
         return None
     if node.op_type == "Relu":

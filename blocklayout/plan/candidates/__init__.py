@@ -1,1 +1,1 @@
-"""What each group of kernels could be."""
+"""Candidates: the ways to run each group of kernels."""

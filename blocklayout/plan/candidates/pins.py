@@ -1,4 +1,4 @@
-"""What the user insists on: formats that kernels are forced into, and formats that values must come in."""
+"""The user's own demands: formats that kernels are forced into, and formats that values must come in."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def is_in_format(desc: ValueLayout, layout: str, asked: str) -> bool:
 
 
 def _written_by(plan: Plan, value: str) -> str:
-    """What wrote a value, and what it could have written."""
+    """A value's writer, and the formats it could have written."""
     for choice in plan.choices:
         if value in (*choice.holds, choice.writes):
             what = f", written by {choice.kernel} ({', '.join(choice.chosen.impls) or 'a view'})"

@@ -17,7 +17,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Follower, Group, constant_info, kernel_problem, value_info
 
 NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
-"""What asking for something that does not exist raises."""
+"""Errors of questions for primitives that do not exist."""
 
 
 class GroupRecipe(Recipe, frozen=True):

@@ -260,7 +260,7 @@ def _bound_ns(numbers: np.ndarray, peak_flops: float | np.ndarray) -> np.ndarray
 
 
 def _fault(arrays: dict[str, np.ndarray]) -> str | None:
-    """What no recording has."""
+    """The reason why these arrays are no recording; ``None`` if they are."""
     n_times, n_classes = (arrays[name].shape[:1] for name in ("ns", "classes"))
     shapes = {"classes": (*n_classes, len(SpecClass._fields)), "of_class": n_times, "ns": n_times}
     shapes["numbers"] = (*n_times, len(NUMBERS))

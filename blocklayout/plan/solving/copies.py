@@ -103,7 +103,7 @@ class Layouts(Struct, frozen=True, eq=False, dict=True):
 
 
 class CopyStates(Struct, frozen=True, eq=False, dict=True):
-    """What a value with several readers can be: its producer's layout, with a set of copies.
+    """The states of a value with several readers: its producer's layout, with a set of copies.
 
     Attributes:
         layouts: The kinds of layouts.

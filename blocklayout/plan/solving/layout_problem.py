@@ -112,14 +112,14 @@ class Link(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def states(self) -> CopyStates:
-        """What it can be, if it is shared."""
+        """Its states, if it is shared."""
         columns = [column for operands in self.wanted.values() for column in operands]
         wanted = [int(kind) for column in columns for kind in column]
         results = [] if self.result is None else [self.result]
         return CopyStates.of(self.layouts, self.produced.tolist(), [*wanted, *results], len(columns) + len(results))
 
     def costs(self, variable: int | None) -> Iterator[_Table]:
-        """What joins its producer and its readers: through a variable of its own if it is shared."""
+        """Costs between its producer and its readers: through a variable of its own if it is shared."""
         if variable is None:
             yield from self._direct_costs()
             return
@@ -161,7 +161,7 @@ class Link(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def _columns(self) -> list[tuple[int, ...]]:
-        """What the only reader wants, by its faces: a kind for each operand that the value is."""
+        """Layouts that the only reader wants, by its faces: a kind for each operand that the value is."""
         for operands in self.wanted.values():
             return [tuple(map(int, kinds)) for kinds in zip(*operands, strict=True)]
         return [] if self.result is None else [(self.result,)]
