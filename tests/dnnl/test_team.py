@@ -73,6 +73,8 @@ def test_stress_with_forks(tmp_path: Path) -> None:
 
 PRELUDE = """
 import os, sys, threading, time, warnings
+from contextlib import suppress
+from pathlib import Path
 import numpy as np
 import blocklayout as bl
 from tests import nets
@@ -84,7 +86,11 @@ def n_os_threads():
     return len(os.listdir("/proc/self/task"))
 
 def names():
-    return sorted(open(f"/proc/self/task/{task}/comm").read().strip() for task in os.listdir("/proc/self/task"))
+    found = []
+    for task in os.listdir("/proc/self/task"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # of a thread that ends meanwhile
+            found.append(Path(f"/proc/self/task/{task}/comm").read_text().strip())
+    return sorted(found)
 
 def loaded(threads, **options):
     return bl.load(nets.chain(), layout="nhwc", tune="model", threads=threads, **options)
