@@ -164,7 +164,7 @@ def _report_copy(given: np.ndarray, copy: np.ndarray, operator: str, reason: str
     try:
         result = MemoryDesc.from_array(np.atleast_1d(copy))
     except LayoutError:
-        return  # of a type that whoever reads it will refuse
+        return  # of a type that its reader refuses
     report("copy", operator, (), result, nbytes=given.nbytes + copy.nbytes, reason=reason)
 
 

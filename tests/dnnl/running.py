@@ -20,6 +20,8 @@ POISON = 0xFF
 
 LAYOUTS = ("plain", "channels_last", "blocked8", "blocked16")
 
+DIMS = (2, 17, 5, 4)
+
 
 def desc(dims: tuple[int, ...], layout: str, dtype: str = "f32") -> MemoryDesc:
     """A descriptor in one of ``LAYOUTS``; those that do not exist at this rank are plain."""
@@ -29,6 +31,17 @@ def desc(dims: tuple[int, ...], layout: str, dtype: str = "f32") -> MemoryDesc:
     if layout == "channels_last":
         return MemoryDesc(dims, dtype, f"a{letters[2:]}b")
     return MemoryDesc(dims, dtype, f"aB{letters[2:]}{layout.removeprefix('blocked')}b")
+
+
+def conv(n_threads: int = 1) -> dnnl.Spec:
+    """A convolution of 17 channels into 19, with a bias, in the layouts that the library chooses."""
+    src, weights, bias = (dnnl.AnyDesc(dims) for dims in ((1, 17, 8, 8), (19, 17, 3, 3), (19,)))
+    return dnnl.convolution(src, weights, None, bias, pads=1, n_threads=n_threads)
+
+
+def relu(layout: str = "plain") -> dnnl.Spec:
+    """A ReLU of ``DIMS``."""
+    return dnnl.eltwise(desc(DIMS, layout), None, "relu", n_threads=1)
 
 
 def random(*dims: int, seed: int = 0, dtype: str = "f32") -> Array:

@@ -11,20 +11,9 @@ import pytest
 from blocklayout import dnnl
 from blocklayout.dnnl import c_desc, primitive
 from blocklayout.errors import InvalidArgumentsError, UnimplementedError
-from tests.dnnl.running import LAYOUTS, assert_close, desc, packed, poisoned, random
+from tests.dnnl.running import DIMS, LAYOUTS, assert_close, conv, desc, packed, poisoned, random, relu
 
-ANY = dnnl.AnyDesc
 PLAIN = dnnl.MemoryDesc
-DIMS = (2, 17, 5, 4)
-
-
-def conv(n_threads: int = 1) -> dnnl.Spec:
-    src, weights = ANY((1, 17, 8, 8)), ANY((19, 17, 3, 3))
-    return dnnl.convolution(src, weights, None, ANY((19,)), pads=1, n_threads=n_threads)
-
-
-def relu(layout: str = "plain") -> dnnl.Spec:
-    return dnnl.eltwise(desc(DIMS, layout), None, "relu", n_threads=1)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
