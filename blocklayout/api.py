@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -149,17 +151,18 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
                 raise
             warn_of_misfit(error, stacklevel=2)
             source = original
-    # Imported here: loading a saved session needs none of it.
-    from blocklayout import model
-    from blocklayout.loading.from_model import Loading
-    from blocklayout.plan import Pricing
+    with _nothing_collected():
+        # Imported here: loading a saved session needs none of it.
+        from blocklayout import model
+        from blocklayout.loading.from_model import Loading
+        from blocklayout.plan import Pricing
 
-    tell("reading the model")
-    wishes = replace(wishes, expected={**model.expected(source), **wishes.expected})
-    pricing = partial(Pricing.of, mode=tune, seconds=tune_seconds, tell=tell)
-    opened = model.keep_model(source)
-    loading = Loading(opened, asked, wishes, pricing, shapes, max_plans, tell, denormals == "keep")
-    session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
+        tell("reading the model")
+        wishes = replace(wishes, expected={**model.expected(source), **wishes.expected})
+        pricing = partial(Pricing.of, mode=tune, seconds=tune_seconds, tell=tell)
+        opened = model.keep_model(source)
+        loading = Loading(opened, asked, wishes, pricing, shapes, max_plans, tell, denormals == "keep")
+        session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
     if any(info.dtype == "f16" for info in (*session.get_inputs(), *session.get_outputs())):
         message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"
         warnings.warn(message, stacklevel=2)
@@ -178,6 +181,24 @@ def save(source: Builder | Tensor, path: str | os.PathLike[str]) -> None:
     from blocklayout import model
 
     model.write(source, path)
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """Look for no garbage: modules, models and candidates are many objects, and looking takes a tenth of the time.
+
+    Afterwards they count as old. As young ones, all of them would be looked through at once.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            if not gc.get_freeze_count():  # else thawing would thaw what the caller has frozen
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
 
 
 def _positive(name: str, number: int) -> int:

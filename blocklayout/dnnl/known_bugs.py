@@ -31,7 +31,7 @@ def remember(spec: Spec, refused: str) -> None:
 
 def fault_of(spec: Spec) -> str | None:
     """Why a resolved Spec's implementation is passed over; ``None`` where it is not."""
-    if spec in _refused:
+    if _refused and spec in _refused:  # hashing a Spec takes longer than most rules
         return f"oneDNN offers {spec.impl}, and refused to {_refused[spec]} it"
     fault = kind_of(spec.kind).fault
     return fault(spec) if fault else None

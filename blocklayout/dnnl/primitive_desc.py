@@ -69,9 +69,10 @@ def walk(pd: Handle, spec: Spec, is_wanted: Callable[[str], bool] | None = None)
         is_wanted: Whether an implementation of this name is to be looked at; all are by default.
     """
     while True:
-        if is_wanted is None or is_wanted(impl_name(pd, spec)):
+        impl = impl_name(pd, spec)
+        if is_wanted is None or is_wanted(impl):
             with contextlib.suppress(UnsupportedError):
-                resolved = describe(pd, spec)
+                resolved = _described(pd, spec, impl)
                 if fault_of(resolved.spec) is None:
                     yield resolved
         if not _next_impl(pd, spec):
@@ -95,8 +96,8 @@ def _next_impl(pd: Handle, spec: Spec) -> bool:
     return True
 
 
-def describe(pd: Handle, spec: Spec) -> Resolved:
-    """The implementation and layouts that a primitive descriptor settled on.
+def _described(pd: Handle, spec: Spec, impl: str) -> Resolved:
+    """The layouts that a primitive descriptor settled on, for the implementation that it is at.
 
     Raises:
         UnsupportedError: A layout that only the library knows, or other than the one it was given.
@@ -110,7 +111,7 @@ def describe(pd: Handle, spec: Spec) -> Resolved:
         if found is not None:
             descs[name] = found
     descs |= arguments.of_attributes(spec, descs)
-    resolved = spec.settled(descs=tuple(descs.items()), attr=_settled(spec.attr, descs), impl=impl_name(pd, spec))
+    resolved = spec.settled(descs=tuple(descs.items()), attr=_settled(spec.attr, descs), impl=impl)
     return Resolved(resolved, scratchpad_nbytes)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -56,14 +55,8 @@ MIN_RUNS = 4
 
 def _prepare(session: Session, extents: Mapping[str, tuple[int, ...]]) -> None:
     """Plan for these extents, unless others follow from contents that only a run brings."""
-    was_enabled = gc.isenabled()
-    gc.disable()  # hardly anything is garbage until there is a plan, and looking for it takes an eighth of the time
-    try:
-        with suppress(ContentsNeededError):
-            session.prepare(extents)
-    finally:
-        if was_enabled:
-            gc.enable()
+    with suppress(ContentsNeededError):
+        session.prepare(extents)
 
 
 class Loading(Struct, frozen=True):

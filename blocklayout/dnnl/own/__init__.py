@@ -92,6 +92,7 @@ def _names() -> tuple[str, ...]:
     return tuple(sorted(name for _, name, _ in pkgutil.iter_modules(__path__)))
 
 
+@cache
 def _load(name: str) -> Implementation:
     ours: Implementation = importlib.import_module(f"{__name__}.{name}").OURS
     return ours

@@ -61,11 +61,11 @@ def offer(spec: Spec) -> Resolved | None:
     panels of two vectors, several in one or one in several. Results differ from those of other implementations by some
     1e-6 to 1e-5 of the largest.
     """
+    if not _is_of_our_kind(spec) or _tail(spec.attr) is None:
+        return None
     isa, lanes = next(((isa, lanes) for isa, lanes in _LANES if library.has_isa(isa)), ("", 0))
     impl, code = f"winograd:{isa}", native()
     if not lanes or spec.impl not in ("", impl) or code is None or library.is_sequential():
-        return None
-    if not _is_of_our_kind(spec) or _tail(spec.attr) is None:
         return None
     descs = _settled_descs(spec, lanes)
     addend = _addend(spec.attr)

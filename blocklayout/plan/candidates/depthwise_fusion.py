@@ -92,12 +92,12 @@ def _offered(pair: Pair, wish: Wish, dtype: str, n_threads: int) -> Iterator[tup
         recipe = pair.first.main.operator.lower(problem, wish, dnnl.Attr(post_ops=post_ops))
         if recipe is None or len(recipe.steps) != 1 or not isinstance(recipe.steps[0].spec, dnnl.Spec):
             return
-        offered = dnnl.optimised(recipe.steps[0].spec)
+        spec = recipe.steps[0].spec
+        offered = dnnl.optimised(spec) if dnnl.has_optimised(spec) else ()  # the reference is two primitives in a row
     except NOT_OFFERED:
         return
     for resolved in offered:
-        if not resolved.is_reference:  # the reference is two primitives in a row
-            yield resolved, recipe
+        yield resolved, recipe
 
 
 def _candidates(

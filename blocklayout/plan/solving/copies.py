@@ -133,25 +133,37 @@ class CopyStates(Struct, frozen=True, eq=False, dict=True):
         return cls(layouts, tuple(states), limit == n_demands)
 
     @cached_property
+    def _starts(self) -> np.ndarray:
+        """The produced kind of each state."""
+        return np.array([start for start, _ in self.states], int)
+
+    @cached_property
+    def _makes(self) -> np.ndarray:
+        """``[i, j]``: whether state ``i`` makes a copy of kind ``j``."""
+        makes = np.zeros((len(self.states), len(self.layouts.members)), bool)
+        for row, (_, copies) in zip(makes, self.states, strict=True):
+            row[list(copies)] = True
+        return makes
+
+    @cached_property
     def costs(self) -> np.ndarray:
         """Nanoseconds of each state's copies."""
-        prices = self.layouts.prices
-        return np.array([prices[start, list(copies)].sum() for start, copies in self.states])
+        summed: np.ndarray = np.where(self._makes, self.layouts.prices[self._starts], 0.0).sum(axis=1)
+        return summed
 
     def produced_as(self, kinds: np.ndarray) -> np.ndarray:
         """``[i, j]``: 0 where kind ``kinds[i]`` is what state ``j`` starts from, else infinity."""
-        starts = np.array([start for start, _ in self.states])
-        return np.where(kinds[:, None] == starts[None, :], 0.0, np.inf)
+        return np.where(kinds[:, None] == self._starts[None, :], 0.0, np.inf)
 
     def serving(self, kinds: np.ndarray) -> np.ndarray:
         """``[i, j]``: 0 where state ``i`` has what can be read as kind ``kinds[j]``, else infinity."""
         readable = self.layouts.readable
-        served = np.array([readable[[start, *copies]].any(axis=0) for start, copies in self.states])
+        served = readable[self._starts] | (self._makes @ readable)
         return np.where(served[:, kinds], 0.0, np.inf)
 
     def without(self, kind: int) -> np.ndarray:
         """Nothing for states that make no copy of a kind, else infinity."""
-        return np.array([np.inf if kind in copies else 0.0 for _, copies in self.states])
+        return np.where(self._makes[:, kind], np.inf, 0.0)
 
 
 def _subsets(layouts: Layouts, start: int, kinds: Sequence[int], limit: int) -> Iterator[tuple[int, ...]]:
