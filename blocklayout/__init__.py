@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 _NAMES = {
-    "api": "load save",
+    "api": "load load_tensors save",
     "errors": """
         BlockLayoutError BlockLayoutWarning CostStoreWarning DnnlError ExportError InputError InvalidArgumentsError
         LayoutError LayoutLossWarning ModelError OutOfMemoryError PlainKernelWarning PlanError PlanMisfitWarning

@@ -2,6 +2,7 @@
 
 from blocklayout import dnnl as dnnl
 from blocklayout.api import load as load
+from blocklayout.api import load_tensors as load_tensors
 from blocklayout.api import save as save
 from blocklayout.eager import abs as abs
 from blocklayout.eager import add as add

@@ -21,6 +21,7 @@ from blocklayout.runtime import MAX_PLANS, Session
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
     from onnx import ModelProto
 
     from blocklayout.model import Builder, Graph, OnnxModel
@@ -169,18 +170,52 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     return session
 
 
-def save(source: Builder | Tensor, path: str | os.PathLike[str]) -> None:
-    """Save what a Builder built as an ONNX file that other runtimes read, or a Tensor with its layout.
+def save(source: Builder | Tensor | Mapping[str, ArrayLike | Tensor], path: str | os.PathLike[str]) -> None:
+    """Save what a Builder built as an ONNX file that other runtimes read, or Tensors with their formats.
+
+    Args:
+        source: A Builder, a Tensor, or Tensors by name: these become a safetensors file, which :func:`load_tensors`
+            reads; other tools read values and extents from it.
+        path: Of the file.
 
     Raises:
+        InputError: A name that no tensor can have in a file, or a value that is no tensor.
+        LayoutError: Blocks of more than 4096 elements, among Tensors by name.
         ModelError: The model is incomplete or against its operators' specifications, or the file cannot be written.
     """
     if isinstance(source, Tensor):
         source.save(path)
-        return
-    from blocklayout import model
+    elif isinstance(source, Mapping):
+        from blocklayout.tensor.state_files import save_all
 
-    model.write(source, path)
+        save_all(source, path)
+    else:
+        from blocklayout import model
+
+        model.write(source, path)
+
+
+def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The tensors of a safetensors file by name, in the formats they were saved in.
+
+    Those of another tool's file are row-major.
+
+    Raises:
+        ModelError: The file cannot be read, is damaged, or holds what no Tensor can be.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> import blocklayout as bl
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder, "state.safetensors")
+        ...     bl.save({"w": bl.zeros((32, 16, 3, 3), memory_format="OIhw8i8o"), "b": bl.zeros((32,))}, path)
+        ...     bl.load_tensors(path)
+        {'w': Tensor(f32 32x16x3x3 OIhw8i8o), 'b': Tensor(f32 32 a)}
+    """
+    from blocklayout.tensor.state_files import load_all
+
+    return load_all(path)
 
 
 @contextmanager

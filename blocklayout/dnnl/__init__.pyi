@@ -17,6 +17,7 @@ from blocklayout.dnnl.execution import Execution as Execution
 from blocklayout.dnnl.handles import live_handles as live_handles
 from blocklayout.dnnl.known_bugs import leaves_code_behind as leaves_code_behind
 from blocklayout.dnnl.known_bugs import refusals as refusals
+from blocklayout.dnnl.library import channel_blocks as channel_blocks
 from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names
 from blocklayout.dnnl.library import has_bf16 as has_bf16
 from blocklayout.dnnl.library import has_isa as has_isa

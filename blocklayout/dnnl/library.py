@@ -251,6 +251,19 @@ def has_bf16() -> bool:
     return any(has_isa(name) for name in ("avx512_core", "avx2_vnni_2"))
 
 
+def channel_blocks(isa: str) -> tuple[int, ...]:
+    """Sizes of the channels' blocks that have kernels of their own, largest first: AVX-512 has registers of 16 lanes.
+
+    Args:
+        isa: As :func:`isa` spells it.
+
+    Example:
+        >>> channel_blocks("avx512_core"), channel_blocks("avx2")
+        ((16, 8), (8,))
+    """
+    return (16, 8) if isa.startswith("avx512") else (8,)
+
+
 @cache
 def fmt_tag_names() -> tuple[str, ...]:
     """The names of the loaded library's format tags, by value; the first two are ``undef`` and ``any``.

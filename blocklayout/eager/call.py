@@ -16,6 +16,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout_events import is_watched, report, warn_caller
 from blocklayout.runtime.forking import Lock
 from blocklayout.tensor import Tensor, reorder
+from blocklayout.tensor.formats import placed
 
 if TYPE_CHECKING:
     from blocklayout.eager.layout_losses import Reports
@@ -173,7 +174,7 @@ def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str 
     descs = [each.desc for each in operands if isinstance(each, Tensor)]
     wanted = op.result_format(descs, result.desc.dims, result.desc.dtype).desc
     if memory_format is not None:
-        wanted = MemoryDesc(wanted.dims, wanted.dtype, memory_format)
+        wanted = placed(wanted, memory_format)
     if result.desc.readable_as(wanted):
         return Tensor.over(wanted, result.buffer[: wanted.nbytes])
     reason = f"oneDNN cannot read {descs[0]}: it went through row-major, and back to {wanted.tag}"

@@ -25,6 +25,7 @@ from blocklayout.plan import TUNE_SECONDS, Pricing, Request, make_plan
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.runtime import ReadyPlan
+from blocklayout.tensor.formats import placed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -159,7 +160,7 @@ def _seen_as_given(program: Program, name: str, dims: tuple[int, ...]) -> Progra
 
 def _followed(problem: Problem, value: Value) -> Followed:
     if problem.memory_format is not None:
-        return Followed(MemoryDesc(value.dims, value.dtype, problem.memory_format))
+        return Followed(placed(MemoryDesc(value.dims, value.dtype), problem.memory_format))
     return problem.rule(list(problem.descs.values()), value.dims, value.dtype)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from blocklayout import dnnl
 from blocklayout.errors import LayoutError
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.ordering import as_tag
@@ -19,6 +20,9 @@ channels_last = "channels_last"
 
 preserve_format = "preserve_format"
 """That of the tensor at hand."""
+
+blocked = "blocked"
+"""Blocks of channels of this machine's size, of ranks 3 to 5: nChw16c with AVX-512, else nChw8c."""
 
 MemoryFormat: TypeAlias = "str | FormatTag | MemoryDesc"
 """One of these names, a oneDNN tag such as ``nChw16c``, a FormatTag, or a descriptor, whose order and blocks count."""
@@ -43,7 +47,9 @@ def tag_of(memory_format: MemoryFormat, desc: MemoryDesc) -> FormatTag:
         return memory_format.format_tag
     if not isinstance(memory_format, str | FormatTag):
         raise LayoutError(f"a memory format is a name, a FormatTag or a MemoryDesc, not {memory_format!r}")
-    return desc.format_tag if memory_format == preserve_format else as_tag(memory_format, desc.ndims)
+    if memory_format == preserve_format:
+        return desc.format_tag
+    return _blocked_tag(desc.ndims) if memory_format == blocked else as_tag(memory_format, desc.ndims)
 
 
 def placed(desc: MemoryDesc, memory_format: MemoryFormat, dtype: str | None = None) -> MemoryDesc:
@@ -53,3 +59,10 @@ def placed(desc: MemoryDesc, memory_format: MemoryFormat, dtype: str | None = No
         LayoutError: No such format, or none of this rank.
     """
     return MemoryDesc(desc.dims, dtype or desc.dtype, tag_of(memory_format, desc))
+
+
+def _blocked_tag(ndims: int) -> FormatTag:
+    if not 3 <= ndims <= 5:
+        raise LayoutError(f"blocked exists for 3 to 5 dimensions, not for {ndims}; give a tag such as aB16b")
+    size = dnnl.channel_blocks(dnnl.isa())[0]
+    return FormatTag.parse(FormatTag(tuple(range(ndims)), (size,), (1,)).named("src"))

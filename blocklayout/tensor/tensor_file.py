@@ -20,7 +20,11 @@ from blocklayout.side_by_side import side_by_side
 _LENGTH_NBYTES = 8
 _MAX_HEADER_NBYTES = 1 << 28
 _N_READERS = 2  # checksums are taken without Python's lock
-_METADATA, _TEXT, _TEXT_SUM, _SUMS, _PAD = "__metadata__", "blocklayout", "blocklayout.crc32", "crc32", "pad"
+
+TEXT = "blocklayout"
+"""Key of the header's metadata: what the writer says of the tensors."""
+
+_METADATA, _TEXT_SUM, _SUMS, _PAD = "__metadata__", "blocklayout.crc32", "crc32", "pad"
 
 
 class TensorFile(Struct, frozen=True):
@@ -77,7 +81,7 @@ def write_tensors(path: Path, text: str, tensors: Mapping[str, np.ndarray]) -> N
 
     filled = {name: _filled(tensor) for name, tensor in tensors.items()}
     sums = json.dumps({name: _checksum(tensor) for name, tensor in filled.items()})
-    metadata = {_TEXT: text, _TEXT_SUM: str(zlib.crc32(text.encode())), _SUMS: sums, _PAD: ""}
+    metadata = {TEXT: text, _TEXT_SUM: str(zlib.crc32(text.encode())), _SUMS: sums, _PAD: ""}
     with replacing(path) as beside:
         save_file(filled, beside, metadata)
         excess = _data_start(beside) % ALIGNMENT
@@ -110,9 +114,9 @@ def open_tensors(path: Path) -> TensorFile:
             raise ModelError(f"the header has {length} bytes, and the file {size}: it is truncated, or no such file")
         header = _parsed(file.read(length))
     metadata = header.pop(_METADATA, None)
-    if not isinstance(metadata, dict) or not isinstance(metadata.get(_TEXT), str):
-        raise ModelError(f"the header says nothing under {_TEXT}: the file was written by somebody else")
-    if metadata.get(_TEXT_SUM) != str(zlib.crc32(metadata[_TEXT].encode())):
+    if not isinstance(metadata, dict) or not isinstance(metadata.get(TEXT), str):
+        raise ModelError(f"the header says nothing under {TEXT}: bl.load_tensors reads other safetensors files")
+    if metadata.get(_TEXT_SUM) != str(zlib.crc32(metadata[TEXT].encode())):
         raise ModelError(f"the header is damaged: its checksum is not {metadata.get(_TEXT_SUM)}")
     places = _places(header, _LENGTH_NBYTES + length, size)
     checksums = _parsed(metadata.get(_SUMS, ""))
@@ -120,7 +124,7 @@ def open_tensors(path: Path) -> TensorFile:
         raise ModelError("the header has not a checksum for each tensor")
     data = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
     tensors = {name: data[start:end] for name, (start, end) in places.items()}
-    return TensorFile(metadata[_TEXT], tensors, {name: checksums[name] for name in tensors})
+    return TensorFile(metadata[TEXT], tensors, {name: checksums[name] for name in tensors})
 
 
 def _checksum(tensor: np.ndarray) -> int:

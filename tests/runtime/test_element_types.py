@@ -72,3 +72,16 @@ def test_formats_at_the_border(dtype: str) -> None:
         y, z = session.run(None, {"x": source})
         np.testing.assert_array_equal(y, fed)
         np.testing.assert_array_equal(z, numbers)
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
+@pytest.mark.parametrize("dtype", ["bool", "int64"])
+def test_they_cross_in_blocks(dtype: str) -> None:
+    fed = _numbers(dtype, (2, 17, 5, 3))
+    nodes = [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("Transpose", ["x"], ["z"])]
+    model = _model(dtype, fed.shape, nodes)
+    session = bl.load(model, io_layout={"x": "nChw8c", "z": "aBcD2d4b"})
+    _, z = session.run(None, {"x": bl.from_array(fed, "nChw8c")})
+    assert (z.memory_format, z.dtype) == ("aBcD2d4b", {"bool": "bool", "int64": "s64"}[dtype])
+    np.testing.assert_array_equal(z.numpy(), fed.T)
+    assert z.padding_is_zero()

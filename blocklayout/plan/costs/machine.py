@@ -6,6 +6,8 @@ from functools import cache
 
 from msgspec import Struct
 
+from blocklayout import dnnl
+
 _PEAK_FLOPS = {
     "avx512_core_amx": (160.0, 600.0),
     "avx512_core_fp16": (160.0, 140.0),
@@ -49,8 +51,8 @@ class Machine(Struct, frozen=True):
 
     @property
     def block_names(self) -> tuple[str, ...]:
-        """Blocked layouts with kernels of their own, largest first: 16 f32 lanes fit a register of AVX-512."""
-        return ("blocked16", "blocked8") if self.isa.startswith("avx512") else ("blocked8",)
+        """Blocked layouts with kernels of their own, largest first."""
+        return tuple(f"blocked{size}" for size in dnnl.channel_blocks(self.isa))
 
     @property
     def layout_names(self) -> tuple[str, ...]:
