@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
 from blocklayout.eager.operands import Known, as_tensor
-from blocklayout.errors import PlainKernelWarning
+from blocklayout.errors import BlockLayoutError, PlainKernelWarning
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout_events import is_watched, report, warn_caller
 from blocklayout.runtime.forking import Lock
@@ -39,6 +39,7 @@ class Op(Struct, frozen=True, eq=False):
         result_format: The rule by which its result has a format.
         onnx_dims: Names and extents, as ONNX has them, of those of its operands that come in other dimensions.
         op_type: ONNX's name for it, where the version of its operators depends on that.
+        kinds: How its arguments are annotated, by name.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Op(Struct, frozen=True, eq=False):
     result_format: Rule
     onnx_dims: OnnxDims | None = None
     op_type: str = ""
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     def argument(self, place: int) -> str:
         """The name of an operand."""
@@ -122,11 +124,14 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
     if found.run is None:
         return found.with_fixed(operands, ())
     reports = found.reports
-    if reports is None or not (reports.always_warns or is_watched()):
-        results = [*found.run(buffers).values()]
-    else:
-        times: list[int] = []
+    times: list[int] | None = None if reports is None or not (reports.always_warns or is_watched()) else []
+    try:
         results = [*found.run(buffers, None, times).values()]
+    except BlockLayoutError as error:
+        given = (f"{op.argument(place)} {each.desc}" for place, each in enumerate(operands) if isinstance(each, Tensor))
+        error.args = (f"{op.name}: {error} (called with {', '.join(given)})",)
+        raise
+    if reports is not None and times is not None:
         reports.report(times)
     return found.with_fixed(operands, results) if found.fixed else results
 
@@ -143,7 +148,9 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str
     return Problem(
         name=op.name,
         op_type=op.op_type,
-        build=partial(op.build, **dict(attrs)),
+        build=op.build,
+        attrs=dict(attrs),
+        kinds=op.kinds,
         operands=dict(zip(names, known, strict=False)),
         rule=op.result_format,
         memory_format=memory_format,

@@ -134,8 +134,8 @@ class Gelu(Eltwise, frozen=True):
 
     @classmethod
     def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
-        del op_type, call
-        return "gelu_tanh" if parameters["approximate"] else "gelu_erf", 0.0, 0.0
+        del op_type
+        return "gelu_tanh" if call.flag("approximate", parameters["approximate"]) else "gelu_erf", 0.0, 0.0
 
 
 class Power(Eltwise, frozen=True):

@@ -71,6 +71,8 @@ def mapped(tensor: Tensor, f: Callable[[np.ndarray], np.ndarray]) -> Tensor:
     """See :meth:`Tensor.map`."""
     from blocklayout import dnnl
 
+    if not callable(f):
+        raise InputError(f"map: f is {f!r:.80}; give a function of an array")
     own = compact(tensor)
     elements = own.physical()
     if own.desc.n_padding and own.desc.n_elements:

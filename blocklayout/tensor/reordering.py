@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout.dtypes import has_reorder, to_numpy
-from blocklayout.errors import UnimplementedError
+from blocklayout.errors import InputError, UnimplementedError
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.packing import pack, unpack
 from blocklayout.layout_events import is_watched, report
@@ -53,6 +53,8 @@ def reorder(source: ArrayLike | Tensor, layout: str | FormatTag | MemoryDesc, *,
         >>> t.shape, t.desc.nbytes, bool((t.numpy() == x).all())
         ((2, 17, 5, 4), 3840, True)
     """
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise InputError(f"reorder: threads is {threads!r:.80}; give how many to use, or None")
     src, buffer = as_memory(source, "reorder")
     dst = layout if isinstance(layout, MemoryDesc) else placed(src, layout)
     return moved(src, buffer, dst, operator="reorder", threads=threads)
