@@ -12,8 +12,8 @@ from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
 from blocklayout.eager.operands import Known, as_tensor
 from blocklayout.errors import BlockLayoutError, PlainKernelWarning
-from blocklayout.layout import MemoryDesc
-from blocklayout.layout_events import is_watched, report, warn_caller
+from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.layout_events import report, warn_caller, watches_around
 from blocklayout.runtime.forking import Lock
 from blocklayout.tensor import Tensor, reorder
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 MAX_CALLS = 1024
 """Plans that are kept; the oldest makes room."""
 
+Format = str | FormatTag
 Attrs = tuple[tuple[str, Any], ...]
 OnnxDims = Callable[[Sequence[Any]], dict[str, tuple[int, ...]]]
 
@@ -65,7 +66,7 @@ class _Call(Struct, frozen=True, eq=False):
         run: Computes what is computed, of the buffers of all Tensors among the operands; ``None`` where nothing is.
         fixed: For each result that is not computed the place of the operand that it is, or a Tensor like it. Empty
             where all are computed.
-        reports: The events of each run; ``None`` where there are none.
+        reports: The events of each run; ``None`` where nothing runs.
     """
 
     descs: tuple[MemoryDesc, ...]
@@ -86,7 +87,7 @@ _calls: dict[tuple[Any, ...], _Call] = {}
 _lock = Lock()
 
 
-def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: str | None = None) -> list[Tensor]:
+def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: Format | None = None) -> list[Tensor]:
     """Run an operator on Tensors.
 
     Args:
@@ -124,19 +125,19 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
     if found.run is None:
         return found.with_fixed(operands, ())
     reports = found.reports
-    times: list[int] | None = None if reports is None or not (reports.always_warns or is_watched()) else []
+    times: list[int] | None = [] if reports and (reports.always_warns or watches_around()) else None
     try:
         results = [*found.run(buffers, None, times).values()]
     except BlockLayoutError as error:
         given = (f"{op.argument(place)} {each.desc}" for place, each in enumerate(operands) if isinstance(each, Tensor))
         error.args = (f"{op.name}: {error} (called with {', '.join(given)})",)
         raise
-    if reports is not None and times is not None:
+    if reports and times is not None:
         reports.report(times)
     return found.with_fixed(operands, results) if found.fixed else results
 
 
-def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str | None = None) -> Problem:
+def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: Format | None = None) -> Problem:
     """An operator with its operands, as it is planned."""
     from blocklayout.eager.planning import Problem
 
@@ -166,17 +167,25 @@ def _is_stuck(operand: Any) -> bool:
     return not operand.desc.readable_as(_row_major(operand.desc))
 
 
+def _movable(desc: MemoryDesc) -> MemoryDesc:
+    dense = MemoryDesc(desc.dims, desc.dtype, desc.format_tag)
+    return dense if has_reorder(desc.dtype) and dnnl.is_expressible(dense) else _row_major(desc)
+
+
 def _row_major(desc: MemoryDesc) -> MemoryDesc:
     return MemoryDesc(desc.dims, desc.dtype)
 
 
-def _through_plain(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | None) -> list[Tensor]:
-    """As :func:`call`, with what cannot be moved by the library brought to row-major and back by numpy."""
-    plain = tuple(reorder(each, _row_major(each.desc)) if _is_stuck(each) else each for each in operands)
+def _through_plain(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: Format | None) -> list[Tensor]:
+    """As :func:`call`, with what cannot be moved by the library brought to row-major and back by numpy.
+
+    Where only strides are in the way, without holes is enough.
+    """
+    plain = tuple(reorder(each, _movable(each.desc)) if _is_stuck(each) else each for each in operands)
     return [_back(op, operands, each, memory_format) for each in call(op, plain, attrs)]
 
 
-def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str | None) -> Tensor:
+def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: Format | None) -> Tensor:
     descs = [each.desc for each in operands if isinstance(each, Tensor)]
     wanted = op.result_format(descs, result.desc.dims, result.desc.dtype).desc
     if memory_format is not None:
@@ -188,7 +197,7 @@ def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str 
     return reorder(result, wanted)
 
 
-def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | None) -> _Call:
+def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: Format | None) -> _Call:
     from blocklayout.eager.layout_losses import reports_of
     from blocklayout.eager.planning import plan_for
     from blocklayout.runtime import Workspace

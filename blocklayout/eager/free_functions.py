@@ -31,8 +31,9 @@ def sum(*tensors: Operand | float) -> Tensor:
 
 def concat(tensors: Sequence[Operand], axis: int = 1) -> Tensor:
     """Tensors side by side along ``axis``, in the format of the first; where another differs, the caller is warned."""
-    if not isinstance(tensors, Sequence) or isinstance(tensors, str | bytes) or not tensors:
-        raise refused(tensors, "concat: tensors", "a list of at least one tensor")
+    given: Any = tensors
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes) or not given:
+        raise refused(given, "concat: tensors", "a list of at least one tensor")
     operands = tuple(as_tensor(each, f"concat: tensors[{place}]") for place, each in enumerate(tensors))
     ndims, place = operands[0].ndim, integer(axis, "concat: axis")
     if not -ndims <= place < ndims:

@@ -236,10 +236,8 @@ class _Source(str):
 
 _FORMAT = "memory_format"
 _OPERANDS = {"Operand", "Operand | None", "Vector", "Addend", "Exponent"}
-_NAMES = {
-    "read_format": memory_format,
-    **{each.__name__: each for each in (Tensor, alike, hashable, *(read for _, read in READERS.values()))},
-}
+_USED: tuple[Any, ...] = (Tensor, alike, hashable, *(read for _, read in READERS.values()))
+_NAMES = {"read_format": memory_format, **{each.__name__: each for each in _USED}}
 
 
 def _reading(function: str, parameters: list[inspect.Parameter]) -> Iterator[str]:

@@ -17,7 +17,7 @@ from blocklayout.eager.checking import check, shown
 from blocklayout.errors import BlockLayoutError, PlanError
 from blocklayout.ir import Value
 from blocklayout.ir.result_format import Followed, Rule
-from blocklayout.layout import MemoryDesc
+from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.loading.from_model import constants_of, known_outputs
 from blocklayout.loading.saved_plan import computes_of
 from blocklayout.model.builder import DEFAULT_OPSET
@@ -71,7 +71,7 @@ class Problem(Struct, frozen=True):
     kinds: Mapping[str, str]
     operands: Mapping[str, Any]
     rule: Rule
-    memory_format: str | None = None
+    memory_format: str | FormatTag | None = None
     onnx_dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
     is_frugal: bool = False

@@ -67,7 +67,7 @@ def _transpose(x: Tensor, perm: Sequence[int] | None = None) -> Tensor:
 def _view(x: Tensor, dims: tuple[int, ...]) -> Tensor | None:
     """Other extents over the same bytes; ``None`` where these would have to move."""
     with suppress(LayoutError):
-        desc = x.desc.reshaped(dims)
+        desc = x.desc.viewed_as(dims)
         if desc.nbytes == x.desc.nbytes:
             return Tensor(desc, x.buffer)
     return None

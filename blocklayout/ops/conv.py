@@ -34,8 +34,6 @@ from blocklayout.ops.gradients import Call, Given, TensorLike, fresh, in_format,
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from blocklayout.operators import Extents
 
 _PARTS = ("data", "weights", "bias")
@@ -224,7 +222,8 @@ def conv_backward(
         ('nhwc', 32.0, (8, 16, 3, 3), 25.0)
     """
     call = _Call("conv_backward", grad, x, weights, strides, pads, dilations, group)
-    unknown = [part for part in needs if part not in _PARTS] if isinstance(needs, Collection) else [needs]
+    given: Any = needs
+    unknown = [part for part in given if part not in _PARTS] if isinstance(given, Collection) else [given]
     if unknown:
         raise call.error("needs", f"has {unknown[0]!r:.80}; give names among {', '.join(_PARTS)}")
     data = call.data() if "data" in needs else None
@@ -372,8 +371,8 @@ class _Call(Call):
         if n_src % group:
             raise self.error("group", f"is {group!r}; give {right}")
         if len(dims) == self.x.desc.ndims + 1:
-            right = (group, dims[1], n_src // group, *dims[3:])
-            self.check_dims(self.w, right, f"group {group} of x's {n_src} channels")
+            grouped = (group, dims[1], n_src // group, *dims[3:])
+            self.check_dims(self.w, grouped, f"group {group} of x's {n_src} channels")
             return dims
         self.check_dims(self.w, (dims[0], n_src // group, *dims[2:]), f"group {group} of x's {n_src} channels")
         if dims[0] % group:

@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, UnimplementedError, UnsupportedError
 from blocklayout.ir import Window
 from blocklayout.layout import MemoryDesc
-from blocklayout.layout_events import report
+from blocklayout.layout_events import is_watched, report, report_step
 from blocklayout.tensor import Tensor, as_memory
 from blocklayout.tensor.reordering import moved
 
@@ -189,7 +190,18 @@ class Call:
 
     def run(self, spec: dnnl.Spec, operands: Mapping[str, Given]) -> dict[str, Tensor]:
         """The results of a primitive on operands by argument, each brought to the layout that the Spec says."""
-        return execute(spec, {name: self.placed(each, spec.memory_desc(name)) for name, each in operands.items()})
+        return self.execute(spec, {name: self.placed(each, spec.memory_desc(name)) for name, each in operands.items()})
+
+    def execute(self, spec: dnnl.Spec, inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+        """As the function :func:`execute`; watches that ask for steps are told."""
+        if not is_watched("step"):
+            return execute(spec, inputs)
+        start = perf_counter_ns()
+        results = execute(spec, inputs)
+        ns = perf_counter_ns() - start
+        read, written = [spec.memory_desc(name) for name in inputs], next(iter(results.values())).desc
+        report_step(self.function, read, written, ns, spec.kind, spec.impl)
+        return results
 
     def placed(self, operand: Given, desc: MemoryDesc) -> np.ndarray:
         """The operand's bytes in a layout, by one reorder where they are in another, however often they are asked for.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -53,7 +53,8 @@ def reorder(source: ArrayLike | Tensor, layout: str | FormatTag | MemoryDesc, *,
         >>> t.shape, t.desc.nbytes, bool((t.numpy() == x).all())
         ((2, 17, 5, 4), 3840, True)
     """
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
+    given: Any = threads
+    if given is not None and (not isinstance(given, int) or given < 1):
         raise InputError(f"reorder: threads is {threads!r:.80}; give how many to use, or None")
     src, buffer = as_memory(source, "reorder")
     dst = layout if isinstance(layout, MemoryDesc) else placed(src, layout)
