@@ -101,7 +101,7 @@ def named(dtype: DTypeLike) -> str:
         return dtype
     try:
         return from_numpy(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         raise LayoutError(f"no data type {dtype!r}; there are {', '.join(_ALL_ITEMSIZES)}") from None
 
 

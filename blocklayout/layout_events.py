@@ -23,7 +23,9 @@ from blocklayout.text_table import table
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
 
-EventKind = Literal["reorder", "copy", "loss"]
+EventKind = Literal["reorder", "copy", "loss", "step"]
+MOVES: tuple[EventKind, ...] = ("reorder", "copy", "loss")
+"""The kinds that warn and raise."""
 WatchMode = Literal["warn", "raise", "record"]
 
 _Result = TypeVar("_Result")
@@ -32,7 +34,7 @@ _PACKAGE = str(Path(__file__).parent) + sep
 _OPERATOR_WIDTH, _REASON_WIDTH = 28, 40
 
 _HEADER = ("kind", "operator", "where", "inputs", "result", "KiB", "us", "reason")
-_PLURALS = {"reorder": "reorders", "copy": "copies", "loss": "losses"}
+_PLURALS = {"reorder": "reorders", "copy": "copies", "loss": "losses", "step": "steps"}
 
 
 class Event(Struct, frozen=True):
@@ -40,7 +42,7 @@ class Event(Struct, frozen=True):
 
     Attributes:
         kind: ``reorder``: bytes were brought into another layout. ``copy``: they were copied without being asked
-            for. ``loss``: an operator did not keep the layout of its inputs.
+            for. ``loss``: an operator did not keep the layout of its inputs. ``step``: a primitive ran.
         operator: What needed it: an operator's name, or the name of the method that was called.
         inputs: What was read: shapes, strides, types and layouts.
         result: What came of it; ``None`` where that is no tensor.
@@ -49,6 +51,8 @@ class Event(Struct, frozen=True):
         reason: Why, in words.
         file: Where the caller's code called.
         line: Where in that file.
+        primitive: Of a step, the kind of primitive: ``convolution``, ``eltwise``, ...
+        implementation: Of a step, the name of oneDNN's implementation, or of ours.
     """
 
     kind: EventKind
@@ -60,6 +64,8 @@ class Event(Struct, frozen=True):
     reason: str
     file: str
     line: int
+    primitive: str = ""
+    implementation: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values that JSON can hold."""
@@ -112,11 +118,13 @@ class Watch:
 
     Attributes:
         mode: What is done with what is seen.
+        kinds: The kinds of events that it sees.
         events: What was seen, in order.
     """
 
-    def __init__(self, mode: WatchMode) -> None:
+    def __init__(self, mode: WatchMode, kinds: tuple[EventKind, ...] = MOVES) -> None:
         self.mode = mode
+        self.kinds = kinds
         self.events: list[Event] = []
 
     def table(self) -> str:
@@ -171,7 +179,9 @@ _watches: ContextVar[tuple[Watch, ...]] = ContextVar("blocklayout_watches", defa
 _call: ContextVar[_Call | None] = ContextVar("blocklayout_watched_call", default=None)
 
 
-def watch(mode: WatchMode = "warn") -> Watch:
+def watch(
+    mode: WatchMode = "warn", *, only: EventKind | Sequence[EventKind] | None = None, steps: bool = False
+) -> Watch:
     """Report every reorder, implicit copy and layout loss in a block, of Tensors and of sessions.
 
     A block sees what its own thread does, what is submitted to a session in it, and asyncio tasks started in it:
@@ -181,9 +191,12 @@ def watch(mode: WatchMode = "warn") -> Watch:
         mode: ``warn``: a :class:`WatchWarning` each, at the caller's line. ``raise``: the first is a
             :class:`WatchError`; a run of a session ends first. ``record``: they are only kept. All of them keep
             ``events``.
+        only: The kinds that are seen, one or several of ``reorder``, ``copy`` and ``loss``; by default all of them.
+            Others are neither kept nor told.
+        steps: Whether primitives that run are kept too, each with its implementation. They never warn or raise.
 
     Raises:
-        InputError: No such mode.
+        InputError: No such mode, or no such kind.
 
     Example:
         >>> import numpy as np
@@ -198,12 +211,21 @@ def watch(mode: WatchMode = "warn") -> Watch:
     """
     if mode not in get_args(WatchMode):
         raise InputError(f"watch({mode!r}): give one of {', '.join(get_args(WatchMode))}")
-    return Watch(mode)
+    kinds: Any = MOVES if only is None else (only,) if isinstance(only, str) else only
+    if not isinstance(kinds, Sequence) or not kinds or not all(kind in MOVES for kind in kinds):
+        raise InputError(f"watch: only is {only!r:.80}; give one or several of {', '.join(MOVES)}")
+    if not isinstance(steps, bool):
+        raise InputError(f"watch: steps is {steps!r:.80}; give True or False")
+    return Watch(mode, (*kinds, "step") if steps else tuple(kinds))
 
 
-def is_watched() -> bool:
-    """Whether the calling code runs inside of a watched block."""
-    return bool(_watches.get())
+watches_around: Callable[[], tuple[Watch, ...]] = _watches.get
+"""The watched blocks that the calling code runs inside of, the outermost first; takes no time to speak of."""
+
+
+def is_watched(kind: EventKind | None = None) -> bool:
+    """Whether the calling code runs inside of a watched block: of any, or of one that sees events of a kind."""
+    return any(kind is None or kind in each.kinds for each in _watches.get())
 
 
 def carry(fn: Callable[[], _Result]) -> Callable[[], _Result]:
@@ -253,12 +275,33 @@ def report(
     Raises:
         WatchError: A watch raises.
     """
+    if always_warns or is_watched(kind):
+        _tell(Event(kind, operator, tuple(inputs), result, nbytes, ns, reason, *_caller()), always_warns=always_warns)
+
+
+def report_step(
+    operator: str, inputs: Sequence[MemoryDesc], result: MemoryDesc | None, ns: int, primitive: str, implementation: str
+) -> None:
+    """Tell the watches that ask for steps of a primitive that ran, or of what was done in its place.
+
+    Args:
+        operator: What it was run for.
+        inputs: What it read.
+        result: The first that it wrote.
+        ns: Nanoseconds it took.
+        primitive: Its kind.
+        implementation: Its implementation's name.
+    """
+    if is_watched("step"):
+        reason = f"{primitive} by {implementation}"
+        _tell(Event("step", operator, tuple(inputs), result, 0, ns, reason, *_caller(), primitive, implementation))
+
+
+def _tell(event: Event, *, always_warns: bool = False) -> None:
     watches = _watches.get()
-    if not (watches or always_warns):
-        return
-    event = Event(kind, operator, tuple(inputs), result, nbytes, ns, reason, *_caller())
     for each in dict.fromkeys(watches):
-        each.events.append(event)
+        if event.kind in each.kinds:
+            each.events.append(event)
     call = _call.get()
     if call:
         call.reports.append((event, always_warns))
@@ -273,14 +316,17 @@ def warn_caller(message: str, category: type[Warning]) -> None:
 
 
 def _speak(watches: tuple[Watch, ...], reports: Sequence[tuple[Event, bool]]) -> None:
-    """Raise or warn, as the watches are asked to."""
-    modes = {each.mode for each in watches}
-    if "raise" in modes and reports:
-        event = reports[0][0]
-        more = f" (and {len(reports) - 1} more)" if len(reports) > 1 else ""
+    """Raise or warn, as the watches that see each event are asked to."""
+    modes = [
+        {each.mode for each in watches if event.kind in each.kinds and event.kind in MOVES} for event, _ in reports
+    ]
+    raising = [event for (event, _), asked in zip(reports, modes, strict=True) if "raise" in asked]
+    if raising:
+        event, *others = raising
+        more = f" (and {len(others)} more)" if others else ""
         raise WatchError(f"{event.file}:{event.line}: {event}{more}")
-    for event, always_warns in reports:
-        if "warn" in modes:
+    for (event, always_warns), asked in zip(reports, modes, strict=True):
+        if "warn" in asked:
             warnings.warn_explicit(
                 str(event), LayoutLossWarning if always_warns else WatchWarning, event.file, event.line
             )

@@ -32,8 +32,21 @@ if TYPE_CHECKING:
     Exponent: TypeAlias = "Operand | float"
     """A tensor, or a number that is a part of the plan."""
 
+    Vector: TypeAlias = "Operand"
+    """A tensor of one number for each channel of ``x``."""
+
     Extents: TypeAlias = int | Sequence[int]
-    """One number for each spatial dimension, or one number for all of them."""
+    """One number for each spatial dimension, or one number for all of them; each at least 1."""
+    Pads: TypeAlias = int | Sequence[int]
+    """Likewise, or all begins and then all ends; each at least 0."""
+    Axes: TypeAlias = int | Sequence[int]
+    """Dimensions of ``x``, or one; negative ones count from the end."""
+    Axis: TypeAlias = int
+    """One dimension of ``x``."""
+    Count: TypeAlias = int
+    """At least 1."""
+    NotNegative: TypeAlias = float
+    """At least 0."""
 
 V = TypeVar("V", bound="Operators")
 
@@ -175,6 +188,8 @@ class Operators:
 
     def clip(self, lo: float = -math.inf, hi: float = math.inf, name: str | None = None) -> Self:
         """Limits to ``lo`` below and ``hi`` above; from 0 to 6 it is Relu6."""
+        if math.isnan(lo) or math.isnan(hi):
+            raise InputError(f"clip: lo is {lo} and hi is {hi}; give numbers")
         limits = (float(limit) if math.isfinite(limit) else None for limit in (lo, hi))
         return self._op("Clip", self, *limits, name=name)
 
@@ -221,9 +236,9 @@ class Operators:
         bias: Operand | None = None,
         *,
         strides: Extents = 1,
-        pads: Extents = 0,
+        pads: Pads = 0,
         dilations: Extents = 1,
-        group: int = 1,
+        group: Count = 1,
         memory_format: str | None = None,
         name: str | None = None,
     ) -> Self:
@@ -256,10 +271,10 @@ class Operators:
         bias: Operand | None = None,
         *,
         strides: Extents = 1,
-        pads: Extents = 0,
-        output_padding: Extents = 0,
+        pads: Pads = 0,
+        output_padding: Pads = 0,
         dilations: Extents = 1,
-        group: int = 1,
+        group: Count = 1,
         name: str | None = None,
     ) -> Self:
         """Transposed convolution.
@@ -308,7 +323,7 @@ class Operators:
         self,
         kernel: Extents,
         strides: Extents | None = None,
-        pads: Extents = 0,
+        pads: Pads = 0,
         *,
         ceil_mode: bool = False,
         name: str | None = None,
@@ -332,7 +347,7 @@ class Operators:
         self,
         kernel: Extents,
         strides: Extents | None = None,
-        pads: Extents = 0,
+        pads: Pads = 0,
         *,
         count_include_pad: bool = False,
         ceil_mode: bool = False,
@@ -355,7 +370,7 @@ class Operators:
         flags = {"count_include_pad": 1 if count_include_pad else None, "ceil_mode": 1 if ceil_mode else None}
         return self._op("AveragePool", self, name=name, **flags, **window)
 
-    def lp_pool(self, kernel: Extents, strides: Extents | None = None, p: int = 2, name: str | None = None) -> Self:
+    def lp_pool(self, kernel: Extents, strides: Extents | None = None, p: Count = 2, name: str | None = None) -> Self:
         """The ``p``-norm of each window; windows lie side by side unless ``strides`` is given."""
         window = self._window(kernel_shape=kernel, strides=kernel if strides is None else strides)
         return self._op("LpPool", self, name=name, p=p, **window)
@@ -368,14 +383,20 @@ class Operators:
         """Largest over all spatial dimensions, which stay with extent 1."""
         return self._op("GlobalMaxPool", self, name=name)
 
-    def global_lp_pool(self, p: int = 2, name: str | None = None) -> Self:
+    def global_lp_pool(self, p: Count = 2, name: str | None = None) -> Self:
         """The ``p``-norm over all spatial dimensions, which stay with extent 1."""
         return self._op("GlobalLpPool", self, name=name, p=p)
 
     # Normalisations.
 
     def batch_norm(
-        self, scale: Operand, bias: Operand, mean: Operand, var: Operand, epsilon: float = 1e-5, name: str | None = None
+        self,
+        scale: Vector,
+        bias: Vector,
+        mean: Vector,
+        var: Vector,
+        epsilon: NotNegative = 1e-5,
+        name: str | None = None,
     ) -> Self:
         """Normalisation of channels by known statistics, each of shape (channels,); compare ``batch_norm_training``."""
         return self._op("BatchNormalization", self, scale, bias, mean, var, name=name, epsilon=epsilon)
@@ -385,8 +406,8 @@ class Operators:
         scale: Operand,
         bias: Operand | None = None,
         *,
-        axis: int = -1,
-        epsilon: float = 1e-5,
+        axis: Axis = -1,
+        epsilon: NotNegative = 1e-5,
         name: str | None = None,
     ) -> Self:
         """Normalisation over the dimensions from ``axis`` on, by their own statistics; vectors have those extents.
@@ -396,9 +417,11 @@ class Operators:
         return self._op("LayerNormalization", self, scale, bias, name=name, axis=axis, epsilon=epsilon)
 
     def group_norm(
-        self, n_groups: int, scale: Operand, bias: Operand, epsilon: float = 1e-5, name: str | None = None
+        self, n_groups: Count, scale: Vector, bias: Vector, epsilon: NotNegative = 1e-5, name: str | None = None
     ) -> Self:
         """Normalisation of groups of channels by their own statistics; ``scale`` and ``bias`` of shape (channels,)."""
+        if len(self.shape) < 3 or n_groups < 1 or self.shape[1] % n_groups:
+            raise InputError(f"group_norm: n_groups is {n_groups}; give a divisor of the channels of x, {self.shape}")
         # As PyTorch writes it: ONNX's own takes vectors of other extents before opset 21, and no recipe takes vectors
         # that come later, as a Tensor's do. Simplification makes one operator of it.
         ones, zeros = np.ones(n_groups, np.float32), np.zeros(n_groups, np.float32)
@@ -407,59 +430,59 @@ class Operators:
         result: Self = (normal * _reshaped(scale, column)).add(_reshaped(bias, column), name=name)
         return result
 
-    def instance_norm(self, scale: Operand, bias: Operand, epsilon: float = 1e-5, name: str | None = None) -> Self:
+    def instance_norm(self, scale: Vector, bias: Vector, epsilon: NotNegative = 1e-5, name: str | None = None) -> Self:
         """Normalisation of each channel of each image by its own statistics; vectors of shape (channels,)."""
         return self._op("InstanceNormalization", self, scale, bias, name=name, epsilon=epsilon)
 
     def lrn(
-        self, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, name: str | None = None
+        self, size: Count, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, name: str | None = None
     ) -> Self:
         """Local response normalisation across ``size`` channels."""
         return self._op("LRN", self, name=name, size=size, alpha=alpha, beta=beta, bias=bias)
 
-    def softmax(self, axis: int = -1, name: str | None = None) -> Self:
+    def softmax(self, axis: Axis = -1, name: str | None = None) -> Self:
         """Softmax along ``axis``."""
         return self._op("Softmax", self, name=name, axis=axis)
 
-    def log_softmax(self, axis: int = -1, name: str | None = None) -> Self:
+    def log_softmax(self, axis: Axis = -1, name: str | None = None) -> Self:
         """The logarithm of softmax along ``axis``."""
         return self._op("LogSoftmax", self, name=name, axis=axis)
 
     # Reductions over ``axes``, or all of them. Where ``keepdims`` is off, a Tensor's result is row-major.
 
-    def reduce_l1(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+    def reduce_l1(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The sum of sizes over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceL1", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_l2(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+    def reduce_l2(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The root of the sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceL2", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_log_sum(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+    def reduce_log_sum(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The logarithm of the sum over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceLogSum", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_max(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+    def reduce_max(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The largest over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceMax", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_mean(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+    def reduce_mean(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The mean over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceMean", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_min(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+    def reduce_min(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The smallest over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceMin", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_prod(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+    def reduce_prod(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The product over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceProd", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_sum(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+    def reduce_sum(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The sum over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceSum", self, _integers(axes), name=name, keepdims=int(keepdims))
 
-    def reduce_sum_square(self, axes: Extents | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
+    def reduce_sum_square(self, axes: Axes | None = None, *, keepdims: bool = True, name: str | None = None) -> Self:
         """The sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceSumSquare", self, _integers(axes), name=name, keepdims=int(keepdims))
 
@@ -475,15 +498,15 @@ class Operators:
         """
         return self._op("Reshape", self, _integers(shape), name=name)
 
-    def flatten(self, axis: int = 1, name: str | None = None) -> Self:
+    def flatten(self, axis: Axis = 1, name: str | None = None) -> Self:
         """A matrix: the dimensions before ``axis`` are its rows. As :meth:`reshape`."""
         return self._op("Flatten", self, name=name, axis=axis)
 
-    def squeeze(self, axes: Extents | None = None, name: str | None = None) -> Self:
+    def squeeze(self, axes: Axes | None = None, name: str | None = None) -> Self:
         """Without the dimensions ``axes``, or all, of extent 1. As :meth:`reshape`."""
         return self._op("Squeeze", self, _integers(axes), name=name)
 
-    def unsqueeze(self, axes: Extents, name: str | None = None) -> Self:
+    def unsqueeze(self, axes: Axes, name: str | None = None) -> Self:
         """With a dimension of extent 1 at each of ``axes``, as they are numbered in the result. As :meth:`reshape`."""
         return self._op("Unsqueeze", self, _integers(axes), name=name)
 
@@ -495,7 +518,7 @@ class Operators:
         """Repeated along dimensions of extent 1, as numpy broadcasts."""
         return self._op("Expand", self, _integers(shape), name=name)
 
-    def split(self, sizes: Sequence[int], axis: int = 1, name: str | None = None) -> tuple[Self, ...]:
+    def split(self, sizes: Sequence[int], axis: Axis = 1, name: str | None = None) -> tuple[Self, ...]:
         """Parts of so many elements each along ``axis``, each in the source's format."""
         parts: Any = self._op("Split", self, _integers(sizes), name=name, n_outputs=len(sizes), axis=axis)
         return (parts,) if len(sizes) == 1 else parts
@@ -504,7 +527,7 @@ class Operators:
         self,
         starts: Sequence[int],
         ends: Sequence[int],
-        axes: Sequence[int],
+        axes: Axes,
         steps: Sequence[int] | None = None,
         name: str | None = None,
     ) -> Self:
@@ -550,14 +573,14 @@ class Operators:
         pixels = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
         return self._op("Resize", self, None, np.asarray(scales, np.float32), name=name, mode=mode, **pixels)
 
-    def channel_shuffle(self, groups: int, name: str | None = None) -> Self:
+    def channel_shuffle(self, groups: Count, name: str | None = None) -> Self:
         """Channels that lay side by side in ``groups`` groups in turn: one of each, and again.
 
         Raises:
             InputError: The groups do not divide the channels.
         """
         if len(self.shape) < 3 or groups < 1 or self.shape[1] % groups:
-            raise InputError(f"channel_shuffle: {groups} groups must divide the channels of {self.shape}")
+            raise InputError(f"channel_shuffle: groups is {groups}; give a divisor of the channels of x, {self.shape}")
         n, c, *spatial = self.shape
         split = self.reshape((n, groups, c // groups, *spatial))
         return split.transpose((0, 2, 1, *range(3, len(split.shape)))).reshape(self.shape, name=name)

@@ -18,7 +18,7 @@ from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.handles import Handle, create
 from blocklayout.dnnl.native import native
 from blocklayout.dnnl.tag_search import find_corner
-from blocklayout.errors import UnsupportedError
+from blocklayout.errors import InvalidArgumentsError, UnsupportedError
 from blocklayout.layout import Layout, MemoryDesc
 from blocklayout.layout.geometry import Placement
 from blocklayout.layout.views import permuted
@@ -41,7 +41,7 @@ def to_c(desc: Desc) -> Handle:
 
 
 def is_expressible(desc: Desc) -> bool:
-    """Whether oneDNN can make such a descriptor: inner blocks need a format tag that has them.
+    """Whether oneDNN can make such a descriptor: inner blocks need a format tag, and rows must not reach into others.
 
     Example:
         >>> [is_expressible(MemoryDesc((2, 17, 1, 1), "f32", tag)) for tag in ("nChw8c", "aBcd5b")]
@@ -49,7 +49,7 @@ def is_expressible(desc: Desc) -> bool:
     """
     try:
         to_c(desc)
-    except UnsupportedError:
+    except (UnsupportedError, InvalidArgumentsError):
         return False
     return True
 

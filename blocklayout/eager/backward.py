@@ -57,7 +57,7 @@ class _Shown(Shown):
 def _function_of(definition: Any, op_type: str) -> Function:
     shown, facts = _Shown(definition), ops.facts_of(op_type)
     name, signature = shown.__name__, shown.__signature__
-    values_of, (_, _, *names) = ordered(signature), signature.parameters
+    values_of, (_, _, *names) = ordered(name, signature), signature.parameters
 
     def function(*args: Any, **kwargs: Any) -> Any:
         grad, x, *others = values_of(args, kwargs)

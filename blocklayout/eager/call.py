@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.dtypes import has_reorder
 from blocklayout.eager.operands import Known, as_tensor
-from blocklayout.errors import PlainKernelWarning
-from blocklayout.layout import MemoryDesc
-from blocklayout.layout_events import is_watched, report, warn_caller
+from blocklayout.errors import BlockLayoutError, PlainKernelWarning
+from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.layout_events import report, warn_caller, watches_around
 from blocklayout.runtime.forking import Lock
 from blocklayout.tensor import Tensor, reorder
 from blocklayout.tensor.formats import placed
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MAX_CALLS = 1024
 """Plans that are kept; the oldest makes room."""
 
+Format = str | FormatTag
 Attrs = tuple[tuple[str, Any], ...]
 OnnxDims = Callable[[Sequence[Any]], dict[str, tuple[int, ...]]]
 
@@ -40,6 +41,7 @@ class Op(Struct, frozen=True, eq=False):
         result_format: The rule by which its result has a format.
         onnx_dims: Names and extents, as ONNX has them, of those of its operands that come in other dimensions.
         op_type: ONNX's name for it, where the version of its operators depends on that.
+        kinds: How its arguments are annotated, by name.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Op(Struct, frozen=True, eq=False):
     result_format: Rule
     onnx_dims: OnnxDims | None = None
     op_type: str = ""
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     def argument(self, place: int) -> str:
         """The name of an operand."""
@@ -64,7 +67,7 @@ class _Call(Struct, frozen=True, eq=False):
         run: Computes what is computed, of the buffers of all Tensors among the operands; ``None`` where nothing is.
         fixed: For each result that is not computed the place of the operand that it is, or a Tensor like it. Empty
             where all are computed.
-        reports: The events of each run; ``None`` where there are none.
+        reports: The events of each run; ``None`` where nothing runs.
     """
 
     descs: tuple[MemoryDesc, ...]
@@ -85,7 +88,7 @@ _calls: dict[tuple[Any, ...], _Call] = {}
 _lock = Lock()
 
 
-def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: str | None = None) -> list[Tensor]:
+def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: Format | None = None) -> list[Tensor]:
     """Run an operator on Tensors.
 
     Args:
@@ -123,16 +126,19 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
     if found.run is None:
         return found.with_fixed(operands, ())
     reports = found.reports
-    if reports is None or not (reports.always_warns or is_watched()):
-        results = [*found.run(buffers).values()]
-    else:
-        times: list[int] = []
+    times: list[int] | None = [] if reports and (reports.always_warns or watches_around()) else None
+    try:
         results = [*found.run(buffers, None, times).values()]
+    except BlockLayoutError as error:
+        given = (f"{op.argument(place)} {each.desc}" for place, each in enumerate(operands) if isinstance(each, Tensor))
+        error.args = (f"{op.name}: {error} (called with {', '.join(given)})",)
+        raise
+    if reports and times is not None:
         reports.report(times)
     return found.with_fixed(operands, results) if found.fixed else results
 
 
-def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str | None = None) -> Problem:
+def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: Format | None = None) -> Problem:
     """An operator with its operands, as it is planned."""
     from blocklayout.eager.planning import Problem
 
@@ -144,7 +150,9 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: str
     return Problem(
         name=op.name,
         op_type=op.op_type,
-        build=partial(op.build, **dict(attrs)),
+        build=op.build,
+        attrs=dict(attrs),
+        kinds=op.kinds,
         operands=dict(zip(names, known, strict=False)),
         rule=op.result_format,
         memory_format=memory_format,
@@ -160,17 +168,25 @@ def _is_stuck(operand: Any) -> bool:
     return not operand.desc.readable_as(_row_major(operand.desc))
 
 
+def _movable(desc: MemoryDesc) -> MemoryDesc:
+    dense = MemoryDesc(desc.dims, desc.dtype, desc.format_tag)
+    return dense if has_reorder(desc.dtype) and dnnl.is_expressible(dense) else _row_major(desc)
+
+
 def _row_major(desc: MemoryDesc) -> MemoryDesc:
     return MemoryDesc(desc.dims, desc.dtype)
 
 
-def _through_plain(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | None) -> list[Tensor]:
-    """As :func:`call`, with what cannot be moved by the library brought to row-major and back by numpy."""
-    plain = tuple(reorder(each, _row_major(each.desc)) if _is_stuck(each) else each for each in operands)
+def _through_plain(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: Format | None) -> list[Tensor]:
+    """As :func:`call`, with what cannot be moved by the library brought to row-major and back by numpy.
+
+    Where only strides are in the way, without holes is enough.
+    """
+    plain = tuple(reorder(each, _movable(each.desc)) if _is_stuck(each) else each for each in operands)
     return [_back(op, operands, each, memory_format) for each in call(op, plain, attrs)]
 
 
-def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str | None) -> Tensor:
+def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: Format | None) -> Tensor:
     descs = [each.desc for each in operands if isinstance(each, Tensor)]
     wanted = op.result_format(descs, result.desc.dims, result.desc.dtype).desc
     if memory_format is not None:
@@ -182,7 +198,7 @@ def _back(op: Op, operands: tuple[Any, ...], result: Tensor, memory_format: str 
     return reorder(result, wanted)
 
 
-def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: str | None) -> _Call:
+def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: Format | None) -> _Call:
     from blocklayout.eager.layout_losses import reports_of
     from blocklayout.eager.planning import plan_for
     from blocklayout.runtime import Workspace

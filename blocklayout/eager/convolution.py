@@ -10,16 +10,19 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from blocklayout.eager.functions import op_of, preparation_of, prepared
-from blocklayout.eager.operands import as_tensor, hashable
+from blocklayout.eager.operands import READERS, as_tensor, boolean
+from blocklayout.eager.operands import memory_format as read_format
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
 from blocklayout.operators import Operators
-from blocklayout.tensor import Tensor, preserve_format, reorder
+from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
     from blocklayout.eager.operands import Operand
-    from blocklayout.operators import Extents
+    from blocklayout.operators import Count, Extents, Pads
 
 
 def _onnx_conv(operands: Sequence[Any]) -> dict[str, tuple[int, ...]]:
@@ -34,19 +37,23 @@ def _onnx_conv_transpose(operands: Sequence[Any]) -> dict[str, tuple[int, ...]]:
 
 
 @prepared(Operators.conv, _onnx_conv)
-def _in_groups(operands: Sequence[Any], group: int) -> Sequence[Any]:
+def _in_groups(operands: Sequence[Any], group: int, function: str) -> Sequence[Any]:
     """Weights with their groups as a dimension of their own, where there are several."""
     x, weights, *others = operands
-    return operands if group == 1 or _has_groups(x, weights) else (x, _split(weights, group, "output"), *others)
+    return (
+        operands if group == 1 or _has_groups(x, weights) else (x, _split(weights, group, function, "output"), *others)
+    )
 
 
 @prepared(Operators.conv_transpose, _onnx_conv_transpose)
-def _by_output_channel(operands: Sequence[Any], group: int) -> Sequence[Any]:
+def _by_output_channel(operands: Sequence[Any], group: int, function: str) -> Sequence[Any]:
     """Weights in oneDNN's order of dimensions: groups, channels out, channels in, and the kernel."""
     x, weights, *others = operands
     if _has_groups(x, weights):
         return operands
-    split = _split(weights, group, "input")
+    if weights.ndim not in (3, 4, 5):
+        raise InputError(f"{function}: weights has shape {weights.shape}; give one of rank 3 to 5")
+    split = _split(weights, group, function, "input")
     return x, Tensor(split.desc.permuted((0, 2, 1, *range(3, split.desc.ndims))), split.buffer), *others
 
 
@@ -54,10 +61,12 @@ def _has_groups(x: Tensor | MemoryDesc, weights: Tensor) -> bool:
     return len(weights.shape) > len(x.dims if isinstance(x, MemoryDesc) else x.shape)
 
 
-def _split(weights: Tensor, group: int, channels: str) -> Tensor:
+def _split(weights: Tensor, group: int, function: str, channels: str) -> Tensor:
     dims = weights.desc.dims
     if group < 1 or dims[0] % group:
-        raise InputError(f"weights: {dims[0]} {channels} channels in {group} groups; group must divide them")
+        raise InputError(
+            f"{function}: group is {group}; give a divisor of the {dims[0]} {channels} channels of weights"
+        )
     if not weights.desc.is_plain:
         weights = reorder(weights, MemoryDesc(dims, weights.desc.dtype))
     return Tensor(weights.desc.reshaped((group, dims[0] // group, *dims[1:])), weights.buffer)
@@ -69,9 +78,9 @@ def conv_weights(
     *,
     bias: bool = False,
     strides: Extents = 1,
-    pads: Extents = 0,
+    pads: Pads = 0,
     dilations: Extents = 1,
-    group: int = 1,
+    group: Count = 1,
     memory_format: str | None = None,
 ) -> Tensor:
     """The weights in the format that :func:`conv` reads for such a source: reordered once, and not at each call.
@@ -106,10 +115,10 @@ def conv_transpose_weights(
     *,
     bias: bool = False,
     strides: Extents = 1,
-    pads: Extents = 0,
-    output_padding: Extents = 0,
+    pads: Pads = 0,
+    output_padding: Pads = 0,
     dilations: Extents = 1,
-    group: int = 1,
+    group: Count = 1,
 ) -> Tensor:
     """As :func:`conv_weights` for :func:`conv_transpose`; the result has groups as its first dimension, if only one."""
     window = {"strides": strides, "pads": pads, "dilations": dilations, "group": group}
@@ -128,13 +137,14 @@ def _packed(
     from blocklayout.eager.call import problem_of
     from blocklayout.eager.planning import free_format
 
-    source = x if isinstance(x, MemoryDesc) else as_tensor(x, "x").desc
+    function, op = f"{definition.__name__}_weights", op_of(definition)
+    source = x if isinstance(x, MemoryDesc) else as_tensor(x, f"{function}: x").desc
     prepare: Any = preparation_of(definition)[0]
-    _, kernel = prepare((source, as_tensor(weights, "weights")), attrs["group"])
+    read = {name: READERS[op.kinds[name]][1](each, f"{function}: {name}") for name, each in attrs.items()}
+    _, kernel = prepare((source, as_tensor(weights, f"{function}: weights")), read["group"], function)
     outputs = kernel.desc.dims[: kernel.desc.ndims - source.ndims + 1]
-    vector = MemoryDesc((prod(outputs),)) if has_bias else None
-    pairs = tuple((name, hashable(each)) for name, each in attrs.items())
-    said = None if memory_format == preserve_format else memory_format
-    problem = problem_of(op_of(definition), (source, kernel, vector), pairs, said)
+    vector = MemoryDesc((prod(outputs),)) if boolean(has_bias, f"{function}: bias") else None
+    said = None if memory_format is None else read_format(memory_format, f"{function}: memory_format")
+    problem = replace(problem_of(op, (source, kernel, vector), tuple(read.items()), said), name=function)
     role = "weights" if len(outputs) == 1 else "grouped_weights"
     return reorder(kernel, free_format(problem, "weights").in_role(role))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.eager.operands import Known, as_tensor, hashable, row_of
-from blocklayout.errors import InputError
+from blocklayout.eager.operands import Known, as_tensor, hashable, integer, refused, row_of, text
+from blocklayout.errors import InputError, LayoutError
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -16,35 +16,45 @@ if TYPE_CHECKING:
 
 def max(*tensors: Operand | float) -> Tensor:
     """The largest, element by element, with numpy's broadcasting."""
-    return _computed("Max", "max", row_of(tensors))[0]
+    return _elementwise("Max", "max", tensors)
 
 
 def min(*tensors: Operand | float) -> Tensor:
     """The smallest, element by element, with numpy's broadcasting."""
-    return _computed("Min", "min", row_of(tensors))[0]
+    return _elementwise("Min", "min", tensors)
 
 
 def sum(*tensors: Operand | float) -> Tensor:
     """The sum, element by element, with numpy's broadcasting."""
-    return _computed("Sum", "sum", row_of(tensors))[0]
+    return _elementwise("Sum", "sum", tensors)
 
 
 def concat(tensors: Sequence[Operand], axis: int = 1) -> Tensor:
     """Tensors side by side along ``axis``, in the format of the first; where another differs, the caller is warned."""
-    operands = tuple(as_tensor(each, f"tensors[{number}]") for number, each in enumerate(tensors))
-    if not operands:
-        raise InputError("concat: give at least one tensor")
-    return _computed("Concat", "concat", operands, (("axis", axis),))[0]
+    given: Any = tensors
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes) or not given:
+        raise refused(given, "concat: tensors", "a list of at least one tensor")
+    operands = tuple(as_tensor(each, f"concat: tensors[{place}]") for place, each in enumerate(tensors))
+    ndims, place = operands[0].ndim, integer(axis, "concat: axis")
+    if not -ndims <= place < ndims:
+        raise refused(
+            axis, "concat: axis", f"a dimension of tensors of shape {operands[0].shape}: {-ndims} to {ndims - 1}"
+        )
+    return _computed("Concat", "concat", operands, (("axis", place),))[0]
 
 
 def cast(x: Operand, dtype: str) -> Tensor:
     """Another data type, in the same format; see :meth:`Tensor.astype`."""
-    return as_tensor(x, "x").astype(dtype)
+    tensor = as_tensor(x, "cast: x")
+    try:
+        return tensor.astype(dtype)
+    except LayoutError as error:
+        raise LayoutError(f"cast: dtype is {dtype!r:.80}: {error}") from None
 
 
 def cast_like(x: Operand, other: Operand) -> Tensor:
     """The data type of ``other``, in the format of ``x``."""
-    return cast(x, as_tensor(other, "other").dtype)
+    return as_tensor(x, "cast_like: x").astype(as_tensor(other, "cast_like: other").dtype)
 
 
 def op(op_type: str, *operands: Operand | Known | None, n_outputs: int = 1, **attrs: Any) -> Any:
@@ -78,10 +88,13 @@ def op(op_type: str, *operands: Operand | Known | None, n_outputs: int = 1, **at
         ...     bl.op("Erf", x).desc
         MemoryDesc((1, 16, 2, 2), 'f32', 'nChw8c')
     """
+    text(op_type, "op: op_type")
     if not operands or operands[0] is None:
         raise InputError(f"{op_type}: give a tensor or an array first")
-    given = tuple(_given(each, f"input {place}") for place, each in enumerate(operands))
-    pairs = tuple((name, hashable(each)) for name, each in attrs.items())
+    if integer(n_outputs, f"{op_type}: n_outputs") < 1:
+        raise refused(n_outputs, f"{op_type}: n_outputs", "1 or more")
+    given = tuple(_given(each, f"{op_type}: input {place}") for place, each in enumerate(operands))
+    pairs = tuple((name, hashable(each, f"{op_type}: {name}")) for name, each in attrs.items())
     results = _computed(op_type, op_type, given, pairs, n_outputs)
     return results[0] if n_outputs == 1 else tuple(results)
 
@@ -92,6 +105,11 @@ def _given(operand: Any, name: str) -> Tensor | Known | None:
     if isinstance(operand, list | tuple) and all(isinstance(each, int) for each in operand):
         return Known(tuple(operand), "int64")
     return as_tensor(operand, name)
+
+
+def _elementwise(op_type: str, name: str, tensors: Sequence[Any]) -> Tensor:
+    operands = row_of(tensors, [f"{name}: tensors[{place}]" for place in range(len(tensors))] or [f"{name}: tensors"])
+    return _computed(op_type, name, operands)[0]
 
 
 def _computed(

@@ -8,15 +8,15 @@ and what it builds is planned (see :mod:`blocklayout.eager.call`).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
-from blocklayout.eager.operands import alike, as_tensor, hashable
+from blocklayout.eager.operands import READERS, alike, hashable, memory_format
 from blocklayout.operators import Operators
-from blocklayout.tensor import Tensor, preserve_format
+from blocklayout.tensor import Tensor
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -36,7 +36,7 @@ def special(definition: Function) -> Callable[[F], F]:
 
 
 def prepared(definition: Function, onnx_dims: Function) -> Callable[[F], F]:
-    """Registers what changes an operator's operands before they are computed with, knowing its ``group``.
+    """Registers what changes an operator's operands before they are computed with, knowing ``group`` and its name.
 
     Args:
         definition: The operator's.
@@ -84,14 +84,7 @@ def public_names(*modules: ModuleType) -> dict[str, Any]:
 
 
 def _function_of(definition: Function) -> Function:
-    instead = _special.get(definition)
-    if instead is None:
-        return shown_as(Shown(definition), computed(definition))
-
-    def function(x: Any, *args: Any, **kwargs: Any) -> Any:
-        return instead(x if type(x) is Tensor else as_tensor(x, "x"), *args, **kwargs)
-
-    return shown_as(Shown(definition), function)
+    return shown_as(Shown(definition), computed(definition, _special.get(definition)))
 
 
 class Shown:
@@ -123,10 +116,14 @@ def shown_as(shown: Any, function: Any, module: str = "blocklayout.eager") -> Fu
     return made
 
 
-def ordered(signature: inspect.Signature) -> Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]:
+def ordered(name: str, signature: inspect.Signature) -> Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]:
     """A function that puts the arguments of a call in the order of the parameters, with defaults.
 
     It does as :meth:`inspect.Signature.bind`, which takes as long as a small operator.
+
+    Args:
+        name: The called function's, for errors.
+        signature: Its own.
     """
     parameters = signature.parameters.values()
     named = [each for each in parameters if each.kind is not each.VAR_KEYWORD]
@@ -139,22 +136,30 @@ def ordered(signature: inspect.Signature) -> Callable[[tuple[Any, ...], dict[str
         n_args = len(args)
         values = [*args, *defaults[n_args:]]
         is_plain = n_required <= n_args <= n_positional
-        for name, value in kwargs.items():
-            place = places.get(name, -1)
+        for keyword, value in kwargs.items():
+            place = places.get(keyword, -1)
             is_plain = is_plain and place >= n_args
             values[place] = value
         if is_plain:
             return values
-        found = signature.bind(*args, **kwargs)
+        try:
+            found = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{name}() {error}") from None
         found.apply_defaults()
         return [*found.arguments.values()]
 
     return values_of
 
 
-def computed(definition: Function) -> Function:
-    """A function that is planned and computed; all that this takes is loaded and made at the first call."""
-    names: dict[str, Any] = {}
+def computed(definition: Function, instead: Function | None = None) -> Function:
+    """A function that is planned and computed; all that this takes is loaded and made at the first call.
+
+    Args:
+        definition: The operator's.
+        instead: Computes it without a plan: takes the same arguments, read.
+    """
+    names: dict[str, Any] = {"instead": instead}
     function = FunctionType(_waiting.__code__, names, definition.__name__)
     names["become"] = partial(_become, function, definition)
     return function
@@ -170,15 +175,16 @@ def _become(function: Any, definition: Any, *args: Any, **kwargs: Any) -> Any:
 
     It is compiled, as a loop that reads one argument after the other adds 2 us (docs/decisions/0011).
     """
-    from blocklayout.eager.call import call
-
     signature = Shown(definition).__signature__
-    prepare, _ = preparation_of(definition)
     names = function.__globals__
     names |= {f"default_{name}": each.default for name, each in signature.parameters.items()} | _NAMES
-    names |= {"call": call, "op": op_of(definition), "prepare": prepare}
+    if names["instead"] is None:
+        from blocklayout.eager.call import call
+
+        names |= {"call": call, "op": op_of(definition), "prepare": preparation_of(definition)[0]}
     place = Path(__file__).with_name(f"<{definition.__name__}>")  # within the package, so that warnings pass it over
-    exec(compile(_source(definition, signature), place, "exec"), names)  # noqa: S102 - of our own definitions
+    text = _source(definition, signature, is_special=names["instead"] is not None)
+    exec(compile(text, place, "exec"), names)  # noqa: S102 - of our own definitions
     compiled = names[definition.__name__]
     function.__defaults__, function.__kwdefaults__ = compiled.__defaults__, compiled.__kwdefaults__
     function.__code__ = compiled.__code__  # last: another thread may be calling
@@ -193,6 +199,7 @@ def op_of(definition: Any) -> Any:
 
     parameters = Shown(definition).__signature__.parameters.values()
     operands = [each.name for each in parameters if each.annotation in _OPERANDS]
+    kinds = {each.name: str(each.annotation).removesuffix(" | None") for each in parameters}
 
     def build(x: Any, *others: Any, **attrs: Any) -> Any:
         present = {name: each for name, each in zip(operands[1:], others, strict=False) if each is not None}
@@ -200,10 +207,11 @@ def op_of(definition: Any) -> Any:
 
     _, onnx_dims = preparation_of(definition)
     rule = ops.facts_of(ops.op_type_named(definition.__name__)).result_format
-    return Op(definition.__name__, operands, build, rule, onnx_dims)
+    return Op(definition.__name__, operands, build, rule, onnx_dims, kinds=kinds)
 
 
-def _source(definition: Any, signature: inspect.Signature) -> str:
+def _source(definition: Any, signature: inspect.Signature, *, is_special: bool) -> str:
+    """The text of a function that reads each argument as it is annotated, and calls what computes with them."""
     parameters = signature.parameters.values()
     shown = [
         each.replace(
@@ -211,21 +219,12 @@ def _source(definition: Any, signature: inspect.Signature) -> str:
         )
         for each in parameters
     ]
-    operands = _operands_read([each for each in parameters if each.annotation in _OPERANDS])
-    given = [
-        f"prepare({operands}, group)" if definition in _preparations else operands,
-        f"({' '.join(map(_attr_read, parameters))})",
-        *(["None if memory_format == preserve_format else memory_format"] if _FORMAT in signature.parameters else []),
-    ]
-    called = f"call(op, {', '.join(given)})"
-    result = f"{called}[0]" if definition.__annotations__["return"] == "Self" else f"tuple({called})"
     read = signature.replace(parameters=shown, return_annotation=signature.empty)
-    return f"def {definition.__name__}{read}:\n    return {result}\n"
-
-
-_NAMES = {each.__name__: each for each in (Tensor, alike, as_tensor, hashable)} | {"preserve_format": preserve_format}
-_FORMAT = "memory_format"
-_OPERANDS = {"Operand", "Operand | None", "Addend", "Exponent"}
+    lines = [f"def {definition.__name__}{read}:", *_reading(definition.__name__, list(parameters))]
+    called = _special_call(parameters) if is_special else _call(definition, parameters)
+    is_tuple = not is_special and definition.__annotations__["return"] != "Self"
+    result = called if is_special else f"tuple({called})" if is_tuple else f"{called}[0]"
+    return "\n    ".join([*lines, f"return {result}", ""])
 
 
 class _Source(str):
@@ -235,26 +234,52 @@ class _Source(str):
     __repr__ = str.__str__
 
 
-def _operands_read(operands: list[inspect.Parameter]) -> str:
-    """The text that reads operands: as they are where they are Tensors, which most are."""
-    row = [
-        f"{each.name} if type({each.name}) is Tensor{' or ' + each.name + ' is None' if each.default is None else ''} "
-        f"else as_tensor({each.name}, {each.name!r})"
-        for each in operands
+_FORMAT = "memory_format"
+_OPERANDS = {"Operand", "Operand | None", "Vector", "Addend", "Exponent"}
+_USED: tuple[Any, ...] = (Tensor, alike, hashable, *(read for _, read in READERS.values()))
+_NAMES = {"read_format": memory_format, **{each.__name__: each for each in _USED}}
+
+
+def _reading(function: str, parameters: list[inspect.Parameter]) -> Iterator[str]:
+    """Statements that read arguments, none of which does anything to what is of its type already, as most are."""
+    first = f"{function}: x"
+    for each in parameters:
+        name, title = each.name, f"{function}: {each.name}"
+        kind, is_optional, _ = str(each.annotation).partition(" | None")
+        if name == _FORMAT:
+            yield f"if {name} is not None: {name} = read_format({name}, {title!r})"
+        elif kind == "Exponent":
+            yield f"if isinstance({name}, int | float): x, {name} = as_tensor(x, {first!r}), number({name}, {title!r})"
+            yield f"elif not type(x) is Tensor is type({name}): x, {name} = alike(x, {name}, ({first!r}, {title!r}))"
+        elif kind == "Addend":
+            yield f"if not type(x) is Tensor is type({name}): x, {name} = alike(x, {name}, ({first!r}, {title!r}))"
+        elif kind in READERS and not (name == "x" and parameters[-1].annotation in ("Addend", "Exponent")):
+            usual, read = READERS[kind]
+            tests = [f"type({name}) is not {usual.__name__}"] if usual else []
+            tests += [f"{name} is not None"] if is_optional else []
+            condition = f"if {' and '.join(tests)}: " if tests else ""
+            yield f"{condition}{name} = {read.__name__}({name}, {title!r})"
+
+
+def _special_call(parameters: Iterable[inspect.Parameter]) -> str:
+    given = (f"{each.name}={each.name}" if each.kind is each.KEYWORD_ONLY else each.name for each in parameters)
+    return f"instead({', '.join(given)})"
+
+
+def _call(definition: Any, parameters: Iterable[inspect.Parameter]) -> str:
+    operands = f"({', '.join(each.name for each in parameters if each.annotation in _OPERANDS)},)"
+    given = [
+        f"prepare({operands}, group, {definition.__name__!r})" if definition in _preparations else operands,
+        f"({' '.join(_attr(definition.__name__, each) for each in parameters)})",
+        *([_FORMAT] if any(each.name == _FORMAT for each in parameters) else []),
     ]
-    if operands[-1].annotation not in ("Addend", "Exponent"):
-        return f"({', '.join(row)},)"
-    x, y = (each.name for each in operands)
-    both = f"({x}, {y}) if type({x}) is Tensor is type({y}) else alike({x}, {y}, {y!r})"
-    is_number = operands[-1].annotation == "Exponent"
-    return f"({row[0]}, float({y})) if isinstance({y}, int | float) else {both}" if is_number else both
+    return f"call(op, {', '.join(given)})"
 
 
-def _attr_read(each: inspect.Parameter) -> str:
-    """The text that reads another parameter as a name and a value that can be hashed."""
+def _attr(function: str, each: inspect.Parameter) -> str:
+    """The text of a part of the plan's key: a name and a value."""
     if each.annotation in _OPERANDS or each.name == _FORMAT:
         return ""
     if each.kind is each.VAR_KEYWORD:
-        return f"*((name, hashable(value)) for name, value in {each.name}.items()),"
-    read = {"float": "float({})", "int": "{}", "bool": "{}", "str": "{}"}.get(each.annotation, "hashable({})")
-    return f"({each.name!r}, {read.format(each.name)}),"
+        return f"*((name, hashable(value, f'{function}: {{name}}')) for name, value in {each.name}.items()),"
+    return f"({each.name!r}, {each.name}),"

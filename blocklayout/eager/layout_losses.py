@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from blocklayout.ir.result_format import is_plain
+from blocklayout.ir.result_format import agree, is_plain
 from blocklayout.layout_events import carry, report
+from blocklayout.runtime.run_report import report_step_of
 
 if TYPE_CHECKING:
     from blocklayout.eager.planning import Planned, Problem
     from blocklayout.layout import MemoryDesc
     from blocklayout.layout_events import EventKind
+    from blocklayout.plan import Step
 
 
 class _Report(Struct, frozen=True):
@@ -34,16 +36,15 @@ class Reports(Struct, frozen=True):
         operator: Its name.
         inputs: Its operands.
         events: In order.
+        steps: The plan's.
+        always_warns: Whether the caller is warned although nobody watches: a layout is lost.
     """
 
     operator: str
     inputs: tuple[MemoryDesc, ...]
     events: tuple[_Report, ...]
-
-    @property
-    def always_warns(self) -> bool:
-        """Whether the caller is warned although nobody watches: a layout is lost."""
-        return any(event.kind == "loss" for event in self.events)
+    steps: tuple[Step, ...]
+    always_warns: bool
 
     def report(self, times: Sequence[int]) -> None:
         """Report a run to the watches around it.
@@ -68,15 +69,17 @@ class Reports(Struct, frozen=True):
                 reason=event.reason,
                 always_warns=event.kind == "loss",
             )
+        for step, ns in zip(self.steps, times[len(times) - len(self.steps) :], strict=True):
+            report_step_of(step, self.operator, ns)
 
 
-def reports_of(problem: Problem, planned: Planned) -> Reports | None:
-    """The events that a watch gets of each run of a plan; ``None`` if there are none."""
+def reports_of(problem: Problem, planned: Planned) -> Reports:
+    """The events that a watch gets of each run of a plan."""
     descs = tuple(problem.descs.values())
     moves = [*_entries(problem, planned), *_steps(planned)]
     losses = [] if problem.memory_format else _losses(planned, descs[0], [move for move in moves if move.is_of_first])
     events = (*(move.report for move in moves), *losses)
-    return Reports(problem.name, descs, events) if events else None
+    return Reports(problem.name, descs, events, planned.ready.plan.steps, always_warns=bool(losses))
 
 
 class _Move(Struct, frozen=True):
@@ -126,16 +129,10 @@ def _losses(planned: Planned, given: MemoryDesc, moves: Sequence[_Move]) -> list
         return found
     sizes = {given.n_elements, result.n_elements}
     passed = [desc for move in moves for desc in (move.src, move.dst) if desc.n_elements in sizes]
-    others = [desc.named("src") for desc in passed if not _alike(desc, given) and not _alike(desc, result)]
+    others = [desc.named("src") for desc in passed if not (agree(given, desc) or agree(result, desc))]
     if not others and not any(step.is_plain for step in planned.ready.plan.steps):
         return found
     reason = f"nothing fast computes it in {given.tag}: it went through {others[0] if others else 'row-major'}"
     if is_plain(result):
         reason = f"its result is row-major, and {given.tag} is given up"
     return [_Report("loss", result, 0, reason)]
-
-
-def _alike(desc: MemoryDesc, other: MemoryDesc) -> bool:
-    """Whether two layouts are one, by name or by address; holes have no say."""
-    same = desc.dims == other.dims and desc.physically_equal(other.with_dtype(desc.dtype))
-    return same or desc.format_tag == other.format_tag

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from math import copysign
 from numbers import Real
+from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.errors import InputError
-from blocklayout.layout import MemoryDesc
-from blocklayout.tensor import Tensor
+from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.tensor import Tensor, preserve_format
 from blocklayout.tensor import as_tensor as over_memory
 
 if TYPE_CHECKING:
@@ -40,11 +42,125 @@ class Known(NamedTuple):
         return np.array(self.values, self.dtype)
 
 
-def hashable(value: Any) -> Any:
-    """An argument as a part of a key: numbers in a row as a tuple."""
-    if value is None or isinstance(value, int | float | str | bytes):
-        return value
-    return tuple(value) if isinstance(value, Sequence | np.ndarray) else value
+def refused(value: Any, name: str, right: str) -> InputError:
+    """The error that names an argument, what it is, and what would be right.
+
+    Args:
+        value: What was given.
+        name: The function's and the argument's, ``conv: strides``.
+        right: What would be, ``an integer``.
+    """
+    return InputError(f"{name} is {value!r:.80}; give {right}")
+
+
+def number(value: Any, name: str) -> float:
+    """A number, infinite or not.
+
+    Raises:
+        InputError: It is none.
+    """
+    plain = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
+    if isinstance(plain, Real) and not isinstance(plain, bool):
+        with suppress(OverflowError):
+            return float(plain)
+    raise refused(value, name, "a number")
+
+
+def integer(value: Any, name: str, right: str = "an integer") -> int:
+    """An integer, which truth is not.
+
+    Raises:
+        InputError: It is none.
+    """
+    if not isinstance(value, bool):
+        with suppress(TypeError):
+            return as_integer(value)
+    raise refused(value, name, right)
+
+
+def boolean(value: Any, name: str) -> bool:
+    """Truth, as 0 or 1 too.
+
+    Raises:
+        InputError: It is neither.
+    """
+    if isinstance(value, int | np.bool_ | np.integer) and value in (0, 1):
+        return bool(value)
+    raise refused(value, name, "True or False")
+
+
+def text(value: Any, name: str) -> str:
+    """A word.
+
+    Raises:
+        InputError: It is no string.
+    """
+    if isinstance(value, str):
+        return str(value)
+    raise refused(value, name, "a string")
+
+
+def integers(value: Any, name: str) -> int | tuple[int, ...]:
+    """An integer, or several in a row.
+
+    Raises:
+        InputError: It is neither.
+    """
+    right = "an integer, or several in a row"
+    return tuple(integer(each, name, right) for each in value) if _is_row(value) else integer(value, name, right)
+
+
+def row(value: Any, name: str) -> tuple[int, ...]:
+    """Integers in a row.
+
+    Raises:
+        InputError: They are not.
+    """
+    found = integers(value, name)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def numbers(value: Any, name: str) -> tuple[float, ...]:
+    """Numbers in a row.
+
+    Raises:
+        InputError: They are not.
+    """
+    if not _is_row(value):
+        raise refused(value, name, "numbers in a row")
+    return tuple(number(each, name) for each in value)
+
+
+def memory_format(value: Any, name: str) -> str | FormatTag | None:
+    """A memory format; ``None`` where it is that of the tensor at hand.
+
+    Raises:
+        InputError: It is none.
+    """
+    if isinstance(value, MemoryDesc):
+        return value.format_tag
+    if not isinstance(value, str | FormatTag):
+        raise refused(value, name, "a memory format: its name, a FormatTag or a MemoryDesc")
+    return None if value == preserve_format else value
+
+
+def hashable(value: Any, name: str) -> Any:
+    """An argument of any kind as a part of a key: rows as tuples.
+
+    Raises:
+        InputError: It cannot be one.
+    """
+    plain = tuple(value) if _is_row(value) else value
+    try:
+        hash(plain)
+    except TypeError:
+        raise refused(value, name, "a number, a string, or several in a row") from None
+    return plain
+
+
+def _is_row(value: Any) -> bool:
+    is_array = isinstance(value, np.ndarray) and value.ndim == 1
+    return is_array or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
 
 
 def as_tensor(operand: Any, name: str) -> Tensor:
@@ -52,7 +168,7 @@ def as_tensor(operand: Any, name: str) -> Tensor:
 
     Args:
         operand: A Tensor, an array, or anything with ``__dlpack__``.
-        name: The argument's, for errors.
+        name: The function's and the argument's, for errors.
 
     Raises:
         InputError: It holds none, or one of a data type there is none for.
@@ -62,7 +178,7 @@ def as_tensor(operand: Any, name: str) -> Tensor:
     try:
         return over_memory(operand, name)
     except InputError as error:
-        raise InputError(f"{name}: {error}") from None
+        raise InputError(f"{name} is no tensor: {error}") from None
 
 
 def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:
@@ -75,43 +191,49 @@ def as_tensor_like(operand: Any, name: str, other: Tensor) -> Tensor:
     """
     if isinstance(operand, Tensor):
         return operand
-    number: Any = operand
     if isinstance(operand, Real):
-        return _number(number, copysign(1.0, number), other.desc.dtype, other.desc.ndims)
+        value: Any = operand
+        try:
+            return _number(value, copysign(1.0, value), other.desc.dtype, other.desc.ndims)
+        except (InputError, OverflowError) as error:
+            raise InputError(f"{name}: {error}") from None
     made = as_tensor(operand, name)
     return made if made.shape != other.shape else made.to(memory_format=other.desc.format_tag)
 
 
-def alike(x: Any, y: Any, name: str) -> tuple[Tensor, Tensor]:
+def alike(x: Any, y: Any, names: tuple[str, str]) -> tuple[Tensor, Tensor]:
     """Two operands as Tensors, where one may be a number, or an array of the other's extents.
 
     Args:
         x: The first.
         y: The second.
-        name: Of the second, for errors.
+        names: Theirs, for errors.
 
     Raises:
         InputError: As :func:`as_tensor_like`, or both are numbers.
     """
     if type(x) is Tensor:
-        return x, as_tensor_like(y, name, x)
+        return x, as_tensor_like(y, names[1], x)
     if type(y) is Tensor:
-        return as_tensor_like(x, "x", y), y
-    first, second = row_of((x, y))
+        return as_tensor_like(x, names[0], y), y
+    first, second = row_of((x, y), names)
     return first, second
 
 
-def row_of(operands: Sequence[Any]) -> tuple[Tensor, ...]:
+def row_of(operands: Sequence[Any], names: Sequence[str]) -> tuple[Tensor, ...]:
     """Tensors of all operands, where numbers are like the first that is none.
 
     Raises:
         InputError: As :func:`as_tensor_like`, or all are numbers.
     """
-    for each in operands:
-        if not isinstance(each, int | float):
-            like = as_tensor(each, "x")
-            return tuple(like if other is each else as_tensor_like(other, "y", like) for other in operands)
-    raise InputError("give at least one tensor or array; numbers alone have no layout")
+    for first, each in enumerate(operands):
+        if not isinstance(each, Real):
+            like = as_tensor(each, names[first])
+            return tuple(
+                like if place == first else as_tensor_like(other, names[place], like)
+                for place, other in enumerate(operands)
+            )
+    raise InputError(f"{', '.join(names)}: give at least one tensor or array; numbers alone have no layout")
 
 
 @lru_cache(MAX_NUMBERS)
@@ -125,3 +247,22 @@ def _number(value: Any, sign: float, dtype: str, ndims: int) -> Tensor:
     if element is None or (dtype not in FLOATS and element[0] != value):
         raise InputError(f"{value} is no {dtype}, which the tensor holds: convert it first, with .astype")
     return Tensor(MemoryDesc((1,) * ndims, dtype), element.view(np.uint8))
+
+
+READERS: Mapping[str, tuple[type | None, Callable[[Any, str], Any]]] = {
+    "int": (int, integer),
+    "Axis": (int, integer),
+    "Count": (int, integer),
+    "float": (float, number),
+    "NotNegative": (float, number),
+    "bool": (bool, boolean),
+    "str": (str, text),
+    "Extents": (int, integers),
+    "Pads": (int, integers),
+    "Axes": (int, integers),
+    "Sequence[int]": (None, row),
+    "Sequence[float]": (None, numbers),
+    "Operand": (Tensor, as_tensor),
+    "Vector": (Tensor, as_tensor),
+}
+"""For each annotation of a parameter the type that is taken as it is, and the function that reads all else."""

@@ -13,10 +13,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl, model
-from blocklayout.errors import PlanError
+from blocklayout.eager.checking import check, shown
+from blocklayout.errors import BlockLayoutError, PlanError
 from blocklayout.ir import Value
 from blocklayout.ir.result_format import Followed, Rule
-from blocklayout.layout import MemoryDesc
+from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.loading.from_model import constants_of, known_outputs
 from blocklayout.loading.saved_plan import computes_of
 from blocklayout.model.builder import DEFAULT_OPSET
@@ -54,6 +55,8 @@ class Problem(Struct, frozen=True):
         name: What it is called by.
         op_type: ONNX's name for it, where the version of its operators depends on that.
         build: Applies it.
+        attrs: Arguments that are no operands, by name.
+        kinds: How arguments are annotated, by name.
         operands: Descriptors by name, in its order; anything else is a constant.
         rule: Gives the result's format.
         memory_format: The result's format where the caller says it.
@@ -65,9 +68,11 @@ class Problem(Struct, frozen=True):
     name: str
     op_type: str
     build: Build
+    attrs: Mapping[str, Any]
+    kinds: Mapping[str, str]
     operands: Mapping[str, Any]
     rule: Rule
-    memory_format: str | None = None
+    memory_format: str | FormatTag | None = None
     onnx_dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     free: frozenset[str] = frozenset()
     is_frugal: bool = False
@@ -97,10 +102,22 @@ def plan_for(problem: Problem) -> Planned:
     """Choose implementations such that the result has its format, and the operands stay as they are if possible.
 
     Raises:
+        InputError: An argument is out of range; the message names it, and what would be right.
         ModelError: The operands contradict the operator's specification.
         UnsupportedError: Nothing computes it here.
         LayoutError: ``memory_format`` is none, or has another rank.
     """
+    check(problem)
+    try:
+        return _planned(problem)
+    except BlockLayoutError as error:
+        function = problem.name
+        reason = str(error).removeprefix(f"{function}: ")
+        error.args = (f"{function}: {reason} (called with {shown(problem)})",)
+        raise
+
+
+def _planned(problem: Problem) -> Planned:
     program = _program(problem)
     followed = tuple(_followed(problem, value) for value in program.outputs)
     borders = {name: FREE if name in problem.free else desc.format_tag.text for name, desc in problem.descs.items()}
@@ -134,7 +151,7 @@ def _program(problem: Problem) -> Program:
         else each
         for name, each in problem.operands.items()
     ]
-    made = problem.build(*operands)
+    made = problem.build(*operands, **problem.attrs)
     for number, value in enumerate(made if isinstance(made, tuple) else (made,)):
         builder.output(f"result_{number}", value)
     program = model.lower(model.legalize(model.simplify(builder.to_graph())))

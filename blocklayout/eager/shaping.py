@@ -13,7 +13,7 @@ from blocklayout.operators import Operators
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
-    from blocklayout.operators import Extents
+    from blocklayout.operators import Axes
 
 
 @special(Operators.identity)
@@ -26,8 +26,8 @@ _moved = computed(Operators.reshape)
 
 
 @special(Operators.reshape)
-def _reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
-    dims = _worked_out(x.shape, tuple(shape))
+def _reshape(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    dims = _worked_out(x.shape, shape)
     view = _view(x, dims)
     return _moved(x, dims) if view is None else view
 
@@ -35,34 +35,39 @@ def _reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
 @special(Operators.flatten)
 def _flatten(x: Tensor, axis: int = 1) -> Tensor:
     if not -x.desc.ndims <= axis <= x.desc.ndims:
-        raise InputError(f"flatten: axis {axis} of {x.desc.ndims} dimensions")
+        raise InputError(
+            f"flatten: axis is {axis}; give one of {-x.desc.ndims} to {x.desc.ndims} for x of shape {x.shape}"
+        )
     return _reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
 @special(Operators.squeeze)
-def _squeeze(x: Tensor, axes: Extents | None = None) -> Tensor:
-    gone = _axes(axes, x.desc.ndims) if axes is not None else {d for d, n in enumerate(x.shape) if n == 1}
+def _squeeze(x: Tensor, axes: Axes | None = None) -> Tensor:
+    gone = _axes(axes, x.desc.ndims, "squeeze") if axes is not None else {d for d, n in enumerate(x.shape) if n == 1}
     if any(x.shape[axis] != 1 for axis in gone):
-        raise InputError(f"squeeze: axes {sorted(gone)} of {x.shape} must have an extent of 1")
+        raise InputError(f"squeeze: axes is {axes}; give dimensions of an extent of 1 of x of shape {x.shape}")
     return _reshape(x, tuple(n for axis, n in enumerate(x.shape) if axis not in gone) or (1,))
 
 
 @special(Operators.unsqueeze)
-def _unsqueeze(x: Tensor, axes: Extents) -> Tensor:
+def _unsqueeze(x: Tensor, axes: Axes) -> Tensor:
     ndims = x.desc.ndims + (1 if isinstance(axes, int) else len(axes))
-    new, old = _axes(axes, ndims), iter(x.shape)
+    new, old = _axes(axes, ndims, "unsqueeze"), iter(x.shape)
     return _reshape(x, tuple(1 if axis in new else next(old) for axis in range(ndims)))
 
 
 @special(Operators.transpose)
 def _transpose(x: Tensor, perm: Sequence[int] | None = None) -> Tensor:
-    return x.permute(*(reversed(range(x.desc.ndims)) if perm is None else perm))
+    order = tuple(reversed(range(x.desc.ndims))) if perm is None else perm
+    if sorted(axis % x.desc.ndims for axis in order) != list(range(x.desc.ndims)):
+        raise InputError(f"transpose: perm is {perm}; give each dimension of x of shape {x.shape} once")
+    return x.permute(order)
 
 
 def _view(x: Tensor, dims: tuple[int, ...]) -> Tensor | None:
     """Other extents over the same bytes; ``None`` where these would have to move."""
     with suppress(LayoutError):
-        desc = x.desc.reshaped(dims)
+        desc = x.desc.viewed_as(dims)
         if desc.nbytes == x.desc.nbytes:
             return Tensor(desc, x.buffer)
     return None
@@ -74,12 +79,13 @@ def _worked_out(dims: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...
     if known.count(-1) == 1 and rest and prod(dims) % rest == 0:
         known = tuple(prod(dims) // rest if n == -1 else n for n in known)
     if any(n < 0 for n in known) or prod(known) != prod(dims):
-        raise InputError(f"reshape: {dims} has {prod(dims)} elements, which is not what {shape} has")
+        raise InputError(f"reshape: shape is {shape}; give one of the {prod(dims)} elements of x of shape {dims}")
     return known
 
 
-def _axes(axes: Extents, ndims: int) -> set[int]:
+def _axes(axes: Axes, ndims: int, function: str) -> set[int]:
     given = (axes,) if isinstance(axes, int) else tuple(axes)
-    if any(not -ndims <= axis < ndims for axis in given):
-        raise InputError(f"axes {given} of {ndims} dimensions; they are {-ndims} to {ndims - 1}")
-    return {axis % ndims for axis in given}
+    found = {axis % ndims for axis in given if -ndims <= axis < ndims}
+    if len(found) != len(given):
+        raise InputError(f"{function}: axes is {axes}; give some of {-ndims} to {ndims - 1}, each once")
+    return found

@@ -12,6 +12,7 @@ from math import prod
 from msgspec import Struct
 
 from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.layout.ordering import allows
 
 
 class Followed(Struct, frozen=True):
@@ -50,14 +51,14 @@ def pointwise(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str)
     """The format of the first operand that is not broadcast: scalars and vectors have no say."""
     whole = [desc for desc in operands if desc.dims == dims]
     first = whole[0] if whole else max(operands, key=lambda desc: desc.ndims)
-    other = next((desc for desc in whole if not _agree(first, desc)), None)
+    other = next((desc for desc in whole if not agree(first, desc)), None)
     return _led_by(first, other, dims, dtype)
 
 
 def concatenated(operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
     """The first operand's format."""
     first = operands[0]
-    other = next((desc for desc in operands[1:] if desc.format_tag != first.format_tag), None)
+    other = next((desc for desc in operands[1:] if not agree(first, desc)), None)
     return _led_by(first, other, dims, dtype)
 
 
@@ -94,9 +95,19 @@ def _like(desc: MemoryDesc, dims: tuple[int, ...], dtype: str) -> Followed:
     return Followed(MemoryDesc(dims, dtype, desc.format_tag))
 
 
-def _agree(one: MemoryDesc, other: MemoryDesc) -> bool:
-    """Whether two layouts are one, by name or by address."""
-    return one.format_tag == other.format_tag or one.with_dtype(other.dtype).physically_equal(other)
+def agree(one: MemoryDesc, other: MemoryDesc) -> bool:
+    """Whether two layouts are one: by name, or since the other's elements lie as the first one's name says.
+
+    Extents may differ; holes and data types have no say.
+
+    Example:
+        >>> image = MemoryDesc((2, 3, 5, 1), "f32", "channels_last")
+        >>> agree(image, MemoryDesc((2, 8, 5, 1), "f32", "acbd")), agree(image, MemoryDesc((2, 3, 5, 4), "f32", "acbd"))
+        (True, False)
+    """
+    if one.format_tag == other.format_tag or one.with_dtype(other.dtype).physically_equal(other):
+        return True
+    return one.ndims == other.ndims and allows(other.placement, one.format_tag)
 
 
 def _block(weights: MemoryDesc, ndims: int) -> int:

@@ -16,6 +16,7 @@ from blocklayout.layout import views
 from blocklayout.layout.addresses import offsets_along
 from blocklayout.layout.desc import MemoryDesc, as_part
 from blocklayout.layout.geometry import Layout, Placement
+from blocklayout.layout.ordering import view_tag
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +81,10 @@ def _viewed(
         part = views.submemory(placement, reach, tuple(line.start for line in box))
     except LayoutError:
         return None  # inside of a block
-    found = as_part(_stepped(part, box), dtype, left)
+    found = _stepped(part, box)
+    if left is not None and len(found.dims) < len(placement.dims):
+        left = view_tag(found, left)
+    found = as_part(found, dtype, left)
     if left is not None and found.is_dense:
         found = MemoryDesc(found.dims, dtype, left)  # strides that are never used are as if it were no part
     return found, part.offset

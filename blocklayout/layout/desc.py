@@ -412,6 +412,46 @@ class MemoryDesc:
         extents = integers("dims", dims)
         return self if extents == self.dims else _reshaped(self, extents)
 
+    def permuted_view(self, perm: Iterable[int]) -> MemoryDesc:
+        """As :meth:`permuted`, and called a memory format where strides allow one: the one they have exactly first.
+
+        Raises:
+            LayoutError: As :meth:`permuted`.
+
+        Example:
+            >>> image = MemoryDesc((2, 3, 5, 1))
+            >>> image.permuted((0, 2, 3, 1)).memory_format, image.permuted_view((0, 2, 3, 1)).memory_format
+            ('adbc', 'channels_last')
+        """
+        desc = self.permuted(perm)
+        if desc is self or desc.inner_blks:
+            return desc
+        for name in ("contiguous_format", *(["channels_last"] if 3 <= self.ndims <= 5 else [])):
+            whole = MemoryDesc(desc.dims, desc.dtype, name)
+            if whole == desc:
+                return whole
+        tag = ordering.view_tag(desc.placement, self.format_tag)
+        is_named = ordering.format_name(desc.format_tag) or not ordering.format_name(tag)
+        return desc if is_named else as_part(desc.placement, desc.dtype, tag)
+
+    def viewed_as(self, dims: Iterable[int]) -> MemoryDesc:
+        """As :meth:`reshaped`, and named by the rule of views: strides tell, and then the name before.
+
+        Raises:
+            LayoutError: As :meth:`reshaped`.
+
+        Example:
+            >>> MemoryDesc((2, 3, 5), "f32", "channels_last").viewed_as((2, 3, 1, 5)).memory_format
+            'channels_last'
+        """
+        desc = self.reshaped(dims)
+        if desc is self or 0 in desc.dims:
+            return desc
+        tag = ordering.view_tag(desc.placement, self.format_tag)
+        found = as_part(desc.placement, desc.dtype, tag)
+        is_whole = found.is_dense and not found.offset0
+        return MemoryDesc(desc.dims, desc.dtype, tag) if is_whole else found  # extents of 1 get strides that are usual
+
     def submemory(self, dims: Iterable[int], offsets: Iterable[int]) -> MemoryDesc:
         """The box of ``dims`` elements at ``offsets``, inside the same bytes.
 

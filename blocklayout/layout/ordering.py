@@ -65,6 +65,41 @@ def is_placed_by(placement: Placement, tag: FormatTag) -> bool:
     return _same(place_dense(placement.dims, tag), placement)
 
 
+def view_tag(placement: Placement, before: FormatTag) -> FormatTag:
+    """The tag that a view is called by: its strides tell it, in which extents of 1 have no say.
+
+    Where they allow several orders it is that of a memory format: channels-last first where the whole was so.
+
+    Args:
+        placement: The view's.
+        before: What the whole is called.
+
+    Example:
+        >>> row = place_dense((2, 3, 5, 1), FormatTag.parse("acbd"))  # NWC with an extent of 1 behind
+        >>> view_tag(row, FormatTag.parse("nwc")).text
+        'acdb'
+    """
+    ndims, layout = len(placement.dims), placement.layout
+    names = ["contiguous_format", *(["channels_last"] if ndims in _CHANNELS_LAST and not layout.inner_blks else [])]
+    if format_name(before) == "channels_last":
+        names.reverse()
+    orders = [tag.order for name in names if (tag := named_format(name, ndims))]
+    tags = [FormatTag(order, layout.inner_blks, layout.inner_idxs) for order in orders]
+    allowed = [tag for tag in tags if allows(placement, tag)]
+    return (
+        allowed[0] if allowed else FormatTag(_order_with_idle_extents(placement), layout.inner_blks, layout.inner_idxs)
+    )
+
+
+def allows(placement: Placement, tag: FormatTag) -> bool:
+    """Whether strides are in the order of a tag of the same rank and blocks; holes and extents of 1 have no say."""
+    if (placement.layout.inner_blks, placement.layout.inner_idxs) != (tag.inner_blks, tag.inner_idxs):
+        return False
+    outer = placement.outer_dims
+    taken = [dim for dim in dim_order(placement) if outer[dim] != 1]
+    return [dim for dim in tag.order if outer[dim] != 1] == taken
+
+
 def format_name(tag: FormatTag) -> str:
     """The memory format that a tag is: ``contiguous_format``, ``channels_last``, else empty.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -169,16 +170,20 @@ def batch_norm_backward(
         UnsupportedError: bf16, on a CPU that does not compute in it.
     """
     vectors = {"scale": scale, "mean": mean, "variance": variance}
-    results = _trained("batch_norm_backward", x, epsilon, vectors, grad)
+    results = _trained("batch_norm_backward", x, epsilon, vectors, {"diff_dst": grad})
     return BatchNormGradients(results["diff_src"], results["diff_scale"], results["diff_shift"])
 
 
 def _trained(
-    function: str, x: TensorLike, epsilon: float, vectors: Mapping[str, TensorLike], grad: TensorLike | None = None
+    function: str,
+    x: TensorLike,
+    epsilon: float,
+    vectors: Mapping[str, TensorLike],
+    grads: Mapping[str, TensorLike] = MappingProxyType({}),
 ) -> dict[str, Tensor]:
-    """The results of the primitive by the batch's own statistics: of the gradient's where there is ``grad``."""
+    """The results of the primitive by the batch's own statistics: of the gradient's where there are ``grads``."""
     call, ranks = Call(function), (2, 3, 4, 5)
-    operands = {} if grad is None else {"diff_dst": call.read("grad", grad, ranks)}
+    operands = {name: call.read("grad", grad, ranks) for name, grad in grads.items()}
     operands["src"] = src = call.read("x", x, ranks)
     for given in operands.values():
         call.check_same_dtype(given, src)
@@ -188,9 +193,9 @@ def _trained(
         raise call.error("epsilon", f"is {epsilon!r}; give a finite number of at least 0")
     operands |= {name: call.read_vector(name, value, src.dims[1]) for name, value in vectors.items()}
     wanted = fresh(src.desc)
-    (spec,) = call.best(_ways if grad is None else _ways_back, wanted, number, kept="src", wanted=wanted)
+    (spec,) = call.best(_ways_back if grads else _ways, wanted, number, kept="src", wanted=wanted)
     results = call.run(spec, operands)
-    name, gradient_of = ("dst", "") if grad is None else ("diff_src", "x")
+    name, gradient_of = ("diff_src", "x") if grads else ("dst", "")
     return results | {name: call.returned(results[name], wanted, gradient_of)}
 
 

@@ -33,7 +33,7 @@ class Clip(Eltwise, frozen=True):
         low, high = (call.number(name, parameters[name]) for name in ("lo", "hi"))
         if low > high:
             raise call.error("lo", f"is {low}, above hi, which is {high}; give the smaller one first")
-        return "clip_v2", low, high  # on its bounds its slope is 0
+        return "clip_v2", max(low, -_LARGEST), min(high, _LARGEST)  # on its bounds its slope is 0
 
     @classmethod
     def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:

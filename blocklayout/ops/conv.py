@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -34,8 +34,6 @@ from blocklayout.ops.gradients import Call, Given, TensorLike, fresh, in_format,
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from blocklayout.operators import Extents
 
 _PARTS = ("data", "weights", "bias")
@@ -224,9 +222,10 @@ def conv_backward(
         ('nhwc', 32.0, (8, 16, 3, 3), 25.0)
     """
     call = _Call("conv_backward", grad, x, weights, strides, pads, dilations, group)
-    unknown = [part for part in needs if part not in _PARTS]
+    given: Any = needs
+    unknown = [part for part in given if part not in _PARTS] if isinstance(given, Collection) else [given]
     if unknown:
-        raise call.error("needs", f"has {unknown[0]!r}; give names among {', '.join(_PARTS)}")
+        raise call.error("needs", f"has {unknown[0]!r:.80}; give names among {', '.join(_PARTS)}")
     data = call.data() if "data" in needs else None
     of_weights, of_bias = call.weights(has_bias="bias" in needs) if {"weights", "bias"} & {*needs} else (None, None)
     return ConvGradients(data, of_weights if "weights" in needs else None, of_bias)
@@ -367,11 +366,13 @@ class _Call(Call):
     def _weights_dims(self, group: int) -> tuple[int, ...]:
         """The weights' extents as the primitive takes them, groups in front."""
         dims, n_src = self.w.dims, self.x.dims[1]
-        if not hasattr(group, "__index__") or group < 1 or n_src % group:
-            raise self.error("group", f"is {group!r}; give a divisor of the {n_src} channels of x")
+        right = f"a divisor of the {n_src} channels of x"
+        (group,) = self.integers("group", group, 1, right=right)
+        if n_src % group:
+            raise self.error("group", f"is {group!r}; give {right}")
         if len(dims) == self.x.desc.ndims + 1:
-            right = (group, dims[1], n_src // group, *dims[3:])
-            self.check_dims(self.w, right, f"group {group} of x's {n_src} channels")
+            grouped = (group, dims[1], n_src // group, *dims[3:])
+            self.check_dims(self.w, grouped, f"group {group} of x's {n_src} channels")
             return dims
         self.check_dims(self.w, (dims[0], n_src // group, *dims[2:]), f"group {group} of x's {n_src} channels")
         if dims[0] % group:

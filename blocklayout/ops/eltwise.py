@@ -15,7 +15,7 @@ from blocklayout.layout.padding import clear_padding
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._needs import is_known, is_source
 from blocklayout.ops._padded import keeps_zero, over_padding, with_padding
-from blocklayout.ops.gradients import Call, TensorLike, execute, fresh, public
+from blocklayout.ops.gradients import Call, TensorLike, fresh, public
 from blocklayout.tensor import Tensor
 
 _FUNCTIONS: Mapping[str, tuple[Any, ...]] = {
@@ -134,8 +134,8 @@ class Gelu(Eltwise, frozen=True):
 
     @classmethod
     def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
-        del op_type, call
-        return "gelu_tanh" if parameters["approximate"] else "gelu_erf", 0.0, 0.0
+        del op_type
+        return "gelu_tanh" if call.flag("approximate", parameters["approximate"]) else "gelu_erf", 0.0, 0.0
 
 
 class Power(Eltwise, frozen=True):
@@ -198,7 +198,7 @@ def _gradient(call: Call, grad: TensorLike, x: TensorLike, slope: Slope) -> Tens
     flat = MemoryDesc((desc.nbytes // desc.itemsize,), desc.dtype)
     (spec,) = call.best(_ways, flat, *slope, kept="diff_src", wanted=flat)
     inputs = {"src": call.placed(source, desc), "diff_dst": call.placed(given, desc)}
-    result = execute(spec, inputs)["diff_src"].buffer
+    result = call.execute(spec, inputs)["diff_src"].buffer
     if slope[0] in _SPOILS_PADDING:
         clear_padding(result.view(to_numpy(desc.dtype)), desc)
     return Tensor(desc, result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
@@ -279,7 +280,7 @@ def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike)
         [[[53.0, 64.0]], [[1.0, 2.0], [10.0, 20.0]], [1.0, 10.0]]
     """
     call = Call("inner_product_backward")
-    operands, dst = _read(call, x, weights, grad)
+    operands, dst = _read(call, x, weights, {"diff_dst": grad})
     src, matrix, diff_dst = operands["src"], operands["weights"], operands["diff_dst"]
     of_src = _best(call, "backward_data", operands, dst)
     data = call.run(of_src, {"diff_dst": diff_dst, "weights": matrix})["diff_src"]
@@ -293,10 +294,10 @@ def inner_product_backward(grad: TensorLike, x: TensorLike, weights: TensorLike)
 
 
 def _read(
-    call: Call, x: TensorLike, weights: TensorLike, grad: TensorLike | None = None
+    call: Call, x: TensorLike, weights: TensorLike, given: Mapping[str, TensorLike] = MappingProxyType({})
 ) -> tuple[dict[str, Given], MemoryDesc]:
-    """The operands by argument, and the result's descriptor."""
-    grads = {} if grad is None else {"diff_dst": call.read("grad", grad, (2,))}
+    """The operands by argument, those that are gradients among them, and the result's descriptor."""
+    grads = {name: call.read("grad", grad, (2,)) for name, grad in given.items()}
     src = call.read("x", x, (2, 3, 4, 5))
     matrix = call.read("weights", weights, (src.desc.ndims,))
     call.check_same_dtype(*grads.values(), matrix, src)

@@ -6,20 +6,21 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, UnimplementedError, UnsupportedError
 from blocklayout.ir import Window
 from blocklayout.layout import MemoryDesc
-from blocklayout.layout_events import report
+from blocklayout.layout_events import is_watched, report, report_step
 from blocklayout.tensor import Tensor, as_memory
 from blocklayout.tensor.reordering import moved
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import ArrayLike
 
     from blocklayout.operators import Extents
@@ -100,7 +101,7 @@ class Call:
         operand = self.read(name, value, (1,))
         if operand.desc.dtype != "f32":
             raise self.error(name, f"is {operand.desc.dtype}; vectors of channels are f32")
-        self.check_dims(operand, (length,), "one number for each channel")
+        self.check_dims(operand, (length,), "one number for each channel of x")
         return operand
 
     def number(self, name: str, value: Any) -> float:
@@ -113,6 +114,16 @@ class Call:
             raise self.error(name, f"is {value!r}; give a number")
         return float(value)
 
+    def flag(self, name: str, value: Any) -> bool:
+        """A parameter that is true or false, as 0 or 1 too.
+
+        Raises:
+            InputError: It is neither.
+        """
+        if not isinstance(value, int | np.integer | np.bool_) or value not in (0, 1):
+            raise self.error(name, f"is {value!r:.80}; give True or False")
+        return bool(value)
+
     def window(
         self, spatial: Sequence[int], kernel: Extents, strides: Extents, pads: Extents, dilations: Extents = 1
     ) -> Window:
@@ -122,13 +133,13 @@ class Call:
             InputError: An argument has another length, means nothing, or no window fits into the padded image.
         """
         n = len(spatial)
-        extents, steps = self._integers("kernel", kernel, n), self._integers("strides", strides, n)
+        extents, steps = self.integers("kernel", kernel, n), self.integers("strides", strides, n)
         if isinstance(pads, Sequence) and len(pads) == n:
-            around = self._integers("pads", pads, n, 0) * 2
+            around = self.integers("pads", pads, n, 0) * 2
         else:
             right = f"one number, {n}, or {2 * n}: all in front, then all behind"
-            around = self._integers("pads", pads, 2 * n, 0, right)
-        window = Window(extents, steps, around[:n], around[n:], self._integers("dilations", dilations, n))
+            around = self.integers("pads", pads, 2 * n, 0, right)
+        window = Window(extents, steps, around[:n], around[n:], self.integers("dilations", dilations, n))
         if min(window.extents(spatial)) < 1:
             rule = f"of {window.kernel} with dilations {dilations} spans more than the padded image of {tuple(spatial)}"
             raise self.error("kernel", f"{rule}; give a smaller one, or pads")
@@ -179,7 +190,18 @@ class Call:
 
     def run(self, spec: dnnl.Spec, operands: Mapping[str, Given]) -> dict[str, Tensor]:
         """The results of a primitive on operands by argument, each brought to the layout that the Spec says."""
-        return execute(spec, {name: self.placed(each, spec.memory_desc(name)) for name, each in operands.items()})
+        return self.execute(spec, {name: self.placed(each, spec.memory_desc(name)) for name, each in operands.items()})
+
+    def execute(self, spec: dnnl.Spec, inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+        """As the function :func:`execute`; watches that ask for steps are told."""
+        if not is_watched("step"):
+            return execute(spec, inputs)
+        start = perf_counter_ns()
+        results = execute(spec, inputs)
+        ns = perf_counter_ns() - start
+        read, written = [spec.memory_desc(name) for name in inputs], next(iter(results.values())).desc
+        report_step(self.function, read, written, ns, spec.kind, spec.impl)
+        return results
 
     def placed(self, operand: Given, desc: MemoryDesc) -> np.ndarray:
         """The operand's bytes in a layout, by one reorder where they are in another, however often they are asked for.
@@ -226,7 +248,19 @@ class Call:
         self.operands[operand.name] = operand
         return operand
 
-    def _integers(self, name: str, value: Extents, n: int, least: int = 1, right: str = "") -> tuple[int, ...]:
+    def integers(self, name: str, value: Extents, n: int, least: int = 1, right: str = "") -> tuple[int, ...]:
+        """A parameter that is integers.
+
+        Args:
+            name: Its own.
+            value: One for all, or a row of them.
+            n: How many there are to be.
+            least: The smallest that means anything.
+            right: What would be right, for the error.
+
+        Raises:
+            InputError: They are none, too many, or too small.
+        """
         right = right or f"one integer, or {n} of them"
         try:
             each = tuple(map(operator.index, value)) if isinstance(value, Sequence) else (operator.index(value),) * n

@@ -265,8 +265,10 @@ def average_pool_backward(
         InputError: An argument is wrong; the message names it, the rule and what would be right.
         UnsupportedError: bf16, on a CPU that does not compute in it.
     """
-    algorithm = "avg_include_padding" if count_include_pad else "avg_exclude_padding"
-    return _gradient("average_pool_backward", algorithm, grad, x, kernel, strides, pads)
+    function = "average_pool_backward"
+    includes = Call(function).flag("count_include_pad", count_include_pad)
+    algorithm = "avg_include_padding" if includes else "avg_exclude_padding"
+    return _gradient(function, algorithm, grad, x, kernel, strides, pads)
 
 
 @public

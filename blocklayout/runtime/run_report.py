@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from blocklayout.errors import LayoutError
 from blocklayout.ir import HostSpec
 from blocklayout.layout import MemoryDesc
-from blocklayout.layout_events import EventKind, report
+from blocklayout.layout_events import EventKind, report, report_step
 from blocklayout.plan.report.runs import find_runs
 from blocklayout.plan.report.text import short
 
@@ -34,11 +34,21 @@ def report_run(plan: Plan, given: Mapping[str, MemoryDesc], times: Sequence[int]
     operators = _operators(plan)
     results = {result.buffer: f"output {result.name}" for result in plan.results}
     for step, ns in zip(plan.steps, times[n_entries:], strict=True):
+        operator = operators.get(step.kernel) or results[step.dst.buffer]
         if step.is_reorder:
-            _report_reorder(step, operators.get(step.kernel) or results[step.dst.buffer], ns)
+            _report_reorder(step, operator, ns)
+        report_step_of(step, operator, ns)
     for choice, reason in _losses(plan):
         inputs = [plan.formats[value] for value in choice.reads]
         report("loss", operators[choice.kernel], inputs, plan.formats[choice.writes], reason=reason)
+
+
+def report_step_of(step: Step, operator: str, ns: int) -> None:
+    """Report a step that ran to the watches that ask for steps."""
+    operands = [(name, operand.desc) for name, operand in step.operands]
+    written = [desc for name, desc in operands if name.startswith("dst")]
+    read = [desc for name, desc in operands if not name.startswith(("dst", "scratchpad", "workspace"))]
+    report_step(operator, read, written[0] if written else None, ns, step.spec.kind, step.spec.impl)
 
 
 def report_unpacked(name: str, desc: MemoryDesc, array: np.ndarray, ns: int) -> None:

@@ -178,10 +178,9 @@ def _uninitialised(desc: MemoryDesc) -> Tensor:
 def _filled(desc: MemoryDesc, value: float) -> Tensor:
     from blocklayout import dnnl
 
-    number = np.asarray(value)
     try:
-        number = convert(number, desc.dtype)
-    except LayoutError as error:
+        number = convert(np.asarray(value), desc.dtype)
+    except (LayoutError, ValueError) as error:
         raise InputError(f"a tensor is not filled with {value!r:.60}: {error}") from None
     if number.ndim:
         raise InputError(f"a tensor is filled with one number, not with an array of shape {number.shape}")

@@ -10,6 +10,8 @@ from blocklayout.dtypes import from_numpy
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.padding import clear_padding, fill_padding
+from blocklayout.layout_events import report
+from blocklayout.tensor.formats import contiguous_format
 from blocklayout.tensor.reordering import bytes_in, moved
 from blocklayout.tensor.tensor_class import Tensor
 
@@ -27,7 +29,7 @@ def brought(tensor: Tensor, target: MemoryDesc, operator: str) -> Tensor:
         return tensor
     if may_share(desc, target):
         return Tensor(target, tensor.buffer[: target.nbytes])
-    return moved(desc, tensor.buffer, target, operator=operator)
+    return _moved(tensor, target, operator)
 
 
 def may_share(desc: MemoryDesc, target: MemoryDesc) -> bool:
@@ -48,7 +50,16 @@ def cloned(tensor: Tensor, target: MemoryDesc) -> Tensor:
         return Tensor.restored(target, tensor.buffer)
     if tensor.desc.format_tag == target.format_tag:
         return Tensor(target, bytes_in(tensor.desc, tensor.buffer, target))
-    return moved(tensor.desc, tensor.buffer, target, operator="Tensor.clone")
+    return _moved(tensor, target, "Tensor.clone")
+
+
+def _moved(tensor: Tensor, target: MemoryDesc, operator: str) -> Tensor:
+    """A reorder, which is a loss too where it drops a layout to row-major."""
+    desc = tensor.desc
+    result = moved(desc, tensor.buffer, target, operator=operator)
+    if target.memory_format == contiguous_format != desc.memory_format and not desc.is_contiguous():
+        report("loss", operator, (desc,), target, reason=f"{desc.memory_format} is given up for {contiguous_format}")
+    return result
 
 
 def converted(tensor: Tensor, dtype: str) -> Tensor:
@@ -71,6 +82,8 @@ def mapped(tensor: Tensor, f: Callable[[np.ndarray], np.ndarray]) -> Tensor:
     """See :meth:`Tensor.map`."""
     from blocklayout import dnnl
 
+    if not callable(f):
+        raise InputError(f"map: f is {f!r:.80}; give a function of an array")
     own = compact(tensor)
     elements = own.physical()
     if own.desc.n_padding and own.desc.n_elements:

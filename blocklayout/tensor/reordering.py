@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from blocklayout.dtypes import has_reorder, to_numpy
-from blocklayout.errors import UnimplementedError
+from blocklayout.errors import InputError, UnimplementedError
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.packing import pack, unpack
 from blocklayout.layout_events import is_watched, report
@@ -53,6 +53,9 @@ def reorder(source: ArrayLike | Tensor, layout: str | FormatTag | MemoryDesc, *,
         >>> t.shape, t.desc.nbytes, bool((t.numpy() == x).all())
         ((2, 17, 5, 4), 3840, True)
     """
+    given: Any = threads
+    if given is not None and (not isinstance(given, int) or given < 1):
+        raise InputError(f"reorder: threads is {threads!r:.80}; give how many to use, or None")
     src, buffer = as_memory(source, "reorder")
     dst = layout if isinstance(layout, MemoryDesc) else placed(src, layout)
     return moved(src, buffer, dst, operator="reorder", threads=threads)

@@ -8,6 +8,7 @@ reach this class by such a name.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import index as as_integer
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -150,7 +151,7 @@ class Tensor(Operators):
         from blocklayout.tensor.moving import brought
 
         changed = self if dtype is None else self.astype(dtype)
-        if memory_format is None or memory_format == preserve_format:
+        if memory_format is None or (isinstance(memory_format, str) and memory_format == preserve_format):
             return changed
         return brought(changed, placed(changed.desc, memory_format), "Tensor.to")
 
@@ -221,7 +222,7 @@ class Tensor(Operators):
             'contiguous_format'
         """
         axes = dims[0] if len(dims) == 1 and hasattr(dims[0], "__iter__") else dims
-        return Tensor(self.desc.permuted(self._dim(axis) for axis in axes), self.buffer)
+        return Tensor(self.desc.permuted_view(self._dim(axis) for axis in axes), self.buffer)
 
     def map(self, f: Callable[[np.ndarray], np.ndarray]) -> Tensor:
         """A new tensor of what an elementwise function makes of the elements, in the same layout.
@@ -428,11 +429,11 @@ class Tensor(Operators):
     def _dim(self, dim: int) -> int:
         """A dimension counted from the start."""
         try:
-            return range(len(self.desc.dims))[dim]
+            return range(len(self.desc.dims))[as_integer(dim)]
         except IndexError:
             raise PositionError(f"no dimension {dim}; {self.desc} has {self.ndim}") from None
         except TypeError:
-            raise InputError(f"a dimension is an integer, not {dim!r}") from None
+            raise InputError(f"a dimension is an integer, not {dim!r:.80}") from None
 
 
 Tensor.restored.__module__ = "blocklayout"  # by which pickles find it: a place within the package may move
