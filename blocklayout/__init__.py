@@ -14,11 +14,13 @@ _NAMES = {
     "api": "load save",
     "errors": """
         BlockLayoutError BlockLayoutWarning CostStoreWarning DnnlError ExportError InputError InvalidArgumentsError
-        LayoutError LayoutLossWarning ModelError OutOfMemoryError PlainKernelWarning PlanError PlanMisfitWarning
-        PlanStoreWarning PositionError RefusedError UnimplementedError UnsupportedError WatchError WatchWarning
+        LayoutError LayoutLossWarning ModelError OperatorError OutOfMemoryError PlainKernelWarning PlanError
+        PlanMisfitWarning PlanStoreWarning PositionError RefusedError UnimplementedError UnsupportedError WatchError
+        WatchWarning
     """,
     "layout": "FormatTag Layout MemoryDesc",
     "model": "Builder",
+    "ops.registered": "register_operator",
     "plan": "Plan",
     "runtime": "Session",
     "tensor": """

@@ -15,6 +15,7 @@ import numpy as np
 from blocklayout.dtypes import named, to_numpy
 from blocklayout.errors import InputError, LayoutError, PositionError
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.packing import blocked_view
 from blocklayout.layout.padding import clear_padding, padding_is_zero
 from blocklayout.operators import Operators
 from blocklayout.tensor.formats import contiguous_format, placed, preserve_format, tag_of
@@ -252,12 +253,38 @@ class Tensor(Operators):
         """The raw buffer in its data type, padding included: a view, to be written to as well. Shape (elements,)."""
         return self.buffer.view(to_numpy(self.desc.dtype))
 
+    def blocks(self) -> np.ndarray:
+        """The raw memory as an array with its block dimensions: a view, to be written to as the Tensor is.
+
+        Axes are in the order of memory: dimensions from the outermost to the innermost, with their number of blocks
+        where they have any, then the inner blocks. Axis ``i`` belongs to dimension
+        ``(desc.format_tag.order + desc.inner_idxs)[i]``. Padding is among the elements; whoever writes to it owes
+        zeros, see :meth:`zero_padding`.
+
+        Raises:
+            LayoutError: A view that ends inside a block, where another's elements lie.
+
+        Example:
+            >>> import blocklayout as bl
+            >>> [bl.zeros((2, 20, 5, 4), memory_format=tag).blocks().shape for tag in ("nChw16c", "nhwc")]
+            [(2, 2, 5, 4, 16), (2, 5, 4, 20)]
+            >>> bl.zeros((32, 16, 3, 3), memory_format="OIhw4i16o4i").blocks().shape
+            (2, 1, 3, 3, 4, 16, 4)
+        """
+        desc = self.desc
+        if desc.ends_inside_a_block:
+            raise LayoutError(f"{desc} ends inside a block, where the elements of its whole go on: clone() it first")
+        view = blocked_view(self.physical(), desc)
+        if desc.repeats:
+            view.flags.writeable = False
+        return view.transpose(*desc.format_tag.order, *range(desc.ndims, view.ndim))
+
     def padding_is_zero(self) -> bool:
         """Whether all padding is zero, which primitives rely on; true where there is none."""
         return padding_is_zero(self.physical(), self.desc)
 
     def zero_padding(self) -> None:
-        """Write zeros to the padding: for whoever has written to :meth:`physical`."""
+        """Write zeros to the padding: for whoever has written to :meth:`physical` or :meth:`blocks`."""
         clear_padding(self.physical(), self.desc)
 
     # Elements.
