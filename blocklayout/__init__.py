@@ -12,6 +12,7 @@ from typing import Any
 
 _NAMES = {
     "api": "load save",
+    "eager.offers": "candidates",
     "errors": """
         BlockLayoutError BlockLayoutWarning CostStoreWarning DnnlError ExportError InputError InvalidArgumentsError
         LayoutError LayoutLossWarning ModelError OperatorError OutOfMemoryError PlainKernelWarning PlanError

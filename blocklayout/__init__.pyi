@@ -117,6 +117,7 @@ from blocklayout.eager.backward import sqrt_backward as sqrt_backward
 from blocklayout.eager.backward import square_backward as square_backward
 from blocklayout.eager.backward import swish_backward as swish_backward
 from blocklayout.eager.backward import tanh_backward as tanh_backward
+from blocklayout.eager.offers import candidates as candidates
 from blocklayout.errors import BlockLayoutError as BlockLayoutError
 from blocklayout.errors import BlockLayoutWarning as BlockLayoutWarning
 from blocklayout.errors import CostStoreWarning as CostStoreWarning

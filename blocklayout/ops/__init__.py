@@ -16,9 +16,9 @@ from typing import Any
 
 from blocklayout.ir import BaseOperator, Facts
 from blocklayout.ops.gradients import public_names
-from blocklayout.ops.registered import Registered, is_registered
+from blocklayout.ops.registered import Registered, is_registered, registered_op_types
 
-__all__ = ["facts_of", "find", "gradients", "op_type_named", "op_types"]
+__all__ = ["facts_of", "find", "gradients", "known", "op_type_named", "op_types"]
 
 
 def find(op_type: str) -> type[BaseOperator] | None:
@@ -73,6 +73,16 @@ def op_types() -> tuple[str, ...]:
         True
     """
     return tuple(sorted(op_type for op_type, found in _operators().items() if issubclass(found, BaseOperator)))
+
+
+def known() -> tuple[str, ...]:
+    """Every op type that something is known of here: ONNX's, ours, and registered ones.
+
+    Example:
+        >>> {"Conv", "Sin", "ChannelShuffle"} <= set(known())
+        True
+    """
+    return *_operators(), *registered_op_types()
 
 
 @cache

@@ -105,7 +105,8 @@ def register_operator(domain: str, name: str, cls: _Class | None = None) -> Any:
     """
     if cls is None:
         return partial(register_operator, domain, name)
-    for text, pattern, role in ((domain, _DOMAIN, "domain"), (name, _NAME, "name")):
+    given: tuple[tuple[Any, re.Pattern[str], str], ...] = ((domain, _DOMAIN, "domain"), (name, _NAME, "name"))
+    for text, pattern, role in given:
         if not isinstance(text, str) or not pattern.fullmatch(text) or (role == "domain" and text in _OWN_DOMAINS):
             raise OperatorError(
                 f"register_operator: {role} {text!r}; give one such as 'my.domain' and 'Foo', not ONNX's"
@@ -121,6 +122,11 @@ def register_operator(domain: str, name: str, cls: _Class | None = None) -> Any:
 def is_registered(op_type: str) -> bool:
     """Whether a class computes nodes of this type, written ``domain.Name``."""
     return op_type in _definitions
+
+
+def registered_op_types() -> tuple[str, ...]:
+    """All that are."""
+    return tuple(_definitions)
 
 
 def registered_like(op_type: str) -> str:
@@ -280,8 +286,9 @@ def _definition(op_type: str, cls: Any) -> _Definition:
         dtype = None if dtype is None else named(dtype)
     except LayoutError as error:
         raise OperatorError(f"{where}: its dtype: {error}") from error
-    if not callable(getattr(cls, "shape", lambda: None)):
-        raise OperatorError(f"{where}: shape is {cls.shape!r}; give a method shape(self, *shapes)")
+    shape = getattr(cls, "shape", None)
+    if shape is not None and not callable(shape):
+        raise OperatorError(f"{where}: shape is {shape!r}; give a method shape(self, *shapes)")
     return _Definition(cls, tuple(layouts), keeps_zeros, dtype)
 
 
@@ -310,7 +317,8 @@ def _dims(operator: Any, shapes: Sequence[tuple[int, ...] | None], where: str) -
     """The result's extents, by the operator's rule."""
     rule = getattr(operator, "shape", None)
     try:
-        dims = tuple(map(index, rule(*shapes) if rule else shapes[0]))
+        answer: Any = rule(*shapes) if rule else shapes[0]
+        dims = tuple(map(index, answer))
     except Exception as error:
         raise OperatorError(f"{where}: its shape rule failed of {shapes}: {type(error).__name__}: {error}") from error
     if min(dims, default=0) < 0:
