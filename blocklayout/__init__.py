@@ -12,13 +12,16 @@ from typing import Any
 
 _NAMES = {
     "api": "load load_tensors save",
+    "eager.offers": "candidates",
     "errors": """
         BlockLayoutError BlockLayoutWarning CostStoreWarning DnnlError ExportError InputError InvalidArgumentsError
-        LayoutError LayoutLossWarning ModelError OutOfMemoryError PlainKernelWarning PlanError PlanMisfitWarning
-        PlanStoreWarning PositionError RefusedError UnimplementedError UnsupportedError WatchError WatchWarning
+        LayoutError LayoutLossWarning ModelError OperatorError OutOfMemoryError PlainKernelWarning PlanError
+        PlanMisfitWarning PlanStoreWarning PositionError RefusedError UnimplementedError UnsupportedError WatchError
+        WatchWarning
     """,
     "layout": "FormatTag Layout MemoryDesc",
     "model": "Builder",
+    "ops.registered": "register_operator",
     "plan": "Plan",
     "runtime": "Session",
     "tensor": """

@@ -118,6 +118,7 @@ from blocklayout.eager.backward import sqrt_backward as sqrt_backward
 from blocklayout.eager.backward import square_backward as square_backward
 from blocklayout.eager.backward import swish_backward as swish_backward
 from blocklayout.eager.backward import tanh_backward as tanh_backward
+from blocklayout.eager.offers import candidates as candidates
 from blocklayout.errors import BlockLayoutError as BlockLayoutError
 from blocklayout.errors import BlockLayoutWarning as BlockLayoutWarning
 from blocklayout.errors import CostStoreWarning as CostStoreWarning
@@ -128,6 +129,7 @@ from blocklayout.errors import InvalidArgumentsError as InvalidArgumentsError
 from blocklayout.errors import LayoutError as LayoutError
 from blocklayout.errors import LayoutLossWarning as LayoutLossWarning
 from blocklayout.errors import ModelError as ModelError
+from blocklayout.errors import OperatorError as OperatorError
 from blocklayout.errors import OutOfMemoryError as OutOfMemoryError
 from blocklayout.errors import PlainKernelWarning as PlainKernelWarning
 from blocklayout.errors import PlanError as PlanError
@@ -145,6 +147,7 @@ from blocklayout.layout import MemoryDesc as MemoryDesc
 from blocklayout.layout_events import Watch as Watch
 from blocklayout.layout_events import watch as watch
 from blocklayout.model import Builder as Builder
+from blocklayout.ops.registered import register_operator as register_operator
 from blocklayout.plan import Plan as Plan
 from blocklayout.runtime import Session as Session
 from blocklayout.tensor import Tensor as Tensor

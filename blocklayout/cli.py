@@ -23,6 +23,7 @@ COMMANDS = {
     "machine can.",
     "inspect": "Explain a layout: padding, strides, the formula of offsets, and where an element lies.",
     "candidates": "List what oneDNN offers for one problem: every implementation, in every combination of layouts.",
+    "operators": "List in which layouts each operator computes on this CPU: through what, and at what price.",
     "bench": "Time layout policies on one model, each in turn with auto.",
 }
 """Modules of :mod:`blocklayout.commands`."""

@@ -77,6 +77,10 @@ class PlanError(BlockLayoutError):
     """A plan cannot be made, or does not fit the model, library or machine it is used with."""
 
 
+class OperatorError(BlockLayoutError, ValueError):
+    """The class of a registered operator is none, or fails: its facts, its shape rule, or what it computes."""
+
+
 class WatchError(BlockLayoutError):
     """Bytes were moved, or a layout lost, inside of a block that is watched and must not see that."""
 

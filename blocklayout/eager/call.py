@@ -205,7 +205,7 @@ def _made(op: Op, operands: tuple[Any, ...], attrs: Attrs, memory_format: Format
 
     problem = problem_of(op, operands, attrs, memory_format)
     planned = plan_for(problem)
-    if planned.ready.computes:
+    if planned.ready.plan.plain_steps:
         given = ", ".join(map(str, problem.descs.values()))
         message = f"{op.name}: no primitive computes it of {given}; onnx.reference does, on plain layout"
         warn_caller(message, PlainKernelWarning)

@@ -2,7 +2,7 @@
 
 from blocklayout.ir.facts import Affine, Facts, Padding, Transposed, Window
 from blocklayout.ir.fused import Fused, ValueLayout, layout_name, readable_as
-from blocklayout.ir.host_spec import Compute, HostSpec, Plain, copy_spec, zero_padding_step
+from blocklayout.ir.host_spec import Compute, ComputeInPlace, HostSpec, Plain, copy_spec, zero_padding_step
 from blocklayout.ir.kernel import Constant, Kernel, Program
 from blocklayout.ir.node import Need, NodeInfo, Refusal
 from blocklayout.ir.operator import (
@@ -26,6 +26,7 @@ __all__ = [
     "BaseOperator",
     "Candidate",
     "Compute",
+    "ComputeInPlace",
     "Constant",
     "Facts",
     "Fused",

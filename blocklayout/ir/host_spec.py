@@ -20,19 +20,24 @@ if TYPE_CHECKING:
 Compute = Callable[[Sequence["np.ndarray"]], "list[np.ndarray]"]
 """Runs a plain step: arrays of its sources to arrays of its results."""
 
-HostKind = Literal["plain", "copy", "zero_padding"]
-_IMPLEMENTATIONS = {"plain": "onnx.reference", "copy": "numpy", "zero_padding": "numpy"}
+ComputeInPlace = Callable[[Mapping[str, Any]], None]
+"""Runs a registered step on Tensors, by argument."""
+
+HostKind = Literal["plain", "registered", "copy", "zero_padding"]
+_IMPLEMENTATIONS = {"plain": "onnx.reference", "registered": "python", "copy": "numpy", "zero_padding": "numpy"}
 
 
 class HostSpec(Struct, frozen=True):
     """A step that no primitive computes.
 
     Attributes:
-        kind: ``plain``, a node of the model computed by ``onnx.reference`` on row-major arrays; ``copy``, a
-            change of strides in a data type the library lacks; ``zero_padding``, zeros to the padded lanes.
-        descs: By argument, as a Spec's; a plain step's are ``src_0`` ... and ``dst``, ``dst_1`` ...
-        label: ONNX's name of what a plain step computes.
-        node: A plain step's node: an ONNX model of one node, serialised and in base64.
+        kind: ``plain``, a node of the model computed by ``onnx.reference`` on row-major arrays; ``registered``, one
+            computed by a class of the caller's; ``copy``, a change of strides in a data type the library lacks;
+            ``zero_padding``, zeros to the padded lanes.
+        descs: By argument, as a Spec's; a node's are ``src_0`` ... and ``dst``, ``dst_1`` ...
+        label: The node's op type.
+        node: A plain step's node: an ONNX model of one node, serialised and in base64. A registered one's attributes,
+            as JSON.
     """
 
     kind: HostKind

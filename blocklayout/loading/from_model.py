@@ -37,7 +37,7 @@ from blocklayout.runtime import ContentsNeededError, InputInfo, ReadyPlan, Sessi
 from blocklayout.runtime.streams import Streams
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Compute, Program
+    from blocklayout.ir import Compute, ComputeInPlace, Program
     from blocklayout.loading.signature import Opened
     from blocklayout.model import Graph
     from blocklayout.plan.portfolio import TimePlans
@@ -277,10 +277,10 @@ class _PlanMaker(Struct):
             check_rank(info, graph.shape(info.name) if info.name in graph.values else extents[info.name])
         return graph, deciding
 
-    def _computes(self, plan: Plan) -> dict[int, Compute]:
-        """Functions that run the plain steps; warns of them once a model."""
+    def _computes(self, plan: Plan) -> dict[int, Compute | ComputeInPlace]:
+        """Functions that run the steps that no primitive computes; warns of plain ones once a model."""
         computes = computes_of(plan)
-        if computes and not self.has_warned:
+        if plan.plain_steps and not self.has_warned:
             self.has_warned = True
             warnings.warn(_plain_warning(plan), PlainKernelWarning, stacklevel=2)
         return computes

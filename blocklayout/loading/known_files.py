@@ -79,7 +79,8 @@ class FileMemory(Struct, frozen=True):
         """
         of_constants = origins_of({item.constant: constants[item.constant] for item in plan.constants})
         of_outputs = origins_of(outputs)
-        if of_constants is None or of_outputs is None or not self.file.is_whole:
+        is_registered = any(step.spec.kind == "registered" for step in plan.steps)  # by a class that may change
+        if of_constants is None or of_outputs is None or is_registered or not self.file.is_whole:
             return
         known = KnownPlan(made_of(plan.model, plan.program), of_constants, of_outputs)
         self.pricing.keep(self.file.signature, self._about("signature"), self.request)

@@ -20,7 +20,7 @@ from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
 from blocklayout.plan.report.runs import check_losses
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Compute, Program
+    from blocklayout.ir import Compute, ComputeInPlace, Program
     from blocklayout.plan import Plan
     from blocklayout.plan.request import Request
     from blocklayout.runtime import InputInfo
@@ -102,15 +102,20 @@ class SavedPlan(Struct):
         return self.plan
 
 
-def computes_of(plan: Plan) -> dict[int, Compute]:
-    """Functions that run the plain steps of a plan, by step number."""
-    specs = {number: step.spec for number, step in enumerate(plan.steps)}
-    plain = {n: spec for n, spec in specs.items() if isinstance(spec, HostSpec) and spec.kind == "plain"}
-    if not plain:
-        return {}
+def computes_of(plan: Plan) -> dict[int, Compute | ComputeInPlace]:
+    """Functions that run the nodes among the steps of a plan that no primitive computes, by step number."""
+    specs = {number: step.spec for number, step in enumerate(plan.steps) if isinstance(step.spec, HostSpec)}
+    return {number: _compute_of(spec) for number, spec in specs.items() if spec.kind in ("plain", "registered")}
+
+
+def _compute_of(spec: HostSpec) -> Compute | ComputeInPlace:
+    if spec.kind == "registered":
+        from blocklayout.ops import registered
+
+        return registered.compute_of(spec)
     from blocklayout.model import compute_of  # needs onnx
 
-    return {number: compute_of(spec) for number, spec in plain.items()}
+    return compute_of(spec)
 
 
 def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None:

@@ -13,7 +13,7 @@ from blocklayout.model.build_value import BuildValue
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.infer import evaluate
 from blocklayout.model.passes.rewrite import bypass
-from blocklayout.model.schemas import attributes_as_specified, literal_as_array, schema_or_none
+from blocklayout.model.schemas import attributes_as_given, attributes_as_specified, literal_as_array, schema_or_none
 from blocklayout.model.shapes import as_shape
 from blocklayout.model.types import DTYPES, from_numpy
 
@@ -90,10 +90,10 @@ class Builder:
         return self._constant(np.asarray(array), name or fresh_name("constant", self._values))
 
     def op(self, op_type: str, *args: Any, name: str | None = None, n_outputs: int = 1, **attrs: Any) -> Any:
-        """Any operator of ONNX's own operator set.
+        """Any operator of ONNX's own operator set, or a registered one.
 
         Args:
-            op_type: As ONNX writes it, ``HardSwish``.
+            op_type: As ONNX writes it, ``HardSwish``; of a registered operator ``my.domain.Foo``.
             args: Its inputs in ONNX order: values, arrays, numbers; ``None`` where an optional one is absent.
             name: Of the node and its first output; by default made of op type and index, ``conv_3``.
             n_outputs: How many outputs to make.
@@ -106,15 +106,16 @@ class Builder:
             ModelError: No such operator or attribute, or arguments against its specification.
             UnsupportedError: The extents of an output depend on data.
         """
-        schema = self._schema(op_type)
+        domain = op_type.rpartition(".")[0]
+        schema = None if domain else self._schema(op_type)
         if name is not None:
             self._check_free(name, "node")
         node_name = name or fresh_name(f"{op_type.lower()}_{len(self._nodes)}", self._values)
-        converted = attributes_as_specified(op_type, attrs, schema)
-        inputs = self._arguments(node_name, schema, args)
+        converted = attributes_as_specified(op_type, attrs, schema) if schema else attributes_as_given(op_type, attrs)
+        inputs = self._arguments(node_name, op_type, schema, args)
         outputs = (node_name, *(fresh_name(f"{node_name}.{index}", self._values) for index in range(1, n_outputs)))
         input_names = tuple(value.name if value is not None else "" for value in inputs)
-        node = Node(node_name, op_type, input_names, outputs[:n_outputs], converted)
+        node = Node(node_name, op_type, input_names, outputs[:n_outputs], converted, domain)
         results = [value for value in evaluate(node, inputs, self.opset) if value is not None]
         if not all(value.is_constant for value in results):
             self._nodes.append(node)
@@ -214,13 +215,15 @@ class Builder:
         hint = f"; did you mean {' or '.join(close)}?" if close else ""
         raise ModelError(f"ONNX has no operator {op_type!r}{hint}")
 
-    def _arguments(self, node_name: str, schema: OpSchema, args: Sequence[Any]) -> list[Value | None]:
+    def _arguments(
+        self, node_name: str, op_type: str, schema: OpSchema | None, args: Sequence[Any]
+    ) -> list[Value | None]:
         known = [arg.value.dtype if isinstance(arg, BuildValue) else None for arg in args]
         values: list[Value | None] = []
         taken = {*self._values, node_name}
         for index, arg in enumerate(args):
-            formal = schema.inputs[min(index, len(schema.inputs) - 1)] if schema.inputs else None
-            what = f"node {node_name!r}: {schema.name}'s input {formal.name if formal else index!r}"
+            formal = schema.inputs[min(index, len(schema.inputs) - 1)] if schema and schema.inputs else None
+            what = f"node {node_name!r}: {op_type}'s input {formal.name if formal else index!r}"
             if arg is None:
                 values.append(None)
             elif isinstance(arg, BuildValue):

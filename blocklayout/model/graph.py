@@ -22,11 +22,11 @@ class Node(Struct, frozen=True, eq=False):
 
     Attributes:
         name: Unique in its graph; a nameless node gets ``conv_3`` when it is read.
-        op_type: ``Conv``, ``Relu``, ...
+        op_type: ``Conv``, ``Relu``, ...; of another domain than ONNX's with that before it, ``my.domain.Foo``.
         inputs: Names of values, in ONNX order; ``""`` where an optional one is absent.
         outputs: Likewise.
         attrs: Integers, floats, strings, tuples of them, and arrays; of an ``If``, its branches.
-        domain: Empty is ONNX's own.
+        domain: The domain of a registered operator; empty is ONNX's own.
         absorbed: Names of nodes that a pass folded into this one.
     """
 
@@ -40,10 +40,10 @@ class Node(Struct, frozen=True, eq=False):
 
     @property
     def facts(self) -> type[Facts]:
-        """Answers about its operator; of another domain's, nothing is known."""
+        """Answers about its operator."""
         from blocklayout import ops  # only where passes run: what is remembered of a file needs none
 
-        return Facts if self.domain else ops.facts_of(self.op_type)
+        return ops.facts_of(self.op_type)
 
     @property
     def elements_read(self) -> tuple[str, ...]:

@@ -40,8 +40,10 @@ _MISREAD_DEFAULTS = {"STFT": {"onesided": 1}}
 def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:
     """The outputs of ``node``: computed if its inputs are constants, else their extents and types.
 
+    A registered operator is not run for constants.
+
     Args:
-        node: Of ONNX's own domain.
+        node: The node.
         inputs: One for each of the node's inputs.
         opset: Version of ONNX's operator set.
 
@@ -49,6 +51,8 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
         ModelError: The node contradicts the operator's specification.
         UnsupportedError: The extents of an output depend on data, or it is no tensor.
     """
+    if node.domain:
+        return _registered(node, inputs)
     inputs = _as_scalars(inputs) if node.op_type in _OF_SCALARS else inputs
     misread = _MISREAD_DEFAULTS.get(node.op_type)
     spelled_out = node.replace(attrs=misread | dict(node.attrs)) if misread else node
@@ -63,6 +67,14 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
     if node.op_type == "Reshape":
         _check_n_elements(node, inputs[0], outputs[0])
     return outputs
+
+
+def _registered(node: Node, inputs: Sequence[Value | None]) -> tuple[Value | None, ...]:
+    from blocklayout.ops.registered import result_of
+
+    if len(node.outputs) != 1:
+        raise ModelError(f"node {node.name!r}: {node.op_type} has {len(node.outputs)} outputs; a class computes one")
+    return (result_of(node.op_type, node.name, node.attrs, inputs, node.outputs[0]),)
 
 
 def _as_scalars(inputs: Sequence[Value | None]) -> list[Value | None]:

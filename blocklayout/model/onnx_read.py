@@ -198,8 +198,8 @@ def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Nod
         ModelError: A constant is damaged.
         UnsupportedError: A loop or an unusual type.
     """
-    nodes = tuple(_node(node, model_path) for node in graph.node if node.op_type != "Constant")
-    constants = dict(_constant_node(node, model_path) for node in graph.node if node.op_type == "Constant")
+    nodes = tuple(_node(node, model_path) for node in graph.node if not _is_constant(node))
+    constants = dict(_constant_node(node, model_path) for node in graph.node if _is_constant(node))
     return nodes, constants
 
 
@@ -272,9 +272,15 @@ def _opset(skeleton: ModelProto, origin: str) -> int:
 
 def _check_domains(skeleton: ModelProto) -> None:
     for index, node in enumerate(_with_inner(skeleton.graph)):
-        if node.domain not in OWN_DOMAINS:
+        if node.domain in OWN_DOMAINS:
+            continue
+        from blocklayout.ops.registered import is_registered, registered_like
+
+        op_type = f"{node.domain}.{node.op_type}"
+        if not is_registered(op_type):
             raise UnsupportedError(
-                f"{_label(node, index)} is of the operator set {node.domain!r}; only ONNX's own operators can run"
+                f"{_label(node, index)} is of the operator set {node.domain!r}, not of ONNX's own: "
+                f"{registered_like(op_type)}"
             )
 
 
@@ -300,10 +306,16 @@ def _check_specification(skeleton: ModelProto, origin: str) -> None:
 
 
 def _node(proto: NodeProto, model_path: Path | None) -> Node:
-    if proto.op_type == "If":
+    if proto.op_type == "If" and proto.domain in OWN_DOMAINS:
         return _if_node(proto, model_path)
     attrs = {attribute.name: _attribute(attribute, proto) for attribute in proto.attribute}
-    return Node(proto.name, proto.op_type, tuple(proto.input), tuple(proto.output), attrs)
+    domain = "" if proto.domain in OWN_DOMAINS else proto.domain
+    op_type = f"{domain}.{proto.op_type}" if domain else proto.op_type
+    return Node(proto.name, op_type, tuple(proto.input), tuple(proto.output), attrs, domain)
+
+
+def _is_constant(node: NodeProto) -> bool:
+    return bool(node.op_type == "Constant" and node.domain in OWN_DOMAINS)
 
 
 def _if_node(proto: NodeProto, model_path: Path | None) -> Node:

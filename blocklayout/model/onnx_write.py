@@ -84,9 +84,10 @@ def _model(graph: Graph, tensors: list[TensorProto]) -> ModelProto:
     written = {name for node in graph.nodes for name in node.outputs if name} - set(graph.outputs)
     between = [_value_info(graph.values[name]) for name in sorted(written)]
     proto = helper.make_graph(protos, graph.name, inputs, outputs, tensors, value_info=between)
-    opsets = [helper.make_opsetid("", graph.opset)]
+    domains = sorted({node.domain for node in graph.nodes} - {""})
+    opsets = [helper.make_opsetid("", graph.opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     # the oldest format that has this operator set: the more runtimes can read it
-    version = max(helper.find_min_ir_version_for(opsets), 4)
+    version = max(helper.find_min_ir_version_for(opsets[:1]), 4)
     return helper.make_model(proto, opset_imports=opsets, ir_version=version, producer_name="blocklayout")
 
 

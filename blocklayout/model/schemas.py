@@ -5,7 +5,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -28,7 +29,8 @@ def to_proto(node: Node) -> NodeProto:
             return numpy_helper.from_array(value)
         return list(value) if isinstance(value, tuple) else value
 
-    proto = helper.make_node(node.op_type, node.inputs, node.outputs, name=node.name, domain=node.domain)
+    op_type = node.op_type.removeprefix(f"{node.domain}.")
+    proto = helper.make_node(op_type, node.inputs, node.outputs, name=node.name, domain=node.domain)
     for name, value in node.attrs.items():
         # an empty list has no type of its own
         kind = _attribute_type(node.op_type, name) if isinstance(value, tuple) and not value else None
@@ -111,16 +113,39 @@ def attributes_as_specified(op_type: str, attrs: Mapping[str, Any], schema: OpSc
     return converted
 
 
-def literal_as_array(literal: Any, what: str, schema: OpSchema, index: int, dtypes: Sequence[str | None]) -> np.ndarray:
+def attributes_as_given(op_type: str, attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """``attrs`` of an operator without specification, as ONNX stores them; those that are ``None`` are left out.
+
+    Raises:
+        ModelError: One is no number, string, or row of them.
+    """
+    return {name: _as_stored(op_type, name, value) for name, value in attrs.items() if value is not None}
+
+
+def _as_stored(op_type: str, name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Integral | np.bool_):
+        return int(value)
+    if isinstance(value, Real):
+        return _as_float(value)
+    if isinstance(value, Sequence | np.ndarray) and np.ndim(cast("Any", value)) == 1:
+        return tuple(_as_stored(op_type, name, item) for item in value)
+    raise ModelError(f"{op_type}'s attribute {name!r} must be a number, a string, or a list of them, not {value!r:.60}")
+
+
+def literal_as_array(
+    literal: Any, what: str, schema: OpSchema | None, index: int, dtypes: Sequence[str | None]
+) -> np.ndarray:
     """A number, list or array that stands for input ``index``.
 
     An array keeps its type. Numbers and lists take the type of the values beside them where the operator
-    allows it, else the one the operator asks for.
+    allows it, else the one the operator asks for; without a specification they keep numpy's.
 
     Args:
         literal: What the caller gave.
         what: Which argument it is, for the error message.
-        schema: The operator's specification.
+        schema: The operator's specification, if it has one.
         index: Of the input.
         dtypes: Of the operator's arguments; ``None`` for those that are literals too.
 
@@ -135,7 +160,7 @@ def literal_as_array(literal: Any, what: str, schema: OpSchema, index: int, dtyp
         raise ModelError(f"{what} must be a value, an array or a number, not {literal!r}") from error
     if array.dtype.kind not in "biuf" and array.dtype.name != "bfloat16":
         raise ModelError(f"{what} must be a value, an array or a number, not {type(literal).__name__}")
-    if hasattr(literal, "dtype") or not schema.inputs:
+    if hasattr(literal, "dtype") or schema is None or not schema.inputs:
         return array
     dtype = _wanted_dtype(schema, index, [dtype for dtype in dtypes if dtype is not None])
     return array.astype(to_numpy(dtype)) if dtype else array

@@ -16,12 +16,13 @@ from typing import Any
 
 from blocklayout.ir import BaseOperator, Facts
 from blocklayout.ops.gradients import public_names
+from blocklayout.ops.registered import Registered, is_registered, registered_op_types
 
-__all__ = ["facts_of", "find", "gradients", "op_type_named", "op_types"]
+__all__ = ["facts_of", "find", "gradients", "known", "op_type_named", "op_types"]
 
 
 def find(op_type: str) -> type[BaseOperator] | None:
-    """The operator that computes an ONNX op type of the default domain by primitives; ``None`` if there is none.
+    """The operator that computes an op type, ONNX's by primitives or a registered one; ``None`` if there is none.
 
     Example:
         >>> find("Conv").__name__
@@ -34,13 +35,13 @@ def find(op_type: str) -> type[BaseOperator] | None:
 
 
 def facts_of(op_type: str) -> type[Facts]:
-    """The facts about an ONNX op type of the default domain; none are known of an unknown one.
+    """The facts about an op type of ONNX's, or of a registered one; none are known of an unknown one.
 
     Example:
         >>> facts_of("Sin").is_elementwise, facts_of("NoSuchOperator").is_elementwise
         (True, False)
     """
-    return _operators().get(op_type, Facts)
+    return _operators().get(op_type) or (Registered if is_registered(op_type) else Facts)
 
 
 def op_type_named(function: str) -> str:
@@ -72,6 +73,16 @@ def op_types() -> tuple[str, ...]:
         True
     """
     return tuple(sorted(op_type for op_type, found in _operators().items() if issubclass(found, BaseOperator)))
+
+
+def known() -> tuple[str, ...]:
+    """Every op type that something is known of here: ONNX's, ours, and registered ones.
+
+    Example:
+        >>> {"Conv", "Sin", "ChannelShuffle"} <= set(known())
+        True
+    """
+    return *_operators(), *registered_op_types()
 
 
 @cache

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -11,9 +12,10 @@ from numpy.lib.stride_tricks import as_strided
 from blocklayout.errors import PlanError
 from blocklayout.layout.packing import as_elements, pack, unpack
 from blocklayout.layout.padding import clear_padding
+from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Compute, HostSpec
+    from blocklayout.ir import Compute, ComputeInPlace, HostSpec
     from blocklayout.layout import MemoryDesc
 
 HostFunction = Callable[[Mapping[str, "HostMemory"]], None]
@@ -67,31 +69,42 @@ class HostExecution:
         self._function(self.memories)
 
 
-def host_function(spec: HostSpec, compute: Compute | None) -> HostFunction:
+def host_function(spec: HostSpec, compute: Compute | ComputeInPlace | None) -> HostFunction:
     """The function of a step.
 
     Args:
         spec: The step.
-        compute: Runs a plain step's node.
+        compute: ComputeInPlaces the node of a plain or a registered step.
 
     Raises:
-        PlanError: A plain step without ``compute``.
+        PlanError: Such a step without ``compute``.
     """
     if spec.kind == "copy":
         return copy_elements
     if spec.kind == "zero_padding":
         return _zero_padding
     if compute is None:
-        raise PlanError(f"the plan has a plain step of {spec.label} and nothing to run it")
+        raise PlanError(f"the plan has a {spec.kind} step of {spec.label} and nothing to run it")
+    if spec.kind == "registered":
+        return partial(_on_tensors, cast("ComputeInPlace", compute))
+    on_arrays = cast("Compute", compute)
     sources = [arg for arg, _ in spec.descs if arg.startswith("src")]
     results = [arg for arg, _ in spec.descs if arg.startswith("dst")]
 
     def run(memories: Mapping[str, HostMemory]) -> None:
-        computed = compute([memories[arg].array for arg in sources])
+        computed = on_arrays([memories[arg].array for arg in sources])
         for arg, array in zip(results, computed, strict=True):
             memories[arg].array[...] = array.reshape(memories[arg].desc.dims)
 
     return run
+
+
+def _on_tensors(compute: ComputeInPlace, memories: Mapping[str, HostMemory]) -> None:
+    """Run a registered step's node: its sources cannot be written to."""
+    tensors = {arg: Tensor(m.desc.in_role("src"), m.elements.view(np.uint8)) for arg, m in memories.items()}
+    for arg, tensor in tensors.items():
+        tensor.buffer.flags.writeable = arg == "dst"
+    compute(tensors)
 
 
 def copy_elements(memories: Mapping[str, HostMemory]) -> None:

@@ -19,7 +19,7 @@ class ChainConcats(Struct, frozen=True):
         written: dict[tuple[int, tuple[str, ...]], str] = {}
         nodes: list[Node] = []
         for node in graph.nodes:
-            if node.op_type != "Concat" or node.domain:
+            if node.op_type != "Concat":
                 nodes.append(node)
                 continue
             axis = _axis(graph, node)

@@ -57,7 +57,7 @@ class ExpandFunctions(Struct, frozen=True):
 
 
 def _has_body(graph: Graph, node: Node) -> bool:
-    schema: Any = None if node.domain else schema_or_none(node.op_type, graph.opset)
+    schema: Any = schema_or_none(node.op_type, graph.opset)
     if schema is None or schema.deprecated:
         return False
     return bool(schema.has_function or schema.has_context_dependent_function)

@@ -155,7 +155,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
             desc = temporaries[previous] = whole.get(previous) or steps[-1].spec.memory_desc("dst")
             problem = kernel_problem(follower.kernel, self.dtype, self.n_threads)
             recipe = _standalone(follower, problem, desc, previous, result)
-            if recipe is None:
+            if recipe is None or problem.sources[follower.arg].dtype != desc.dtype:
                 return None
             steps += recipe.steps
             whole |= dict(recipe.whole)

@@ -57,7 +57,12 @@ _TRAFFIC_SHARES = (
 _SIMPLE_BF16_SHARE = 0.4
 """Of these shares, where each element is widened before it is computed with."""
 
-_HOST_COSTS = {"plain": (50_000.0, 0.5), "copy": (5_000.0, 2.0), "zero_padding": (5_000.0, 2.0)}
+_HOST_COSTS = {
+    "plain": (50_000.0, 0.5),
+    "registered": (10_000.0, 1.0),
+    "copy": (5_000.0, 2.0),
+    "zero_padding": (5_000.0, 2.0),
+}
 """Nanoseconds to begin, and bytes per nanosecond after that, of what numpy computes in place of a primitive."""
 
 _DOUBT = 0.4

@@ -85,7 +85,7 @@ def _weights_role(step: Step) -> str:
 def primitive_name(step: Step) -> str:
     """Name of the primitive of a step with its post-ops, or of the host step in its place."""
     if isinstance(step.spec, HostSpec):
-        return f"plain {step.spec.label}" if step.is_plain else step.spec.kind.replace("_", " ")
+        return f"{step.spec.kind.replace('_', ' ')} {step.spec.label}".rstrip()
     names = [type(post_op).__name__.lower() for post_op in step.spec.attr.post_ops]
     detailed = [getattr(op, "algorithm", "") or name for op, name in zip(step.spec.attr.post_ops, names, strict=True)]
     return " + ".join([step.spec.kind, *detailed])
