@@ -13,9 +13,10 @@ from typing import Any
 _NAMES = {
     "api": "load save",
     "errors": """
-        BlockLayoutError BlockLayoutWarning CostStoreWarning DnnlError ExportError InputError InvalidArgumentsError
-        LayoutError LayoutLossWarning ModelError OutOfMemoryError PlainKernelWarning PlanError PlanMisfitWarning
-        PlanStoreWarning PositionError RefusedError UnimplementedError UnsupportedError WatchError WatchWarning
+        BlockLayoutError BlockLayoutWarning CheckError CostStoreWarning DnnlError ExportError InputError
+        InvalidArgumentsError LayoutError LayoutLossWarning ModelError OutOfMemoryError PlainKernelWarning PlanError
+        PlanMisfitWarning PlanStoreWarning PositionError RefusedError UnimplementedError UnsupportedError WatchError
+        WatchWarning
     """,
     "layout": "FormatTag Layout MemoryDesc",
     "model": "Builder",
@@ -26,6 +27,7 @@ _NAMES = {
         ones ones_like preserve_format reorder zeros zeros_like
     """,
     "layout_events": "Watch watch",
+    "value_checks": "checking",
 }
 _HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES.items() for name in names.split()}
 

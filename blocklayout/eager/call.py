@@ -16,6 +16,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout_events import is_watched, report, warn_caller
 from blocklayout.runtime.forking import Lock
 from blocklayout.tensor import Tensor, reorder
+from blocklayout.value_checks import check_mode
 
 if TYPE_CHECKING:
     from blocklayout.eager.layout_losses import Reports
@@ -101,6 +102,7 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
         UnsupportedError: Nothing computes it here.
         LayoutError: ``memory_format`` is none, or has another rank.
         WatchError: A watch raises.
+        CheckError: Inside of a block that is checked, something is not as it should be.
     """
     ids, buffers = [], []
     for each in operands:
@@ -123,10 +125,10 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: st
         return found.with_fixed(operands, ())
     reports = found.reports
     if reports is None or not (reports.always_warns or is_watched()):
-        results = [*found.run(buffers).values()]
+        results = [*found.run(buffers, None, None, check_mode.get()).values()]
     else:
         times: list[int] = []
-        results = [*found.run(buffers, None, times).values()]
+        results = [*found.run(buffers, None, times, check_mode.get()).values()]
         reports.report(times)
     return found.with_fixed(operands, results) if found.fixed else results
 

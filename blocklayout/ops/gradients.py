@@ -17,6 +17,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout_events import report
 from blocklayout.tensor import Tensor, as_memory
 from blocklayout.tensor.reordering import moved
+from blocklayout.value_checks import check_mode, prove
 
 if TYPE_CHECKING:
     import numpy as np
@@ -179,7 +180,19 @@ class Call:
 
     def run(self, spec: dnnl.Spec, operands: Mapping[str, Given]) -> dict[str, Tensor]:
         """The results of a primitive on operands by argument, each brought to the layout that the Spec says."""
-        return execute(spec, {name: self.placed(each, spec.memory_desc(name)) for name, each in operands.items()})
+        inputs = {name: self.placed(each, spec.memory_desc(name)) for name, each in operands.items()}
+        return {name: self.proven(name, result) for name, result in execute(spec, inputs).items()}
+
+    def proven(self, name: str, result: Tensor) -> Tensor:
+        """A result, proven where its caller checks; the workspace is bytes that only the library understands.
+
+        Raises:
+            CheckError: Its padding is not zero, or a value not finite.
+        """
+        mode = check_mode.get()
+        if mode is not None and name != "workspace":
+            prove(f"{self.function}: the result", name, result.desc, result.buffer, mode)
+        return result
 
     def placed(self, operand: Given, desc: MemoryDesc) -> np.ndarray:
         """The operand's bytes in a layout, by one reorder where they are in another, however often they are asked for.
@@ -223,6 +236,9 @@ class Call:
         if desc.dtype == "bf16" and not dnnl.has_bf16():
             rule = f"is bf16, which takes AVX-512 (avx512_core); this CPU has {dnnl.isa()}: convert it to f32"
             raise UnsupportedError(f"{self.function}: {operand.name} {rule}")
+        mode = check_mode.get()
+        if mode is not None and operand.buffer is not None:
+            prove(f"{self.function}: operand", operand.name, desc, operand.buffer, mode)
         self.operands[operand.name] = operand
         return operand
 
