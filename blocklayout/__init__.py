@@ -14,8 +14,8 @@ _NAMES = {
     "api": "load load_tensors save",
     "eager.offers": "candidates",
     "errors": """
-        BlockLayoutError BlockLayoutWarning CostStoreWarning DnnlError ExportError InputError InvalidArgumentsError
-        LayoutError LayoutLossWarning ModelError OperatorError OutOfMemoryError PlainKernelWarning PlanError
+        BlockLayoutError BlockLayoutWarning CheckError CostStoreWarning DnnlError ExportError InputError
+        InvalidArgumentsError LayoutError LayoutLossWarning ModelError OperatorError OutOfMemoryError PlainKernelWarning PlanError
         PlanMisfitWarning PlanStoreWarning PositionError RefusedError UnimplementedError UnsupportedError WatchError
         WatchWarning
     """,
@@ -29,6 +29,7 @@ _NAMES = {
         ones ones_like preserve_format reorder zeros zeros_like
     """,
     "layout_events": "Watch watch",
+    "value_checks": "checking",
 }
 _HOMES = {name: f"blocklayout.{home}" for home, names in _NAMES.items() for name in names.split()}
 

@@ -121,6 +121,7 @@ from blocklayout.eager.backward import tanh_backward as tanh_backward
 from blocklayout.eager.offers import candidates as candidates
 from blocklayout.errors import BlockLayoutError as BlockLayoutError
 from blocklayout.errors import BlockLayoutWarning as BlockLayoutWarning
+from blocklayout.errors import CheckError as CheckError
 from blocklayout.errors import CostStoreWarning as CostStoreWarning
 from blocklayout.errors import DnnlError as DnnlError
 from blocklayout.errors import ExportError as ExportError
@@ -166,6 +167,7 @@ from blocklayout.tensor import preserve_format as preserve_format
 from blocklayout.tensor import reorder as reorder
 from blocklayout.tensor import zeros as zeros
 from blocklayout.tensor import zeros_like as zeros_like
+from blocklayout.value_checks import checking as checking
 
 __all__: list[str]
 __version__: str

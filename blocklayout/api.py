@@ -19,6 +19,7 @@ from blocklayout.loading.saved_session import is_saved_session, load_session
 from blocklayout.plan.request import TUNE_SECONDS, Request, TuneMode
 from blocklayout.runtime import MAX_PLANS, Session
 from blocklayout.tensor import Tensor
+from blocklayout.value_checks import checked_mode
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from blocklayout.model import Builder, Graph, OnnxModel
     from blocklayout.plan import LossMode, Plan
+    from blocklayout.value_checks import CheckMode
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto | Builder | Graph | OnnxModel"
 """Types a model can be loaded from; the last two come from :mod:`blocklayout.model`."""
@@ -53,6 +55,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     on_misfit: Literal["raise", "replan"] = "raise",
     denormals: Literal["flush", "keep"] = "flush",
     winograd: bool = True,
+    check: CheckMode | None = None,
     verify: bool = True,
     original: Source | None = None,
     progress: Progress | None = None,
@@ -105,6 +108,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             executor (see ``Session.executor``).
         winograd: Whether convolutions of 3x3 windows may be computed by Winograd's method where that is cheaper: with
             errors of some 1e-5 of the largest value, where others make some 1e-6.
+        check: ``padding``: after each step of a run padding is proven zero and values finite; the first tensor that
+            is not so, with its step and index, is a ``CheckError``. ``padding-only``: values may be infinite or NaN.
+            See :func:`blocklayout.checking`.
         verify: Whether to compare the weights of a saved session with their checksums, which reads them all.
         original: The model that a saved session was made of; loaded in its place where it does not fit, and
             ``on_misfit`` is ``replan``.
@@ -137,6 +143,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         raise InputError(f"on_misfit={on_misfit!r}: give 'raise' or 'replan'")
     if denormals not in ("flush", "keep"):
         raise InputError(f"denormals={denormals!r}: give 'flush' or 'keep'")
+    checked = None if check is None else checked_mode(check)
     tell = progress if progress is not None else _silent
     max_plans = _positive("max_plans", max_plans)
     wishes = Request(
@@ -146,7 +153,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         tell("reading the session")
         keeps = denormals == "keep"
         try:
-            return load_session(source, asked, wishes, max_plans=max_plans, keeps_denormals=keeps, verify=verify)
+            return load_session(
+                source, asked, wishes, max_plans=max_plans, keeps_denormals=keeps, verify=verify, check=checked
+            )
         except (ModelError, PlanError) as error:
             if on_misfit == "raise" or original is None:
                 raise
@@ -162,7 +171,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         wishes = replace(wishes, expected={**model.expected(source), **wishes.expected})
         pricing = partial(Pricing.of, mode=tune, seconds=tune_seconds, tell=tell)
         opened = model.keep_model(source)
-        loading = Loading(opened, asked, wishes, pricing, shapes, max_plans, tell, denormals == "keep")
+        loading = Loading(opened, asked, wishes, pricing, shapes, max_plans, tell, denormals == "keep", checked)
         session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
     if any(info.dtype == "f16" for info in (*session.get_inputs(), *session.get_outputs())):
         message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"

@@ -85,6 +85,23 @@ class WatchError(BlockLayoutError):
     """Bytes were moved, or a layout lost, inside of a block that is watched and must not see that."""
 
 
+class CheckError(BlockLayoutError):
+    """Padding is not zero, or a value not finite, where that is checked.
+
+    Attributes:
+        kind: ``dirty padding``, ``NaN`` or ``infinity``.
+        index: Where in the tensor, in logical order; beyond its extents in padding.
+        tensor: The tensor's name.
+        step: Number of the plan's step that wrote it; ``None`` for what a run was given.
+    """
+
+    def __init__(
+        self, message: str, kind: str = "", index: tuple[int, ...] = (), tensor: str = "", step: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind, self.index, self.tensor, self.step = kind, index, tensor, step
+
+
 class DisturbedError(BlockLayoutError):
     """A time cannot be measured now: other work keeps the CPUs busy."""
 

@@ -6,7 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import zip_longest
 from os import sep
@@ -229,23 +229,22 @@ def is_watched(kind: EventKind | None = None) -> bool:
 
 
 def carry(fn: Callable[[], _Result]) -> Callable[[], _Result]:
-    """``fn`` as the calling code would call it, for whichever thread calls it, and whenever.
+    """``fn`` in the context of the calling code, for whichever thread calls it, and whenever.
 
     What it reports goes to the watches that are around now, with the place of who calls now. They warn or raise when it
     is over, so that it leaves nothing half done; where it fails by itself, that is all that is raised.
     """
-    return partial(_carried, fn, _watches.get(), _caller())
+    return partial(copy_context().run, _carried, fn, _caller())
 
 
-def _carried(fn: Callable[[], _Result], watches: tuple[Watch, ...], place: tuple[str, int]) -> _Result:
+def _carried(fn: Callable[[], _Result], place: tuple[str, int]) -> _Result:
     call = _Call(*place)
-    tokens = _watches.set(watches), _call.set(call)
+    token = _call.set(call)
     try:
         result = fn()
     finally:
-        _watches.reset(tokens[0])
-        _call.reset(tokens[1])
-    _speak(watches, call.reports)
+        _call.reset(token)
+    _speak(_watches.get(), call.reports)
     return result
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.memory import Memory
 
     Times = list[int] | None
+    After = Callable[[int, "Execution | Step"], None]
 
 
 class Step(Protocol):
@@ -91,12 +92,15 @@ class Executable:
         else:
             self._parts = tuple(self._split())
 
-    def run(self, buffers: Sequence[np.ndarray] = (), times: Times = None) -> list[np.ndarray]:
+    def run(
+        self, buffers: Sequence[np.ndarray] = (), times: Times = None, after: After | None = None
+    ) -> list[np.ndarray]:
         """Run every step once.
 
         Args:
             buffers: Arrays whose bytes, from the first element on, reach as far as the memories they are for.
             times: Gets the nanoseconds of each step, 0 for ``None``.
+            after: Called after each step with its number and itself, memories bound. Python runs the steps then.
 
         Returns:
             The buffers that it allocates, 64-byte aligned. Shape (nbytes,), uint8.
@@ -104,6 +108,8 @@ class Executable:
         Raises:
             RefusedError: The library refused a step; those behind it did not run.
         """
+        if after is not None:
+            return self._run_parts(self._steps, buffers, times, after)
         if self._parts is not None:
             return self._run_parts(self._parts, buffers, times)
         c_buffers, place = self._c_buffers, 0
@@ -177,7 +183,11 @@ class Executable:
                 yield from steps
 
     def _run_parts(
-        self, parts: Sequence[Executable | Execution | Step | None], buffers: Sequence[np.ndarray], times: Times
+        self,
+        parts: Sequence[Executable | Execution | Step | None],
+        buffers: Sequence[np.ndarray],
+        times: Times,
+        after: Callable[[int, Any], None] | None = None,
     ) -> list[np.ndarray]:
         made = [aligned_empty(nbytes) for nbytes in self._fresh_nbytes]
 
@@ -186,8 +196,10 @@ class Executable:
             for memories, buffer in zip(self._memories, (*buffers, *made), strict=True):
                 for memory in memories:
                     memory.rebind(buffer)
-            for part in parts:
+            for number, part in enumerate(parts):
                 _run_part(part, times)
+                if after is not None and part is not None:
+                    after(number, part)
 
         try:
             run_parallel(run, self._n_threads)

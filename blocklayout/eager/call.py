@@ -17,6 +17,7 @@ from blocklayout.layout_events import report, warn_caller, watches_around
 from blocklayout.runtime.forking import Lock
 from blocklayout.tensor import Tensor, reorder
 from blocklayout.tensor.formats import placed
+from blocklayout.value_checks import check_mode
 
 if TYPE_CHECKING:
     from blocklayout.eager.layout_losses import Reports
@@ -105,6 +106,7 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: Fo
         UnsupportedError: Nothing computes it here.
         LayoutError: ``memory_format`` is none, or has another rank.
         WatchError: A watch raises.
+        CheckError: Inside of a block that is checked, something is not as it should be.
     """
     ids, buffers = [], []
     for each in operands:
@@ -128,7 +130,7 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: Fo
     reports = found.reports
     times: list[int] | None = [] if reports and (reports.always_warns or watches_around()) else None
     try:
-        results = [*found.run(buffers, None, times).values()]
+        results = [*found.run(buffers, None, times, check_mode.get()).values()]
     except BlockLayoutError as error:
         given = (f"{op.argument(place)} {each.desc}" for place, each in enumerate(operands) if isinstance(each, Tensor))
         error.args = (f"{op.name}: {error} (called with {', '.join(given)})",)

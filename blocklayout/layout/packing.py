@@ -127,6 +127,17 @@ def as_elements(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     return flat
 
 
+def elements_of(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+    """:func:`as_elements`, also of an array with strides of its own, holes included: it begins with its first element.
+
+    Raises:
+        LayoutError: The buffer is too short, or of another data type.
+    """
+    if buffer.flags.c_contiguous:
+        return as_elements(buffer, desc)
+    return as_strided(buffer, (desc.placement.last_address() + 1,), (desc.itemsize,))
+
+
 def blocked_view(elements: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
     """A view of ``elements`` with one axis per outermost block count, then one per inner block."""
     size = elements.dtype.itemsize

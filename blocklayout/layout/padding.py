@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from blocklayout.layout.addresses import all_offsets
 from blocklayout.layout.geometry import Placement
 from blocklayout.layout.packing import blocked_view
@@ -57,11 +59,36 @@ def padding_is_zero(elements: NDArray[Any], desc: MemoryDesc) -> bool:
     if not desc.n_padding or 0 in desc.dims:
         return True
     if desc.ends_inside_a_block:
-        padded = elements[all_offsets(_with_padding(desc))]
-        padded[tuple(slice(extent) for extent in desc.dims)] = 0
-        return not padded.any()
+        return not _padding_of(elements, desc).any()
     view = blocked_view(elements, desc)
     return not any(view[index].any() for dim in range(desc.ndims) for index in _padded_lanes(desc, dim))
+
+
+def first_dirty_lane(elements: NDArray[Any], desc: MemoryDesc) -> tuple[tuple[int, ...], float] | None:
+    """The first index, beyond the extents, at which padding is not zero, and what it is; ``None`` where all is zero.
+
+    Args:
+        elements: A flat array of the descriptor's data type that reaches as far as the descriptor does.
+        desc: Its layout.
+
+    Example:
+        >>> import numpy as np
+        >>> from blocklayout.layout import MemoryDesc
+        >>> first_dirty_lane(np.ones(8, np.float32), MemoryDesc((1, 3, 1, 2), "f32", "nChw4c"))
+        ((0, 3, 0, 0), 1.0)
+    """
+    if padding_is_zero(elements, desc):
+        return None
+    padding = _padding_of(elements, desc)
+    index = tuple(map(int, np.argwhere(padding)[0]))
+    return index, float(padding[index])
+
+
+def _padding_of(elements: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
+    """A copy of all elements, padding included, in logical order; zero where they are none of padding."""
+    padded = elements[all_offsets(_with_padding(desc))]
+    padded[tuple(slice(extent) for extent in desc.dims)] = 0
+    return padded
 
 
 def _with_padding(desc: MemoryDesc) -> Placement:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from blocklayout.model import Graph
     from blocklayout.plan.portfolio import TimePlans
     from blocklayout.runtime.session import Contents, Shapes
+    from blocklayout.value_checks import CheckMode
 
 SURE_BELOW = 0.15
 """Largest mean doubt of a plan's prices at which they still decide which of some plans is the fastest."""
@@ -70,6 +71,7 @@ class Loading(Struct, frozen=True):
     max_plans: int
     tell: Callable[[str], None]
     keeps_denormals: bool
+    check: CheckMode | None = None
 
     def anew(self) -> Session:
         """A session that makes its own plans."""
@@ -140,6 +142,7 @@ class Loading(Struct, frozen=True):
             max_plans=self.max_plans,
             originals_nbytes=partial(model.weights_nbytes, self.opened),
             streams=Streams(self.asked.streams, n_threads),
+            check=self.check,
         )
         return session, inputs
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Buffer, Request
     from blocklayout.runtime.session import Contents, Shapes
+    from blocklayout.value_checks import CheckMode
 
 MAX_ARENA_NBYTES = 1 << 40
 VERSION = 1
@@ -180,6 +181,7 @@ def load_session(
     max_plans: int,
     keeps_denormals: bool,
     verify: bool,
+    check: CheckMode | None = None,
 ) -> Session:
     """The session that a file holds. Neither the model nor ``onnx`` is needed.
 
@@ -190,6 +192,7 @@ def load_session(
         max_plans: Plans that are kept, or as many as the file has.
         keeps_denormals: As for :func:`~blocklayout.load`.
         verify: Whether to compare the weights with their checksums.
+        check: As for :func:`~blocklayout.load`.
 
     Raises:
         ModelError: The file is damaged, or of another version.
@@ -198,7 +201,9 @@ def load_session(
     try:
         record, file = read_session(Path(path))
         with file.verifying() if verify else nullcontext():
-            return _session_of(record, file, terms, wishes, max_plans=max_plans, keeps_denormals=keeps_denormals)
+            return _session_of(
+                record, file, terms, wishes, max_plans=max_plans, keeps_denormals=keeps_denormals, check=check
+            )
     except OSError as error:
         raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error
     except (ModelError, PlanError) as error:
@@ -215,6 +220,7 @@ def _session_of(
     *,
     max_plans: int,
     keeps_denormals: bool,
+    check: CheckMode | None,
 ) -> Session:
     for info in (*record.inputs, *record.outputs, *record.defaults):
         to_numpy(info.dtype)  # refuses what is no data type
@@ -232,6 +238,7 @@ def _session_of(
         max_plans=max(max_plans, len(plans)),
         plans=plans,
         streams=Streams(terms.streams, max((plan.plan.n_threads for plan in record.plans), default=1)),
+        check=check,
     )
 
 

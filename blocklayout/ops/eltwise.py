@@ -201,7 +201,7 @@ def _gradient(call: Call, grad: TensorLike, x: TensorLike, slope: Slope) -> Tens
     result = call.execute(spec, inputs)["diff_src"].buffer
     if slope[0] in _SPOILS_PADDING:
         clear_padding(result.view(to_numpy(desc.dtype)), desc)
-    return Tensor(desc, result)
+    return call.proven("diff_src", Tensor(desc, result))
 
 
 def _ways(flat: MemoryDesc, algorithm: str, alpha: float, beta: float, n_threads: int) -> tuple[tuple[dnnl.Spec]]:

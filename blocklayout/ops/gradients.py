@@ -19,6 +19,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout_events import is_watched, report, report_step
 from blocklayout.tensor import Tensor, as_memory
 from blocklayout.tensor.reordering import moved
+from blocklayout.value_checks import check_mode, prove
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -190,7 +191,8 @@ class Call:
 
     def run(self, spec: dnnl.Spec, operands: Mapping[str, Given]) -> dict[str, Tensor]:
         """The results of a primitive on operands by argument, each brought to the layout that the Spec says."""
-        return self.execute(spec, {name: self.placed(each, spec.memory_desc(name)) for name, each in operands.items()})
+        inputs = {name: self.placed(each, spec.memory_desc(name)) for name, each in operands.items()}
+        return {name: self.proven(name, result) for name, result in self.execute(spec, inputs).items()}
 
     def execute(self, spec: dnnl.Spec, inputs: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
         """As the function :func:`execute`; watches that ask for steps are told."""
@@ -202,6 +204,17 @@ class Call:
         read, written = [spec.memory_desc(name) for name in inputs], next(iter(results.values())).desc
         report_step(self.function, read, written, ns, spec.kind, spec.impl)
         return results
+
+    def proven(self, name: str, result: Tensor) -> Tensor:
+        """A result, proven where its caller checks; the workspace is bytes that only the library understands.
+
+        Raises:
+            CheckError: Its padding is not zero, or a value not finite.
+        """
+        mode = check_mode.get()
+        if mode is not None and name != "workspace":
+            prove(f"{self.function}: the result", name, result.desc, result.buffer, mode)
+        return result
 
     def placed(self, operand: Given, desc: MemoryDesc) -> np.ndarray:
         """The operand's bytes in a layout, by one reorder where they are in another, however often they are asked for.
@@ -245,6 +258,9 @@ class Call:
         if desc.dtype == "bf16" and not dnnl.has_bf16():
             rule = f"is bf16, which takes AVX-512 (avx512_core); this CPU has {dnnl.isa()}: convert it to f32"
             raise UnsupportedError(f"{self.function}: {operand.name} {rule}")
+        mode = check_mode.get()
+        if mode is not None and operand.buffer is not None:
+            prove(f"{self.function}: operand", operand.name, desc, operand.buffer, mode)
         self.operands[operand.name] = operand
         return operand
 

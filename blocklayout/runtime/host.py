@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from blocklayout.errors import PlanError
-from blocklayout.layout.packing import as_elements, pack, unpack
+from blocklayout.layout.packing import elements_of, pack, unpack
 from blocklayout.layout.padding import clear_padding
 from blocklayout.tensor import Tensor
 
@@ -43,10 +43,7 @@ class HostMemory:
         """The buffer as a flat array of elements, padding included."""
         if self.buffer is None:
             raise PlanError(f"a memory of {self.desc} is bound to nothing")
-        if self.buffer.flags.c_contiguous:
-            return as_elements(self.buffer, self.desc)
-        # An array with strides of its own has its first element at the lowest address.
-        return as_strided(self.buffer, (self.desc.placement.last_address() + 1,), (self.desc.itemsize,))
+        return elements_of(self.buffer, self.desc)
 
     @property
     def array(self) -> np.ndarray:

@@ -24,6 +24,7 @@ from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
 from blocklayout.runtime.workspace import ReadyPlan, Workspace
 from blocklayout.tensor import Tensor
+from blocklayout.value_checks import check_mode
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Plan
     from blocklayout.runtime.profile import Profile
+    from blocklayout.value_checks import CheckMode
 
     WriteSession = Callable[[Path, "Signature", Sequence[tuple["Shapes", ReadyPlan]]], None]
     Names = Sequence[str] | None
@@ -110,6 +112,7 @@ class Session:
         plans: Sequence[tuple[Shapes, ReadyPlan]] = (),
         originals_nbytes: Callable[[], int] = int,
         streams: Streams | None = None,
+        check: CheckMode | None = None,
     ) -> None:
         """Bind a model's signature to a maker of plans.
 
@@ -121,6 +124,7 @@ class Session:
             plans: Those that are made already, with the extents they are for.
             originals_nbytes: Bytes of the model's own weights that ``make_plan`` holds at the moment.
             streams: What runs it; one if ``None``.
+            check: What is proven in each run; see :func:`blocklayout.checking`.
 
         Raises:
             DnnlError: One of these cannot run here.
@@ -132,6 +136,7 @@ class Session:
         self._max_plans = max_plans
         self._originals_nbytes = originals_nbytes
         self._streams = streams or Streams()
+        self._check = check
         self._names = tuple(info.name for info in self._inputs)
         self._plans: dict[PlanKey, _Kept] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
@@ -176,9 +181,12 @@ class Session:
             InputError: A name, type, rank or extent that does not fit; the message says what would. Or the session is
                 closed.
             WatchError: It moved bytes inside of ``watch("raise")``; the run is done, its outputs are lost.
+            CheckError: Dirty padding, or a value that is not finite, where the session or a block around it checks.
         """
         if is_watched():
             return self._streams.call(carry(partial(self._run, output_names, feed, out, [])))
+        if check_mode.get():
+            return self._streams.call(carry(partial(self._run, output_names, feed, out)))
         return self._streams.call(self._run, output_names, feed, out)
 
     def submit(
@@ -202,7 +210,9 @@ class Session:
             InputError: The session is closed.
         """
         run = partial(self._run, output_names, dict(feed), dict(out or {}))
-        return self._streams.submit(carry(partial(run, [])) if is_watched() else run)
+        if is_watched():
+            return self._streams.submit(carry(partial(run, [])))
+        return self._streams.submit(carry(run) if check_mode.get() else run)
 
     def close(self) -> None:
         """Finish what was submitted, end the threads, and free arenas and primitives; plans can still be looked at.
@@ -246,7 +256,8 @@ class Session:
             check_given(out, wanted, {name: array.shape for name, array in known.items()} | extents)
             direct = bindable(out, buffers)
         try:
-            results = bound.workspace.run(bound.executable, buffers, direct, times)
+            check = self._check or check_mode.get()
+            results = bound.workspace.run(bound.executable, buffers, direct, times, check)
         except RefusedError:
             self._drop(kept)
             raise

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 from msgspec import Struct, field
@@ -25,6 +25,7 @@ from blocklayout.tensor import Tensor
 if TYPE_CHECKING:
     from blocklayout.ir import Compute, ComputeInPlace
     from blocklayout.plan import Entry, Operand, Plan
+    from blocklayout.value_checks import CheckMode
 
     Memory: TypeAlias = dnnl.Memory | HostMemory
     Step: TypeAlias = dnnl.Execution | HostExecution
@@ -88,6 +89,8 @@ class Workspace:
         self._steps: dict[tuple[int, frozenset[int]], Step] = {}
         self._entry_reorders: WeakValueDictionary[tuple[MemoryDesc, int], dnnl.Execution] = WeakValueDictionary()
         self._executables: dict[tuple[tuple[str, MemoryDesc], ...], dnnl.Executable] = {}
+        self._fed: WeakKeyDictionary[dnnl.Executable, Descs] = WeakKeyDictionary()
+        self._proven: set[CheckMode] = set()  # of the constants, which stay what they are
         free = {name for name, border in plan.io_layout if border == FREE}
         self.results = tuple(
             Output(
@@ -134,6 +137,7 @@ class Workspace:
         buffers: Sequence[np.ndarray],
         out: Mapping[str, np.ndarray] | None = None,
         times: list[int] | None = None,
+        check: CheckMode | None = None,
     ) -> dict[str, np.ndarray | Tensor]:
         """Run every step once, when other callers' runs are over.
 
@@ -145,12 +149,14 @@ class Workspace:
             buffers: A buffer for each input.
             out: Arrays to write outputs to, by name: of their extents and types, row by row without holes.
             times: Gets the nanoseconds of each entry's reorder (0 if it took none), then of each step.
+            check: What is proven of inputs, constants and each step's results.
 
         Returns:
             These, else fresh arrays or Tensors, by output; outputs that no step computes are left out.
 
         Raises:
             RefusedError: The library does not run a primitive.
+            CheckError: Something is not as ``check`` says; no later step has run.
         """
         results: dict[str, np.ndarray | Tensor] = {}
         if self._arrays:
@@ -163,12 +169,25 @@ class Workspace:
                 results[result.name] = array
         try:
             with self._lock:
-                fresh = executable.run(buffers, times)
+                after = self._proving(executable, buffers, check) if check else None
+                fresh = executable.run(buffers, times, after)
         except RefusedError as error:
             raise self._named(error) from None
         for place, result in enumerate(self._tensors):
             results[result.name] = Tensor.over(result.desc, fresh[place])
         return results
+
+    def _proving(
+        self, executable: dnnl.Executable, buffers: Sequence[np.ndarray], check: CheckMode
+    ) -> Callable[[int, Step], None]:
+        """Proves inputs and constants now, and what a step has finished when it is called with it."""
+        from blocklayout.runtime.proving import after_steps, prove_constants, prove_given
+
+        prove_given(self._plan, check, self._fed[executable], buffers)
+        if check not in self._proven:
+            prove_constants(self._plan, check, self._packed)
+            self._proven.add(check)
+        return after_steps(self._plan, check, self._bytes_of)
 
     def _named(self, error: RefusedError) -> RefusedError:
         """The error with the kernel that it comes from."""
@@ -185,13 +204,15 @@ class Workspace:
             reorder = self._entering(entry, descs[entry.input]) if entry.buffer in copied else None
             steps.append(reorder)
             given[entry.input] += [reorder.memories["src"]] if reorder else self._unbound(entry.buffer)
-        return dnnl.Executable(
+        made = dnnl.Executable(
             [*steps, *bound],
             plan.n_threads,
             given=[*given.values(), *(self._unbound(result.buffer) for result in self._arrays)],
             fresh=[(result.desc.nbytes, self._unbound(result.buffer)) for result in self._tensors],
             keeps_denormals=self._keeps_denormals,
         )
+        self._fed[made] = descs
+        return made
 
     def _entering(self, entry: Entry, desc: MemoryDesc) -> Step:
         """The reorder of an input into the arena, by numpy where the library does not know the data type."""

@@ -18,7 +18,7 @@ LEVELS = (
     ("errors", "dtypes", "atomic_write", "lazy_names", "side_by_side", "text_table", "timing"),
     ("layout",),
     ("dnnl",),
-    ("ir", "layout_events", "operators", "tensor"),
+    ("ir", "layout_events", "value_checks", "operators", "tensor"),
     ("ops",),
     ("model", "zoo"),
     ("plan",),

@@ -1,0 +1,89 @@
+"""Proof of a run: padding zero and values finite of what it is given, and of what each step writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from blocklayout.plan.plan import Operand
+from blocklayout.plan.report.text import primitive_name
+from blocklayout.value_checks import prove
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from blocklayout.layout import MemoryDesc
+    from blocklayout.plan import KernelChoice, Plan, Step
+    from blocklayout.value_checks import CheckMode
+
+
+def prove_given(plan: Plan, mode: CheckMode, fed: Mapping[str, MemoryDesc], buffers: Sequence[np.ndarray]) -> None:
+    """Prove what a run is fed.
+
+    Raises:
+        CheckError: Of the first input that is not as it should be.
+    """
+    for (name, desc), buffer in zip(fed.items(), buffers, strict=False):  # arrays for outputs follow
+        prove(f"{plan.model}: input", name, desc, buffer, mode)
+
+
+def prove_constants(plan: Plan, mode: CheckMode, packed: Mapping[int, np.ndarray]) -> None:
+    """Prove what was packed.
+
+    Raises:
+        CheckError: Of the first constant that is not as it should be.
+    """
+    for each in plan.constants:
+        prove(f"{plan.model}: {each.kernel} reads the constant", each.constant, each.desc, packed[each.buffer], mode)
+
+
+def after_steps(
+    plan: Plan, mode: CheckMode, in_arena: Callable[[int, MemoryDesc], np.ndarray]
+) -> Callable[[int, Any], None]:
+    """What proves the values that a step has finished, called with the number and the step of an executable.
+
+    Args:
+        plan: What runs.
+        mode: What is proven.
+        in_arena: The bytes of a buffer that is in the arena.
+    """
+    choices = {choice.kernel: choice for choice in plan.choices}
+
+    def after(number: int, execution: Any) -> None:
+        place = number - len(plan.entries)
+        if place < 0:
+            entry = plan.entries[number]
+            what = f"{plan.model}: the reorder of input"
+            prove(what, entry.input, entry.desc, execution.memories["dst"].buffer, mode)
+            return
+        step = plan.steps[place]
+        is_clearing = step.spec.kind == "zero_padding"  # the end of what a kernel does
+        does = choices[step.kernel].operator if is_clearing else primitive_name(step)
+        for arg, value, operand in _finished(plan, place, choices):
+            is_arena = plan.buffers[operand.buffer].kind == "arena"
+            buffer = in_arena(operand.buffer, operand.desc) if is_arena else execution.memories[arg].buffer
+            what = f"step {place} of {plan.model}, {step.kernel} ({does}):"
+            prove(what, value, operand.desc, buffer, mode, place)
+
+    return after
+
+
+def _finished(plan: Plan, number: int, choices: Mapping[str, KernelChoice]) -> Iterator[tuple[str, str, Operand]]:
+    """The values that are whole after a step: the argument that it writes them by, their names and operands.
+
+    A kernel of several steps finishes its results with the last: before, padding may hold anything.
+    """
+    step = plan.steps[number]
+    if step.is_reorder:
+        yield "dst", plan.buffers[step.dst.buffer].name, step.dst
+        return
+    if any(_goes_on(step, other) for other in plan.steps[number + 1 : number + 2]):
+        return
+    for arg, operand in step.operands:
+        name = choices[step.kernel].writes if arg == "dst" else plan.buffers[operand.buffer].name
+        if arg.startswith("dst") and name in plan.formats:
+            yield arg, name, Operand(operand.buffer, plan.formats[name])
+
+
+def _goes_on(step: Step, other: Step) -> bool:
+    return other.kernel == step.kernel and not other.is_reorder
