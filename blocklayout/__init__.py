@@ -15,9 +15,9 @@ _NAMES = {
     "eager.offers": "candidates",
     "errors": """
         BlockLayoutError BlockLayoutWarning CheckError CostStoreWarning DnnlError ExportError InputError
-        InvalidArgumentsError LayoutError LayoutLossWarning ModelError OperatorError OutOfMemoryError PlainKernelWarning PlanError
-        PlanMisfitWarning PlanStoreWarning PositionError RefusedError UnimplementedError UnsupportedError WatchError
-        WatchWarning
+        InvalidArgumentsError LayoutError LayoutLossWarning ModelError OperatorError OutOfMemoryError PlainKernelWarning
+        PlanError PlanMisfitWarning PlanStoreWarning PositionError RefusedError UnimplementedError UnsupportedError
+        WatchError WatchWarning
     """,
     "layout": "FormatTag Layout MemoryDesc",
     "model": "Builder",

@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from msgspec.structs import replace
-
 from blocklayout import dnnl
 from blocklayout.errors import InputError, ModelError, PlanError
+from blocklayout.ir import Demands
 from blocklayout.loading.saved_plan import Terms, warn_of_misfit
 from blocklayout.loading.saved_session import is_saved_session, load_session
 from blocklayout.plan.request import TUNE_SECONDS, Request, TuneMode
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
     from onnx import ModelProto
 
+    from blocklayout.ir import Asked
     from blocklayout.model import Builder, Graph, OnnxModel
     from blocklayout.plan import LossMode, Plan
     from blocklayout.value_checks import CheckMode
@@ -45,8 +45,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     streams: int = 1,
     shapes: Mapping[str, Sequence[int]] | None = None,
     io_layout: Mapping[str, str] | None = None,
-    pin: Mapping[str, str] | None = None,
-    expect: Mapping[str, str] | None = None,
+    pin: Asked | None = None,
+    expect: Asked | None = None,
+    precision: Asked | None = None,
     on_layout_loss: LossMode | None = None,
     tune: TuneMode = "cached",
     tune_seconds: float = TUNE_SECONDS,
@@ -146,15 +147,21 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     checked = None if check is None else checked_mode(check)
     tell = progress if progress is not None else _silent
     max_plans = _positive("max_plans", max_plans)
-    wishes = Request(
-        pins=dict(pin or {}), expected=dict(expect or {}), on_layout_loss=on_layout_loss, winograd=winograd
-    )
+    wishes = Request(on_layout_loss=on_layout_loss, winograd=winograd)
+    demands = Demands.of(pin, expect, precision)
     if is_saved_session(source):
         tell("reading the session")
         keeps = denormals == "keep"
         try:
             return load_session(
-                source, asked, wishes, max_plans=max_plans, keeps_denormals=keeps, verify=verify, check=checked
+                source,
+                asked,
+                wishes,
+                demands,
+                max_plans=max_plans,
+                keeps_denormals=keeps,
+                verify=verify,
+                check=checked,
             )
         except (ModelError, PlanError) as error:
             if on_misfit == "raise" or original is None:
@@ -168,10 +175,11 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         from blocklayout.plan import Pricing
 
         tell("reading the model")
-        wishes = replace(wishes, expected={**model.expected(source), **wishes.expected})
         pricing = partial(Pricing.of, mode=tune, seconds=tune_seconds, tell=tell)
         opened = model.keep_model(source)
-        loading = Loading(opened, asked, wishes, pricing, shapes, max_plans, tell, denormals == "keep", checked)
+        loading = Loading(
+            opened, asked, wishes, demands, pricing, shapes, max_plans, tell, denormals == "keep", checked
+        )
         session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
     if any(info.dtype == "f16" for info in (*session.get_inputs(), *session.get_outputs())):
         message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"

@@ -77,21 +77,39 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-winograd", action="store_true", help="never compute convolutions by Winograd's method, which rounds more"
     )
+    add_named(
+        parser,
+        "--precision",
+        named_layout,
+        "f32",
+        "data type that the kernels of this name, pattern of names or operator are computed in, whatever --dtype says",
+    )
     add_threads(parser)
     add_json(parser)
 
 
 def add_named(
-    parser: argparse.ArgumentParser, option: str, read: Callable[[str], object], example: str, summary: str
+    parser: argparse.ArgumentParser, option: str, read: Callable[[str], object], example: str, summary: str, *also: str
 ) -> None:
-    """An option for something that has a name, such as ``--shape x=1x3x8x8``; it may be given many times."""
-    parser.add_argument(option, action="append", default=[], type=read, metavar=f"NAME={example}", help=summary)
+    """An option for something that has a name, such as ``--shape x=1x3x8x8``; it may be given many times.
+
+    Args:
+        parser: Takes the option.
+        option: Its name.
+        read: Reads its value.
+        example: Of what stands behind the name.
+        summary: Its help.
+        also: Other spellings of the option.
+    """
+    metavar = f"NAME={example}"
+    parser.add_argument(option, *also, action="append", default=[], type=read, metavar=metavar, help=summary)
 
 
 def load_options(args: argparse.Namespace) -> dict[str, Any]:
     """Arguments of ``load`` that a model's options stand for, but for extents and threads."""
     return {
         "io_layout": dict(args.io_layout),
+        "precision": dict(args.precision),
         "tune": args.tune,
         "tune_seconds": args.tune_seconds,
         "winograd": not args.no_winograd,

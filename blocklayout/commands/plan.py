@@ -23,17 +23,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     add_named(
         parser,
-        "--force",
+        "--pin",
         named_layout,
         "nChw8c",
-        "what if: a format that the kernel, node or value of this name must come in",
+        "what if: a format that the kernel, node or value of this name must come in; all of a pattern of names such as "
+        "'layer1.*', or of an operator such as Conv",
+        "--force",
     )
     add_named(
         parser,
         "--expect",
         named_layout,
         "channels_last",
-        "refuse the plan unless the kernel, node or value of this name comes in this format",
+        "refuse the plan unless the kernel, node or value of this name, pattern or operator comes in this format",
     )
     parser.add_argument(
         "--on-layout-loss",
@@ -46,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
-    asked = {"pin": dict(args.force), "expect": dict(args.expect), "on_layout_loss": args.on_layout_loss}
+    asked = {"pin": dict(args.pin), "expect": dict(args.expect), "on_layout_loss": args.on_layout_loss}
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened, feeds, saved = open_with_plan(args)
         race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | asked)

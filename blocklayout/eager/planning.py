@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from blocklayout import dnnl, model
 from blocklayout.eager.checking import check, shown
 from blocklayout.errors import BlockLayoutError, PlanError
-from blocklayout.ir import Value
+from blocklayout.ir import Demand, Demanded, Value
 from blocklayout.ir.result_format import Followed, Rule
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.loading.from_model import constants_of, known_outputs
@@ -202,13 +202,15 @@ def _plan_with(program: Program, request: Request, n_threads: int) -> Plan:
     The cheapest that writes the format of the result comes first, then the one that changes layouts least, then the
     cheapest of all. Where each of them reorders, it is the one that does so least often.
     """
-    pins = {value.name: request.io_layout[value.name] for value in program.outputs if _fixed(program, value) is None}
+    formats = {value.name: request.io_layout[value.name] for value in program.outputs if _fixed(program, value) is None}
+    written = [(kernel.name, kernel.dst.name) for kernel in program.kernels if kernel.dst.name in formats]
+    pinned = Demanded(tuple(Demand("pin", value, kernel, formats[value]) for kernel, value in written))
     given = next(iter(request.io_layout.values()))
     policies = (request.policy, given) if given != FREE else (request.policy,)
     plans = []
     for policy in policies:
         with suppress(PlanError):  # nothing writes the format
-            plans.append(_made(program, replace(request, policy=policy, pins=pins), n_threads))
+            plans.append(_made(program, replace(request, policy=policy, demanded=pinned), n_threads))
             if not (_has_reference(plans[-1]) or _has_detour(plans[-1])):
                 return plans[-1]
     plans += [_made(program, replace(request, policy=policy), n_threads) for policy in policies]

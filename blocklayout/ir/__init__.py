@@ -1,9 +1,10 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
+from blocklayout.ir.demands import Asked, Demand, Demanded, Demands, Names, preceding
 from blocklayout.ir.facts import Affine, Facts, Padding, Transposed, Window
 from blocklayout.ir.fused import Fused, ValueLayout, layout_name, readable_as
 from blocklayout.ir.host_spec import Compute, ComputeInPlace, HostSpec, Plain, copy_spec, zero_padding_step
-from blocklayout.ir.kernel import Constant, Kernel, Program
+from blocklayout.ir.kernel import Constant, Kernel, KernelInfo, Program
 from blocklayout.ir.node import Need, NodeInfo, Refusal
 from blocklayout.ir.operator import (
     LAYOUT_NAMES,
@@ -23,16 +24,22 @@ from blocklayout.ir.value import Value
 __all__ = [
     "LAYOUT_NAMES",
     "Affine",
+    "Asked",
     "BaseOperator",
     "Candidate",
     "Compute",
     "ComputeInPlace",
     "Constant",
+    "Demand",
+    "Demanded",
+    "Demands",
     "Facts",
     "Fused",
     "HostSpec",
     "Kernel",
+    "KernelInfo",
     "Lowered",
+    "Names",
     "Need",
     "NodeInfo",
     "Padding",
@@ -53,6 +60,7 @@ __all__ = [
     "copy_spec",
     "in_blocks",
     "layout_name",
+    "preceding",
     "readable_as",
     "wished_desc",
     "zero_padding_step",

@@ -6,10 +6,10 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     import numpy as np
 
@@ -33,6 +33,38 @@ class Constant(Struct, frozen=True, eq=False):
     array: np.ndarray
 
 
+class KernelInfo(Struct, frozen=True):
+    """A kernel as users select it, by key or by a function.
+
+    Attributes:
+        name: The main node's name, else its op type and index (``conv_3``).
+        op_types: ONNX's names of its operator, and of the operators of the model's nodes that it stands for.
+        nodes: Names of the model's nodes that it stands for.
+        value: The value that it computes.
+        shape: Extents of that.
+        role: ``chooser``, ``follower``, ``view``, or ``plain`` where ``onnx.reference`` computes it.
+        aliases: Names in the model of nodes that did nothing to its result, and of values that are no more.
+    """
+
+    name: str
+    op_types: tuple[str, ...]
+    nodes: tuple[str, ...]
+    value: str
+    shape: tuple[int, ...]
+    role: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def op_type(self) -> str:
+        """ONNX's name of its operator."""
+        return self.op_types[0]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All its names."""
+        return (self.name, *self.nodes, self.value, *self.aliases)
+
+
 class Kernel(Struct, frozen=True, eq=False):
     """One unit of work: an operator, its sources and its destination.
 
@@ -46,6 +78,8 @@ class Kernel(Struct, frozen=True, eq=False):
         as_plain: Makes the kernel that computes the same by ``onnx.reference``, for where no primitive
             does; ``None`` if it is one, or there is none.
         reason: Why a kernel is plain.
+        op_types: As :class:`KernelInfo` has them.
+        aliases: As :class:`KernelInfo` has them.
     """
 
     name: str
@@ -57,6 +91,14 @@ class Kernel(Struct, frozen=True, eq=False):
     others: tuple[tuple[str, Value], ...] = ()
     as_plain: Callable[[], Kernel] | None = None
     reason: str = ""
+    op_types: tuple[str, ...] = ("",)
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def info(self) -> KernelInfo:
+        """The kernel as users select it."""
+        role = self.operator.role.value
+        return KernelInfo(self.name, self.op_types, self.nodes, self.dst.name, self.dst.shape, role, self.aliases)
 
 
 class Program(Struct, frozen=True, eq=False, dict=True):
@@ -66,12 +108,14 @@ class Program(Struct, frozen=True, eq=False, dict=True):
         name: The model's name.
         inputs: What the caller feeds, in the model's order.
         outputs: What the caller gets; a constant or an input may be among them.
+        gone: Reasons why other names of the model's nodes and values stand for no kernel.
     """
 
     name: str
     kernels: tuple[Kernel, ...]
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
+    gone: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
@@ -85,7 +129,7 @@ class Program(Struct, frozen=True, eq=False, dict=True):
         for kernel in self.kernels:
             constants = [(arg, each.name, each.array.shape, each.array.dtype.name) for arg, each in kernel.constants]
             parts += (
-                repr((kernel.name, kernel.nodes)),
+                repr((kernel.name, kernel.nodes, kernel.op_types, kernel.aliases)),
                 repr(kernel.operator),
                 _described("sources", kernel.sources),
                 _described("results", [("dst", kernel.dst), *kernel.others]),

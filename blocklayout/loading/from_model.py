@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl, model
 from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError
-from blocklayout.ir import HostSpec
+from blocklayout.ir import Demanded, Demands, HostSpec, Names
 from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.saved_plan import (
     SavedPlan,
@@ -66,6 +66,7 @@ class Loading(Struct, frozen=True):
     opened: Opened
     asked: Terms
     wishes: Request
+    demands: Demands
     pricing: Callable[[int], Pricing]
     shapes: Mapping[str, Sequence[int]] | None
     max_plans: int
@@ -93,7 +94,7 @@ class Loading(Struct, frozen=True):
     def _with_fitting(self, plan: Plan, *, replans: bool) -> Session:
         check_here(plan, self.asked.threads, self.asked.streams)
         self._asked_formats().check(plan)
-        check_wishes(plan, self.wishes)
+        check_wishes(plan, self.wishes, self.demands, model.demands(self.opened))
         saved = SavedPlan(plan)
         try:
             session, inputs = self._bind(Terms.of(plan), saved)
@@ -119,13 +120,15 @@ class Loading(Struct, frozen=True):
         said = dict(terms.io_layout or {})
         request = replace(self.wishes, policy=terms.layout or "auto", dtype=terms.dtype or "f32", io_layout=said)
         memory = None
-        if isinstance(self.opened, model.ModelFile) and saved.plan is None and pricing.mode != "model":
-            memory = FileMemory.of(self.opened, pricing, request)
+        key = self.demands.key
+        if isinstance(self.opened, model.ModelFile) and saved.plan is None and pricing.mode != "model" and key:
+            memory = FileMemory.of(self.opened, pricing, request, key)
         inputs, outputs = signature_of(self.opened, said)
         borders = (*inputs, *outputs)
         maker = _PlanMaker(
             self.opened,
             replace(request, io_layout={info.name: info.border for info in borders if info.border is not None}),
+            self.demands,
             pricing,
             self.tell,
             borders,
@@ -152,6 +155,7 @@ class _PlanMaker(Struct):
 
     opened: Opened
     request: Request
+    demands: Demands
     pricing: Pricing
     tell: Callable[[str], None]
     borders: Sequence[InputInfo]
@@ -177,7 +181,7 @@ class _PlanMaker(Struct):
         if self.memory is None or self.request.is_frugal:
             return None
         known = self.memory.recall(shapes)
-        plan = self._recalled(known.plan) if known is not None else None
+        plan = self._recalled(known.plan, known.demanded) if known is not None else None
         if known is None or plan is None:
             return None
         file = self.memory.file.contents
@@ -187,20 +191,25 @@ class _PlanMaker(Struct):
 
     def _anew(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.tell("simplifying the graph")
-        program, deciding = self._lowered(shapes, contents)
-        plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(program)
+        program, deciding, demanded = self._lowered(shapes, contents)
+        plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(program, demanded)
         outputs, constants = known_outputs(program), constants_of(program)
         del program  # so that each of its constants goes as soon as it is packed
         if self.memory is not None and not deciding and not self.request.is_frugal:
-            self.memory.remember(shapes, plan, constants, outputs)
+            self.memory.remember(shapes, plan, constants, outputs, demanded)
         return self._ready(plan, outputs, constants.pop, deciding)
 
-    def _lowered(self, shapes: Shapes, contents: Contents) -> tuple[Program, dict[str, np.ndarray]]:
-        """The program, and the contents it depends on; the model's own weights are released on the way."""
+    def _lowered(self, shapes: Shapes, contents: Contents) -> tuple[Program, dict[str, np.ndarray], Demanded]:
+        """The program, the contents it depends on, and what is demanded of its kernels.
+
+        The model's own weights are released on the way.
+        """
         graph, deciding = self._read(shapes, contents)
         if isinstance(self.opened, model.ModelFile):
             self.opened.let_go()
-        return model.lower(model.legalize(model.simplify(graph))), deciding
+        of_model = graph.demands
+        program = model.lower(model.legalize(model.simplify(graph)))
+        return program, deciding, self.demands.settled(of_model, Names.of(program))
 
     def _ready(
         self,
@@ -213,10 +222,10 @@ class _PlanMaker(Struct):
         packed = self.weights.pack(plan, take)
         return ReadyPlan(plan, packed, outputs, self._computes(plan), deciding, self.keeps_denormals)
 
-    def _choose(self, program: Program) -> Plan:
+    def _choose(self, program: Program, demanded: Demanded) -> Plan:
         """The plan that was made for this before, else a new one, which is remembered."""
         text = made_of(program.name, program.digest)
-        plan = self._recalled(text)
+        plan = self._recalled(text, demanded)
         if plan is not None:
             return plan
         from blocklayout.plan.make import make_plan  # 30 ms with all that chooses
@@ -224,17 +233,17 @@ class _PlanMaker(Struct):
         self.tell("choosing layouts")
         self.last = plan = make_plan(
             program,
-            self.request,
+            replace(self.request, demanded=demanded),
             self.pricing.recorded(),
             price=self.pricing.priced,
             racing=partial(self._racing, program),
         )
-        self.pricing.keep(plan, text, self.request)
+        self.pricing.keep(plan, text, replace(self.request, demanded=demanded))
         return plan
 
-    def _recalled(self, text: str) -> Plan | None:
+    def _recalled(self, text: str, demanded: Demanded) -> Plan | None:
         """The plan that is remembered."""
-        self.last = self.pricing.recall(text, self.request)
+        self.last = self.pricing.recall(text, replace(self.request, demanded=demanded))
         if self.last is not None:
             self.tell("layouts were chosen before")
         return self.last

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from blocklayout import model
+from blocklayout.ir import Demanded
 from blocklayout.model.onnx_read import Signature
 from blocklayout.model.origins import Origin, origins_of
 
@@ -31,11 +32,13 @@ class KnownPlan(Struct, frozen=True):
         plan: What the plan was made of, by which it is recalled.
         constants: The origins of those that it packs, by name.
         outputs: The origins of those that nothing computes.
+        demanded: What is demanded of its kernels.
     """
 
     plan: str
     constants: dict[str, Origin]
     outputs: dict[str, Origin]
+    demanded: Demanded
 
 
 class FileMemory(Struct, frozen=True):
@@ -45,18 +48,20 @@ class FileMemory(Struct, frozen=True):
         file: The file.
         pricing: Where its plans come from.
         request: As its caller asks for them.
+        demands: The key of what its caller demands of kernels.
         digest: Of the file's bytes: another file that holds the same is the same.
     """
 
     file: model.ModelFile
     pricing: Pricing
     request: Request
+    demands: str
     digest: str
 
     @classmethod
-    def of(cls, file: model.ModelFile, pricing: Pricing, request: Request) -> FileMemory:
+    def of(cls, file: model.ModelFile, pricing: Pricing, request: Request, demands: str) -> FileMemory:
         """That of a file; where it was loaded before, its network is not looked at for its signature."""
-        memory = cls(file, pricing, request, file.digest(pricing.n_threads))
+        memory = cls(file, pricing, request, demands, file.digest(pricing.n_threads))
         signature = pricing.recall_as(Signature, memory._about("signature"), request)
         if signature is not None:
             file.know(signature)
@@ -67,7 +72,12 @@ class FileMemory(Struct, frozen=True):
         return self.pricing.recall_as(KnownPlan, self._about(repr(shapes)), self.request)
 
     def remember(
-        self, shapes: Shapes, plan: Plan, constants: Mapping[str, np.ndarray], outputs: Mapping[str, np.ndarray]
+        self,
+        shapes: Shapes,
+        plan: Plan,
+        constants: Mapping[str, np.ndarray],
+        outputs: Mapping[str, np.ndarray],
+        demanded: Demanded,
     ) -> None:
         """Keep what makes a plan ready again, if its constants follow from the file.
 
@@ -76,15 +86,16 @@ class FileMemory(Struct, frozen=True):
             plan: The plan, which is remembered.
             constants: Those that it packs, perhaps among others.
             outputs: Those that nothing computes.
+            demanded: What is demanded of the plan's kernels.
         """
         of_constants = origins_of({item.constant: constants[item.constant] for item in plan.constants})
         of_outputs = origins_of(outputs)
         is_registered = any(step.spec.kind == "registered" for step in plan.steps)  # by a class that may change
         if of_constants is None or of_outputs is None or is_registered or not self.file.is_whole:
             return
-        known = KnownPlan(made_of(plan.model, plan.program), of_constants, of_outputs)
+        known = KnownPlan(made_of(plan.model, plan.program), of_constants, of_outputs, demanded)
         self.pricing.keep(self.file.signature, self._about("signature"), self.request)
         self.pricing.keep(known, self._about(repr(shapes)), self.request)
 
     def _about(self, what: str) -> str:
-        return f"file {self.digest} {what}"
+        return f"file {self.digest} {self.demands} {what}"

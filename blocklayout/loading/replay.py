@@ -60,7 +60,9 @@ def _made_again(plan: Plan, program: Program) -> dict[str, object]:
     policy = Policy.parse(plan.chosen, machine) if plan.chosen not in (SOLVE, BOLD_SOLVE) else None
     choices = {choice.kernel: choice for choice in plan.choices}
     replayer = Replayer(CostModel(machine), plan.dtype, policy.tags if policy else (), choices=choices)
-    network = propose_all(program, fuse(program, plan.dtype, plan.n_threads), replayer, dict(plan.io_layout))
+    precision = {each.name: each.wanted for each in plan.precision}
+    groups = fuse(program, plan.dtype, plan.n_threads, precision)
+    network = propose_all(program, groups, replayer, dict(plan.io_layout))
     names = tuple(group.name for group in network.groups)
     unmade = [name for name, offered in zip(names, network.candidates, strict=True) if not offered]
     if unmade:
@@ -130,7 +132,7 @@ class Replayer(Proposer, frozen=True):
             UnsupportedError: It chose nothing for the group as a whole, or what is not on offer here.
         """
         choice = self.choices.get(group.name)
-        if choice is None or choice.nodes != group.nodes:
+        if choice is None or choice.kernels != tuple(kernel.info for kernel in group.kernels):
             raise UnsupportedError(f"choices: the plan has none for {group.name} ({', '.join(group.nodes)})")
         stored = [layout for layout in choice.chosen.layouts if isinstance(layout, MemoryDesc)]
         if len(stored) < len(choice.chosen.layouts):

@@ -11,7 +11,7 @@ from msgspec import Struct
 from blocklayout import dnnl
 from blocklayout.dnnl import own
 from blocklayout.errors import BlockLayoutError, LayoutError, PlanError, PlanMisfitWarning
-from blocklayout.ir import HostSpec
+from blocklayout.ir import HostSpec, preceding
 from blocklayout.layout import FormatTag
 from blocklayout.plan.candidates.pins import check_expectations
 from blocklayout.plan.costs.machine import Machine
@@ -20,7 +20,7 @@ from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
 from blocklayout.plan.report.runs import check_losses
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Compute, ComputeInPlace, Program
+    from blocklayout.ir import Compute, ComputeInPlace, Demand, Demands, Program
     from blocklayout.plan import Plan
     from blocklayout.plan.request import Request
     from blocklayout.runtime import InputInfo
@@ -145,19 +145,36 @@ def check_here(plan: Plan, threads: int | None = None, streams: int = 1) -> None
         )
 
 
-def check_wishes(plan: Plan, wishes: Request) -> None:
-    """Refuse a plan that was made with other pins, or that is not what its user expects.
+def check_wishes(plan: Plan, wishes: Request, demands: Demands, of_model: Demands) -> None:
+    """Refuse a plan that was made without what is demanded, or that is not what its user expects.
+
+    Args:
+        plan: Saved.
+        wishes: What else its user asks for.
+        demands: What its user demands of kernels.
+        of_model: What the model demands of them; nothing where there is none.
 
     Raises:
         PlanError: The message names the kernel or value.
     """
-    if wishes.pins and dict(plan.pins) != dict(wishes.pins):
-        made, asked = (", ".join(f"{name}={tag}" for name, tag in pins) for pins in (plan.pins, wishes.pins.items()))
-        raise PlanError(f"the plan was made with pins {made or 'none'}, and {asked} is asked for")
+    demanded = demands.settled(of_model, plan.names)
+    owners = {kernel.name: choice.kernel for choice in plan.choices for kernel in choice.kernels}
+    kernels = {name: name for name in owners}
+    _check_made_so("pins", plan.pins, demanded.pins, owners)
+    _check_made_so("precision", plan.precision, demanded.precision, kernels)
     if any(own.name_of(step.spec.impl) in wishes.without for step in plan.steps):
         raise PlanError("the plan computes convolutions by Winograd's method, and winograd=False is asked for")
-    check_expectations(plan, wishes.expected)
+    check_expectations(plan, demanded.expected)
     check_losses(plan, wishes.on_layout_loss)
+
+
+def _check_made_so(what: str, made: Sequence[Demand], asked: Sequence[Demand], owners: Mapping[str, str]) -> None:
+    """Refuse a plan without something that is asked for; what is not asked for is the plan's own affair."""
+    known = preceding((each for each in made if each.name in owners), owners, what)
+    for owner, demand in preceding(asked, owners, what).items():
+        if owner not in known or known[owner].wanted != demand.wanted:
+            given = ", ".join(dict.fromkeys(f"{each.key}={each.wanted}" for each in made)) or "none"
+            raise PlanError(f"the plan was made with {what} {given}, and {demand} is asked for")
 
 
 def check_program(plan: Plan, program: Program) -> None:

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import BlockLayoutError, ModelError, PlanError
+from blocklayout.ir import Demands
 from blocklayout.loading.saved_plan import Terms, check_here, check_wishes, computes_of
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.struct_json import MisfitError, from_json, to_json
@@ -177,6 +178,7 @@ def load_session(
     path: str | os.PathLike[str],
     terms: Terms,
     wishes: Request,
+    demands: Demands,
     *,
     max_plans: int,
     keeps_denormals: bool,
@@ -188,7 +190,8 @@ def load_session(
     Args:
         path: The file.
         terms: What is said of its plans; ``None`` where nothing.
-        wishes: Pins and expectations.
+        wishes: What else is asked for.
+        demands: Pins, expectations and precision.
         max_plans: Plans that are kept, or as many as the file has.
         keeps_denormals: As for :func:`~blocklayout.load`.
         verify: Whether to compare the weights with their checksums.
@@ -202,7 +205,7 @@ def load_session(
         record, file = read_session(Path(path))
         with file.verifying() if verify else nullcontext():
             return _session_of(
-                record, file, terms, wishes, max_plans=max_plans, keeps_denormals=keeps_denormals, check=check
+                record, file, terms, wishes, demands, max_plans=max_plans, keeps_denormals=keeps_denormals, check=check
             )
     except OSError as error:
         raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error
@@ -217,6 +220,7 @@ def _session_of(
     file: TensorFile,
     terms: Terms,
     wishes: Request,
+    demands: Demands,
     *,
     max_plans: int,
     keeps_denormals: bool,
@@ -228,7 +232,7 @@ def _session_of(
     for each in record.plans:
         check_here(each.plan, terms.threads, terms.streams)
         terms.check(each.plan)
-        check_wishes(each.plan, wishes)
+        check_wishes(each.plan, wishes, demands, Demands())
         _check_names(each, record)
         plans.append((each.shapes, each.ready(file.tensors, keeps_denormals=keeps_denormals)))
     return Session(

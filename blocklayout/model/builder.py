@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.errors import ModelError, close_names
+from blocklayout.ir import Demands
 from blocklayout.ir.value import Value
 from blocklayout.model.build_value import BuildValue
 from blocklayout.model.graph import Graph, Node, fresh_name
@@ -169,7 +170,8 @@ class Builder:
         graph = Graph(
             self.name, self.opset, tuple(self._nodes), dict(self._values), tuple(self._inputs), tuple(self._outputs)
         )
-        return bypass(graph, self._output_sources).validate()
+        graph = bypass(graph, self._output_sources)
+        return graph.replace(demands=Demands(expect=self.expected)).opened()
 
     def to_onnx(self) -> ModelProto:
         """The network so far as a checked ONNX model, which other runtimes can load.

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.ir import Facts, NodeInfo
+from blocklayout.ir import Demands, Facts, NodeInfo
 from blocklayout.ir.value import Value
 from blocklayout.model.types import from_numpy
 
@@ -82,6 +82,18 @@ class Node(Struct, frozen=True, eq=False):
         return f"{outputs} = {self.op_type}({inputs}{'; ' if attrs else ''}{attrs})  # {self.name}"
 
 
+class NodeAsRead(Struct, frozen=True):
+    """A node before any pass.
+
+    Attributes:
+        op_type: As the node's.
+        outputs: The extents of its outputs, by name.
+    """
+
+    op_type: str
+    outputs: Mapping[str, tuple[int, ...]]
+
+
 class DependsOnDataError(UnsupportedError):
     """An extent, or the way through an ``If``, depends on data that are not known yet.
 
@@ -104,6 +116,9 @@ class Graph(Struct, frozen=True, eq=False):
         values: By name, each value that is read, written, fed or returned.
         inputs: Names of what the caller feeds.
         outputs: Names of what the caller gets.
+        as_read: The nodes before any pass, by name.
+        renamed: Values that passes took out, and the equal ones in their places.
+        demands: Those that the model's file or builder states.
 
     Example:
         >>> x, y = Value("x", (2, 3), "f32"), Value("y", (2, 3), "f32")
@@ -121,6 +136,20 @@ class Graph(Struct, frozen=True, eq=False):
     values: Mapping[str, Value]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    as_read: Mapping[str, NodeAsRead] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    demands: Demands = field(default_factory=Demands)
+
+    def opened(self) -> Graph:
+        """This graph as one that passes have not seen, if it is well-formed.
+
+        Raises:
+            ModelError: As :meth:`validate`.
+        """
+        return replace(self.validate(), as_read={node.name: self._as_read(node) for node in self.nodes}, renamed={})
+
+    def _as_read(self, node: Node) -> NodeAsRead:
+        return NodeAsRead(node.op_type, {name: self.shape(name) for name in node.outputs if name})
 
     def replace(self, **changes: Any) -> Graph:
         """A graph that differs in ``changes``, without the values that nothing names any more."""
@@ -228,6 +257,13 @@ def fresh_name(wanted: str, taken: Container[str]) -> str:
     while f"{wanted}_{n}" in taken:
         n += 1
     return f"{wanted}_{n}"
+
+
+def resolve(names: Mapping[str, str], name: str) -> str:
+    """The name that stands for a value in the end, where names may stand for others in turn."""
+    while name in names:
+        name = names[name]
+    return name
 
 
 def _named(graph: Graph) -> Iterator[str]:

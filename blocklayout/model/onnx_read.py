@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, field
 
 from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.ir import Demands
 from blocklayout.model.branches import Branch
 from blocklayout.model.graph import Node
 from blocklayout.model.raw_data import split_raw_data
@@ -65,6 +66,7 @@ class OnnxModel(Struct, frozen=True, eq=False):
         constants: Initializers and ``Constant`` nodes, by name.
         signature: As declared; of outputs, extents that nodes compute are what counts.
         has_external_data: Whether weights lie in other files.
+        demands: Those that its metadata states.
     """
 
     name: str
@@ -73,6 +75,7 @@ class OnnxModel(Struct, frozen=True, eq=False):
     constants: Mapping[str, np.ndarray]
     signature: Signature
     has_external_data: bool = False
+    demands: Demands = field(default_factory=Demands)
 
 
 def open_onnx(source: Any) -> OnnxModel:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocklayout.ir import Demands
 from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.model_file import ModelFile
 from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature, open_onnx
@@ -95,17 +96,13 @@ def weights_nbytes(model: OnnxModel | Graph | ModelFile) -> int:
     return sum(value.data.nbytes for value in model.values.values() if value.data is not None)
 
 
-def expected(source: Any) -> dict[str, str]:
-    """The formats that values must come in, by name; only a Builder states any.
+def demands(source: Any) -> Demands:
+    """The demands on kernels that a model states.
 
     Args:
         source: Whatever :func:`open_model` takes.
     """
-    if isinstance(source, str | os.PathLike | bytes):
-        return {}
-    from blocklayout.model.builder import Builder  # not for files: it takes a while to import
-
-    return source.expected if isinstance(source, Builder) else {}
+    return open_model(source).demands
 
 
 def _infos(graph: Graph, names: tuple[str, ...]) -> tuple[InputInfo, ...]:

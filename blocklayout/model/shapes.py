@@ -68,8 +68,8 @@ def set_shapes(
         if computed != info.dtype:
             raise ModelError(f"the output {info.name!r} is declared {info.dtype}, but its node computes {computed}")
     inputs = tuple(info.name for info in signature.inputs if info.name not in known)
-    graph = Graph(model.name, model.opset, nodes, values, inputs, outputs)
-    return graph.replace().validate()
+    graph = Graph(model.name, model.opset, nodes, values, inputs, outputs, demands=model.demands)
+    return graph.replace().opened()
 
 
 def _contents(info: InputInfo, array: np.ndarray | None) -> np.ndarray | None:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from blocklayout.ir import layout_name
+from blocklayout.ir import KernelInfo, layout_name
 from blocklayout.plan.struct_json import LayoutField
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, Kernel, ValueLayout
-    from blocklayout.plan.candidates.fuse import Group
+    from blocklayout.ir import Candidate, ValueLayout
     from blocklayout.plan.network import Choice, Network
 
 
@@ -72,10 +71,8 @@ class KernelChoice(Struct, frozen=True):
     Attributes:
         kernel: Its name.
         operator: What it is, for people.
-        nodes: Names of the model's nodes it stands for.
+        kernels: Itself and its followers, as users select them.
         reads: The values it reads, as ``chosen.sources`` are ordered.
-        writes: The value it computes.
-        holds: Values on the way there, which nobody else sees.
         chosen: The way it is computed.
         runner_up: The alternative that makes the whole network cheapest; ``None`` where there was none.
         other_layout: The best one that reads or writes other layouts.
@@ -84,14 +81,27 @@ class KernelChoice(Struct, frozen=True):
 
     kernel: str
     operator: str
-    nodes: tuple[str, ...]
+    kernels: tuple[KernelInfo, ...]
     reads: tuple[str, ...]
-    writes: str
-    holds: tuple[str, ...]
     chosen: Way
     runner_up: Alternative | None
     other_layout: Alternative | None
     layouts: tuple[str, ...]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the model's nodes it stands for."""
+        return tuple(node for kernel in self.kernels for node in kernel.nodes)
+
+    @property
+    def writes(self) -> str:
+        """The value it computes."""
+        return self.kernels[-1].value
+
+    @property
+    def holds(self) -> tuple[str, ...]:
+        """Values on the way there, which nobody else sees."""
+        return tuple(kernel.value for kernel in self.kernels[:-1])
 
 
 def kernel_choices(
@@ -111,11 +121,9 @@ def kernel_choices(
         others = [each for index, each in enumerate(ways) if index != taken]
         yield KernelChoice(
             kernel=group.name,
-            operator=" + ".join(type(kernel.operator).__name__ for kernel in _kernels(group)),
-            nodes=group.nodes,
+            operator=" + ".join(type(kernel.operator).__name__ for kernel in group.kernels),
+            kernels=tuple(kernel.info for kernel in group.kernels),
             reads=tuple(value.name for value in group.sources.values()),
-            writes=group.dst.name,
-            holds=tuple(kernel.dst.name for kernel in _kernels(group)[:-1]),
             chosen=chosen,
             runner_up=_cheapest(others),
             other_layout=_cheapest([each for each in others if each.way.layouts != chosen.layouts]),
@@ -125,7 +133,3 @@ def kernel_choices(
 
 def _cheapest(alternatives: Sequence[Alternative]) -> Alternative | None:
     return min(alternatives, key=lambda each: each.extra_ns, default=None)
-
-
-def _kernels(group: Group) -> list[Kernel]:
-    return [group.main, *(follower.kernel for follower in group.followers)]

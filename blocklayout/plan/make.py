@@ -55,12 +55,15 @@ def make_plan(
             is not met, or a run of layouts that is not to be lost.
         UnsupportedError: Nothing computes a kernel on this CPU, or the CPU has no bf16.
     """
-    _check_dtype(request.dtype)
+    precision = {each.name: each.wanted for each in request.demanded.precision}
+    _check_dtype(request.dtype, f"dtype={request.dtype!r}")
+    for each in request.demanded.precision:
+        _check_dtype(each.wanted, str(each))
     wanted = None if request.policy == "auto" else Policy.parse(request.policy, costs.machine)
-    groups = fuse(program, request.dtype, costs.machine.n_threads)
-    pins = pins_by_group(groups, request.pins)
+    groups = fuse(program, request.dtype, costs.machine.n_threads, precision)
+    pins = pins_by_group(groups, request.demanded.pins)
     tags = wanted.tags if wanted else ()
-    proposer = Proposer(costs, request.dtype, tags, request.is_frugal, pins, without=request.without)
+    proposer = Proposer(costs, request.dtype, tags, request.is_frugal, pins, request.without)
     network = propose_all(program, groups, proposer, request.io_layout)
     network = price(network) if price else network
     solution = solve_layouts(network)
@@ -70,10 +73,10 @@ def make_plan(
         plan = finish(next(contender for contender in contenders if contender.name == request.policy))
     else:
         plan = _best(contenders, solution.choice, finish, racing(cheapest(contenders).doubt))
-    if request.pins:
+    if pins:
         free = propose_all(program, groups, replace(proposer, pins={}), request.io_layout)
         plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders_of(free.priced(network.costs), None)))
-    check_expectations(plan, request.expected)
+    check_expectations(plan, request.demanded.expected)
     check_losses(plan, request.on_layout_loss)
     return plan
 
@@ -94,11 +97,11 @@ def _best(
     return replace(plans[fastest], raced=raced)
 
 
-def _check_dtype(dtype: str) -> None:
+def _check_dtype(dtype: str, said: str) -> None:
     if dtype not in DTYPES:
-        raise PlanError(f"dtype={dtype!r}: activations are computed in one of {', '.join(DTYPES)}")
+        raise PlanError(f"{said}: activations are computed in one of {', '.join(DTYPES)}")
     if dtype == "bf16" and not dnnl.has_bf16():
-        raise UnsupportedError(f"dtype='bf16' needs a CPU with AVX-512 (avx512_core); this one runs {dnnl.isa()}")
+        raise UnsupportedError(f"{said} needs a CPU with AVX-512 (avx512_core); this one runs {dnnl.isa()}")
 
 
 def _finish(
@@ -133,7 +136,8 @@ def _finish(
         bound_ns=solution.bound_ns,
         is_optimal=solution.is_optimal and solved_ns <= solution.bound_ns * (1 + ROUNDING),
         is_exact=solution.is_exact,
-        pins=tuple(sorted(request.pins.items())),
+        pins=request.demanded.pins,
+        precision=request.demanded.precision,
         unpinned_ns=None,
         priced_by=network.costs.source,
         raced=(),

@@ -13,6 +13,7 @@ from msgspec import Struct
 from blocklayout.atomic_write import replacing
 from blocklayout.dnnl import Spec, is_reference, multiply_adds
 from blocklayout.errors import PlanError, closest
+from blocklayout.ir import Demand, Names
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.choices import KernelChoice
 from blocklayout.plan.struct_json import MisfitError, SpecField, from_json, to_json
@@ -205,7 +206,8 @@ class Plan(Struct, frozen=True, dict=True):
         is_optimal: Whether it is proven that the solve's choice is the cheapest; it is not where it keeps to a simple
             policy because the gain is less than prices may be wrong by.
         is_exact: Whether elimination alone proves that; else what runners-up cost is an upper bound.
-        pins: Kernels that were forced into a layout, and the layout.
+        pins: Formats that kernels were forced into.
+        precision: Data types that kernels were forced to compute in.
         priced_by: Where costs come from, in words.
         raced: Plans that were run whole, by what chose them, and their time over that of the first: medians of
             the ratios of rounds.
@@ -236,7 +238,8 @@ class Plan(Struct, frozen=True, dict=True):
     bound_ns: float
     is_optimal: bool
     is_exact: bool
-    pins: tuple[tuple[str, str], ...]
+    pins: tuple[Demand, ...]
+    precision: tuple[Demand, ...]
     unpinned_ns: float | None
     priced_by: str
     raced: tuple[tuple[str, float], ...]
@@ -246,7 +249,7 @@ class Plan(Struct, frozen=True, dict=True):
     scratchpad_nbytes: int
     program: str
     io_layout: tuple[tuple[str, str], ...]
-    version: Literal[2] = 2
+    version: Literal[3] = 3
 
     @property
     def cost_ns(self) -> float:
@@ -299,6 +302,11 @@ class Plan(Struct, frozen=True, dict=True):
         A value that exists only inside a fused primitive has that in which the primitive holds it.
         """
         return dict(self.values)
+
+    @property
+    def names(self) -> Names:
+        """What users may demand something of."""
+        return Names(tuple(kernel for choice in self.choices for kernel in choice.kernels), frozenset(self.formats))
 
     def format_of(self, value: str) -> MemoryDesc:
         """The layout a value of the model is computed in.

@@ -104,7 +104,7 @@ def _arrives(policy: Policy, network: Network, value: str, choice: list[int]) ->
 def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str, ValueLayout]) -> int:
     """The cheapest, reorders of its sources included, of the candidates that the policy dislikes least."""
     group, offered = network.groups[index], network.candidates[index]
-    role, dtype = group.main.operator.role, value_info(group.dst, network.dtype).dtype
+    role, dtype = group.main.operator.role, value_info(group.dst, group.dtypes(network.dtype)[0]).dtype
 
     def dislike(candidate: Candidate) -> float:
         own = 0.5 * (candidate.rank > 0) + 8.0 * (candidate.dst.dtype != dtype)

@@ -121,7 +121,7 @@ class Pricing(Struct, frozen=True):
         plan = self.recall_as(Plan, made_of, request)
         if plan is None or is_refused(plan):
             return None
-        check_expectations(plan, request.expected)
+        check_expectations(plan, request.demanded.expected)
         check_losses(plan, request.on_layout_loss)
         return plan
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
+from blocklayout.ir import Demanded
+
 if TYPE_CHECKING:
     from blocklayout.plan.report.runs import LossMode
 
@@ -26,8 +28,7 @@ class Request(Struct, frozen=True):
         policy: ``auto``, one of the simple policies, or a oneDNN tag.
         dtype: Data type of activations inside: ``f32`` or ``bf16``.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
-        pins: Formats of results that are forced, by kernel, node or value.
-        expected: Formats that values must come in, by name.
+        demanded: Formats and data types that single kernels and values must have.
         on_layout_loss: What to do where an operator drops a blocked or channels-last run to plain.
         is_frugal: Whether it is one plan of many, and should do without primitives that take memory for good.
         winograd: Whether convolutions may be computed by Winograd's method.
@@ -36,8 +37,7 @@ class Request(Struct, frozen=True):
     policy: str = "auto"
     dtype: str = "f32"
     io_layout: Mapping[str, str] = field(default_factory=dict)
-    pins: Mapping[str, str] = field(default_factory=dict)
-    expected: Mapping[str, str] = field(default_factory=dict)
+    demanded: Demanded = field(default_factory=Demanded)
     on_layout_loss: LossMode | None = None
     is_frugal: bool = False
     winograd: bool = True

@@ -82,6 +82,25 @@ def test_force_answers_what_if(cli: Command, tmp_path: Path) -> None:
     assert "the closest are conv" in told
 
 
+def test_pins_are_given_by_operator_and_pattern(cli: Command, tmp_path: Path) -> None:
+    bl.save(nets.chain(), tmp_path / "chain.onnx")
+    out = cli.ok(
+        "plan", tmp_path / "chain.onnx", "--pin", "Conv=nhwc", "--pin", "*2=nChw8c", "--expect", "conv0=nhwc", "--why"
+    )
+    assert "without conv0=nhwc" not in out
+    assert "Conv=nhwc" in out
+    told = cli("plan", tmp_path / "chain.onnx", "--pin", "Cnov=nhwc").refusal
+    assert "the closest are Conv" in told
+
+
+def test_precision_is_given_by_operator(cli: Command, tmp_path: Path) -> None:
+    bl.save(nets.chain(), tmp_path / "chain.onnx")
+    assert "f32, Conv in f32," in cli.ok("plan", tmp_path / "chain.onnx", "--precision", "Conv=f32")
+    assert cli.ok("run", tmp_path / "chain.onnx", "--precision", "Conv=f32", "--rounds", 1)
+    told = cli("plan", tmp_path / "chain.onnx", "--precision", "Conv=fp32").refusal
+    assert "precision Conv=fp32 (conv0)" in told
+
+
 def test_expectations_and_losses_are_refused_in_one_line(cli: Command, tmp_path: Path) -> None:
     bl.save(nets.chain(), tmp_path / "chain.onnx")
     told = cli("plan", tmp_path / "chain.onnx", "--layout", "nhwc", "--expect", "conv1=nChw8c").refusal

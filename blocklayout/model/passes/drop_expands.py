@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from blocklayout.model.graph import Graph, Node
-from blocklayout.model.passes.rewrite import bypass, resolve
+from blocklayout.model.graph import Graph, Node, resolve
+from blocklayout.model.passes.rewrite import bypass
 
 
 class DropExpands(Struct, frozen=True):

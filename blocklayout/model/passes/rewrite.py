@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from blocklayout.errors import ModelError
 from blocklayout.ir.value import Value
-from blocklayout.model.graph import Graph, Node, constant_value, fresh_name
+from blocklayout.model.graph import Graph, Node, constant_value, fresh_name, resolve
 
 
 def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
@@ -46,14 +46,9 @@ def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
                 kept.add(old)
     gone = {old for old in sources if old not in kept}
     nodes = [node for node in graph.nodes if not gone.intersection(node.outputs)]
-    return graph.replace(nodes=tuple(_renamed(node, names) for node in nodes), values=values)
-
-
-def resolve(names: Mapping[str, str], name: str) -> str:
-    """The name that stands for a value in the end, where names may stand for others in turn."""
-    while name in names:
-        name = names[name]
-    return name
+    after = graph.replace(nodes=tuple(_renamed(node, names) for node in nodes), values=values)
+    renamed = {old: new for old, new in {**graph.renamed, **names}.items() if old not in after.values}
+    return replace(after, renamed=renamed)
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:

@@ -53,9 +53,11 @@ def find_pairs(program: Program, groups: Sequence[Group], dtype: str) -> list[Pa
     n_readers.update(value.name for value in program.outputs)
     found = []
     for second in groups:
-        depthwise = second.main.operator.as_depthwise(kernel_problem(second.main, dtype, 1))
+        depthwise = second.main.operator.as_depthwise(kernel_problem(second.main, second.dtypes(dtype)[0], 1))
         first = producers.get(second.sources["src"].name) if depthwise and len(second.sources) == 1 else None
-        if depthwise and first and n_readers[first.dst.name] == 1 and _is_simple(first) and _is_simple(second):
+        if not depthwise or not first or first.precision != second.precision:
+            continue
+        if n_readers[first.dst.name] == 1 and _is_simple(first) and _is_simple(second):
             found.append(Pair(first, second, depthwise))
     return found
 

@@ -39,15 +39,31 @@ class Follower(Struct, frozen=True, eq=False):
 
 
 class Group(Struct, frozen=True, eq=False, dict=True):
-    """A kernel and those that could join its primitive, scheduled where the last of them stood."""
+    """A kernel and those that could join its primitive, scheduled where the last of them stood.
+
+    Attributes:
+        main: The kernel.
+        followers: The others, in order.
+        precision: The data type that it must be computed in; empty where that is left to the plan.
+    """
 
     main: Kernel
     followers: tuple[Follower, ...] = ()
+    precision: str = ""
+
+    def dtypes(self, dtype: str) -> tuple[str, ...]:
+        """The data types it may be computed in where activations are ``dtype``, the usual one first."""
+        return (self.precision,) if self.precision else tuple(dict.fromkeys((dtype, "f32")))
 
     @property
     def name(self) -> str:
         """The main kernel's name."""
         return self.main.name
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The main kernel and its followers."""
+        return (self.main, *(follower.kernel for follower in self.followers))
 
     @property
     def dsts(self) -> Mapping[str, Value]:
@@ -88,12 +104,19 @@ class Group(Struct, frozen=True, eq=False, dict=True):
         return found
 
 
-def fuse(program: Program, dtype: str, n_threads: int) -> tuple[Group, ...]:
+def fuse(program: Program, dtype: str, n_threads: int, precision: Mapping[str, str] | None = None) -> tuple[Group, ...]:
     """Groups of kernels in an order that computes every value before it is read.
 
     A consumer joins when it is the only reader of the value between, the value is not an
-    output of the model, and the consumer's operator can be a post-op.
+    output of the model, the consumer's operator can be a post-op, and both are to be computed in one data type.
+
+    Args:
+        program: The kernels.
+        dtype: Data type of activations.
+        n_threads: Threads that will run them.
+        precision: Data types that kernels must compute in, by name.
     """
+    wanted = precision or {}
     readers: dict[str, list[Kernel]] = defaultdict(list)
     for kernel in program.kernels:
         for _, value in kernel.sources:
@@ -105,9 +128,9 @@ def fuse(program: Program, dtype: str, n_threads: int) -> tuple[Group, ...]:
     for kernel in program.kernels:
         if kernel.name in claimed:
             continue
-        followers = tuple(_followers(kernel, readers, outputs, claimed, dtype, n_threads))
+        followers = tuple(_followers(kernel, readers, outputs, claimed, dtype, n_threads, wanted))
         last = followers[-1].kernel if followers else kernel
-        placed.append((positions[last.name], Group(kernel, followers)))
+        placed.append((positions[last.name], Group(kernel, followers, wanted.get(kernel.name, ""))))
     placed.sort(key=lambda item: item[0])
     return tuple(group for _, group in placed)
 
@@ -115,8 +138,9 @@ def fuse(program: Program, dtype: str, n_threads: int) -> tuple[Group, ...]:
 def apart(group: Group) -> list[Group]:
     """The kernels of a group on their own; one that is alone already, as the reference computes it."""
     if group.followers:
-        return [Group(group.main), *(Group(follower.kernel) for follower in group.followers)]
-    return [Group(group.main.as_plain()) if group.main.as_plain else group]
+        return [Group(kernel, precision=group.precision) for kernel in group.kernels]
+    is_free = group.precision in ("", group.main.dst.dtype)
+    return [Group(group.main.as_plain()) if group.main.as_plain and is_free else group]
 
 
 def _followers(
@@ -126,6 +150,7 @@ def _followers(
     claimed: set[str],
     dtype: str,
     n_threads: int,
+    precision: Mapping[str, str],
 ) -> Iterator[Follower]:
     if kernel.operator.role in (Role.VIEW, Role.PLAIN):
         return
@@ -135,6 +160,8 @@ def _followers(
             return
         reader = readers[value.name][0]
         if reader.name in claimed or reader.dst.shape != value.shape:
+            return
+        if precision.get(reader.name) != precision.get(kernel.name):
             return
         arg = next(arg for arg, source in reader.sources if source is value)
         use = reader.operator.as_post_op(arg, kernel_problem(reader, dtype, n_threads))

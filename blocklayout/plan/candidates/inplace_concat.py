@@ -37,7 +37,7 @@ def writable_slices(
     free = produced - _shown_to_the_caller(program, groups)
     found = {}
     for group in groups:
-        if group.dst.name in free and _is_sliceable(group, dtype, layouts):
+        if group.dst.name in free and _is_sliceable(group, group.dtypes(dtype)[0], layouts):
             names = [value.name for value in group.sources.values()]
             mine = [op for op, value in group.sources.items() if value.name in free and names.count(value.name) == 1]
             found[group.name] = frozenset(mine)

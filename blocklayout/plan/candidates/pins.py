@@ -1,83 +1,53 @@
-"""The user's own demands: formats that kernels are forced into, and formats that values must come in."""
+"""Formats that kernels are forced into, and formats that values must come in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from blocklayout.errors import LayoutError, PlanError, closest
-from blocklayout.ir import Fused, layout_name
+from blocklayout.errors import LayoutError, PlanError
+from blocklayout.ir import Fused, layout_name, preceding
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, ValueLayout
+    from blocklayout.ir import Candidate, Demand, ValueLayout
     from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.plan import Plan
 
 
-def pins_by_group(groups: Sequence[Group], pins: Mapping[str, str]) -> dict[str, str]:
+def pins_by_group(groups: Sequence[Group], pins: Sequence[Demand]) -> dict[str, Demand]:
     """The format that each pinned group must write, by the group's name.
 
-    Args:
-        groups: All groups.
-        pins: Formats by the name of a kernel, of a node of the model, or of a value that is computed.
-
     Raises:
-        PlanError: A name that nothing has, or two formats for one group.
+        PlanError: Two formats for one group.
     """
-    owners = _owners(groups)
-    found: dict[str, str] = {}
-    for name, layout in pins.items():
-        if name not in owners:
-            raise PlanError(f"pin {name}={layout}: no kernel, node or value of that name; {closest(name, owners)}")
-        group = owners[name]
-        if found.setdefault(group, layout) != layout:
-            raise PlanError(f"pin {name}={layout}: {group} computes it, and is pinned to {found[group]} already")
-    return found
+    owners = {kernel.name: group.name for group in groups for kernel in group.kernels}
+    return preceding(pins, owners, "is pinned to")
 
 
-def _owners(groups: Sequence[Group]) -> dict[str, str]:
-    """The group behind every name a user may know: values first, so that nodes and kernels take precedence."""
-    owners: dict[str, str] = {}
-    for group in groups:
-        kernels = (group.main, *(follower.kernel for follower in group.followers))
-        owners |= {kernel.dst.name: group.name for kernel in kernels}
-    for group in groups:
-        owners |= dict.fromkeys((*group.nodes, *(f.kernel.name for f in group.followers), group.name), group.name)
-    return owners
-
-
-def with_format(group: Group, offered: Sequence[Candidate], layout: str) -> tuple[Candidate, ...]:
-    """The candidates that write the format a group is pinned to: references only where nothing else does.
+def with_format(offered: Sequence[Candidate], pin: Demand) -> tuple[Candidate, ...]:
+    """The candidates that write the format that is demanded: references only where nothing else does.
 
     Raises:
         PlanError: None does, or there is no such format.
     """
-    found = [candidate for candidate in offered if is_in_format(candidate.dst, layout, f"pin {group.name}={layout}")]
+    found = [candidate for candidate in offered if is_in_format(candidate.dst, pin.wanted, str(pin))]
     if not found:
         layouts = ", ".join(dict.fromkeys(layout_name(candidate.dst) for candidate in offered))
-        raise PlanError(f"pin {group.name}={layout}: no primitive writes that here; offered are {layouts}")
+        raise PlanError(f"{pin}: no primitive writes that here; offered are {layouts}")
     return tuple(candidate for candidate in found if not candidate.is_reference) or tuple(found)
 
 
-def check_expectations(plan: Plan, expected: Mapping[str, str]) -> None:
+def check_expectations(plan: Plan, expected: Sequence[Demand]) -> None:
     """Refuse a plan in which a value does not come in the format that was expected.
 
-    Args:
-        plan: What was planned.
-        expected: Formats by the name of a value, or of the kernel or node that computes it.
-
     Raises:
-        PlanError: It comes in another, or nothing has the name.
+        PlanError: It comes in another.
     """
-    values = {name: choice.writes for choice in plan.choices for name in (*choice.nodes, choice.kernel)}
-    values |= {name: name for name in plan.formats}
-    for name, layout in expected.items():
-        if name not in values:
-            raise PlanError(f"expect {name}={layout}: no value, kernel or node of that name; {closest(name, values)}")
-        desc = plan.format_of(values[name])
-        if not is_in_format(desc, layout, f"expect {name}={layout}"):
-            raise PlanError(f"expect {name}={layout}: it comes as {desc.named('src')}{_written_by(plan, values[name])}")
+    for each in expected:
+        desc = plan.format_of(each.name)
+        if not is_in_format(desc, each.wanted, str(each)):
+            raise PlanError(f"{each}: it comes as {desc.named('src')}{_written_by(plan, each.name)}")
 
 
 def is_in_format(desc: ValueLayout, layout: str, asked: str) -> bool:

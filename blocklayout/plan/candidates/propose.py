@@ -23,7 +23,7 @@ from blocklayout.plan.candidates.recipes import GroupRecipe, GroupRecipes, train
 from blocklayout.plan.costs.model import steps_ns
 
 if TYPE_CHECKING:
-    from blocklayout.ir import RecipeStep
+    from blocklayout.ir import Demand, RecipeStep
     from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.costs.model import Costs
 
@@ -40,7 +40,7 @@ class Proposer(Struct, frozen=True):
         tags: Layouts to try beyond the usual ones, as oneDNN tags.
         is_frugal: Whether to leave out what takes memory for good each time it is made, unless all else costs
             more than ``MAX_FRUGAL_RATIO`` times as much.
-        pins: Formats that groups must write, by name.
+        pins: Formats that groups must write, by their names.
         without: Implementations of our own that are not to be proposed, by name.
         in_slices: The groups that may be nothing but their sources side by side, and the operands that may be
             written in place there.
@@ -50,7 +50,7 @@ class Proposer(Struct, frozen=True):
     dtype: str
     tags: tuple[str, ...] = ()
     is_frugal: bool = False
-    pins: Mapping[str, str] = field(default_factory=dict)
+    pins: Mapping[str, Demand] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
     in_slices: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _known: dict[object, tuple[Candidate, ...]] = field(default_factory=dict)
@@ -72,34 +72,36 @@ class Proposer(Struct, frozen=True):
         """
         offered = self._offered(group, incoming, in_place)
         if group.name in self.pins:
-            return with_format(group, offered, self.pins[group.name])
+            return with_format(offered, self.pins[group.name])
         optimised = tuple(candidate for candidate in offered if not candidate.is_reference)
         return _frugal(optimised or offered) if self.is_frugal else optimised or offered
 
     def propose_pair(self, pair: Pair) -> Iterator[tuple[Candidate, Candidate]]:
         """A candidate of each of two groups for every way in which they are truly one primitive."""
         if pair.first.name not in self.pins and pair.second.name not in self.pins:
-            for dtype in dict.fromkeys((self.dtype, "f32")):
+            for dtype in pair.first.dtypes(self.dtype):
                 yield from pair_candidates(pair, self.costs.machine.layout_names, dtype, self.costs)
 
     def _offered(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
     ) -> tuple[Candidate, ...]:
         """All candidates, references too."""
+        dtypes = group.dtypes(self.dtype)
         if all(0 in value.shape for value in group.dsts.values()):
-            return (_nothing_to_do(group, self.dtype),)
+            return (_nothing_to_do(group, dtypes[0]),)
         if group.is_view:
             return self._views(group, incoming["src"])
         if group.main.operator.role is Role.PLAIN:
             return self._plain(group)
         # Groups that are the same problem share their candidates.
         arriving = tuple((operand, tuple(descs)) for operand, descs in incoming.items())
-        special = (self.pins.get(group.name), self.in_slices.get(group.name))
-        key = (problem_key(group, self.dtype), arriving, in_place, *special)
+        pin = self.pins[group.name].wanted if group.name in self.pins else None
+        special = (dtypes, pin, self.in_slices.get(group.name))
+        key = (problem_key(group, dtypes[0]), arriving, in_place, *special)
         if key not in self._known:
             self._known[key] = self._distinct(group, incoming, in_place)
         if not self._known[key]:
-            raise UnsupportedError(_nothing_offered(group, self.dtype))
+            raise UnsupportedError(_nothing_offered(group, dtypes[0]))
         return self._known[key]
 
     def _distinct(
@@ -108,7 +110,7 @@ class Proposer(Struct, frozen=True):
         """Candidates that differ in implementation or in where an element lies, each as the library likes it best."""
         kinds = _Kinds()
         found: dict[object, Candidate] = {}
-        for dtype in dict.fromkeys((self.dtype, "f32")):
+        for dtype in group.dtypes(self.dtype):
             recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place, self._answers)
             for wish in self._wishes(group, incoming, dtype):
                 for candidate in self._wished(recipes, wish):
@@ -136,7 +138,7 @@ class Proposer(Struct, frozen=True):
         ndims = len(group.main.dst.shape)
         yield from (Wish(tag, tag) for tag in self.tags if FormatTag.parse(tag).ndims == ndims)
         if group.name in self.pins:
-            pin = self.pins[group.name]
+            pin = self.pins[group.name].wanted
             yield from (Wish(src, pin) for src in (pin, *names))
         if group.main.operator.role is Role.CHOOSER:
             yield Wish("any", "any")
@@ -148,7 +150,8 @@ class Proposer(Struct, frozen=True):
         arriving = incoming.get(first[0], ()) if first else ()
         named = {wished_desc(name, TensorInfo(desc.dims, desc.dtype)) for name in names for desc in arriving[:1]}
         others = (desc for desc in arriving if desc not in named)
-        yield from (Wish(desc, desc) for desc in others if desc.is_dense and desc.dtype in (dtype, "f32"))
+        alike = (dtype, "f32", self.dtype) if group.precision else (dtype, "f32")
+        yield from (Wish(desc, desc) for desc in others if desc.is_dense and desc.dtype in alike)
 
     def _candidate(self, group: Group, wish: Wish, recipe: GroupRecipe) -> Candidate:
         demanded = recipe.demanded

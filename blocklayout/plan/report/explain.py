@@ -115,7 +115,7 @@ def _totals(plan: Plan) -> Iterator[str]:
         why = "by the same prices, for gains smaller than what these may be wrong by"
         yield f"  declined {us(declined_ns)} us less {why}"
     if plan.unpinned_ns is not None:
-        pins = ", ".join(f"{name}={layout}" for name, layout in plan.pins)
+        pins = ", ".join(dict.fromkeys(f"{pin.key}={pin.wanted}" for pin in plan.pins))
         yield f"  without {pins}: {us(plan.unpinned_ns)} us ({_extra(plan, plan.unpinned_ns - plan.cost_ns)})"
 
 

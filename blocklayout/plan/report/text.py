@@ -69,8 +69,9 @@ def reference_reason(step: Step) -> str:
 
 def _lines(plan: Plan) -> Iterator[str]:
     chosen = f" ({plan.chosen})" if plan.chosen != plan.policy else ""
+    precision = "".join(dict.fromkeys(f", {each.key} in {each.wanted}" for each in plan.precision))
     yield (
-        f"plan of {plan.model}: layout {plan.policy}{chosen}, {plan.dtype}, {plan.n_threads} threads, "
+        f"plan of {plan.model}: layout {plan.policy}{chosen}, {plan.dtype}{precision}, {plan.n_threads} threads, "
         f"{plan.isa}, oneDNN {plan.library}"
     )
     yield from table(_HEADER, plan_rows(plan))
