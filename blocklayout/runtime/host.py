@@ -9,7 +9,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from blocklayout.errors import PlanError
-from blocklayout.layout.packing import as_elements
+from blocklayout.layout.packing import as_elements, pack, unpack
 from blocklayout.layout.padding import clear_padding
 
 if TYPE_CHECKING:
@@ -95,8 +95,13 @@ def host_function(spec: HostSpec, compute: Compute | None) -> HostFunction:
 
 
 def copy_elements(memories: Mapping[str, HostMemory]) -> None:
-    """Bring ``src`` into the layout of ``dst``: both plain, and of the same data type."""
-    memories["dst"].array[...] = memories["src"].array
+    """Bring ``src`` into the layout of ``dst``, of the same data type."""
+    src, dst = memories["src"], memories["dst"]
+    values = unpack(src.elements, src.desc) if src.desc.inner_blks else src.array
+    if dst.desc.inner_blks:
+        pack(values, dst.desc, dst.elements)
+    else:
+        dst.array[...] = values
 
 
 def _zero_padding(memories: Mapping[str, HostMemory]) -> None:
