@@ -87,6 +87,10 @@ class Operators:
         """Apply one of ONNX's operators, as its newest version takes inputs; ``None`` leaves an argument out."""
         raise UnsupportedError(_NOT_LOADED)
 
+    def _reaching(self, output_shape: tuple[int, ...], strides: Extents, pads: Extents) -> Extents:  # noqa: ARG002
+        """The kernel of an unpooling whose result has these extents."""
+        raise UnsupportedError(_NOT_LOADED)
+
     def _window(self, **attrs: Extents) -> dict[str, Extents | None]:  # noqa: ARG002
         """Window attributes, spread over the spatial dimensions; those with ONNX's default are left out."""
         raise UnsupportedError(_NOT_LOADED)
@@ -325,23 +329,89 @@ class Operators:
         strides: Extents | None = None,
         pads: Pads = 0,
         *,
+        dilations: Extents = 1,
         ceil_mode: bool = False,
         name: str | None = None,
     ) -> Self:
-        """Largest of each window.
+        """Largest of each window; NaN where there is one in it.
 
         Args:
             kernel: One number, or one for each spatial dimension, of which there are one to three.
             strides: Likewise; windows lie side by side unless it is given.
             pads: One number, one for each spatial dimension, or all begins and then all ends.
+            dilations: Distance between two elements of a window; 1 is dense. In a Builder from opset 10 on.
             ceil_mode: Whether there is a last, incomplete window.
             name: Of the node, in a Builder.
 
         Raises:
             ModelError: The window does not fit the source.
         """
-        window = self._window(kernel_shape=kernel, strides=kernel if strides is None else strides, pads=pads)
+        window = self._window(
+            kernel_shape=kernel, strides=kernel if strides is None else strides, pads=pads, dilations=dilations
+        )
         return self._op("MaxPool", self, name=name, ceil_mode=1 if ceil_mode else None, **window)
+
+    def max_pool_with_indices(
+        self,
+        kernel: Extents,
+        strides: Extents | None = None,
+        pads: Extents = 0,
+        *,
+        dilations: Extents = 1,
+        ceil_mode: bool = False,
+        name: str | None = None,
+    ) -> tuple[Self, ...]:
+        """Largest of each window, and where it is: the first of equal ones, or the first NaN.
+
+        Indices are numbers of the source's elements in row-major order, s64, and lie as the maxima do.
+
+        Args:
+            kernel: As for :meth:`max_pool`.
+            strides: Likewise.
+            pads: Likewise.
+            dilations: Likewise.
+            ceil_mode: Likewise.
+            name: Likewise.
+
+        Raises:
+            ModelError: The window does not fit the source.
+        """
+        window = self._window(
+            kernel_shape=kernel, strides=kernel if strides is None else strides, pads=pads, dilations=dilations
+        )
+        results: Any = self._op("MaxPool", self, name=name, n_outputs=2, ceil_mode=1 if ceil_mode else None, **window)
+        return results  # type: ignore[no-any-return]
+
+    def max_unpool(
+        self,
+        indices: Operand,
+        kernel: Extents,
+        strides: Extents | None = None,
+        pads: Extents = 0,
+        *,
+        output_shape: Sequence[int] | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Zeros, and each element where max pooling with this window found it.
+
+        Args:
+            indices: Of :meth:`max_pool_with_indices`: one number for each element.
+            kernel: The pooling's.
+            strides: Likewise.
+            pads: Likewise.
+            output_shape: Of the pooling's source, where windows did not reach its end: (N, C, spatial...).
+            name: Of the node, in a Builder.
+
+        Raises:
+            ModelError: The window does not fit, or ``output_shape`` is smaller than what it gives.
+            InvalidArgumentsError: An index is none of the result's, which is found out when it runs.
+        """
+        steps = kernel if strides is None else strides
+        window = self._window(kernel_shape=kernel, strides=steps, pads=pads)
+        if output_shape is not None:
+            # The kernel says nothing but how far the last window reaches.
+            window["kernel_shape"] = self._reaching(tuple(output_shape), steps, pads)
+        return self._op("MaxUnpool", self, indices, name=name, **window)
 
     def average_pool(
         self,

@@ -14,7 +14,7 @@ from cffi import FFI
 HERE = Path(__file__).resolve().parent
 TARGET = HERE.parent / "blocklayout" / "dnnl" / "_abi.py"
 MODULE = "blocklayout.dnnl._abi"
-OWN = tuple(HERE / "executor" / name for name in ("describe.h", "executor.h", "team.h", "winograd.h"))
+OWN = tuple(HERE / "executor" / name for name in ("describe.h", "executor.h", "team.h", "winograd.h", "max_pooling.h"))
 
 SHARED = ("status", "library", "engine", "memory", "primitive", "attributes", "openmp")
 """Files the others depend on, in the order of their dependencies."""

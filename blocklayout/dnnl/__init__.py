@@ -35,6 +35,8 @@ _NAMES = {
     "primitives.layer_normalization": "layer_normalization",
     "primitives.lrn": "lrn",
     "primitives.matmul": "matmul",
+    "primitives.max_pooling": "max_pooling",
+    "primitives.max_unpooling": "max_unpooling",
     "primitives.pooling": "pooling pooling_backward",
     "primitives.prelu": "prelu",
     "primitives.reduction": "reduction",

@@ -11,12 +11,14 @@ from blocklayout.dnnl.attr import Binary, DepthwiseConv, Eltwise, Prelu, Sum
 from blocklayout.dnnl.engine import cpu_engine
 from blocklayout.dnnl.primitives import kind_of
 from blocklayout.dnnl.spec import Spec
-from blocklayout.errors import InvalidArgumentsError
+from blocklayout.errors import InvalidArgumentsError, UnimplementedError
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.attr import PostOp
     from blocklayout.dnnl.handles import Handle
     from blocklayout.dnnl.primitives import Direction
+
+_UNIMPLEMENTED = 3
 
 
 def create_pd(spec: Spec) -> Handle:
@@ -29,6 +31,9 @@ def create_pd(spec: Spec) -> Handle:
     kind = kind_of(spec.kind)
     name = kind.direction(spec.prop_kind)
     direction = kind.directions[name]
+    if not direction.c_order:
+        message = f"{spec}: the library has no {spec.kind}; our own takes a compiler at installation"
+        raise UnimplementedError(message, _UNIMPLEMENTED)
     hint = create_pd(_forward(spec, direction, kind.directions["forward"])) if "backward" in name else None
     call = _Call(kind.for_c(spec) if kind.for_c else spec, hint)
     c_args = call.c_args(direction.c_order)

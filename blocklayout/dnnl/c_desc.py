@@ -108,15 +108,20 @@ def _swapped_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle |
     return None
 
 
+def _data_type(dtype: str) -> int:
+    """The library's number; of what it does not know, and only our own code reads, that of a type as wide."""
+    return enums.value("data_type", "f64" if dtype == "s64" else dtype)
+
+
 def _from_tag(dims: tuple[int, ...], dtype: str, number: int) -> Handle:
-    c_dtype = enums.value("data_type", dtype)
+    c_dtype = _data_type(dtype)
     subject = f"{dtype} {dims}"
     function = "dnnl_memory_desc_create_with_tag"
     return create("memory_desc", function, len(dims), c_dims(dims), c_dtype, number, subject=subject)
 
 
 def _from_strides(dims: tuple[int, ...], dtype: str, strides: tuple[int, ...]) -> Handle:
-    c_dtype = enums.value("data_type", dtype)
+    c_dtype = _data_type(dtype)
     subject = f"{dtype} {dims} with strides {strides}"
     function = "dnnl_memory_desc_create_with_strides"
     return create("memory_desc", function, len(dims), c_dims(dims), c_dtype, c_dims(strides), subject=subject)

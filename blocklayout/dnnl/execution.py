@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from blocklayout.dnnl import arguments, library, status
+from blocklayout.dnnl import arguments, enums, library, own, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.handles import Handle
@@ -19,6 +19,8 @@ from blocklayout.layout import MemoryDesc
 if TYPE_CHECKING:
     from blocklayout.dnnl.own import Kernel
     from blocklayout.errors import DnnlError
+
+_INVALID_ARGUMENTS = enums.value("status", "invalid_arguments")
 
 
 class Execution:
@@ -60,6 +62,9 @@ class Execution:
 
     def refusal(self, c_status: int) -> DnnlError:
         """The error for a run that ended with a status other than success."""
+        ours = own.implementation(self.spec.impl)
+        if ours and ours.rule and c_status == _INVALID_ARGUMENTS:
+            return InvalidArgumentsError(f"{self.spec.kind}: {ours.rule}", c_status)
         return refused(self.spec, "run", status.error(c_status, "dnnl_primitive_execute", self.spec))
 
 

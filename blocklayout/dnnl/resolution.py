@@ -94,7 +94,7 @@ def optimised(spec: Spec) -> tuple[Resolved, ...]:
 
 @lru_cache(maxsize=_MAX_CACHED)
 def has_optimised(spec: Spec) -> bool:
-    """Whether oneDNN offers anything but references for it; asked without resolving a layout.
+    """Whether there is more than references for it; asked without resolving a layout of the library's.
 
     Raises:
         InvalidArgumentsError: It contradicts the rules of its kind.
@@ -110,7 +110,7 @@ def has_optimised(spec: Spec) -> bool:
     try:
         return run_parallel(lambda: not is_reference(impl_name(create_pd(spec), spec)), spec.n_threads)
     except DnnlError:
-        return False
+        return bool(_ours(spec))
 
 
 def open_pd(spec: Spec) -> tuple[Handle, Resolved]:

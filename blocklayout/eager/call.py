@@ -164,8 +164,8 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: For
 
 
 def _is_stuck(operand: Any) -> bool:
-    """Whether the library cannot bring it into another layout: it does not know the type, or has no such layout."""
-    if type(operand) is not Tensor or (has_reorder(operand.desc.dtype) and dnnl.is_expressible(operand.desc)):
+    """Whether nothing brings it into another layout within a plan: the library has no such layout."""
+    if type(operand) is not Tensor or not has_reorder(operand.desc.dtype) or dnnl.is_expressible(operand.desc):
         return False
     return not operand.desc.readable_as(_row_major(operand.desc))
 

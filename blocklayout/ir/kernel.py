@@ -74,7 +74,7 @@ class Kernel(Struct, frozen=True, eq=False):
         constants: By argument.
         dst: The value it computes.
         nodes: Names of the model's nodes it stands for.
-        others: Further results, by argument (``dst_1`` ...); only a plain kernel has some.
+        others: Further results, by argument: ``indices``; a plain kernel's are ``dst_1`` ...
         as_plain: Makes the kernel that computes the same by ``onnx.reference``, for where no primitive
             does; ``None`` if it is one, or there is none.
         reason: Why a kernel is plain.

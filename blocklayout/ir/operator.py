@@ -44,11 +44,13 @@ class Lowered(Struct, frozen=True):
         operator: Its attributes, validated.
         sources: Values computed at run time, by argument (``src``; ``src_0``, ``src_1`` ...).
         constants: Arrays known now, by argument (``weights``, ``bias`` ...); any strides.
+        others: What it computes beside ``dst``, the node's first output, by argument.
     """
 
     operator: BaseOperator
     sources: Mapping[str, Value]
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
+    others: Mapping[str, Value] = field(default_factory=dict)
 
 
 _BLOCK = 16

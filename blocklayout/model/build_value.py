@@ -76,6 +76,22 @@ class BuildValue(Operators):
             attrs |= zip(_input_names(op_type)[n_inputs:], operands[n_inputs:], strict=False)
         return self.builder.op(op_type, *operands[:n_inputs], name=name, **attrs)
 
+    def _reaching(self, output_shape: tuple[int, ...], strides: Extents, pads: Extents) -> Extents:
+        n_spatial = len(self.shape) - 2
+        steps = (strides,) * n_spatial if isinstance(strides, int) else strides
+        around = (pads,) * n_spatial if isinstance(pads, int) else pads
+        begin, end = around[:n_spatial], around[-n_spatial:]
+        kernel = [
+            extent - (n - 1) * step + first + last
+            for extent, n, step, first, last in zip(output_shape[2:], self.shape[2:], steps, begin, end, strict=False)
+        ]
+        if output_shape[:2] != self.shape[:2] or len(output_shape) != len(self.shape) or min(kernel) < 1:
+            raise ModelError(
+                f"output_shape is {output_shape}; {self.name!r} of shape {self.shape} takes "
+                f"{self.shape[:2]} and {n_spatial} extents that hold its windows"
+            )
+        return kernel
+
     def _window(self, **attrs: Extents) -> dict[str, Extents | None]:
         n_spatial = len(self.shape) - 2
         spread: dict[str, Extents | None] = {}

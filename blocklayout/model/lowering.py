@@ -101,6 +101,7 @@ def _kernel(graph: Graph, node: Node, find: FindOperator, constants: _Constants)
         constants=_constants_of(node, info, lowered, constants),
         dst=next(value for value in info.outputs if value is not None),
         nodes=(node.name, *node.absorbed),
+        others=tuple(lowered.others.items()),
         as_plain=lambda: _plain(node, info, constants, f"no primitive on this CPU computes {node.op_type}"),
     )
 
@@ -111,19 +112,25 @@ def _accepted(node: Node, info: NodeInfo, find: FindOperator) -> Lowered | Refus
     if operator is None:
         return Refusal(_no_operator(node))
     read = [value for value in info.outputs if value is not None]
-    if len(read) != 1 or info.outputs[0] is None:
-        names = ", ".join(repr(value.name) for value in read)
-        return Refusal(f"node {node.name!r}: {node.op_type}'s outputs {names} are read; it computes its first")
+    refusal = Refusal(f"node {node.name!r}: {node.op_type}'s outputs {_names(read)} are read; it computes its first")
+    if info.outputs[0] is None:
+        return refusal
     if 0 in read[0].shape:
-        return operator.accept(info)
+        return operator.accept(info) if len(read) == 1 else refusal
     empty = Refusal(f"node {node.name!r}: primitives compute nothing of tensors without elements")
     if any(0 in value.shape for value in info.inputs if value is not None and value.data is None):
         return empty
     lowered = operator.accept(info)
     if isinstance(lowered, Refusal):
         return lowered
+    if len(read) != 1 + len(lowered.others):
+        return refusal
     # An empty constant may be an argument left out: only what the operator took of them is computed with.
     return empty if any(0 in array.shape for array in lowered.constants.values()) else lowered
+
+
+def _names(values: list[Value]) -> str:
+    return ", ".join(repr(value.name) for value in values)
 
 
 def _plain(node: Node, info: NodeInfo, constants: _Constants, reason: str) -> Kernel:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.ir import (
@@ -26,7 +27,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._needs import has_one_output, is_source
+from blocklayout.ops._needs import is_source
 from blocklayout.ops._padded import are_eltwise
 from blocklayout.ops._transposing import per_channel
 from blocklayout.ops._window import check_extents, padded_window, read_kernel_shape, read_window
@@ -43,19 +44,23 @@ _GLOBAL = {"GlobalAveragePool": "pooling_avg_exclude_padding", "GlobalMaxPool": 
 class Pooling(BaseOperator, frozen=True):
     """The maximum or the mean of every window.
 
+    Maxima are computed by code of our own, which keeps NaN; by the library's, which does not, where there is none.
+
     Attributes:
         algorithm: oneDNN's name for it.
         window: Its extents and how it slides.
         is_shared: Whether means are multiplied by the constant ``share``: that of the window that counts.
+        numbering: Of the elements that ``indices`` names; empty where these are not read.
     """
 
     op_types: ClassVar[tuple[str, ...]] = ("AveragePool", "MaxPool", *_GLOBAL)
     role: ClassVar[Role] = Role.FOLLOWER
-    needs = (is_source(3, 5), has_one_output("indices of the maxima"))
+    needs = (is_source(3, 5),)
 
     algorithm: str
     window: Window
     is_shared: bool = False
+    numbering: str = ""
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
@@ -66,6 +71,10 @@ class Pooling(BaseOperator, frozen=True):
         if node.op_type in _GLOBAL:
             return cls(_GLOBAL[node.op_type], windows[0]).bind({"src": src})
         window, covering = windows
+        if any(node.outputs[1:]):
+            numbering = "column_major" if node.int_attr("storage_order", 0) else "row_major"
+            lowered = cls("pooling_max", covering, numbering=numbering).bind({"src": src})
+            return replace(lowered, others={"indices": node.outputs[1]})
         algorithm = _algorithm(node, window, covering)
         if algorithm != "pooling_avg_include_padding" or covering == window:
             return cls(algorithm, covering).bind({"src": src})
@@ -104,6 +113,12 @@ class Pooling(BaseOperator, frozen=True):
         descs = followed(problem, wish, argument(problem, "src"))
         if descs is None or (self.is_shared and not are_eltwise(attr.post_ops)):
             return None
+        if self.algorithm == "pooling_max":
+            largest = self._largest(descs, problem.n_threads)
+            if dnnl.has_optimised(largest):
+                return None if attr.post_ops else Recipe.single(largest)
+        if self.numbering:
+            return None
         spec = dnnl.pooling(
             *descs,
             self.algorithm,
@@ -115,6 +130,20 @@ class Pooling(BaseOperator, frozen=True):
             n_threads=problem.n_threads,
         )
         return self._with_shares(spec, descs, problem, attr) if self.is_shared else Recipe.single(spec)
+
+    def _largest(self, descs: tuple[MemoryDesc, MemoryDesc], n_threads: int) -> dnnl.Spec:
+        src, dst = descs
+        return dnnl.max_pooling(
+            src,
+            dst,
+            dst.with_dtype("s64") if self.numbering else None,
+            kernel=self.window.kernel,
+            strides=self.window.strides,
+            pads=self.window.pads,
+            dilations=self.window.dnnl_dilations,
+            numbering=self.numbering or "row_major",
+            n_threads=n_threads,
+        )
 
     def _with_shares(
         self, mean: dnnl.Spec, descs: tuple[MemoryDesc, MemoryDesc], problem: Problem, attr: dnnl.Attr
@@ -231,6 +260,7 @@ def max_pool_backward(
 
     Example:
         >>> import numpy as np
+from msgspec.structs import replace
         >>> x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
         >>> max_pool_backward(np.ones((1, 1, 2, 2), np.float32), x, 2).numpy()[0, 0]
         array([[0., 0., 0., 0.],
@@ -285,6 +315,7 @@ def global_average_pool_backward(grad: TensorLike, x: TensorLike | MemoryDesc) -
 
     Example:
         >>> import numpy as np
+from msgspec.structs import replace
         >>> x = np.zeros((1, 3, 2, 2), np.float32)
         >>> global_average_pool_backward(np.ones((1, 3, 1, 1), np.float32), x).numpy()[0, 0]
         array([[0.25, 0.25],

@@ -51,12 +51,14 @@ class Implementation(Struct, frozen=True, kw_only=True):
         multiply_adds: Multiplications that it does for such a Spec, each with an addition.
         compute_ns: Estimate of the nanoseconds that its arithmetic takes, from such a Spec, floating-point operations a
             nanosecond at the peak, and the number of threads.
+        rule: That a run which ends with ``invalid_arguments`` found broken by the contents of an argument.
     """
 
     offer: Callable[[Spec], Resolved | None]
     kernel: Callable[[Spec], Kernel]
     multiply_adds: Callable[[Spec], int]
     compute_ns: Callable[[Spec, float, int], float]
+    rule: str = ""
 
 
 def name_of(impl: str) -> str:

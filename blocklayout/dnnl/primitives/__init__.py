@@ -41,7 +41,8 @@ class Direction(Struct, frozen=True):
         c_order: The arguments of the C function that creates the primitive descriptor, in order and by name:
             descriptors (``src|dst`` is the first of them that there is), parameters, ``prop_kind``, ``algorithm``,
             ``engine``, ``attr``, ``n_srcs`` and ``srcs`` of a kind with many sources, and ``hint``, the forward
-            primitive descriptor that a gradient is derived from.
+            primitive descriptor that a gradient is derived from. Empty where the library has none: implementations
+            are all our own.
         arguments: Execution arguments, besides those of the attributes.
         results: The arguments among them that it writes.
         hint: The gradient's argument for each argument of the forward primitive in the hint; by default the one of the

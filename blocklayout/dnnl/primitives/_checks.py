@@ -34,8 +34,10 @@ def require(holds: object, spec: Spec, argument: str, rule: str) -> None:
         raise invalid(spec.kind, argument, rule)
 
 
-def check_descs(spec: Spec, needed: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Refuse missing, unknown, repeated and impossible arguments."""
+def check_descs(
+    spec: Spec, needed: Sequence[str], optional: Sequence[str] = (), others: Sequence[str] = ()
+) -> None:
+    """Refuse missing, unknown, repeated and impossible arguments; ``others`` are data types beside the library's."""
     names = [name for name, _ in spec.descs]
     for name in needed:
         if name not in names:
@@ -43,16 +45,16 @@ def check_descs(spec: Spec, needed: Sequence[str], optional: Sequence[str] = ())
     for name, desc in spec.descs:
         if name not in needed and name not in optional and not name.startswith(_ATTRIBUTE_ARGUMENTS):
             raise invalid(spec.kind, name, f"is no argument of it; there are {', '.join([*needed, *optional])}")
-        _check_desc(spec, name, desc)
+        _check_desc(spec, name, desc, (*ITEMSIZES, *others))
     if len(set(names)) != len(names):
         raise invalid(spec.kind, "descs", f"names an argument twice among {', '.join(names)}")
 
 
-def _check_desc(spec: Spec, name: str, desc: Desc) -> None:
+def _check_desc(spec: Spec, name: str, desc: Desc, dtypes: Sequence[str]) -> None:
     if min(desc.dims, default=0) < 0:
         raise invalid(spec.kind, name, f"has extents {desc.dims}; none may be negative")
-    if desc.dtype not in ITEMSIZES:
-        raise invalid(spec.kind, name, f"is {desc.dtype!r}; oneDNN knows {', '.join(ITEMSIZES)}")
+    if desc.dtype not in dtypes:
+        raise invalid(spec.kind, name, f"is {desc.dtype!r}; oneDNN knows {', '.join(dtypes)}")
     if not 1 <= len(desc.dims) <= MAX_NDIMS:
         raise invalid(spec.kind, name, f"has {len(desc.dims)} dimensions; oneDNN takes 1 to {MAX_NDIMS}")
     if math.prod(max(extent, 1) for extent in desc.dims) > MAX_ELEMENTS:

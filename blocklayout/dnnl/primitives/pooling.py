@@ -105,17 +105,17 @@ def pooling_backward(
 def _validate(spec: Spec) -> None:
     check_descs(spec, ("src", "dst"), ("workspace",))
     check_concrete(spec, "src")
-    check_dims(spec, "dst", _pooled_dims(spec), "source, kernel, strides and pads")
+    check_dims(spec, "dst", pooled_dims(spec), "source, kernel, strides and pads")
 
 
 def _validate_backward(spec: Spec) -> None:
     check_descs(spec, ("diff_src", "diff_dst"), ("workspace",))
     check_concrete(spec, "diff_src", "diff_dst")
     check_no_attributes(spec)
-    check_dims(spec, "diff_dst", _pooled_dims(spec, "diff_src"), "diff_src, kernel, strides and pads")
+    check_dims(spec, "diff_dst", pooled_dims(spec, "diff_src"), "diff_src, kernel, strides and pads")
 
 
-def _pooled_dims(spec: Spec, src: str = "src") -> tuple[int, ...]:
+def pooled_dims(spec: Spec, src: str = "src") -> tuple[int, ...]:
     """Extents of the result, refused where there is nothing in it."""
     dims = _dst_dims(spec, src)
     require(min(dims[2:]) >= 1, spec, "kernel", f"spans more than the padded source, which leaves extents {dims}")

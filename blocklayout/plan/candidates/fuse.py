@@ -67,7 +67,7 @@ class Group(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def dsts(self) -> Mapping[str, Value]:
-        """Every value the group computes, by argument; one but for plain kernels."""
+        """Every value the group computes, by argument."""
         return {"dst": self.dst} | dict(self.main.others)
 
     @property

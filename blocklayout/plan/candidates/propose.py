@@ -161,6 +161,7 @@ class Proposer(Struct, frozen=True):
             sources=tuple((operand, demanded[operand]) for operand in group.sources),
             constants=tuple((operand, demanded[operand]) for operand in group.constants),
             dst=demanded["dst"],
+            others=tuple((arg, demanded[arg]) for arg, _ in group.main.others),
             steps=recipe.steps,
             temporaries=recipe.temporaries,
             alias=recipe.alias,
@@ -175,8 +176,7 @@ class Proposer(Struct, frozen=True):
         recipe = next(GroupRecipes(group, self.dtype, 1).wished(wish), None)
         if recipe is None:
             raise UnsupportedError(_nothing_offered(group, self.dtype))
-        others = tuple((arg, recipe.demanded[arg]) for arg, _ in group.main.others)
-        return (replace(self._candidate(group, wish, recipe), others=others, origin="onnx.reference"),)
+        return (replace(self._candidate(group, wish, recipe), origin="onnx.reference"),)
 
     def _views(self, group: Group, incoming: Sequence[MemoryDesc]) -> tuple[Candidate, ...]:
         """The layouts that arrive seen through the view, and those a reader may want seen back through it."""
