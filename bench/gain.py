@@ -81,9 +81,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tune-seconds", type=float, default=120.0, help="for each network (default: 120)")
     parser.add_argument("--json", help="file to write")
     parser.add_argument("--picture", help="file to draw the ratios in")
-    parser.add_argument(
-        "--measured", nargs="+", default=(), help="files that --json wrote: shown, and nothing measured"
-    )
+    parser.add_argument("--measured", nargs="+", default=(), help="files of --json to show, measuring nothing")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 

@@ -100,11 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     reorders = [row for size in args.sizes for row in measured_reorders(size, layouts, timer, args)]
     show(rows, reorders, layouts)
     record = {"environment": describe_environment(args.threads), "dtype": args.dtype, "n_rounds": args.rounds}
-    record |= {
-        "operators": [as_record(row) for row in rows],
-        "classes": classes(rows),
-        "reorders": [as_record(row) for row in reorders],
-    }
+    record |= {"operators": [as_record(row) for row in rows], "classes": classes(rows)}
+    record |= {"reorders": [as_record(row) for row in reorders]}
     write_json(args.json, record)
     if args.picture:
         draw(rows, layouts, args.picture)

@@ -1,11 +1,11 @@
 """What does prepacking bring, alone: weights packed for each run, once for a session, or mapped from a saved one?
 
-Each network of the zoo (random weights, random data) is planned once. The same plan then runs in three ways: its weights
-are reordered before each run, by the library on all threads, as where an operator is handed row-major weights every
-time; they are packed when the session is made; and they lie in the file of a saved session, mapped. All three take
-turns in one process, round after round. Reported are medians of the fastest runs of a turn, and medians of the ratios
-to a session's own weights in the same round, with the least and the largest. Only what prepacking changes counts:
-constants that primitives read row by row are never moved.
+Each network of the zoo (random weights, random data) is planned once. The same plan then runs in three ways: its
+weights are reordered before each run, by the library on all threads, as where an operator is handed row-major weights
+every time; they are packed when the session is made; and they lie in the file of a saved session, mapped. All three
+take turns in one process, round after round. Reported are medians of the fastest runs of a turn, and medians of the
+ratios to a session's own weights in the same round, with the least and the largest. Weights that primitives read row by
+row are not packed again.
 
     python bench/prepacking.py --rounds 9 --json out.json
     python bench/prepacking.py --models vgg16 --dtype bf16 --batch 4
