@@ -36,10 +36,10 @@ from blocklayout.loading.from_model import constants_of, known_outputs
 from blocklayout.loading.saved_session import write_session
 from blocklayout.runtime import ReadyPlan, Session, Signature
 from blocklayout.runtime.streams import Streams
-from blocklayout.timing import Spread, time_in_turn
+from blocklayout.timing import Spread, fastest_ns, time_in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from blocklayout.plan import Plan
 
@@ -64,8 +64,8 @@ class Packing:
             dims, dtype = item.desc.dims, item.desc.dtype
             rows = bl.reorder(constants[item.constant].reshape(dims), MemoryDesc(dims, dtype))
             source = dnnl.Memory(rows.desc, rows.buffer)
-            packed = dnnl.Memory.empty(item.desc)
-            self.packed[item.buffer] = packed.buffer
+            buffer = self.packed[item.buffer] = dnnl.aligned_empty(item.desc.nbytes)
+            packed = dnnl.Memory(item.desc, buffer)
             primitive = dnnl.Primitive(dnnl.reorder(source.desc, item.desc, n_threads=plan.n_threads))
             step = primitive.bind({"src": source, "dst": packed})
             if source.desc.physically_equal(item.desc):
@@ -127,10 +127,11 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.session")
         session.save(path)
-        calls = (pack_and_run, *(partial(each.run, None, feeds) for each in (session, bl.load(path))))
+        calls: list[Callable[[], list[Any]]] = [pack_and_run]
+        calls += [partial(each.run, None, feeds) for each in (session, bl.load(path))]
         expected, *others = ([np.asarray(output) for output in call()] for call in calls)
         difference = max(largest_difference(outputs, expected) for outputs in others)
-        times = dict(zip(WAYS, time_in_turn(calls, args.rounds), strict=True))
+        times = dict(zip(WAYS, time_in_turn(calls, args.rounds, fastest_ns), strict=True))
     return {
         "model": name,
         "weights_nbytes": packing.nbytes,
