@@ -9,8 +9,9 @@ rounds, the least and the most.
     python bench/gain.py --rounds 7 --json out.json --picture docs/gain.svg
     python bench/gain.py --models resnet50,squeezenet1_1 --batch 16 --tune measure
     python bench/gain.py --models squeezenet1_1 --size 32 --rounds 1
+    python bench/gain.py --measured first.json second.json --picture docs/gain.svg
 
-The picture needs matplotlib.
+The last shows in one table what was measured in several runs. The picture needs matplotlib.
 
 Source: "Channels Last Memory Format in PyTorch", a tutorial of PyTorch, as of July 2025.
 """
@@ -22,6 +23,7 @@ import json
 import statistics
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blocklayout import dnnl, zoo
@@ -54,8 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.dtype == "bf16" and not dnnl.has_bf16():
         print(f"bf16: not on this CPU ({dnnl.isa()})")
         return 0
-    results: list[dict[str, Any]] = []
-    for name in args.models:
+    results = [result for path in args.measured for result in json.loads(Path(path).read_text())["results"]]
+    for name in () if results else args.models:
         results.append(measure_apart(name, args))
         print(f"{name}: {', '.join(f'{other} {text_of(results[-1], other)}' for other in OTHERS)}", flush=True)
         record = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
@@ -79,6 +81,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--tune-seconds", type=float, default=120.0, help="for each network (default: 120)")
     parser.add_argument("--json", help="file to write")
     parser.add_argument("--picture", help="file to draw the ratios in")
+    parser.add_argument("--measured", nargs="+", default=(), help="files of --json to show, measuring nothing")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 

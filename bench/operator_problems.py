@@ -82,7 +82,7 @@ def _convolutions(channels: int, extent: int) -> dict[str, Build]:
 
 def _windows(extent: int) -> dict[str, Build]:
     scales = np.array([1, 1, 2, 2], np.float32)
-    return {
+    found = {
         "max pooling 3x3 strides 2": lambda _, x: x.max_pool(3, strides=2, pads=1),
         "average pooling 2x2 strides 2": lambda _, x: x.average_pool(min(2, extent), strides=2),
         "global average pooling": lambda _, x: x.global_average_pool(),
@@ -90,6 +90,9 @@ def _windows(extent: int) -> dict[str, Build]:
         "resampling linear": lambda b, x: b.op("Resize", x, None, scales, mode="linear"),
         "padding": lambda b, x: b.op("Pad", x, np.array([0, 0, 1, 1, 0, 0, 1, 1])),
     }
+    if extent % 2:
+        return found
+    return found | {"pixel unshuffle": lambda b, x: b.op("SpaceToDepth", x, blocksize=2)}
 
 
 def _elementwise(dims: Dims) -> dict[str, Build]:
@@ -120,6 +123,7 @@ def _others(channels: int) -> dict[str, Build]:
         "sum over the image": lambda b, x: b.op("ReduceSum", x, np.array([2, 3])),
         "matmul of images": lambda _, x: x @ _weights(x.shape[-1], 64),
         "channel shuffle": lambda _, x: _shuffled(x),
+        "pixel shuffle": lambda b, x: b.op("DepthToSpace", x, blocksize=2, mode="CRD"),
     }
 
 

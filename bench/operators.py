@@ -21,6 +21,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
@@ -45,6 +46,8 @@ from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from blocklayout.ir import BaseOperator
 
 PLAIN, NHWC = "plain", "channels_last"
 MARGIN = 1.05
@@ -97,7 +100,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     reorders = [row for size in args.sizes for row in measured_reorders(size, layouts, timer, args)]
     show(rows, reorders, layouts)
     record = {"environment": describe_environment(args.threads), "dtype": args.dtype, "n_rounds": args.rounds}
-    record |= {"operators": [as_record(row) for row in rows], "reorders": [as_record(row) for row in reorders]}
+    record |= {"operators": [as_record(row) for row in rows], "classes": classes(rows)}
+    record |= {"reorders": [as_record(row) for row in reorders]}
     write_json(args.json, record)
     if args.picture:
         draw(rows, layouts, args.picture)
@@ -143,12 +147,16 @@ def ways(problem: Problem, layout: str, dtype: str, n_threads: int) -> list[Way]
     b.output("y", problem.build(b, b.input("x", problem.dims)))
     program = model.lower(model.legalize(model.simplify(b.to_graph())))
     descs = {value.name: wished_desc(layout, value_info(value, dtype)) for value in program.inputs}
-    found: list[Way] = []
+    moves: list[Spec] = []
+    found: list[Way] = [()]
     for group in fuse(program, dtype, n_threads):
         if group.is_view:
-            seen = group.main.operator.through(descs[group.sources["src"].name])
-            if seen is None:
-                return []
+            src = descs[group.sources["src"].name]
+            seen = group.main.operator.through(src)
+            if seen is None or not dnnl.is_expressible(seen):
+                seen = wished_desc(layout, value_info(group.dst, dtype))
+                passed = stations(group.main.operator, src, seen)
+                moves += [dnnl.resolve(dnnl.reorder(*ends, n_threads=n_threads)).spec for ends in passed]
             descs[group.dst.name] = seen
         elif any(value.name not in descs for value in group.sources.values()):
             raise UnsupportedError(f"{problem.name}: more than one kernel computes it; give a problem of one")
@@ -159,8 +167,17 @@ def ways(problem: Problem, layout: str, dtype: str, n_threads: int) -> list[Way]
             wanted = [recipe for recipe in recipes if fits(recipe.demanded, given)]
             found = [tuple(step.spec for step in recipe.steps) for recipe in wanted]
             descs[group.dst.name] = wished_desc(first, value_info(group.dst, dtype))
-    measurable = [way for way in found if all(isinstance(spec, Spec) for spec in way)]
+    whole = [(*moves, *way) for way in found if moves or way]
+    measurable = [way for way in whole if all(isinstance(spec, Spec) for spec in way)]
     return [way for way in measurable if not is_slow(way)] or measurable
+
+
+def stations(view: BaseOperator, src: MemoryDesc, dst: MemoryDesc) -> list[tuple[MemoryDesc, MemoryDesc]]:
+    """What is moved where a view of a source has to come in another layout: once, or by way of row-major."""
+    held = view.back(dst)
+    if held is not None and dnnl.is_expressible(held):
+        return [(src, held)]
+    return [(src, MemoryDesc(src.dims, src.dtype)), (MemoryDesc(dst.dims, dst.dtype), dst)]
 
 
 def fits(demanded: Mapping[str, MemoryDesc], given: Mapping[str, MemoryDesc]) -> bool:
@@ -234,6 +251,21 @@ def verdict(nhwc: Timed, others: Sequence[Timed]) -> str:
     return "wins" if ratio > 1 else "loses"
 
 
+def classes(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """Families of operators by how channels-last does next to row-major: geometric means over the sizes."""
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        ratio = row[f"{PLAIN}_over_nhwc"]
+        if ratio is not None:
+            ratios.setdefault(row["family"], []).append(ratio.median)
+    found: dict[str, list[str]] = {"faster than": [], "as fast as": [], "slower than": []}
+    for family, each in ratios.items():
+        mean = geometric_mean(each)
+        name = "faster than" if mean > MARGIN else "slower than" if mean < 1 / MARGIN else "as fast as"
+        found[name].append(f"{family} ({mean:.2f})")
+    return found
+
+
 def measured_reorders(
     size: tuple[int, int], layouts: Sequence[str], timer: SpecTimer, args: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
@@ -271,6 +303,8 @@ def show(rows: Sequence[dict[str, Any]], reorders: Sequence[dict[str, Any]], lay
     print_table(header, cells, title="microseconds; ref: a reference implementation", text_columns=(0, 1, 7))
     counts = Counter(row["verdict"] for row in rows)
     print(f"channels-last: {', '.join(f'{verdict} {count}' for verdict, count in counts.most_common())}")
+    for name, families in classes(rows).items():
+        print(f"channels-last {name} row-major: {', '.join(families) or '-'}")
     moves = [
         (
             f"{row['from']} to {row['to']}",

@@ -106,6 +106,19 @@ def test_operators(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert "microseconds" in done.stdout
 
 
+def test_operators_are_classed(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "operators.json"
+    short = ("--families", "pixel,relu", "--sizes", "64x4", "--rounds", "1", "--threads", "1", "--json", str(path))
+    done = run_bench("operators.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(path.read_text())
+    layouts = {row["family"]: row["layouts"] for row in record["operators"]}
+    assert {*layouts} == {"pixel shuffle", "pixel unshuffle", "relu", "prelu"}
+    assert all(each["impl"] for each in (*layouts["pixel shuffle"].values(), *layouts["pixel unshuffle"].values()))
+    assert [*record["classes"]] == ["faster than", "as fast as", "slower than"]
+    assert "channels-last as fast as row-major: " in done.stdout
+
+
 def test_gain(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "gain.json"
     short = ("--models", "m3", "--size", "4000", "--rounds", "1", "--tune", "model", "--threads", "1")
@@ -114,6 +127,29 @@ def test_gain(tree_environ: dict[str, str], tmp_path: Path) -> None:
     [result] = json.loads(path.read_text())["results"]
     assert {*result["others"]} == {"plain", "per-op", "nhwc"}
     assert "geometric mean" in done.stdout
+
+
+def test_gains_measured_in_parts_are_one_table(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    times = {"time_ms": {"median": 2.0}, "ratio": {"median": 1.5, "low": 1.4, "high": 1.6}}
+    for number, name in enumerate(("first_net", "second_net")):
+        result = {"model": name, "auto": times, "others": dict.fromkeys(("plain", "per-op", "nhwc"), times)}
+        (tmp_path / f"{number}.json").write_text(json.dumps({"results": [result]}))
+    done = run_bench("gain.py", "--measured", "0.json", "1.json", *PICTURE, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "first_net" in done.stdout
+    assert "second_net" in done.stdout
+    assert "over plain: +50% (geometric mean); at least +26% in 2 of 2" in done.stdout
+
+
+def test_prepacking(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "prepacking.json"
+    short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--threads", "1", "--json", str(path))
+    done = run_bench("prepacking.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(path.read_text())["results"]
+    assert [*result["ratios"]] == ["each run", "session", "mapped"]
+    assert result["difference"] == 0.0
+    assert "packed MB" in done.stdout
 
 
 def test_measuring(tree_environ: dict[str, str], tmp_path: Path) -> None:
