@@ -427,7 +427,7 @@ class MemoryDesc:
         if desc is self or desc.inner_blks:
             return desc
         for name in ("contiguous_format", *(["channels_last"] if 3 <= self.ndims <= 5 else [])):
-            whole = MemoryDesc(desc.dims, desc.dtype, name)
+            whole = MemoryDesc(desc.dims, desc.dtype, FormatTag(ordering.as_tag(name, self.ndims).order))
             if whole == desc:
                 return whole
         tag = ordering.view_tag(desc.placement, self.format_tag)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,8 @@ import pytest
 
 import blocklayout as bl
 
-VIEWS = (
-    *((f"unsqueeze({axis})", lambda t, axis=axis: t.unsqueeze(axis)) for axis in range(4)),
+VIEWS: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    *((f"unsqueeze({axis})", methodcaller("unsqueeze", axis)) for axis in range(4)),
     ("squeeze()", lambda t: t.squeeze()),
     ("[:, 1:]", lambda t: t[:, 1:]),
     ("[:, :, :2]", lambda t: t[:, :, :2]),
