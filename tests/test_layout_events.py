@@ -8,12 +8,12 @@ import json
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import blocklayout as bl
-from blocklayout.layout_events import EventKind, carry, is_watched, report
+from blocklayout.layout_events import EventKind, carry, is_watched, report, report_step
 from tests.here import line_here
 
 if TYPE_CHECKING:
@@ -85,6 +85,60 @@ def test_raise_raises_and_keeps() -> None:
 def test_another_mode_is_refused() -> None:
     with pytest.raises(bl.InputError, match="warn, raise, record"):
         bl.watch("print")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("only", ["loss", ("loss",), ["copy", "loss"]])
+def test_a_watch_of_some_kinds_sees_no_others(only: Any) -> None:
+    with bl.watch("raise", only=only) as strict, bl.watch("record", only="reorder") as other:
+        move("reorder")
+        with pytest.raises(bl.WatchError, match=r"loss in mover .*f32 1x3x2x2 nchw strides \(12, 4, 2, 1\)"):
+            move("loss")
+    assert [event.kind for event in strict] == ["loss"]
+    assert [event.kind for event in other] == ["reorder"]
+    move("loss")  # nothing remains switched on
+
+
+def test_what_is_raised_for_counts_only_what_is_watched_for() -> None:
+    def moves() -> None:
+        move("reorder")
+        move("loss")
+        move("copy")
+
+    with bl.watch("raise", only="loss"), pytest.raises(bl.WatchError, match="loss in mover") as raised:
+        carry(moves)()
+    assert "more)" not in str(raised.value)
+
+
+def test_a_warning_watch_of_other_kinds_leaves_a_loss_its_own_warning() -> None:
+    with bl.watch(only="copy"), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        report("loss", "mover", [LAST], PLAIN, always_warns=True)
+        move("reorder")
+    assert [warning.category for warning in seen] == [bl.LayoutLossWarning]
+
+
+@pytest.mark.parametrize("only", ["los", "step", (), ["loss", 1], 5, {"loss"}])
+def test_other_kinds_are_refused(only: Any) -> None:
+    with pytest.raises(bl.InputError, match="reorder, copy, loss"):
+        bl.watch(only=only)
+
+
+def test_steps_are_asked_for_by_truth() -> None:
+    with pytest.raises(bl.InputError, match="steps is 1"):
+        bl.watch(steps=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["warn", "raise", "record"])
+def test_steps_are_kept_and_never_told(mode: WatchMode) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with bl.watch(mode, only="loss", steps=True) as w, bl.watch(mode) as without:
+            report_step("mover", [PLAIN], LAST, 1500, "reorder", "jit:uni")
+    [step] = w
+    assert (step.kind, step.primitive, step.implementation, step.ns) == ("step", "reorder", "jit:uni", 1500)
+    assert w.table().splitlines()[-1] == "1 step (1.5 us)"
+    assert json.loads(w.to_json())["events"][0]["implementation"] == "jit:uni"
+    assert not len(without)
 
 
 def test_an_error_inside_switches_it_off() -> None:

@@ -74,7 +74,8 @@ def _axes(value: Any, x: MemoryDesc) -> str:
     each = value if isinstance(value, tuple) else (value,)
     if len({axis % x.ndims for axis in each}) == len(each) and all(-x.ndims <= axis < x.ndims for axis in each):
         return ""
-    return f"dimensions of x of shape {x.dims}, each once: {-x.ndims} to {x.ndims - 1}"
+    which = "a dimension" if isinstance(value, int) else "each dimension at most once"
+    return f"{which} of x of shape {x.dims}: {-x.ndims} to {x.ndims - 1}"
 
 
 def _count(value: Any, x: MemoryDesc) -> str:

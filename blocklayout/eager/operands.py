@@ -106,6 +106,8 @@ def integers(value: Any, name: str) -> int | tuple[int, ...]:
     Raises:
         InputError: It is neither.
     """
+    if type(value) is tuple and {*map(type, value)} <= {int}:
+        return value
     right = "an integer, or several in a row"
     return tuple(integer(each, name, right) for each in value) if _is_row(value) else integer(value, name, right)
 

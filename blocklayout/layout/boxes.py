@@ -81,10 +81,10 @@ def _viewed(
         part = views.submemory(placement, reach, tuple(line.start for line in box))
     except LayoutError:
         return None  # inside of a block
-    found = _stepped(part, box)
-    if left is not None and len(found.dims) < len(placement.dims):
-        left = view_tag(found, left)
-    found = as_part(found, dtype, left)
+    taken = _stepped(part, box)
+    if left is not None and len(taken.dims) < len(placement.dims):
+        left = view_tag(taken, left)
+    found = as_part(taken, dtype, left)
     if left is not None and found.is_dense:
         found = MemoryDesc(found.dims, dtype, left)  # strides that are never used are as if it were no part
     return found, part.offset

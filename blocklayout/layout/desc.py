@@ -412,28 +412,6 @@ class MemoryDesc:
         extents = integers("dims", dims)
         return self if extents == self.dims else _reshaped(self, extents)
 
-    def permuted_view(self, perm: Iterable[int]) -> MemoryDesc:
-        """As :meth:`permuted`, and called a memory format where strides allow one: the one they have exactly first.
-
-        Raises:
-            LayoutError: As :meth:`permuted`.
-
-        Example:
-            >>> image = MemoryDesc((2, 3, 5, 1))
-            >>> image.permuted((0, 2, 3, 1)).memory_format, image.permuted_view((0, 2, 3, 1)).memory_format
-            ('adbc', 'channels_last')
-        """
-        desc = self.permuted(perm)
-        if desc is self or desc.inner_blks:
-            return desc
-        for name in ("contiguous_format", *(["channels_last"] if 3 <= self.ndims <= 5 else [])):
-            whole = MemoryDesc(desc.dims, desc.dtype, name)
-            if whole == desc:
-                return whole
-        tag = ordering.view_tag(desc.placement, self.format_tag)
-        is_named = ordering.format_name(desc.format_tag) or not ordering.format_name(tag)
-        return desc if is_named else as_part(desc.placement, desc.dtype, tag)
-
     def viewed_as(self, dims: Iterable[int]) -> MemoryDesc:
         """As :meth:`reshaped`, and named by the rule of views: strides tell, and then the name before.
 
@@ -444,13 +422,8 @@ class MemoryDesc:
             >>> MemoryDesc((2, 3, 5), "f32", "channels_last").viewed_as((2, 3, 1, 5)).memory_format
             'channels_last'
         """
-        desc = self.reshaped(dims)
-        if desc is self or 0 in desc.dims:
-            return desc
-        tag = ordering.view_tag(desc.placement, self.format_tag)
-        found = as_part(desc.placement, desc.dtype, tag)
-        is_whole = found.is_dense and not found.offset0
-        return MemoryDesc(desc.dims, desc.dtype, tag) if is_whole else found  # extents of 1 get strides that are usual
+        extents = integers("dims", dims)
+        return self if extents == self.dims else _viewed(self.placement, self.dtype, self.format_tag, extents)
 
     def submemory(self, dims: Iterable[int], offsets: Iterable[int]) -> MemoryDesc:
         """The box of ``dims`` elements at ``offsets``, inside the same bytes.
@@ -722,6 +695,17 @@ def _permuted(
     # Tags are compared here on their own: descriptors are equal under every name.
     placed = views.permuted(placement, perm)
     return build(placed, dtype, tag and tag.permuted(perm), "", family and family.permuted(perm))
+
+
+@lru_cache(maxsize=_MAX_CACHED)
+def _viewed(placement: Placement, dtype: str, before: FormatTag, dims: tuple[int, ...]) -> MemoryDesc:
+    placed = views.reshaped(placement, dims)
+    if 0 in dims:
+        return build(placed, dtype)
+    tag = ordering.view_tag(placed, before)
+    found = as_part(placed, dtype, tag)
+    # extents of 1 have the strides that are usual
+    return MemoryDesc(dims, dtype, tag) if found.is_dense and not found.offset0 else found
 
 
 @lru_cache(maxsize=_MAX_CACHED)

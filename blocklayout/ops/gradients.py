@@ -202,7 +202,7 @@ class Call:
         results = execute(spec, inputs)
         ns = perf_counter_ns() - start
         read, written = [spec.memory_desc(name) for name in inputs], next(iter(results.values())).desc
-        report_step(self.function, read, written, ns, spec.kind, spec.impl)
+        report_step(self.function, read, written, ns, f"{spec.kind} {spec.prop_kind}", spec.impl)
         return results
 
     def proven(self, name: str, result: Tensor) -> Tensor:

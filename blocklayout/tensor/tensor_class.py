@@ -222,7 +222,7 @@ class Tensor(Operators):
             'contiguous_format'
         """
         axes = dims[0] if len(dims) == 1 and hasattr(dims[0], "__iter__") else dims
-        return Tensor(self.desc.permuted_view(self._dim(axis) for axis in axes), self.buffer)
+        return Tensor(self.desc.permuted(self._dim(axis) for axis in axes), self.buffer)
 
     def map(self, f: Callable[[np.ndarray], np.ndarray]) -> Tensor:
         """A new tensor of what an elementwise function makes of the elements, in the same layout.

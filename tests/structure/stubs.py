@@ -35,8 +35,11 @@ WORDS = {
     "Operand": "_Operand",
     "Addend": "_Operand",
     "Exponent": "_Operand",
-    "Extents": "_Extents",
-    "Extents | None": "_Extents | None",
+    "Vector": "_Operand",
+    **dict.fromkeys(("Extents", "Pads", "Axes"), "_Extents"),
+    **dict.fromkeys(("Extents | None", "Axes | None"), "_Extents | None"),
+    **dict.fromkeys(("Axis", "Count"), "int"),
+    "NotNegative": "float",
     "Self": "Tensor",
     "tuple[Self, ...]": "tuple[Tensor, ...]",
 }
