@@ -15,8 +15,8 @@ _NAMES = {
     "errors": """
         BlockLayoutError BlockLayoutWarning CheckError CostStoreWarning DnnlError ExportError InputError
         InvalidArgumentsError LayoutError LayoutLossWarning ModelError OutOfMemoryError PlainKernelWarning PlanError
-        PlanMisfitWarning PlanStoreWarning PositionError RefusedError UnimplementedError UnsupportedError WatchError
-        WatchWarning
+        PlanMisfitWarning PlanStoreWarning PolicyWarning PositionError RefusedError UnimplementedError UnsupportedError
+        WatchError WatchWarning
     """,
     "layout": "FormatTag Layout MemoryDesc",
     "model": "Builder",

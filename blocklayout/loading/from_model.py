@@ -17,8 +17,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl, model
-from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError
+from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError, PolicyWarning
 from blocklayout.ir import HostSpec
+from blocklayout.layout_events import warn_caller
 from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.saved_plan import (
     SavedPlan,
@@ -32,6 +33,7 @@ from blocklayout.loading.saved_plan import (
 from blocklayout.loading.saved_session import write_session
 from blocklayout.loading.signature import check_rank, extents_of, signature_of
 from blocklayout.plan import Plan, Pricing, Request
+from blocklayout.plan.policies import unavailable
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.refused import is_refused
 from blocklayout.runtime import ContentsNeededError, InputInfo, ReadyPlan, Session, Signature
@@ -288,11 +290,14 @@ class _PlanMaker(Struct):
         return graph, deciding
 
     def _computes(self, plan: Plan) -> dict[int, Compute]:
-        """Functions that run the plain steps; warns of them once a model."""
-        computes = computes_of(plan)
-        if computes and not self.has_warned:
+        """Functions that run the plain steps; warns of them, and of a policy without effect, once a model."""
+        computes, missing = computes_of(plan), unavailable(plan)
+        if (computes or missing) and not self.has_warned:
             self.has_warned = True
-            warnings.warn(_plain_warning(plan), PlainKernelWarning, stacklevel=2)
+            if computes:
+                warnings.warn(_plain_warning(plan), PlainKernelWarning, stacklevel=2)
+            if missing:
+                warn_caller(missing, PolicyWarning)
         return computes
 
 
