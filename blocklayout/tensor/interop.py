@@ -152,7 +152,10 @@ def foreign(source: Any) -> np.ndarray:
             return np.from_dlpack(source)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(f"cannot read {type(source).__name__} through DLPack: {error}") from None
-    array = np.asarray(source)
+    try:
+        array = np.asarray(source)
+    except ValueError as error:
+        raise InputError(f"cannot read {type(source).__name__} as an array: {error}") from None
     if array.dtype == object:
         raise InputError(f"expected an array, a torch tensor or a Tensor, got {type(source).__name__}")
     return array
