@@ -16,7 +16,8 @@ _NAMES = {
     "errors": """
         BlockLayoutError BlockLayoutWarning CheckError CostStoreWarning DnnlError ExportError InputError
         InvalidArgumentsError LayoutError LayoutLossWarning ModelError OperatorError OutOfMemoryError PlainKernelWarning
-        PlanError PlanMisfitWarning PlanStoreWarning PositionError RefusedError UnimplementedError UnsupportedError
+        PlanError PlanMisfitWarning PlanStoreWarning PolicyWarning PositionError RefusedError UnimplementedError
+        UnsupportedError
         WatchError WatchWarning
     """,
     "layout": "FormatTag Layout MemoryDesc",

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from blocklayout import dnnl
 from blocklayout.errors import InputError, ModelError, PlanError
 from blocklayout.ir import Demands
+from blocklayout.loading import options
 from blocklayout.loading.saved_plan import Terms, warn_of_misfit
 from blocklayout.loading.saved_session import is_saved_session, load_session
-from blocklayout.plan.request import TUNE_SECONDS, Request, TuneMode
+from blocklayout.plan.policies import checked_policy
+from blocklayout.plan.report.runs import LOSS_MODES
+from blocklayout.plan.request import TUNE_MODES, TUNE_SECONDS, Request, TuneMode, computed_dtype
 from blocklayout.runtime import MAX_PLANS, Session
 from blocklayout.tensor import Tensor
 from blocklayout.value_checks import checked_mode
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, DTypeLike
     from onnx import ModelProto
 
     from blocklayout.ir import Asked
@@ -39,7 +42,7 @@ Progress = Callable[[str], None]
 def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of them rarely
     source: Source,
     *,
-    dtype: str | None = None,
+    dtype: DTypeLike | None = None,
     layout: str | None = None,
     threads: int | None = None,
     streams: int = 1,
@@ -66,8 +69,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     Args:
         source: Path of an ONNX file, its bytes, a ``ModelProto``, or a Builder; or path of a file that
             :meth:`Session.save` wrote.
-        dtype: Data type of the activations inside: ``f32`` (the default) or ``bf16``. Inputs and
-            outputs keep the types the model declares.
+        dtype: Data type of the activations inside: ``f32`` (the default) or ``bf16``, by name or as numpy's and
+            ml_dtypes' types. Inputs and outputs keep the types the model declares.
         layout: ``auto`` (the default: by cost, over the whole graph), ``any`` (each primitive's own favourite),
             ``blocked``, ``nhwc``, ``plain``, ``per-op`` (reorder around every primitive), or a
             oneDNN tag such as ``nChw8c``.
@@ -123,8 +126,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     Raises:
         ModelError: Not an ONNX file, a graph against its operators' specifications, or a damaged saved session.
         UnsupportedError: An operator, data type or platform that cannot run here.
-        InputError: ``shapes``, ``threads``, ``streams``, ``max_plans`` or ``on_misfit`` do not fit, or ``io_layout``
-            names what is not there.
+        InputError: An option that is none of those there are, or of another type, or ``io_layout`` names what is not
+            there.
         LayoutError: ``io_layout`` names a format that does not exist, or has another rank.
         PlanError: No such policy or data type; a pin that nothing offers, an expectation that is not met, a run
             of layouts that is not to be lost, a name in one of these that nothing
@@ -139,14 +142,27 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         >>> load(b)(np.ones((1, 3, 8, 8), np.float32)).shape
         (1, 17, 8, 8)
     """
-    asked = Terms(dtype, layout, _threads_of_a_run(threads, streams), io_layout, streams)
-    if on_misfit not in ("raise", "replan"):
-        raise InputError(f"on_misfit={on_misfit!r}: give 'raise' or 'replan'")
-    if denormals not in ("flush", "keep"):
-        raise InputError(f"denormals={denormals!r}: give 'flush' or 'keep'")
+    options.one_of("on_misfit", on_misfit, ("raise", "replan"))
+    options.one_of("denormals", denormals, ("flush", "keep"))
+    options.one_of("tune", tune, TUNE_MODES, PlanError)
+    options.seconds("tune_seconds", tune_seconds)
+    if on_layout_loss is not None:
+        options.one_of("on_layout_loss", on_layout_loss, LOSS_MODES, PlanError)
+    options.by_name("shapes", shapes, "{'x': (1, 3, 224, 224)}")
+    options.formats("io_layout", io_layout)
+    for name, flag in (("winograd", winograd), ("verify", verify)):
+        options.flag(name, flag)
+    options.function("progress", progress)
+    asked = Terms(
+        dtype=None if dtype is None else computed_dtype(dtype),
+        layout=None if layout is None else checked_policy(layout),
+        threads=_threads_of_a_run(threads, streams),
+        io_layout=io_layout,
+        streams=streams,
+    )
     checked = None if check is None else checked_mode(check)
     tell = progress if progress is not None else _silent
-    max_plans = _positive("max_plans", max_plans)
+    max_plans = options.positive("max_plans", max_plans)
     wishes = Request(on_layout_loss=on_layout_loss, winograd=winograd)
     demands = Demands.of(pin, expect, precision)
     if is_saved_session(source):
@@ -253,16 +269,10 @@ def _nothing_collected() -> Iterator[None]:
             gc.enable()
 
 
-def _positive(name: str, number: int) -> int:
-    if type(number) is not int or number < 1:
-        raise InputError(f"{name}={number!r}: give a positive number, or nothing for the default")
-    return number
-
-
 def _threads_of_a_run(threads: int | None, streams: int) -> int | None:
     """Threads of each stream; ``None`` if ``threads`` is not given."""
-    total = dnnl.default_threads() if threads is None else _positive("threads", threads)
-    if _positive("streams", streams) > total:
+    total = dnnl.default_threads() if threads is None else options.positive("threads", threads)
+    if options.positive("streams", streams) > total:
         available = "this process may use" if threads is None else "threads gives them"
         raise InputError(
             f"streams={streams}: each has a thread at least, and {available} {total}; give more, or fewer streams"

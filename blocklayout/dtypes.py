@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout.errors import LayoutError
+from blocklayout.errors import LayoutError, did_you_mean
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -88,7 +88,7 @@ def from_numpy(dtype: DTypeLike) -> str:
 
 
 def named(dtype: DTypeLike) -> str:
-    """The data type that is meant: by its name here, by numpy's name, or by a numpy dtype.
+    """The data type that is meant: by its name here, by numpy's name, or by numpy's or ml_dtypes' type.
 
     Raises:
         LayoutError: No such data type.
@@ -99,10 +99,16 @@ def named(dtype: DTypeLike) -> str:
     """
     if isinstance(dtype, str) and dtype in _ALL_ITEMSIZES:
         return dtype
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return "bf16"  # which numpy knows where ml_dtypes was imported
     try:
-        return from_numpy(dtype)
+        given = None if dtype is None else np.dtype(dtype)  # None is numpy's default
     except (TypeError, ValueError):
-        raise LayoutError(f"no data type {dtype!r}; there are {', '.join(_ALL_ITEMSIZES)}") from None
+        given = None
+    if given is not None:
+        return _name_of(given)
+    hint = did_you_mean(dtype, (*_ALL_ITEMSIZES, *_FROM_NUMPY)) if isinstance(dtype, str) else ""
+    raise LayoutError(f"no data type {dtype!r}; there are {', '.join(_ALL_ITEMSIZES)}{hint}")
 
 
 @cache

@@ -118,6 +118,10 @@ class LayoutLossWarning(BlockLayoutWarning):
     """An operator drops a run of blocked or channels-last layouts to plain."""
 
 
+class PolicyWarning(BlockLayoutWarning):
+    """Nothing in a network has the layout that its policy asks for."""
+
+
 class WatchWarning(BlockLayoutWarning):
     """Bytes were moved inside of a block that is watched."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from blocklayout.dtypes import itemsize
+from blocklayout.dtypes import ITEMSIZES, itemsize, named
 from blocklayout.layout import MemoryDesc
 
 
@@ -17,7 +17,7 @@ class AnyDesc(Struct, frozen=True):
 
     Attributes:
         dims: Logical extents in elements.
-        dtype: Data type, such as ``f32``.
+        dtype: Data type, such as ``f32``; numpy's and ml_dtypes' types become their names.
 
     Example:
         >>> AnyDesc((1, 64, 56, 56), "f32")
@@ -29,6 +29,8 @@ class AnyDesc(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "dims", tuple(int(extent) for extent in self.dims))
+        if not isinstance(self.dtype, str) or self.dtype not in ITEMSIZES:
+            force_setattr(self, "dtype", named(self.dtype))
 
     def __str__(self) -> str:
         return f"{self.dtype} {'x'.join(map(str, self.dims))} any"

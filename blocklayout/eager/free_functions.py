@@ -11,6 +11,8 @@ from blocklayout.errors import InputError, LayoutError
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from blocklayout.eager.operands import Operand
 
 
@@ -43,8 +45,8 @@ def concat(tensors: Sequence[Operand], axis: int = 1) -> Tensor:
     return _computed("Concat", "concat", operands, (("axis", place),))[0]
 
 
-def cast(x: Operand, dtype: str) -> Tensor:
-    """Another data type, in the same format; see :meth:`Tensor.astype`."""
+def cast(x: Operand, dtype: DTypeLike) -> Tensor:
+    """Another data type, by name or as numpy's and ml_dtypes' types, in the same format; see :meth:`Tensor.astype`."""
     tensor = as_tensor(x, "cast: x")
     try:
         return tensor.astype(dtype)

@@ -169,7 +169,7 @@ def _problem(op_type: str, sample: Sample, operands: Mapping[str, Any]) -> Probl
     def rule(_: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
         return facts.result_format(descs, dims, dtype)
 
-    return Problem(op_type, op_type, sample.build or build, operands, rule)
+    return Problem(op_type, op_type, sample.build or build, {}, {}, operands, rule)
 
 
 def _operand(given: Input, dtype: str) -> TensorInfo | np.ndarray | None:

@@ -24,7 +24,7 @@ from blocklayout.layout.tag import FormatTag
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
+    from numpy.typing import DTypeLike, NDArray
 
 _MAX_CACHED = 2048
 _KEYS = {"dims", "dtype", "tag", "strides", "inner_blks", "inner_idxs", "padded_dims", "offset", "format"}
@@ -41,7 +41,7 @@ class MemoryDesc:
     Args:
         dims: Extents in elements, 0 or more. Shape (ndims,), 1 <= ndims <= 12.
         dtype: ``f32``, ``bf16``, ``f16``, ``f64``, ``s32``, ``s8`` or ``u8``, which oneDNN knows; also
-            ``s64``, ``u64``, ``u32``, ``s16``, ``u16`` and ``bool``.
+            ``s64``, ``u64``, ``u32``, ``s16``, ``u16`` and ``bool``. By name, or as numpy's and ml_dtypes' types.
         layout: A format tag, ``contiguous_format``, ``channels_first``, ``channels_last``, a FormatTag or a Layout;
             row-major if ``None``.
         strides: Steps of a plain layout, instead of ``layout``. 0 repeats elements: a source only.
@@ -103,7 +103,7 @@ class MemoryDesc:
     def __new__(
         cls,
         dims: Iterable[int],
-        dtype: str = "f32",
+        dtype: DTypeLike = "f32",
         layout: str | FormatTag | Layout | None = None,
         *,
         strides: Iterable[int] | None = None,
@@ -116,8 +116,8 @@ class MemoryDesc:
             layout = Layout(integers("strides", strides))
         elif not isinstance(layout, str | None):
             layout = checked_layout(layout)
-        if not isinstance(dtype, str):
-            raise LayoutError(f"dtype must be a name, such as 'f32', not {dtype!r}")
+        if not isinstance(dtype, str) or dtype not in dtypes.ITEMSIZES:
+            dtype = dtypes.named(dtype)
         spelling = layout.given if isinstance(layout, FormatTag) else ""
         return _make(integers("dims", dims), dtype, layout, spelling, integers("offset", (offset,))[0])
 
@@ -441,7 +441,7 @@ class MemoryDesc:
             return self
         return as_part(placement, self.dtype, self._tag or self._family or ordering.dense_tag(self.placement))
 
-    def resized(self, dims: Iterable[int], dtype: str | None = None) -> MemoryDesc:
+    def resized(self, dims: Iterable[int], dtype: DTypeLike | None = None) -> MemoryDesc:
         """A dense descriptor of other extents in the same order of dimensions and blocks.
 
         For the other operand or the result of an operator that follows this layout. An extent
@@ -456,18 +456,20 @@ class MemoryDesc:
             (MemoryDesc((1, 17, 4, 4), 'f32', 'nChw16c'), MemoryDesc((1, 1, 8, 8), 'f32', 'nchw'))
         """
         tag = self.format_tag
-        return _resized(self.dims, tag, tag.given, integers("dims", dims), dtype or self.dtype, self._word)
+        other = self.dtype if dtype is None else dtypes.named(dtype)
+        return _resized(self.dims, tag, tag.given, integers("dims", dims), other, self._word)
 
-    def with_dtype(self, dtype: str) -> MemoryDesc:
+    def with_dtype(self, dtype: DTypeLike) -> MemoryDesc:
         """The same layout for another data type.
 
         Raises:
             LayoutError: No such data type.
         """
-        if dtype == self.dtype:
+        other = dtypes.named(dtype)
+        if other == self.dtype:
             return self
         named = self._tag or self._family
-        return _retyped(self.placement, self._tag, named.given if named else "", self._word, self._family, dtype)
+        return _retyped(self.placement, self._tag, named.given if named else "", self._word, self._family, other)
 
     def physically_equal(self, other: MemoryDesc) -> bool:
         """Whether every element has the same address and both hold the same number of bytes.

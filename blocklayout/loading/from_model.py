@@ -16,8 +16,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl, model
-from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError
+from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError, PolicyWarning
 from blocklayout.ir import Demanded, Demands, HostSpec, Names
+from blocklayout.layout_events import warn_caller
 from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.saved_plan import (
     SavedPlan,
@@ -31,6 +32,7 @@ from blocklayout.loading.saved_plan import (
 from blocklayout.loading.saved_session import write_session
 from blocklayout.loading.signature import check_rank, extents_of, signature_of
 from blocklayout.plan import Plan, Pricing, Request
+from blocklayout.plan.policies import unavailable
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.refused import is_refused
 from blocklayout.runtime import ContentsNeededError, InputInfo, ReadyPlan, Session, Signature
@@ -290,11 +292,17 @@ class _PlanMaker(Struct):
         return graph, deciding
 
     def _computes(self, plan: Plan) -> dict[int, Compute | ComputeInPlace]:
-        """Functions that run the steps that no primitive computes; warns of plain ones once a model."""
-        computes = computes_of(plan)
-        if plan.plain_steps and not self.has_warned:
+        """Functions that run the steps that no primitive computes.
+
+        Warns of plain ones, and of a policy without effect, once a model.
+        """
+        computes, missing = computes_of(plan), unavailable(plan)
+        if (plan.plain_steps or missing) and not self.has_warned:
             self.has_warned = True
-            warnings.warn(_plain_warning(plan), PlainKernelWarning, stacklevel=2)
+            if plan.plain_steps:
+                warnings.warn(_plain_warning(plan), PlainKernelWarning, stacklevel=2)
+            if missing:
+                warn_caller(missing, PolicyWarning)
         return computes
 
 

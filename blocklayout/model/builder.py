@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.errors import ModelError, close_names
+from blocklayout import dtypes
+from blocklayout.errors import LayoutError, ModelError, close_names
 from blocklayout.ir import Demands
 from blocklayout.ir.value import Value
 from blocklayout.model.build_value import BuildValue
@@ -16,10 +17,10 @@ from blocklayout.model.infer import evaluate
 from blocklayout.model.passes.rewrite import bypass
 from blocklayout.model.schemas import attributes_as_given, attributes_as_specified, literal_as_array, schema_or_none
 from blocklayout.model.shapes import as_shape
-from blocklayout.model.types import DTYPES, from_numpy
+from blocklayout.model.types import from_numpy
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    from numpy.typing import ArrayLike, DTypeLike
     from onnx import ModelProto
     from onnx.defs import OpSchema
 
@@ -62,22 +63,24 @@ class Builder:
         self._output_sources: dict[str, str] = {}
         self._expected: dict[str, str] = {}
 
-    def input(self, name: str, shape: Sequence[int], dtype: str = "f32") -> BuildValue:
+    def input(self, name: str, shape: Sequence[int], dtype: DTypeLike = "f32") -> BuildValue:
         """Something the caller will feed.
 
         Args:
             name: Unused so far.
             shape: Every extent, in logical order such as NCHW.
-            dtype: ``f32``, ``bf16``, ``s64``, ...
+            dtype: ``f32``, ``bf16``, ``s64``, ..., or numpy's or ml_dtypes' type.
 
         Raises:
             ModelError: The name is taken, or an extent or the data type is impossible.
         """
-        if dtype not in DTYPES:
-            raise ModelError(f"input {name!r}: no data type {dtype!r}; there are {', '.join(DTYPES)}")
+        try:
+            named = dtypes.named(dtype)
+        except LayoutError as error:
+            raise ModelError(f"input {name!r}: {error}") from None
         self._check_free(name, "input")
         self._inputs.append(name)
-        return self._add(Value(name, as_shape(name, shape, ModelError), dtype))
+        return self._add(Value(name, as_shape(name, shape, ModelError), named))
 
     def constant(self, array: ArrayLike, name: str | None = None) -> BuildValue:
         """An array that is known now.

@@ -15,6 +15,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.depthwise_fusion import FIRST
 from blocklayout.plan.network import declared_desc
 from blocklayout.plan.plan import FREE, Buffer, BufferKind, Entry, Operand, PackedConstant, Result, Step
+from blocklayout.plan.policies import ASKED
 
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, Value
@@ -176,7 +177,7 @@ def _put_into_slice(assembly: Assembly, group: Group, operand: Operand, whole: i
 def _step_reason(group: Group, candidate: Candidate) -> str:
     if group.main.operator.role is Role.PLAIN:
         return group.main.reason
-    return f"asked for {candidate.origin}" + (", sum in place" if candidate.alias else "")
+    return f"{ASKED}{candidate.origin}" + (", sum in place" if candidate.alias else "")
 
 
 def _demand(assembly: Assembly, value: Value, desc: MemoryDesc, reader: str) -> Operand:

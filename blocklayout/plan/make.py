@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.errors import DisturbedError, PlanError, UnsupportedError
+from blocklayout.errors import DisturbedError
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
 from blocklayout.plan.candidates.propose import Proposer
@@ -18,11 +18,11 @@ from blocklayout.plan.choices import kernel_choices
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.place import place_all
 from blocklayout.plan.plan import Plan
-from blocklayout.plan.policies import Policy, exceptions_of
+from blocklayout.plan.policies import Policy, exceptions_of, with_reasons
 from blocklayout.plan.portfolio import Contender, TimePlans, cheapest, contenders_of, race, racers
 from blocklayout.plan.refused import refused_in
 from blocklayout.plan.report.runs import check_losses
-from blocklayout.plan.request import DTYPES, Request
+from blocklayout.plan.request import Request, computed_dtype
 from blocklayout.plan.solving.solve import ROUNDING, Solution, solve_layouts
 
 if TYPE_CHECKING:
@@ -55,10 +55,8 @@ def make_plan(
             is not met, or a run of layouts that is not to be lost.
         UnsupportedError: Nothing computes a kernel on this CPU, or the CPU has no bf16.
     """
-    precision = {each.name: each.wanted for each in request.demanded.precision}
-    _check_dtype(request.dtype, f"dtype={request.dtype!r}")
-    for each in request.demanded.precision:
-        _check_dtype(each.wanted, str(each))
+    computed_dtype(request.dtype)
+    precision = {each.name: computed_dtype(each.wanted, str(each)) for each in request.demanded.precision}
     wanted = None if request.policy == "auto" else Policy.parse(request.policy, costs.machine)
     groups = fuse(program, request.dtype, costs.machine.n_threads, precision)
     pins = pins_by_group(groups, request.demanded.pins)
@@ -97,13 +95,6 @@ def _best(
     return replace(plans[fastest], raced=raced)
 
 
-def _check_dtype(dtype: str, said: str) -> None:
-    if dtype not in DTYPES:
-        raise PlanError(f"{said}: activations are computed in one of {', '.join(DTYPES)}")
-    if dtype == "bf16" and not dnnl.has_bf16():
-        raise UnsupportedError(f"{said} needs a CPU with AVX-512 (avx512_core); this one runs {dnnl.isa()}")
-
-
 def _finish(
     program: Program, request: Request, contenders: Sequence[Contender], solution: Solution, winner: Contender
 ) -> Plan:
@@ -113,6 +104,9 @@ def _finish(
     costs["auto"] = min(*costs.values(), assembly.cost_ns)
     solved_ns = min(contenders[-1].cost_ns, assembly.cost_ns)
     without = _costs_without(assembly, solution)
+    steps = assembly.steps
+    if winner.policy and request.policy != "auto":
+        steps = list(with_reasons(steps, winner.policy, network, winner.choice))
     return Plan(
         model=program.name,
         policy=request.policy,
@@ -124,8 +118,7 @@ def _finish(
         inputs=network.inputs(winner.choice),
         entries=tuple(replace(entry, without_ns=without.get(entry.buffer)) for entry in assembly.entries),
         steps=tuple(
-            replace(step, without_ns=without.get(step.dst.buffer)) if step.is_reorder else step
-            for step in assembly.steps
+            replace(step, without_ns=without.get(step.dst.buffer)) if step.is_reorder else step for step in steps
         ),
         results=tuple(assembly.results),
         buffers=tuple(buffers),

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from blocklayout.errors import LayoutError, PlanError
+from blocklayout.errors import LayoutError, PlanError, did_you_mean
 from blocklayout.ir import LAYOUT_NAMES, Fused, Role, TensorInfo, readable_as, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.candidates.fuse import value_info
+from blocklayout.plan.costs.machine import Machine
 
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, ValueLayout
-    from blocklayout.plan.costs.machine import Machine
     from blocklayout.plan.network import Choice, Network
+    from blocklayout.plan.plan import Plan, Step
 
 SIMPLE_POLICIES = ("any", "blocked", "nhwc", "plain", "per-op")
 POLICIES = ("auto", *SIMPLE_POLICIES)
 SOLVE, BOLD_SOLVE = "solve", "bold solve"
 """Names of plans that no policy chose, but a solve: one that is wary of prices, and one that trusts them."""
 
+ASKED = "asked for "
+"""How the reason of a step begins that is there for a layout that was asked for."""
+
 _MAX_CACHED = 8192
+_MAX_SHOWN = 4
 
 
 class Policy(Struct, frozen=True):
@@ -52,14 +59,7 @@ class Policy(Struct, frozen=True):
             "plain": "plain",
             "per-op": "any",
         }
-        if name in layouts:
-            return cls(name, layouts[name], name == "per-op")
-        try:
-            FormatTag.parse(name)
-        except LayoutError as error:
-            known = ", ".join(POLICIES)
-            raise PlanError(f"no layout policy {name!r}: give one of {known}, or a oneDNN tag ({error})") from None
-        return cls(name, name)
+        return cls(name, layouts.get(name) or checked_policy(name), name == "per-op")
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -81,6 +81,25 @@ class Policy(Struct, frozen=True):
 def _is_in(desc: MemoryDesc, layout: str) -> bool:
     wished = wished_desc(layout, TensorInfo(desc.dims, desc.dtype))
     return isinstance(wished, MemoryDesc) and desc.physically_equal(wished)
+
+
+def checked_policy(name: str) -> str:
+    """The name of a policy, or a tag, if it is one.
+
+    Raises:
+        PlanError: It is neither.
+    """
+    if not isinstance(name, str):
+        raise PlanError(f"layout={name!r}: give the name of a policy, one of {', '.join(POLICIES)}, or a oneDNN tag")
+    if name in POLICIES:
+        return name
+    try:
+        FormatTag.parse(name)
+    except LayoutError as error:
+        known = ", ".join(POLICIES)
+        hint = did_you_mean(name, POLICIES)
+        raise PlanError(f"no layout policy {name!r}: give one of {known}, or a oneDNN tag ({error}){hint}") from None
+    return name
 
 
 def choose_by(policy: Policy, network: Network) -> Choice:
@@ -143,6 +162,63 @@ def exceptions_of(policy: Policy, network: Network, choice: Choice) -> tuple[tup
             continue
         wrong = [desc for desc in (*candidate.source_descs.values(), candidate.dst) if not policy.prefers(desc)]
         if wrong:
-            reason = f"{policy.layout} has only a reference implementation or none; it runs {wrong[0]}"
-            found.append((group.name, reason))
+            found.append((group.name, f"{_no_kernel(policy.layout)}; it runs {wrong[0]}"))
     return tuple(found)
+
+
+def _no_kernel(layout: str) -> str:
+    return f"{layout} has only a reference implementation or none"
+
+
+def with_reasons(steps: Sequence[Step], policy: Policy, network: Network, choice: Choice) -> Iterator[Step]:
+    """The steps, where another layout than the policy's was asked for with the reason for that."""
+    whys = {}
+    for group, offered, taken in zip(network.groups, network.candidates, choice, strict=True):
+        if policy.layout != "any" and not policy.prefers(offered[taken].dst):
+            is_chooser = group.main.operator.role is Role.CHOOSER
+            whys[group.name] = _no_kernel(policy.layout) if is_chooser else "it follows what it reads"
+    for step in steps:
+        is_asked = step.reason.startswith(ASKED) and step.kernel in whys
+        yield replace(step, reason=f"{step.reason.removeprefix(ASKED)}: {whys[step.kernel]}") if is_asked else step
+
+
+def unavailable(plan: Plan) -> str | None:
+    """Why nothing in a plan has the layout that its policy asks for; ``None`` where something has.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> b = bl.Builder("rows")
+        >>> b.output("y", b.input("x", (2, 3)).relu())
+        >>> unavailable(bl.load(b, layout="nhwc").plan)
+        "layout='nhwc' is nowhere in rows: it has no tensor of rank 3, 4 or 5"
+    """
+    if plan.policy == "auto":
+        return None
+    policy = Policy.parse(plan.policy, Machine(plan.isa, 1))
+    if policy.layout in ("any", "plain"):
+        return None
+    computed = {desc for choice in plan.choices for desc in choice.chosen.layouts if isinstance(desc, MemoryDesc)}
+    ranks = (FormatTag.parse(policy.layout).ndims,) if policy.tags else (3, 4, 5)
+    fitting = [desc for desc in computed if desc.ndims in ranks]
+    said = f"layout={plan.policy!r} is nowhere in {plan.model}"
+    if computed and not fitting:
+        return f"{said}: it has no tensor of rank {' or '.join(', '.join(map(str, ranks)).rsplit(', ', 1))}"
+    differing = [desc for desc in fitting if not _is_in(MemoryDesc(desc.dims, desc.dtype), policy.layout)]
+    is_row_major = bool(policy.tags) and FormatTag.parse(policy.layout).canonical == "abcdefghijkl"[: ranks[0]]
+    if not computed or is_row_major or any(_is_in(desc, policy.layout) for desc in differing):
+        return None
+    if not differing:
+        return f"layout={plan.policy!r} makes no difference to {plan.model}: with its extents that is row-major"
+    whys = [f"{kernel}: {why}" for kernel, why in plan.exceptions]
+    others = [choice.kernel for choice in plan.choices if choice.kernel not in dict(plan.exceptions)]
+    if not whys:
+        return f"{said}: {_some(others)} only follow what they read, which may come so by io_layout"
+    return f"{said}: {'; '.join(whys[:_MAX_SHOWN])}{_more(whys)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_SHOWN]) + _more(names)
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else ""

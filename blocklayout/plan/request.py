@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
+from blocklayout import dnnl
+from blocklayout.dtypes import named
+from blocklayout.errors import LayoutError, PlanError, UnsupportedError, did_you_mean
 from blocklayout.ir import Demanded
 
 if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
     from blocklayout.plan.report.runs import LossMode
 
 DTYPES = ("f32", "bf16")
+"""Data types that activations may be computed in."""
 
 TuneMode = Literal["cached", "model", "measure"]
 TUNE_MODES = ("cached", "model", "measure")
@@ -46,3 +52,30 @@ class Request(Struct, frozen=True):
     def without(self) -> frozenset[str]:
         """Implementations of our own that may not be used, by name."""
         return frozenset() if self.winograd else frozenset({"winograd"})
+
+
+def computed_dtype(dtype: DTypeLike, said: str | None = None) -> str:
+    """The data type that activations are computed in, by name, numpy's or ml_dtypes' type.
+
+    A message begins with ``said``, or with the option of that name.
+
+    Raises:
+        PlanError: Nothing computes in it.
+        UnsupportedError: This CPU does not.
+
+    Example:
+        >>> import numpy as np
+        >>> computed_dtype(np.float32)
+        'f32'
+    """
+    said = said or f"dtype={dtype!r}"
+    try:
+        name = named(dtype)
+    except LayoutError:
+        name = ""
+    if name not in DTYPES:
+        close = did_you_mean(dtype, DTYPES) if isinstance(dtype, str) else ""
+        raise PlanError(f"{said}: activations are computed in one of {', '.join(DTYPES)}{close}")
+    if name == "bf16" and not dnnl.has_bf16():
+        raise UnsupportedError(f"{said} needs a CPU with AVX-512 (avx512_core); this one runs {dnnl.isa()}")
+    return name

@@ -13,6 +13,7 @@ from msgspec import Struct
 from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.ordering import named_format
 from blocklayout.layout_events import is_watched
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.struct_json import TagField
@@ -107,6 +108,16 @@ class Feed(Struct, frozen=True):
         return self.desc.unpack(self.buffer.view(dtype)).reshape(self.shape)
 
 
+def check_mapping(name: str, given: object, example: str) -> None:
+    """Refuse what is no mapping.
+
+    Raises:
+        InputError: The message shows one.
+    """
+    if not isinstance(given, Mapping):
+        raise InputError(f"{name} is a {type(given).__name__}; give a mapping by name, such as {example}")
+
+
 def check_feeds(
     inputs: Sequence[InputInfo], feed: Mapping[str, Any], defaults: Sequence[InputInfo] = ()
 ) -> dict[str, Feed]:
@@ -116,6 +127,7 @@ def check_feeds(
         InputError: A name, type, rank or extent that does not fit; the message says what would.
     """
     names = [info.name for info in inputs]
+    check_mapping("feed", feed, f"{{{', '.join(f'{name!r}: array' for name in names)}}}, or call session(*arrays)")
     fed = [info for info in defaults if info.name in feed]
     for name in feed:
         if name not in names and all(name != info.name for info in fed):
@@ -140,7 +152,7 @@ def check_feed(info: InputInfo, source: Any) -> Feed:
         raise InputError(f"input {info.name!r}: {error}") from None
     if array.dtype != info.numpy_dtype:
         raise _wrong_dtype(info, array.dtype.name)
-    _check_shape(info, info.shape, array.shape)
+    _check_shape(info, info.shape, array.shape, "array.transpose")
     if info.inverse_order is not None:
         _check_rank(info, array.shape)
         array = array.transpose(info.inverse_order)
@@ -150,7 +162,8 @@ def check_feed(info: InputInfo, source: Any) -> Feed:
 def _check_tensor(info: InputInfo, tensor: Tensor) -> Feed:
     if tensor.dtype != info.dtype:
         raise _wrong_dtype(info, f"a Tensor of {tensor.dtype}")
-    _check_shape(info, None if info.shape is None else info.logical(info.shape), tensor.shape)
+    declared = None if info.shape is None else info.logical(info.shape)
+    _check_shape(info, declared, tensor.shape, "Tensor.permute")
     if tensor.desc.inner_blks and not has_reorder(tensor.dtype):
         start = time.monotonic_ns()
         array = tensor.desc.unpack(tensor.physical())
@@ -173,7 +186,17 @@ def _check_rank(info: InputInfo, shape: tuple[int, ...]) -> None:
         )
 
 
-def _check_shape(info: InputInfo, declared: tuple[int | str | None, ...] | None, shape: tuple[int, ...]) -> None:
+def _check_shape(
+    info: InputInfo, declared: tuple[int | str | None, ...] | None, shape: tuple[int, ...], turning: str
+) -> None:
+    """Refuse another rank or other extents.
+
+    Args:
+        info: The input.
+        declared: Its extents, in the order of those that are given.
+        shape: Those that are given.
+        turning: The method that brings dimensions into another order.
+    """
     if declared is None or shape == declared:
         return
     shown = "x".join("?" if extent is None else str(extent) for extent in declared)
@@ -184,4 +207,25 @@ def _check_shape(info: InputInfo, declared: tuple[int | str | None, ...] | None,
         raise InputError(f"input {info.name!r} has rank {len(declared)} ({shown}), got rank {len(shape)} ({got})")
     for axis, (wanted, extent) in enumerate(zip(declared, shape, strict=True)):
         if isinstance(wanted, int) and wanted != extent:
-            raise InputError(f"input {info.name!r} is {shown}, got {got}: axis {axis} must be {wanted}")
+            text = f"input {info.name!r} is {shown}, got {got}: axis {axis} must be {wanted}"
+            raise InputError(text + _moved_channels(info, declared, shape, turning))
+
+
+def _moved_channels(
+    info: InputInfo, declared: tuple[int | str | None, ...], shape: tuple[int, ...], turning: str
+) -> str:
+    """The end of a message about extents that would fit if channels were elsewhere."""
+    n = len(shape)
+    if not 3 <= n <= 5:
+        return ""
+    last = named_format("channels_last", n)
+    for where, order in (("last", (0, n - 1, *range(1, n - 1))), ("first", (0, *range(2, n), 1))):
+        moved = [shape[axis] for axis in order]
+        if all(not isinstance(wanted, int) or wanted == extent for wanted, extent in zip(declared, moved, strict=True)):
+            loading = ""
+            if turning == "array.transpose" and info.order is not None:
+                loading = ", or load without io_layout for it"
+            elif turning == "array.transpose" and where == "last":
+                loading = f", or load with io_layout={{{info.name!r}: '{last}'}}"
+            return f"; its channels are {where}: give {turning}{order}{loading}"
+    return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout_events import is_watched
+from blocklayout.runtime.inputs import check_mapping
 from blocklayout.runtime.run_report import report_copied
 from blocklayout.tensor import Tensor, reorder
 
@@ -26,8 +27,11 @@ def check_wanted(names: Sequence[str], outputs: Sequence[OutputInfo]) -> list[Ou
         InputError: A name that none has; the message names those that there are.
     """
     by_name = {info.name: info for info in outputs}
+    if isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable):
+        given = repr(names) if isinstance(names, str) else f"a {type(names).__name__}"
+        raise InputError(f"output_names is {given}; give a list of names, such as {[*by_name]}, or None for all")
     for name in names:
-        if name not in by_name:
+        if not isinstance(name, str) or name not in by_name:
             raise InputError(f"the model has no output {name!r}; it has {', '.join(by_name)}")
     return [by_name[name] for name in names]
 
@@ -44,6 +48,7 @@ def check_given(given: Mapping[str, Any], wanted: Sequence[OutputInfo], extents:
         InputError: The message says what would fit.
     """
     infos = {info.name: info for info in wanted}
+    check_mapping("out", given, f"{{{next(iter(infos), 'y')!r}: array}}")
     for name, array in given.items():
         info = infos.get(name)
         if info is None:

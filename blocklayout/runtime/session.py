@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, RefusedError
 from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import Lock
-from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds
+from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping
 from blocklayout.runtime.memory import MemoryUse
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
 from blocklayout.runtime.run_report import report_run
@@ -209,6 +210,9 @@ class Session:
         Raises:
             InputError: The session is closed.
         """
+        check_mapping("feed", feed, "{'x': array}")
+        if out is not None:
+            check_mapping("out", out, "{'y': array}")
         run = partial(self._run, output_names, dict(feed), dict(out or {}))
         if is_watched():
             return self._streams.submit(carry(partial(run, [])))
@@ -251,7 +255,7 @@ class Session:
             {info.name: constant(info, kept.ready) for info in wanted if info.name in constants} if constants else {}
         )
         direct = None
-        if out:
+        if out is not None:
             extents = {result.name: result.extents for result in bound.workspace.results}
             check_given(out, wanted, {name: array.shape for name, array in known.items()} | extents)
             direct = bindable(out, buffers)
@@ -333,8 +337,8 @@ class Session:
         """
         from blocklayout.runtime.profile import profile_of
 
-        if n_runs < 1:
-            raise InputError(f"n_runs={n_runs}: give at least 1")
+        if type(n_runs) is not int or n_runs < 1:
+            raise InputError(f"n_runs={n_runs!r}: give an integer of at least 1")
         plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
         return profile_of(plan, runs, wall, plan.machine())
 
@@ -427,7 +431,11 @@ class Session:
         if not plans:
             raise PlanError("no plan yet: give shapes= when loading, or run once")
         try:
-            self._write(Path(path), self._signature, plans)
+            target = Path(path)
+        except TypeError:
+            raise PlanError(f"path={path!r:.60}: give the path of a file") from None
+        try:
+            self._write(target, self._signature, plans)
         except OSError as error:
             raise PlanError(f"the session cannot be saved as {path}: {error.strerror or error}") from error
 
@@ -456,10 +464,12 @@ class Session:
         return MemoryUse.of(held, self._originals_nbytes())
 
     def _key(self, shapes: Mapping[str, Sequence[int]]) -> Shapes:
+        check_mapping("shapes", shapes, "{'x': (1, 3, 224, 224)}")
         names = {info.name for info in self._inputs}
         if set(shapes) != names:
-            raise InputError(f"shapes are wanted for {', '.join(sorted(names))}, got {', '.join(sorted(shapes))}")
-        return tuple((info.name, info.logical(shapes[info.name])) for info in self._inputs)
+            got = ", ".join(sorted(map(str, shapes)))
+            raise InputError(f"shapes are wanted for {', '.join(sorted(names))}, got {got}")
+        return tuple((info.name, info.logical(_extents(info.name, shapes[info.name]))) for info in self._inputs)
 
     def _given(self, name: str, contents: Mapping[str, Any]) -> np.ndarray:
         if name not in contents:
@@ -519,6 +529,14 @@ class Session:
     def _remove(self, key: PlanKey) -> None:
         kept = self._plans.pop(key)
         self._bound = {fed: bound for fed, bound in self._bound.items() if bound.kept is not kept}
+
+
+def _extents(name: str, shape: Any) -> tuple[int, ...]:
+    try:
+        return tuple(map(operator.index, shape))
+    except TypeError:
+        rule = "must be integers such as (1, 3, 224, 224)"
+        raise InputError(f"the shape of input {name!r} {rule}, not {shape!r:.60}") from None
 
 
 def _address(array: np.ndarray) -> int:

@@ -154,8 +154,8 @@ def foreign(source: Any) -> np.ndarray:
             raise InputError(f"cannot read {type(source).__name__} through DLPack: {error}") from None
     try:
         array = np.asarray(source)
-    except ValueError as error:  # rows of several lengths
-        raise InputError(str(error)) from None
+    except ValueError as error:
+        raise InputError(f"cannot read {type(source).__name__} as an array: {error}") from None
     if array.dtype == object:
         raise InputError(f"expected an array, a torch tensor or a Tensor, got {type(source).__name__}")
     return array

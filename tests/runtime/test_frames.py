@@ -108,5 +108,5 @@ def test_any_mapping_may_be_fed() -> None:
     session = bl.load(nets.chain())
     feed = nets.feed_of(session)
     np.testing.assert_array_equal(session.run(None, MappingProxyType(feed))[0], session.run(None, feed)[0])
-    with pytest.raises(bl.InputError, match=r"missing input x|no input"):
+    with pytest.raises(bl.InputError, match="feed is a list"):
         session.run(None, ["y"])  # type: ignore[arg-type]

@@ -1,0 +1,83 @@
+"""Options of ``load`` are refused where they are given, also where plans are made at the first run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import blocklayout as bl
+from blocklayout import dnnl
+from tests import nets
+
+MODELS: dict[str, Callable[[], Any]] = {"fixed extents": nets.chain, "free extents": nets.free_model}
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"dtype": "fp16"}, r"dtype='fp16': activations are computed in one of f32, .*did you mean"),
+    ({"dtype": "int8"}, "dtype='int8': activations are computed in one of"),
+    ({"dtype": np.int8}, "activations are computed in one of"),
+    ({"dtype": 32}, "dtype=32: activations"),
+    ({"dtype": ["f32"]}, "dtype=.*activations"),
+    ({"layout": "blocks"}, "no layout policy 'blocks': .*did you mean 'blocked'"),
+    ({"layout": "NHWC"}, "no layout policy 'NHWC': .*spelled 'nhwc'"),
+    ({"layout": 3}, "layout=3: give the name of a policy"),
+    ({"layout": ["nhwc"]}, "layout=.*give the name of a policy"),
+    ({"threads": "2"}, "threads='2': give a positive number"),
+    ({"threads": True}, "threads=True"),
+    ({"streams": 2.0}, "streams=2.0"),
+    ({"max_plans": "8"}, "max_plans='8'"),
+    ({"shapes": (1, 3, 8, 8)}, "shapes=.*give a mapping by name, such as"),
+    ({"shapes": {3: (1, 3, 8, 8)}}, "shapes: 3 is no name"),
+    ({"shapes": {"x": "1x3x8x8"}}, "must be integers such as"),
+    ({"io_layout": "nhwc"}, "io_layout='nhwc': give a mapping by name, such as {'x': 'nhwc'}"),
+    ({"io_layout": {"x": 3}}, "io_layout: 'x' wants the name of a format"),
+    ({"pin": ["nhwc"]}, "pin=.*give a mapping by name"),
+    ({"pin": {"conv0": 3}}, "pin: 'conv0' wants the name of a format"),
+    ({"expect": "nhwc"}, "expect='nhwc': give a mapping by name"),
+    ({"expect": {"conv0": None}}, "expect: 'conv0' wants the name of a format"),
+    ({"on_layout_loss": "warning"}, "on_layout_loss='warning': give 'warn' or 'raise'; did you mean 'warn'"),
+    ({"on_layout_loss": True}, "on_layout_loss=True"),
+    ({"tune": "mesure"}, "tune='mesure': give .*did you mean 'measure'"),
+    ({"tune_seconds": "1"}, "tune_seconds='1': give a positive number of seconds"),
+    ({"tune_seconds": True}, "tune_seconds=True"),
+    ({"tune_seconds": float("nan")}, "tune_seconds=nan"),
+    ({"plan": 3}, "plan=3: give a Plan, or the path"),
+    ({"on_misfit": "rplan"}, "on_misfit='rplan': give 'raise' or 'replan'; did you mean 'replan'"),
+    ({"denormals": None}, "denormals=None: give 'flush' or 'keep'"),
+    ({"winograd": "no"}, "winograd='no': give True or False"),
+    ({"verify": None}, "verify=None: give True or False"),
+    ({"check": "pading"}, "check='pading': give one of 'padding', .*did you mean 'padding'"),
+    ({"progress": "yes"}, "progress='yes': give a function"),
+]
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("option", "told"), WRONG, ids=[str(option) for option, _ in WRONG])
+def test_a_wrong_option_is_refused_by_load(model: str, option: dict[str, Any], told: str) -> None:
+    with pytest.raises(bl.BlockLayoutError, match=told):
+        bl.load(MODELS[model](), **option)
+
+
+def test_a_saved_session_refuses_them_too(tmp_path: Path) -> None:
+    bl.load(nets.chain()).save(tmp_path / "chain.session")
+    for option, told in (({"dtype": "fp16"}, "dtype='fp16'"), ({"winograd": "no"}, "give True or False")):
+        with pytest.raises(bl.BlockLayoutError, match=told):
+            bl.load(tmp_path / "chain.session", **option)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "float32", np.float32, np.dtype(np.float32)])
+def test_a_data_type_is_named_or_given_as_numpys(dtype: Any) -> None:
+    assert bl.load(nets.chain(), dtype=dtype).plan.dtype == "f32"
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "bfloat16", ml_dtypes.bfloat16, np.dtype(ml_dtypes.bfloat16)])
+def test_bf16_is_refused_by_load_where_the_cpu_has_none(dtype: Any) -> None:
+    if dnnl.has_bf16():
+        assert bl.load(nets.chain(), dtype=dtype).plan.dtype == "bf16"
+        return
+    with pytest.raises(bl.UnsupportedError, match="needs a CPU with AVX-512"):
+        bl.load(nets.free_model(), dtype=dtype)
