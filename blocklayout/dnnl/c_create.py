@@ -9,7 +9,7 @@ from blocklayout.dnnl import arguments, c_desc, enums, handles, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.attr import Binary, DepthwiseConv, Eltwise, Prelu, Sum
 from blocklayout.dnnl.engine import cpu_engine
-from blocklayout.dnnl.primitives import kind_of
+from blocklayout.dnnl.primitives import has_library_primitive, kind_of
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError, UnimplementedError
 
@@ -31,7 +31,7 @@ def create_pd(spec: Spec) -> Handle:
     kind = kind_of(spec.kind)
     name = kind.direction(spec.prop_kind)
     direction = kind.directions[name]
-    if not direction.c_order:
+    if not has_library_primitive(spec):
         message = f"{spec}: the library has no {spec.kind}; our own takes a compiler at installation"
         raise UnimplementedError(message, _UNIMPLEMENTED)
     hint = create_pd(_forward(spec, direction, kind.directions["forward"])) if "backward" in name else None

@@ -17,7 +17,7 @@ from blocklayout.dnnl.executable import Executable
 from blocklayout.dnnl.execution import Execution, check_memories, scratchpad_desc
 from blocklayout.dnnl.handles import create
 from blocklayout.dnnl.memory import Memory, aligned_empty
-from blocklayout.dnnl.primitives import validate
+from blocklayout.dnnl.primitives import has_library_primitive, validate
 from blocklayout.dnnl.primitives.reorder import reorder
 from blocklayout.dnnl.resolution import open_pd, refused, resolve
 from blocklayout.dnnl.spec import Spec
@@ -208,6 +208,8 @@ def _compile(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
 
 
 def _created(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
+    if not has_library_primitive(spec):
+        spec = resolve(spec).spec
     asked = spec
     try:
         if ours := own.implementation(spec.impl):

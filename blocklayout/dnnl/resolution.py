@@ -11,7 +11,7 @@ from blocklayout.dnnl import known_bugs, own
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.c_create import create_pd
 from blocklayout.dnnl.primitive_desc import Resolved, impl_name, impl_names, is_reference, walk
-from blocklayout.dnnl.primitives import validate
+from blocklayout.dnnl.primitives import has_library_primitive, validate
 from blocklayout.dnnl.spec import Spec
 from blocklayout.dnnl.threads import run_parallel
 from blocklayout.errors import DnnlError, OutOfMemoryError, RefusedError, UnimplementedError
@@ -169,7 +169,8 @@ def _ask(spec: Spec) -> tuple[Spec, Resolved | str]:
     try:
         return spec, run_parallel(lambda: open_pd(spec)[1], spec.n_threads)
     except UnimplementedError as error:
-        return spec, str(error)
+        ours = None if spec.impl or has_library_primitive(spec) else next(iter(_ours(spec)), None)
+        return spec, ours or str(error)
 
 
 @lru_cache(maxsize=_MAX_CACHED)

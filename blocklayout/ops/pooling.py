@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -119,17 +120,44 @@ class Pooling(BaseOperator, frozen=True):
                 return None if attr.post_ops else Recipe.single(largest)
         if self.numbering:
             return None
+        seen, window = (descs, self.window) if self.is_shared else self._seen(descs, attr)
         spec = dnnl.pooling(
-            *descs,
+            *seen,
             self.algorithm,
-            kernel=self.window.kernel,
-            strides=self.window.strides,
-            pads=self.window.pads,
-            dilations=self.window.dnnl_dilations,
+            kernel=window.kernel,
+            strides=window.strides,
+            pads=window.pads,
+            dilations=window.dnnl_dilations,
             attr=dnnl.Attr() if self.is_shared else attr,
             n_threads=problem.n_threads,
         )
-        return self._with_shares(spec, descs, problem, attr) if self.is_shared else Recipe.single(spec)
+        if self.is_shared:
+            return self._with_shares(spec, descs, problem, attr)
+        return Recipe.single(spec, whole=zip(("src", "dst"), descs, strict=True))
+
+    def _seen(
+        self, descs: tuple[MemoryDesc, MemoryDesc], attr: dnnl.Attr
+    ) -> tuple[tuple[MemoryDesc, MemoryDesc], Window]:
+        """Row-major tensors whose window leaves the last dimensions alone: these are channels, and lie last.
+
+        The library has vectors of channels, and few for columns.
+        """
+        window, ndims = self.window, descs[0].ndims
+        untouched = zip(window.kernel, window.strides, window.pads_begin, window.pads_end, strict=True)
+        sliding = [each != (1, 1, 0, 0) for each in untouched]
+        n_sliding = max((i + 1 for i, is_sliding in enumerate(sliding) if is_sliding), default=0)
+        is_plain = all(desc.is_contiguous() and not desc.inner_blks for desc in descs)
+        if not 0 < n_sliding < ndims - 2 or not is_plain or not are_eltwise(attr.post_ops):
+            return descs, window
+        last = 2 + n_sliding
+        letters = "abcde"[: last]
+        tag = letters[0] + letters[2:] + letters[1]
+        src, dst = (
+            MemoryDesc((prod(desc.dims[:2]), prod(desc.dims[last:]), *desc.dims[2:last]), desc.dtype, tag)
+            for desc in descs
+        )
+        parts = (window.kernel, window.strides, window.pads_begin, window.pads_end, window.dilations)
+        return (src, dst), Window(*(part[:n_sliding] for part in parts))
 
     def _largest(self, descs: tuple[MemoryDesc, MemoryDesc], n_threads: int) -> dnnl.Spec:
         src, dst = descs

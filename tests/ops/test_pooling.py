@@ -113,12 +113,6 @@ def test_pads_as_large_as_the_window_are_refused() -> None:
         OpCase("MaxPool", ((1, 8, 7, 7),), {"kernel_shape": [2, 2], "pads": [2, 2, 2, 2]}).lowered()
 
 
-def test_indices_that_somebody_reads_are_refused() -> None:
-    case = OpCase("MaxPool", ((1, 8, 7, 7),), {"kernel_shape": [2, 2]})
-    with pytest.raises(UnsupportedError, match="indices"):
-        case.uninferred((1, 8, 6, 6), (1, 8, 6, 6))
-
-
 def test_a_missing_kernel_shape_is_named() -> None:
     with pytest.raises(ModelError, match="kernel_shape is missing"):
         OpCase("MaxPool", ((1, 8, 7, 7),)).uninferred((1, 8, 6, 6))

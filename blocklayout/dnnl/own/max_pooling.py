@@ -71,10 +71,11 @@ class _Lines(Struct, frozen=True):
 
     def are_of(self, desc: MemoryDesc) -> bool:
         """Whether another tensor's lines are the same but for the extents of windows."""
-        other = _Lines.of(desc)
-        if other is None or self.along != "columns":
-            return other == self
-        return other.along == "columns"
+        if self.along == "columns":
+            return not desc.inner_blks and desc.padded_dims == desc.dims
+        if self.along == "images":
+            return not desc.inner_blks and desc.padded_dims == desc.dims and desc.strides[0] == 1
+        return _Lines.of(desc) == self
 
     def places(self, desc: MemoryDesc) -> dict[str, Any]:
         """Distances between elements of a tensor, by what they are of."""
@@ -120,8 +121,9 @@ def offer(spec: Spec) -> Resolved | None:
         dst = src.resized(dst.dims)
     descs = {name: dst if name == "dst" else desc for name, desc in spec.descs}
     found = [desc for desc in descs.values() if isinstance(desc, MemoryDesc)]
-    lines, largest = _Lines.of(src), src if spec.kind == "max_pooling" else dst
-    if lines is None or not all(map(lines.are_of, found)) or prod(largest.dims[2:]) > _MAX_NUMBER:
+    image = src if spec.kind == "max_pooling" else dst
+    lines = _Lines.of(image)
+    if lines is None or not all(map(lines.are_of, found)) or prod(image.dims[2:]) > _MAX_NUMBER:
         return None
     if any(0 in desc.dims for desc in found) or (spec.kind == "max_unpooling" and not dst.is_dense):
         return None
@@ -180,22 +182,22 @@ def _at_once(spec: Spec, lines: _Lines) -> int:
 
 def _unpooling(spec: Spec, lines: _Lines) -> dict[str, Any]:
     src, dst, numbered = spec.memory_desc("src"), spec.memory_desc("dst"), spec.param("numbered")
-    extents = _three(src.dims[2:], 1)
+    extents, to_dst = _three(src.dims[2:], 1), lines.places(dst)
+    columns = {}
     if lines.along == "columns":
-        extents[-1] = 1
-    image, channel, *_ = dst.strides
-    block = dst.inner_blks[0] if dst.inner_blks else 1
-    to_dst = lines.places(dst)
+        extents[-1], to_dst["lane"] = 1, 0
+        columns = dict.fromkeys(("lanes", "last_lanes"), src.dims[-1])
     return {
         "extents": extents,
         "numbered": [*numbered[:2], *_three(numbered[2:], 1)],
         "number": lines.numbers(numbered, "row_major"),
-        "dst": to_dst | ({"lane": 0} if lines.along == "columns" else {}),
-        "image": image,
-        "group": channel,
-        "in_group": block,
+        "dst": to_dst,
+        "image": dst.strides[0],
+        "group": dst.strides[1],
+        "in_group": dst.inner_blks[0] if dst.inner_blks else 1,
         "channel": 1,
         "nbytes": dst.nbytes,
+        **columns,
     }
 
 
@@ -207,7 +209,7 @@ class _Kernel:
 
     def __init__(self, spec: Spec) -> None:
         src, code = spec.memory_desc("src"), native()
-        lines = _Lines.of(src)
+        lines = _Lines.of(src if spec.kind == "max_pooling" else spec.memory_desc("dst"))
         if lines is None or code is None:
             raise TypeError(f"{spec} was not settled here")
         self.execute = getattr(code, f"bl_{spec.kind}")

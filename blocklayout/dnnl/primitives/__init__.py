@@ -122,6 +122,11 @@ def direction_of(spec: Spec) -> Direction:
     return kind.adjusted(spec, direction) if kind.adjusted else direction
 
 
+def has_library_primitive(spec: Spec) -> bool:
+    """Whether the library has primitives of its kind, and not only we."""
+    return bool(direction_of(spec).c_order)
+
+
 def draft(
     kind: str,
     descs: Mapping[str, Desc | None],

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
 from blocklayout.errors import PlanError
+from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node
 from blocklayout.model.passes.expressions import Expressions, scale_and_shift
 from blocklayout.model.passes.patterns import Match, calls, parsed, roots
@@ -40,8 +41,14 @@ class Merging(Draft):
         super().__init__(graph)
         self.expressions = Expressions(graph)
 
-    def merge(
-        self, root: str, nodes: AbstractSet[str], op_type: str, inputs: Sequence[str], attrs: Mapping[str, Any]
+    def merge(  # noqa: PLR0913 - the node's own parts
+        self,
+        root: str,
+        nodes: AbstractSet[str],
+        op_type: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Any],
+        perm: Sequence[int] = (),
     ) -> bool:
         """Compute ``root`` by one node in place of ``nodes``; returns whether that was possible.
 
@@ -53,6 +60,7 @@ class Merging(Draft):
             op_type: Of the new node.
             inputs: Of the new node.
             attrs: Of the new node.
+            perm: The order of dimensions in which the new node has its first input and its output; empty is as they are.
         """
         last = self.expressions.producers.get(root)
         if last is None or last.name not in nodes or not self._is_closed(root, nodes):
@@ -61,8 +69,25 @@ class Merging(Draft):
         absorbed = (*last.absorbed, *(name for node in others for name in (node.name, *node.absorbed)))
         for node in others:
             self.replace(node)
-        self.replace(last, Node(last.name, op_type, tuple(inputs), (root,), attrs, absorbed=absorbed))
+        x, *others_read = inputs
+        if not perm:
+            self.replace(last, Node(last.name, op_type, (x, *others_read), (root,), attrs, absorbed=absorbed))
+            return True
+        before, behind = self._permuted(x, perm), self._permuted(root, perm)
+        back = tuple(perm.index(dim) for dim in range(len(perm)))
+        self.replace(
+            last,
+            Node(self.fresh_name(f"{before}.transpose"), "Transpose", (x,), (before,), {"perm": tuple(perm)}),
+            Node(last.name, op_type, (before, *others_read), (behind,), attrs, absorbed=absorbed),
+            Node(self.fresh_name(f"{behind}.transpose"), "Transpose", (behind,), (root,), {"perm": back}),
+        )
         return True
+
+    def _permuted(self, name: str, perm: Sequence[int]) -> str:
+        """A new value: another one with its dimensions in this order."""
+        old, new = self.values[name], self.fresh_name(f"{name}.permuted")
+        self.values[new] = Value(new, tuple(old.shape[dim] for dim in perm), old.dtype)
+        return new
 
     def _is_closed(self, root: str, nodes: AbstractSet[str]) -> bool:
         if not self._replaced.keys().isdisjoint(nodes):
@@ -153,7 +178,8 @@ def _merged(graph: Graph, idiom: Idiom | Structure) -> Graph:
 def _normalization(merging: Merging, root: Node) -> None:
     """``(x - mean) / sqrt(variance + epsilon) * scale + shift``.
 
-    A LayerNormalization reduces trailing dimensions, and each number along them has a scale and a shift. Where these
+    A LayerNormalization reduces trailing dimensions, and each number along them has a scale and a shift; of others, such
+    as the channels alone, between two Transposes, which are views where these are the last in memory. Where scales
     belong to channels, and all spatial dimensions are reduced, it is an InstanceNormalization.
     """
     s = root.outputs[0]
@@ -172,22 +198,25 @@ def _scaled_normalization(merging: Merging, inverse: str, deviation: Match) -> N
         if graph.shape(root) != shape:
             continue
         result = merging.expressions.of(root, (x, m, s))
-        for op_type, axes, others in _normalizations(deviation.numbers["axes"], len(shape)):
+        for op_type, axes, others, perm in _normalizations(deviation.numbers["axes"], len(shape)):
             found = scale_and_shift(graph, result, normal, shape, axes)
             if found is None:
                 continue
             inputs = x, *_constants(merging, root, found)
             attrs = {"epsilon": deviation.numbers.get("epsilon", 0.0), **others}
-            if merging.merge(root, deviation.nodes | result.nodes, op_type, inputs, attrs):
+            if merging.merge(root, deviation.nodes | result.nodes, op_type, inputs, attrs, perm):
                 return
 
 
-def _normalizations(axes: tuple[int, ...], ndims: int) -> Iterator[tuple[str, tuple[int, ...], Attrs]]:
-    """The operators that reduce these dimensions, the dimensions along which they scale, and attributes."""
+def _normalizations(
+    axes: tuple[int, ...], ndims: int
+) -> Iterator[tuple[str, tuple[int, ...], Attrs, tuple[int, ...]]]:
+    """The operators that reduce these dimensions, along which they scale, attributes, and the order they take."""
     if ndims >= 3 and axes == tuple(range(2, ndims)):
-        yield "InstanceNormalization", (1,), {}
-    if axes == tuple(range(axes[0], ndims)):
-        yield "LayerNormalization", axes, {"axis": axes[0]}
+        yield "InstanceNormalization", (1,), {}, ()
+    kept = tuple(dim for dim in range(ndims) if dim not in axes)
+    perm = (*kept, *axes)
+    yield "LayerNormalization", axes, {"axis": len(kept)}, () if perm == tuple(range(ndims)) else perm
 
 
 def _group_normalization(merging: Merging, norm: Node) -> None:

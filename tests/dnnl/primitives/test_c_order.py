@@ -16,6 +16,8 @@ from blocklayout.dnnl.primitives import kind_of
 def test_every_direction_has_a_function_that_takes_as_many_arguments(kind: str) -> None:
     c_library: Any = library.load()
     for name, direction in kind_of(kind).directions.items():
+        if not direction.c_order:  # all implementations are our own
+            continue
         function = "_".join(filter(None, ("dnnl", kind, name, "primitive_desc_create")))
         names = direction.c_order.split()
         n_pads = names.count("pads")  # in front and behind, by two arguments
