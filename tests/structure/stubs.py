@@ -35,6 +35,7 @@ WORDS = {
     "Operand": "_Operand",
     "Addend": "_Operand",
     "Exponent": "_Operand",
+    "Comparand": "_Operand",
     "Extents": "_Extents",
     "Extents | None": "_Extents | None",
     "Self": "Tensor",
