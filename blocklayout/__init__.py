@@ -27,7 +27,7 @@ _NAMES = {
     "runtime": "Session",
     "tensor": """
         Tensor as_tensor channels_first channels_last contiguous_format empty empty_like from_array full full_like
-        ones ones_like preserve_format reorder zeros zeros_like
+        ones ones_like preserve_format rand_like randn_like reorder zeros zeros_like
     """,
     "layout_events": "Watch watch",
     "value_checks": "checking",

@@ -21,7 +21,10 @@ from blocklayout.eager import conv_weights as conv_weights
 from blocklayout.eager import cosh as cosh
 from blocklayout.eager import div as div
 from blocklayout.eager import dropout as dropout
+from blocklayout.eager import dropout2d as dropout2d
+from blocklayout.eager import dropout3d as dropout3d
 from blocklayout.eager import elu as elu
+from blocklayout.eager import equal as equal
 from blocklayout.eager import exp as exp
 from blocklayout.eager import expand as expand
 from blocklayout.eager import flatten as flatten
@@ -31,6 +34,8 @@ from blocklayout.eager import gemm as gemm
 from blocklayout.eager import global_average_pool as global_average_pool
 from blocklayout.eager import global_lp_pool as global_lp_pool
 from blocklayout.eager import global_max_pool as global_max_pool
+from blocklayout.eager import greater as greater
+from blocklayout.eager import greater_or_equal as greater_or_equal
 from blocklayout.eager import group_norm as group_norm
 from blocklayout.eager import hard_sigmoid as hard_sigmoid
 from blocklayout.eager import hard_swish as hard_swish
@@ -38,6 +43,8 @@ from blocklayout.eager import identity as identity
 from blocklayout.eager import instance_norm as instance_norm
 from blocklayout.eager import layer_norm as layer_norm
 from blocklayout.eager import leaky_relu as leaky_relu
+from blocklayout.eager import less as less
+from blocklayout.eager import less_or_equal as less_or_equal
 from blocklayout.eager import log as log
 from blocklayout.eager import log_softmax as log_softmax
 from blocklayout.eager import lp_pool as lp_pool
@@ -51,6 +58,7 @@ from blocklayout.eager import min as min
 from blocklayout.eager import mish as mish
 from blocklayout.eager import mul as mul
 from blocklayout.eager import neg as neg
+from blocklayout.eager import not_equal as not_equal
 from blocklayout.eager import op as op
 from blocklayout.eager import pad as pad
 from blocklayout.eager import pow as pow
@@ -166,6 +174,8 @@ from blocklayout.tensor import full_like as full_like
 from blocklayout.tensor import ones as ones
 from blocklayout.tensor import ones_like as ones_like
 from blocklayout.tensor import preserve_format as preserve_format
+from blocklayout.tensor import rand_like as rand_like
+from blocklayout.tensor import randn_like as randn_like
 from blocklayout.tensor import reorder as reorder
 from blocklayout.tensor import zeros as zeros
 from blocklayout.tensor import zeros_like as zeros_like

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     """A tensor, or a number of the data type of the tensor beside it."""
     Exponent: TypeAlias = "Operand | float"
     """A tensor, or a number that is a part of the plan."""
+    Comparand: TypeAlias = "Operand | float"
+    """A tensor, or a number, of any data type."""
 
     Vector: TypeAlias = "Operand"
     """A tensor of one number for each channel of ``x``."""
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     NotNegative: TypeAlias = float
     """At least 0."""
 
+F = TypeVar("F", bound=Callable[..., Any])
 V = TypeVar("V", bound="Operators")
 
 _NOT_LOADED = "operators on Tensors are computed by blocklayout.eager, which is not loaded: import it first"
@@ -61,6 +65,12 @@ def _reflected(operator: str) -> Callable[[V, Any], V]:
         return result
 
     return _method
+
+
+def shorthand(method: F) -> F:
+    """Marks a method that is written in terms of others, and runs as it stands on Tensors too."""
+    method.is_shorthand = True  # type: ignore[attr-defined]
+    return method
 
 
 class Operators:
@@ -82,6 +92,13 @@ class Operators:
         @property
         def shape(self) -> tuple[int, ...]:
             """Logical extents."""
+
+        @property
+        def dtype(self) -> str:
+            """Name of the data type."""
+
+        def astype(self, dtype: str) -> Self:
+            """The values in another data type."""
 
     def _op(self, op_type: str, *operands: Any, name: str | None = None, **attrs: Any) -> Self:  # noqa: ARG002
         """Apply one of ONNX's operators, as its newest version takes inputs; ``None`` leaves an argument out."""
@@ -231,6 +248,33 @@ class Operators:
     def prelu(self, slope: Operand, name: str | None = None) -> Self:
         """``slope * x`` below 0, ``x`` from there on; one slope, or one for each channel in an array of (C, 1, 1)."""
         return self._op("PRelu", self, slope, name=name)
+
+    # Comparisons, element by element, with numpy's broadcasting; with NaN all but ``not_equal`` are false. A Tensor's
+    # result has its format by the same rule.
+
+    def equal(self, y: Comparand, name: str | None = None) -> Self:
+        """Where two are equal."""
+        return _of_two("Equal", self, y, name)
+
+    def not_equal(self, y: Comparand, name: str | None = None) -> Self:
+        """Where two are not equal."""
+        return self._op("Not", _of_two("Equal", self, y, None), name=name)
+
+    def less(self, y: Comparand, name: str | None = None) -> Self:
+        """Where the first is less."""
+        return _of_two("Less", self, y, name)
+
+    def less_or_equal(self, y: Comparand, name: str | None = None) -> Self:
+        """Where the first is less, or equal; in a Builder from opset 12 on."""
+        return _of_two("LessOrEqual", self, y, name)
+
+    def greater(self, y: Comparand, name: str | None = None) -> Self:
+        """Where the first is greater."""
+        return _of_two("Greater", self, y, name)
+
+    def greater_or_equal(self, y: Comparand, name: str | None = None) -> Self:
+        """Where the first is greater, or equal; in a Builder from opset 12 on."""
+        return _of_two("GreaterOrEqual", self, y, name)
 
     # Convolutions and products of matrices.
 
@@ -556,6 +600,34 @@ class Operators:
         """The sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
         return self._op("ReduceSumSquare", self, _integers(axes), name=name, keepdims=int(keepdims))
 
+    # Reductions by numpy's names.
+
+    @shorthand
+    def sum(self, axes: Extents | None = None, *, keepdims: bool = False) -> Self:
+        """The sum over ``axes``, or all, which go unless ``keepdims``; of truth how often it is true, in s64."""
+        counted = self.astype("s64") if self.dtype == "bool" else self
+        return counted.reduce_sum(axes, keepdims=keepdims)
+
+    @shorthand
+    def mean(self, axes: Extents | None = None, *, keepdims: bool = False) -> Self:
+        """The mean over ``axes``, or all, which go unless ``keepdims``."""
+        return self.reduce_mean(axes, keepdims=keepdims)
+
+    @shorthand
+    def max(self, axes: Extents | None = None, *, keepdims: bool = False) -> Self:
+        """The largest over ``axes``, or all, which go unless ``keepdims``."""
+        return self.reduce_max(axes, keepdims=keepdims)
+
+    @shorthand
+    def min(self, axes: Extents | None = None, *, keepdims: bool = False) -> Self:
+        """The smallest over ``axes``, or all, which go unless ``keepdims``."""
+        return self.reduce_min(axes, keepdims=keepdims)
+
+    @shorthand
+    def prod(self, axes: Extents | None = None, *, keepdims: bool = False) -> Self:
+        """The product over ``axes``, or all, which go unless ``keepdims``."""
+        return self.reduce_prod(axes, keepdims=keepdims)
+
     # Other extents. Of Tensors these are views where the bytes may stay as they are.
 
     def reshape(self, shape: Sequence[int], name: str | None = None) -> Self:
@@ -665,6 +737,17 @@ class Operators:
     __matmul__ = matmul
     __neg__ = neg
     __abs__ = abs  # noqa: A003 - the method
+    __lt__ = less
+    __le__ = less_or_equal
+    __gt__ = greater
+    __ge__ = greater_or_equal
+    __hash__ = object.__hash__  # by identity, although == compares elements
+
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+        return self.equal(other) if _is_comparable(other) else NotImplemented  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+        return self.not_equal(other) if _is_comparable(other) else NotImplemented  # type: ignore[arg-type]
 
     def __pos__(self) -> Self:
         return self
@@ -675,6 +758,11 @@ class Operators:
     __rtruediv__ = _reflected("div")
     __rpow__ = _reflected("pow")
     __rmatmul__ = _reflected("matmul")
+
+
+def _is_comparable(other: object) -> bool:
+    """Whether ``==`` compares elements: anything that is neither a tensor nor a number differs as a whole."""
+    return isinstance(other, Operators | np.ndarray | np.generic | Real) or hasattr(other, "__dlpack__")
 
 
 def _of_two(op_type: str, x: V, y: Any, name: str | None) -> V:

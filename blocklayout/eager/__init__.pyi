@@ -12,6 +12,8 @@ _Extents: TypeAlias = int | Sequence[int]
 
 from blocklayout.eager.convolution import conv_transpose_weights as conv_transpose_weights
 from blocklayout.eager.convolution import conv_weights as conv_weights
+from blocklayout.eager.feature_dropout import dropout2d as dropout2d
+from blocklayout.eager.feature_dropout import dropout3d as dropout3d
 from blocklayout.eager.free_functions import cast as cast
 from blocklayout.eager.free_functions import cast_like as cast_like
 from blocklayout.eager.free_functions import concat as concat
@@ -61,6 +63,9 @@ def dropout(x: _Operand) -> Tensor:
 def elu(x: _Operand, alpha: float = 1.0) -> Tensor:
     """ELU: alpha * (exp(x) - 1) below 0, x from there on."""
 
+def equal(x: _Operand, y: _Operand) -> Tensor:
+    """Where two are equal."""
+
 def exp(x: _Operand) -> Tensor:
     """The exponential function."""
 
@@ -88,7 +93,17 @@ def global_lp_pool(x: _Operand, p: Count = 2) -> Tensor:
 def global_max_pool(x: _Operand) -> Tensor:
     """Largest over all spatial dimensions, which stay with extent 1."""
 
+<<<<<<< HEAD
 def group_norm(x: _Operand, n_groups: Count, scale: Vector, bias: Vector, epsilon: NotNegative = 1e-05) -> Tensor:
+=======
+def greater(x: _Operand, y: _Operand) -> Tensor:
+    """Where the first is greater."""
+
+def greater_or_equal(x: _Operand, y: _Operand) -> Tensor:
+    """Where the first is greater, or equal; in a Builder from opset 12 on."""
+
+def group_norm(x: _Operand, n_groups: int, scale: _Operand, bias: _Operand, epsilon: float = 1e-05) -> Tensor:
+>>>>>>> tensors
     """Normalisation of groups of channels by their own statistics; ``scale`` and ``bias`` of shape (channels,)."""
 
 def hard_sigmoid(x: _Operand, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
@@ -108,6 +123,12 @@ def layer_norm(x: _Operand, scale: _Operand, bias: _Operand | None = None, *, ax
 
 def leaky_relu(x: _Operand, alpha: float = 0.01) -> Tensor:
     """Leaky ReLU: alpha * x below 0, x from there on."""
+
+def less(x: _Operand, y: _Operand) -> Tensor:
+    """Where the first is less."""
+
+def less_or_equal(x: _Operand, y: _Operand) -> Tensor:
+    """Where the first is less, or equal; in a Builder from opset 12 on."""
 
 def log(x: _Operand) -> Tensor:
     """The natural logarithm."""
@@ -141,6 +162,9 @@ def mul(x: _Operand, y: _Operand) -> Tensor:
 
 def neg(x: _Operand) -> Tensor:
     """The negative."""
+
+def not_equal(x: _Operand, y: _Operand) -> Tensor:
+    """Where two are not equal."""
 
 def pad(x: _Operand, pads: Sequence[int], value: float = 0.0, *, mode: str = 'constant') -> Tensor:
     """More elements around: ``pads`` has all begins, then all ends; ``mode`` is ONNX's."""

@@ -63,7 +63,7 @@ def install() -> dict[str, Function]:
     """
     functions: dict[Function, Function] = {}
     for name, definition in vars(Operators).items():
-        if getattr(definition, "__name__", "_").startswith("_"):
+        if getattr(definition, "__name__", "_").startswith("_") or hasattr(definition, "is_shorthand"):
             continue
         if definition not in functions:
             functions[definition] = _function_of(definition)

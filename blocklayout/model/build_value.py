@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from blocklayout.dtypes import named
 from blocklayout.errors import ModelError
 from blocklayout.model.schemas import schema_or_none
+from blocklayout.model.types import to_elem_type
 from blocklayout.operators import Operators
 
 if TYPE_CHECKING:
@@ -63,9 +64,13 @@ class BuildValue(Operators):
     def __repr__(self) -> str:
         return f"<{self.name}: {self.dtype} {self.shape}>"
 
-    def mean(self, axes: Sequence[int], *, keepdims: bool = False, name: str | None = None) -> BuildValue:
-        """Mean over ``axes``, which go unless ``keepdims`` says otherwise."""
-        return self.reduce_mean(axes, keepdims=keepdims, name=name)
+    def astype(self, dtype: str) -> BuildValue:
+        """The values in another data type, converted as ONNX does."""
+        result: BuildValue = self.builder.op("Cast", self, to=to_elem_type(named(dtype)))
+        return result
+
+    def __bool__(self) -> bool:
+        raise ModelError(f"{self!r} has no truth: what it will be, the network tells when it runs")
 
     def _op(self, op_type: str, *operands: Any, name: str | None = None, **attrs: Any) -> Any:
         while operands and operands[-1] is None:

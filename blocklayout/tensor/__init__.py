@@ -17,6 +17,8 @@ from blocklayout.tensor.creating import (
     full_like,
     ones,
     ones_like,
+    rand_like,
+    randn_like,
     zeros,
     zeros_like,
 )
@@ -49,6 +51,8 @@ __all__ = [
     "ones",
     "ones_like",
     "preserve_format",
+    "rand_like",
+    "randn_like",
     "reorder",
     "tag_of",
     "zeros",

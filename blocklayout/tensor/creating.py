@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout.dtypes import named
+from blocklayout.dtypes import FLOATS, named, to_numpy
 from blocklayout.errors import InputError, LayoutError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.padding import clear_padding
@@ -155,6 +155,79 @@ def full_like(
 ) -> Tensor:
     """A new tensor of one value like a given one; see :func:`full` and :func:`empty_like`."""
     return _filled(_like(source, dtype, memory_format), value)
+
+
+def rand_like(
+    source: ArrayLike | Tensor,
+    dtype: DTypeLike | None = None,
+    memory_format: MemoryFormat = preserve_format,
+    *,
+    rng: np.random.Generator | int | None = None,
+) -> Tensor:
+    """A new tensor of random numbers from 0 to below 1, like a given one; from one seed the same in every format.
+
+    Args:
+        source: A Tensor, or what :func:`from_array` takes.
+        dtype: A floating-point type; by default the source's.
+        memory_format: By default the source's.
+        rng: numpy's generator of random numbers, or a seed for one.
+
+    Raises:
+        InputError: Not a tensor, of a data type without fractions, or no generator.
+        LayoutError: No such format at this rank, or no such data type.
+
+    Example:
+        >>> x = zeros((1, 2, 1, 2), memory_format="channels_last")
+        >>> rand_like(x, rng=0), bool(rand_like(x, rng=0)[0, 1, 0, 0] == rand_like(x.numpy(), rng=0)[0, 1, 0, 0])
+        (Tensor(f32 1x2x1x2 nhwc), True)
+    """
+    desc = _random_desc("rand_like", source, dtype, memory_format)
+    steps = 2.0 ** _FRACTION_BITS[desc.dtype]  # as many numbers as the type has, so that none is rounded to 1
+    return _drawn(np.floor(generator(rng, "rand_like").random(desc.dims) * steps) / steps, desc)
+
+
+def randn_like(
+    source: ArrayLike | Tensor,
+    dtype: DTypeLike | None = None,
+    memory_format: MemoryFormat = preserve_format,
+    *,
+    rng: np.random.Generator | int | None = None,
+) -> Tensor:
+    """Likewise of normally distributed numbers, of mean 0 and variance 1. See :func:`rand_like`."""
+    desc = _random_desc("randn_like", source, dtype, memory_format)
+    return _drawn(generator(rng, "randn_like").standard_normal(desc.dims), desc)
+
+
+def generator(rng: np.random.Generator | int | None, name: str) -> np.random.Generator:
+    """Generator of random numbers: the one given, or one of a seed; an unpredictable one of ``None``.
+
+    Args:
+        rng: Which.
+        name: The function's that draws from it, for errors.
+
+    Raises:
+        InputError: It is none of these.
+    """
+    try:
+        return np.random.default_rng(rng)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}: rng is {rng!r:.80}; give a seed or a numpy.random.Generator") from None
+
+
+_FRACTION_BITS = {"f32": 24, "f64": 53, "f16": 11, "bf16": 8}
+
+
+def _random_desc(
+    name: str, source: ArrayLike | Tensor, dtype: DTypeLike | None, memory_format: MemoryFormat
+) -> MemoryDesc:
+    desc = _like(source, dtype, memory_format)
+    if desc.dtype not in _FRACTION_BITS:
+        raise InputError(f"{name}: {desc.dtype} has no fractions; give a dtype of {', '.join(FLOATS)}")
+    return desc
+
+
+def _drawn(numbers: np.ndarray, desc: MemoryDesc) -> Tensor:
+    return from_array(numbers.astype(to_numpy(desc.dtype)), desc.format_tag)
 
 
 def _new(shape: int | Iterable[int], dtype: DTypeLike, memory_format: MemoryFormat) -> MemoryDesc:

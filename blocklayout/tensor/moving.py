@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from math import prod
 
 import numpy as np
 
 from blocklayout.dtypes import from_numpy
-from blocklayout.errors import InputError
+from blocklayout.errors import InputError, LayoutError
 from blocklayout.layout import MemoryDesc
+from blocklayout.layout.desc import integers
 from blocklayout.layout.padding import clear_padding, fill_padding
 from blocklayout.layout_events import report
 from blocklayout.tensor.formats import contiguous_format
@@ -42,6 +44,23 @@ def may_share(desc: MemoryDesc, target: MemoryDesc) -> bool:
     if target.n_padding == 0:
         return target.is_dense  # so its bytes are all elements
     return target.readable_as(desc) and target.padded_dims == desc.padded_dims
+
+
+def viewed(tensor: Tensor, shape: Iterable[int]) -> Tensor:
+    """See :meth:`Tensor.view`."""
+    desc, given = tensor.desc, tuple(shape)
+    extents = integers("view: shape", given)
+    if extents.count(-1) == 1:
+        rest = prod(extent for extent in extents if extent != -1)
+        extents = tuple(desc.n_elements // rest if extent == -1 and rest else extent for extent in extents)
+    if min(extents, default=0) < 0 or prod(extents) != desc.n_elements:
+        raise InputError(
+            f"view: {desc} has {desc.n_elements} elements, which {given} cannot have; one extent may be -1"
+        )
+    try:
+        return Tensor(desc.reshaped(extents), tensor.buffer)
+    except LayoutError as error:
+        raise LayoutError(f"view: {error}; .reshape(...) copies there") from None
 
 
 def cloned(tensor: Tensor, target: MemoryDesc) -> Tensor:

@@ -224,6 +224,25 @@ class Tensor(Operators):
         axes = dims[0] if len(dims) == 1 and hasattr(dims[0], "__iter__") else dims
         return Tensor(self.desc.permuted(self._dim(axis) for axis in axes), self.buffer)
 
+    def view(self, *shape: Any) -> Tensor:
+        """The same bytes under other extents, elements in row-major order of both; ``reshape`` copies where this fails.
+
+        Args:
+            shape: Extents, as arguments or as one sequence; one may be -1, and is worked out.
+
+        Raises:
+            InputError: Another number of elements.
+            LayoutError: Bytes would have to move.
+
+        Example:
+            >>> import blocklayout as bl
+            >>> bl.zeros((2, 32, 4, 4), memory_format="nChw16c").view(2, 32, -1)
+            Tensor(f32 2x32x16 aBc16b)
+        """
+        from blocklayout.tensor.moving import viewed
+
+        return viewed(self, shape[0] if len(shape) == 1 and hasattr(shape[0], "__iter__") else shape)
+
     def map(self, f: Callable[[np.ndarray], np.ndarray]) -> Tensor:
         """A new tensor of what an elementwise function makes of the elements, in the same layout.
 

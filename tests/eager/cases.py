@@ -105,6 +105,8 @@ UNARY = (
     Case("swish", (IMAGE,), eager.swish, lambda x: x * x.sigmoid()),
     Case("clip", (IMAGE,), lambda x: eager.clip(x, 0.5, 1.5), lambda x: x.clip(0.5, 1.5)),
     Case("dropout", (IMAGE,), eager.dropout, op("Identity")),
+    Case("dropout2d", (IMAGE,), eager.dropout2d, op("Identity")),
+    Case("dropout3d", ((2, C, 3, 2, 2),), eager.dropout3d, op("Identity")),
 )
 BINARY = (
     binary("add", "Add"),
@@ -116,6 +118,12 @@ BINARY = (
     binary("sum", "Sum"),
     binary("pow", "Pow", positive=True),
     binary("prelu", "PRelu", (C, 1, 1)),
+    binary("equal", "Equal"),
+    binary("less", "Less"),
+    binary("less_or_equal", "LessOrEqual"),
+    binary("greater", "Greater"),
+    binary("greater_or_equal", "GreaterOrEqual"),
+    Case("not_equal", (IMAGE, IMAGE), eager.not_equal, lambda x, y: x.builder.op("Not", x.builder.op("Equal", x, y))),
 )
 CONVOLUTIONS = (
     Case(

@@ -129,3 +129,39 @@ def test_a_tensor_of_a_view_may_end_with_its_last_element() -> None:
     for n in (5, 9):
         with pytest.raises(bl.LayoutError, match="takes 32 contiguous bytes"):
             bl.Tensor(desc, np.zeros(n, np.float32))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16"])
+@pytest.mark.parametrize("like", [bl.rand_like, bl.randn_like])
+def test_random_numbers_are_those_of_the_seed_in_every_format(like: Any, dtype: str) -> None:
+    expected = like(bl.zeros((8, 17, 16, 16)), dtype, rng=5)
+    for memory_format in FORMATS:
+        x = like(bl.zeros((8, 17, 16, 16), memory_format=memory_format), dtype, rng=5)
+        assert (x.dtype, x.memory_format) == (dtype, bl.zeros(x.shape, memory_format=memory_format).memory_format)
+        assert x.padding_is_zero()
+        np.testing.assert_array_equal(x.numpy(), expected.numpy())
+    numbers = expected.numpy().astype(np.float64)
+    if like is bl.rand_like:
+        assert 0 <= numbers.min() < 0.01
+        assert 0.99 < numbers.max() < 1
+        assert abs(numbers.mean() - 0.5) < 0.01
+    else:
+        assert abs(numbers.mean()) < 0.03
+        assert abs(numbers.std() - 1) < 0.03
+
+
+def test_random_numbers_come_from_a_generator_or_are_new_each_time() -> None:
+    x = bl.zeros((2, 3, 4, 5), memory_format="channels_last")
+    rng = np.random.default_rng(1)
+    draws = [bl.rand_like(x, rng=rng), bl.rand_like(x, rng=rng), bl.rand_like(x), bl.rand_like(x)]
+    assert len({each.numpy().tobytes() for each in draws}) == 4
+    np.testing.assert_array_equal(bl.rand_like(x, rng=np.random.default_rng(1)).numpy(), draws[0].numpy())
+    assert bl.rand_like(x.numpy(), memory_format="nChw8c").memory_format == "nChw8c"
+
+
+@pytest.mark.parametrize("like", [bl.rand_like, bl.randn_like])
+def test_random_numbers_of_other_types_are_refused(like: Any) -> None:
+    with pytest.raises(bl.InputError, match=rf"{like.__name__}: s8 has no fractions; give a dtype of f32"):
+        like(bl.zeros((2,), "s8"))
+    with pytest.raises(bl.InputError, match=rf"{like.__name__}: rng is 'x'; give a seed"):
+        like(bl.zeros((2,)), rng="x")
