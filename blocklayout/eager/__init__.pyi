@@ -93,9 +93,7 @@ def global_lp_pool(x: _Operand, p: Count = 2) -> Tensor:
 def global_max_pool(x: _Operand) -> Tensor:
     """Largest over all spatial dimensions, which stay with extent 1."""
 
-<<<<<<< HEAD
 def group_norm(x: _Operand, n_groups: Count, scale: Vector, bias: Vector, epsilon: NotNegative = 1e-05) -> Tensor:
-=======
 def greater(x: _Operand, y: _Operand) -> Tensor:
     """Where the first is greater."""
 
@@ -103,7 +101,6 @@ def greater_or_equal(x: _Operand, y: _Operand) -> Tensor:
     """Where the first is greater, or equal; in a Builder from opset 12 on."""
 
 def group_norm(x: _Operand, n_groups: int, scale: _Operand, bias: _Operand, epsilon: float = 1e-05) -> Tensor:
->>>>>>> tensors
     """Normalisation of groups of channels by their own statistics; ``scale`` and ``bias`` of shape (channels,)."""
 
 def hard_sigmoid(x: _Operand, alpha: float = 0.2, beta: float = 0.5) -> Tensor:

@@ -35,17 +35,12 @@ WORDS = {
     "Operand": "_Operand",
     "Addend": "_Operand",
     "Exponent": "_Operand",
-<<<<<<< HEAD
     "Vector": "_Operand",
+    "Comparand": "_Operand",
     **dict.fromkeys(("Extents", "Pads", "Axes"), "_Extents"),
     **dict.fromkeys(("Extents | None", "Axes | None"), "_Extents | None"),
     **dict.fromkeys(("Axis", "Count"), "int"),
     "NotNegative": "float",
-=======
-    "Comparand": "_Operand",
-    "Extents": "_Extents",
-    "Extents | None": "_Extents | None",
->>>>>>> tensors
     "Self": "Tensor",
     "tuple[Self, ...]": "tuple[Tensor, ...]",
 }
