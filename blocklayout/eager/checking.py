@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 _IMAGES = range(3, 6)
 """Ranks of tensors with spatial dimensions."""
 
-
 _TOO_LARGE = 1 << 63
 
 
@@ -30,9 +29,7 @@ def check(problem: Problem) -> None:
         return
     given = {**problem.operands, **problem.attrs}
     for name, value in problem.attrs.items():
-        if not all(
-            abs(each) < _TOO_LARGE for each in (value if isinstance(value, tuple) else (value,)) if type(each) is int
-        ):
+        if any(isinstance(number, int) and abs(number) >= _TOO_LARGE for number in _each(value)):
             raise refused(value, f"{problem.name}: {name}", "numbers that 64 bits can hold")
     for name, kind in problem.kinds.items():
         value = given.get(name)
@@ -47,12 +44,13 @@ def check(problem: Problem) -> None:
 
 def shown(problem: Problem) -> str:
     """The arguments of a call as they were given."""
-    operands = (
-        f"{name} {each if isinstance(each, MemoryDesc) else repr(each)}" for name, each in problem.operands.items()
-    )
-    attrs = {**problem.attrs, "memory_format": problem.memory_format}
-    numbers = (f"{name} {each!r:.60}" for name, each in attrs.items() if each is not None)
-    return ", ".join([*operands, *numbers])
+    given = {**problem.operands, **problem.attrs, "memory_format": problem.memory_format}
+    texts = {name: str(each) if isinstance(each, MemoryDesc) else f"{each!r:.60}" for name, each in given.items()}
+    return ", ".join(f"{name} {text}" for name, text in texts.items() if given[name] is not None)
+
+
+def _each(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
 
 
 def _extents(value: Any, x: MemoryDesc) -> str:
@@ -71,7 +69,7 @@ def _window(value: Any, x: MemoryDesc, least: int, lengths: tuple[int, ...]) -> 
 
 
 def _axes(value: Any, x: MemoryDesc) -> str:
-    each = value if isinstance(value, tuple) else (value,)
+    each = _each(value)
     if len({axis % x.ndims for axis in each}) == len(each) and all(-x.ndims <= axis < x.ndims for axis in each):
         return ""
     which = "a dimension" if isinstance(value, int) else "each dimension at most once"

@@ -249,7 +249,8 @@ def _reading(function: str, parameters: list[inspect.Parameter]) -> Iterator[str
         if name == _FORMAT:
             yield f"if {name} is not None: {name} = read_format({name}, {title!r})"
         elif kind == "Exponent":
-            yield f"if isinstance({name}, int | float): x, {name} = as_tensor(x, {first!r}), number({name}, {title!r})"
+            yield f"if type({name}) is int: {name} = number({name}, {title!r})"
+            yield f"if isinstance({name}, float): x = x if type(x) is Tensor else as_tensor(x, {first!r})"
             yield f"elif not type(x) is Tensor is type({name}): x, {name} = alike(x, {name}, ({first!r}, {title!r}))"
         elif kind == "Addend":
             yield f"if not type(x) is Tensor is type({name}): x, {name} = alike(x, {name}, ({first!r}, {title!r}))"

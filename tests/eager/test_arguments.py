@@ -14,7 +14,9 @@ import pytest
 import blocklayout as bl
 from blocklayout import eager
 from blocklayout.eager import backward
+from blocklayout.eager.operands import READERS
 from blocklayout.errors import BlockLayoutError
+from blocklayout.operators import Operators
 
 IMAGE, VECTOR = bl.ones((2, 16, 6, 5)), bl.ones((16,))
 WEIGHTS = bl.ones((8, 16, 3, 3))
@@ -124,6 +126,17 @@ def fitting(name: str) -> dict[str, Any]:
     needed = [each.name for each in parameters_of(FUNCTIONS[name]) if each.default is each.empty]
     own = OWN.get(name, {})
     return {each: own[each] if each in own else USUAL[each] for each in needed} | own
+
+
+def test_every_parameter_is_annotated_by_what_says_how_it_is_read() -> None:
+    kinds = {*READERS, "Addend", "Exponent", "Any"}
+    for name, definition in vars(Operators).items():
+        if name[0] == "_" or not inspect.isfunction(definition):
+            continue
+        for each in list(inspect.signature(definition).parameters.values())[1:]:
+            kind = str(each.annotation).removesuffix(" | None")
+            assert kind in kinds, (name, each.name)
+            assert each.name not in ("axes", "axis") or kind in ("Axes", "Axis"), name
 
 
 def assert_named(call: Callable[[], Any], function: str, *arguments: str) -> bool:
