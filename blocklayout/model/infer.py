@@ -33,6 +33,8 @@ _MAX_INFERENCE_ELEMENTS = 512
 _MAX_FOLDED_NBYTES = 4 << 30
 _OF_SCALARS = frozenset(("Range",))
 """Operators that other runtimes, and function bodies of ONNX's own, also give one element of rank 1."""
+_EXTENTS_IN = {"MaxUnpool": 2}
+"""Inputs that hold the extents of the result, where shape inference does not look at them."""
 _MISREAD_DEFAULTS = {"STFT": {"onesided": 1}}
 """Attributes that shape inference takes to be something else where a node leaves them out."""
 
@@ -135,12 +137,23 @@ def _infer_types(
     try:
         types = shape_inference.infer_node_outputs(schema, proto, known, data, opset_imports=opsets)
         if not all(_is_complete(types.get(name)) for name in node.outputs if name):
-            types |= _infer_through_body(node, inputs, opset)
+            types |= _infer_through_body(node, inputs, opset) | _said(node, inputs)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
         given = ", ".join(f"{value.name!r} {value.shape}" for value in present)
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"node {node.name!r}: {node.op_type} of {given}: {reason}") from error
     return dict(types)
+
+
+def _said(node: Node, inputs: Sequence[Value | None]) -> dict[str, TypeProto]:
+    """Of operators that are told the extents of their result."""
+    place = _EXTENTS_IN.get(node.op_type)
+    if place is None or place >= len(inputs):
+        return {}
+    first, extents = inputs[0], inputs[place]
+    if first is None or extents is None or extents.data is None:
+        return {}
+    return {node.outputs[0]: type_proto(first.dtype, tuple(map(int, extents.data)))}
 
 
 def _infer_through_body(node: Node, inputs: Sequence[Value | None], opset: int) -> dict[str, TypeProto]:

@@ -50,3 +50,38 @@ def followed(problem: Problem, wish: Wish, info: TensorInfo) -> tuple[MemoryDesc
     if isinstance(wished, MemoryDesc) and not wished.physically_equal(dst):
         return None
     return src, dst
+
+
+def as_one_image(*descs: MemoryDesc) -> tuple[MemoryDesc, ...] | None:
+    """Tensors whose channels lie outermost, such as chwn, as one image each of all their images' pixels.
+
+    ``None`` where they lie otherwise, or pixels in another order in one than in another.
+
+    Example:
+        >>> as_one_image(MemoryDesc((8, 3, 5, 4), "f32", "chwn"))
+        (MemoryDesc((1, 3, 160), 'f32', 'abc'),)
+    """
+    order = descs[0].dim_order
+    if order[0] != 1 or not all(desc.dim_order == order and _is_whole(desc) for desc in descs):
+        return None
+    return tuple(MemoryDesc((1, desc.dims[1], desc.n_elements // desc.dims[1]), desc.dtype) for desc in descs)
+
+
+def with_roles_swapped(*descs: MemoryDesc) -> tuple[MemoryDesc, ...] | None:
+    """Tensors whose images lie innermost, as channels: chwn is channels-last then. ``None`` where they lie otherwise.
+
+    For what is done to each channel of each image alike.
+
+    Example:
+        >>> with_roles_swapped(MemoryDesc((8, 3, 5, 4), "f32", "chwn"))
+        (MemoryDesc((3, 8, 5, 4), 'f32', 'acdb'),)
+    """
+    ndims = descs[0].ndims
+    order = (1, *range(2, ndims), 0)
+    if not all(desc.dim_order == order and _is_whole(desc) for desc in descs):
+        return None
+    return tuple(desc.permuted((1, 0, *range(2, ndims))) for desc in descs)
+
+
+def _is_whole(desc: MemoryDesc) -> bool:
+    return desc.is_dense and not desc.inner_blks and desc.offset0 == 0 and desc.n_elements > 0

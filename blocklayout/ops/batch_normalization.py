@@ -11,7 +11,7 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.ir import Affine, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
-from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._descs import argument, as_one_image, followed
 from blocklayout.ops._needs import has_one_output, is_source
 from blocklayout.ops._transposing import per_channel
 from blocklayout.ops.gradients import Call, TensorLike, formats, fresh, public
@@ -82,11 +82,13 @@ class BatchNormalization(BaseOperator, frozen=True):
         descs = followed(problem, wish, argument(problem, "src"))
         if descs is None:
             return None
+        seen = as_one_image(*descs) or descs
         spec = dnnl.batch_normalization(
-            *descs, epsilon=self.epsilon, flags=_FLAGS, attr=attr, n_threads=problem.n_threads
+            *seen, epsilon=self.epsilon, flags=_FLAGS, attr=attr, n_threads=problem.n_threads
         )
         # The library lists the vectors among its arguments only once the primitive exists.
-        return Recipe.single(spec, {name: name for name in _VECTORS})
+        whole = zip(("src", "dst"), descs, strict=True)
+        return Recipe.single(spec, {name: name for name in _VECTORS}, whole)
 
 
 @public

@@ -27,13 +27,16 @@ from blocklayout.ir import (
 )
 from blocklayout.ir.result_format import dominating
 from blocklayout.layout import MemoryDesc
-from blocklayout.ops._descs import argument, plain, plain_if_any
+from blocklayout.ops._descs import argument, as_one_image, plain, plain_if_any
 from blocklayout.ops._needs import is_source
+from blocklayout.ops._padded import are_eltwise
 from blocklayout.ops._window import check_extents, padded_window, read_window
 from blocklayout.ops.gradients import Call, Given, TensorLike, fresh, in_format, public
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from blocklayout.operators import Extents
 
 _PARTS = ("data", "weights", "bias")
@@ -89,10 +92,15 @@ class Conv(BaseOperator, frozen=True):
             # Computed at run time in ONNX's dimensions, and seen in groups over the same bytes.
             whole = (("weights", plain(weights)),)
             seen = MemoryDesc(_grouped(weights.dims, self.n_groups), weights.dtype)
+        src, dst = wish.src_desc(argument(problem, "src")), wish.dst_desc(problem.dst)
+        if self._is_pointwise and isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc):
+            image = as_one_image(src, dst)
+            if image is not None:
+                return self._of_pixels((src, dst), image, problem, attr)
         spec = dnnl.convolution(
-            wish.src_desc(argument(problem, "src")),
+            src,
             seen,
-            wish.dst_desc(problem.dst),
+            dst,
             plain_if_any(problem, "bias"),
             strides=self.window.strides,
             pads=self.window.pads,
@@ -102,6 +110,25 @@ class Conv(BaseOperator, frozen=True):
             n_threads=problem.n_threads,
         )
         return Recipe.single(spec, whole=whole)
+
+    @property
+    def _is_pointwise(self) -> bool:
+        """Whether a result depends on the channels of one pixel, whichever image that is of."""
+        ones = (1,) * len(self.window.kernel)
+        return self.n_groups == 1 and self.window.kernel == self.window.strides == ones and not any(self.window.pads)
+
+    def _of_pixels(
+        self, descs: Sequence[MemoryDesc], image: Sequence[MemoryDesc], problem: Problem, attr: dnnl.Attr
+    ) -> Recipe | None:
+        """A pointwise convolution whose source and result lie as one image each of all pixels."""
+        if not are_eltwise(attr.post_ops):
+            return None
+        weights = argument(problem, "weights")
+        row_major = MemoryDesc((*weights.dims[:2], 1), weights.dtype)
+        spec = dnnl.convolution(
+            image[0], row_major, image[1], plain_if_any(problem, "bias"), attr=attr, n_threads=problem.n_threads
+        )
+        return Recipe.single(spec, whole=zip(("src", "dst", "weights"), (*descs, plain(weights)), strict=True))
 
     def likeness(self, problem: Problem) -> object:
         """Of an image's pixels nothing has a say but whether there is one."""

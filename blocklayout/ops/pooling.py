@@ -27,7 +27,7 @@ from blocklayout.ir import (
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
-from blocklayout.ops._descs import argument, followed
+from blocklayout.ops._descs import argument, followed, with_roles_swapped
 from blocklayout.ops._needs import is_source
 from blocklayout.ops._padded import are_eltwise
 from blocklayout.ops._transposing import per_channel
@@ -138,10 +138,14 @@ class Pooling(BaseOperator, frozen=True):
     def _seen(
         self, descs: tuple[MemoryDesc, MemoryDesc], attr: dnnl.Attr
     ) -> tuple[tuple[MemoryDesc, MemoryDesc], Window]:
-        """Row-major tensors whose window leaves the last dimensions alone: these are channels, and lie last.
+        """Source and result as the library has vectors for them, which are of channels.
 
-        The library has vectors of channels, and few for columns.
+        Images that lie innermost are channels, and so are the last dimensions of row-major tensors where the window
+        leaves them alone.
         """
+        swapped = with_roles_swapped(*descs) if are_eltwise(attr.post_ops) else None
+        if swapped is not None:
+            return (swapped[0], swapped[1]), self.window
         window, ndims = self.window, descs[0].ndims
         untouched = zip(window.kernel, window.strides, window.pads_begin, window.pads_end, strict=True)
         sliding = [each != (1, 1, 0, 0) for each in untouched]

@@ -117,6 +117,27 @@ def test_normalization_of_images_is_one_operator(spelling: Spelling, assert_same
     check(graph_of(spelling), "InstanceNormalization", assert_same)
 
 
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        lambda x: normal(x, 1),
+        lambda x: normal(x, 1) * array(6, 1, 1) + array(6, 1, 1),
+        lambda x: normal(x, 1) * array(1, 6, 1, 1),
+    ],
+)
+def test_normalization_of_channels_alone_is_one_operator_between_transposes(
+    spelling: Spelling, assert_same: Same, op_types: OpTypes
+) -> None:
+    before = graph_of(spelling)
+    after = simplify(before, PASSES)
+    assert [each for each in op_types(after) if each not in ("Add", "Identity")] == [
+        "Transpose",
+        "LayerNormalization",
+        "Transpose",
+    ]
+    assert_same(before, after)
+
+
 def other_means(x: BuildValue) -> BuildValue:
     centred = x - mean(x, 3)
     return centred / op("Sqrt", mean(centred * centred, 2) + 1e-3)
@@ -146,8 +167,8 @@ def read_twice(x: BuildValue) -> BuildValue:
 @pytest.mark.parametrize(
     "spelling",
     [
-        lambda x: normal(x, 1),
         lambda x: normal(x, 0, 3),
+        lambda x: normal(x, 0),
         other_means,
         other_power,
         other_centre,

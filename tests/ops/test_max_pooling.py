@@ -77,7 +77,7 @@ def test_nan_is_kept_and_found(kernel: int, stride: int, pad: int, memory_format
     assert np.array_equal(indices.numpy(), numbers)
 
 
-@pytest.mark.parametrize("layout", ["auto", "plain", "channels_last", "blocked"])
+@pytest.mark.parametrize("layout", ["auto", "plain", "nhwc", "blocked"])
 def test_a_session_keeps_nan(layout: str) -> None:
     b = bl.Builder()
     x = b.input("x", X.shape)
@@ -142,7 +142,7 @@ def test_indices_in_another_layout_are_moved() -> None:
     assert np.array_equal(back.numpy(), bl.max_unpool(y, indices, 2, output_shape=X.shape).numpy())
 
 
-@pytest.mark.parametrize("layout", ["auto", "plain", "channels_last", "blocked"])
+@pytest.mark.parametrize("layout", ["auto", "plain", "nhwc", "blocked"])
 def test_an_encoder_and_its_decoder_run_in_a_session(layout: str) -> None:
     rng = np.random.default_rng(3)
     weights = rng.standard_normal((17, 17, 3, 3)).astype(np.float32)

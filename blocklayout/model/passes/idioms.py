@@ -178,9 +178,9 @@ def _merged(graph: Graph, idiom: Idiom | Structure) -> Graph:
 def _normalization(merging: Merging, root: Node) -> None:
     """``(x - mean) / sqrt(variance + epsilon) * scale + shift``.
 
-    A LayerNormalization reduces trailing dimensions, and each number along them has a scale and a shift; of others, such
-    as the channels alone, between two Transposes, which are views where these are the last in memory. Where scales
-    belong to channels, and all spatial dimensions are reduced, it is an InstanceNormalization.
+    A LayerNormalization reduces trailing dimensions, and each number along them has a scale and a shift; or channels
+    alone, between two Transposes that are views of channels-last. Where scales belong to channels, and all spatial
+    dimensions are reduced, it is an InstanceNormalization.
     """
     s = root.outputs[0]
     for pattern in ("({} + epsilon) ** 0.5", "{} ** 0.5"):
@@ -214,9 +214,10 @@ def _normalizations(
     """The operators that reduce these dimensions, along which they scale, attributes, and the order they take."""
     if ndims >= 3 and axes == tuple(range(2, ndims)):
         yield "InstanceNormalization", (1,), {}, ()
-    kept = tuple(dim for dim in range(ndims) if dim not in axes)
-    perm = (*kept, *axes)
-    yield "LayerNormalization", axes, {"axis": len(kept)}, () if perm == tuple(range(ndims)) else perm
+    if axes == tuple(range(axes[0], ndims)):
+        yield "LayerNormalization", axes, {"axis": axes[0]}, ()
+    elif axes == (1,):
+        yield "LayerNormalization", axes, {"axis": ndims - 1}, (0, *range(2, ndims), 1)
 
 
 def _group_normalization(merging: Merging, norm: Node) -> None:
