@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -155,3 +157,35 @@ def test_progress_is_told() -> None:
     told: list[str] = []
     bl.load(nets.chain(), progress=told.append)
     assert told == ["reading the model", "simplifying the graph", "choosing layouts", "packing weights"]
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """With nothing frozen, as where no test suite has frozen its cases."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_nothing_is_collected_while_loading_and_what_was_made_counts_as_old() -> None:
+    were_enabled: list[bool] = []
+    session = bl.load(nets.chain(), progress=lambda _: were_enabled.append(gc.isenabled()))
+    assert were_enabled == [False] * 4
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+    assert any(each is session for each in gc.get_objects(generation=2))
+
+
+@pytest.mark.usefixtures("thawed")
+def test_loading_leaves_the_garbage_collector_as_its_caller_set_it() -> None:
+    gc.freeze()
+    n_frozen = gc.get_freeze_count()
+    bl.load(nets.chain())
+    assert gc.get_freeze_count() >= n_frozen // 2  # what dies is frozen no longer
+    gc.disable()
+    try:
+        bl.load(nets.chain())
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
