@@ -100,6 +100,7 @@ def prove(
     if dirty is not None:
         index, found = dirty
         rule = f"padding, which is all beyond {desc.dims}, must hold zeros"
+        rule += "; Tensor.zero_padding() writes them" if step is None else ""
         raise CheckError(f"{text} has dirty padding, {found} at {index}: {rule}", "dirty padding", index, tensor, step)
     if mode == "padding-only" or desc.dtype not in FLOATS or _are_finite(elements, desc):
         return

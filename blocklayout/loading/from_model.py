@@ -148,6 +148,7 @@ class Loading(Struct, frozen=True):
             originals_nbytes=partial(model.weights_nbytes, self.opened),
             streams=Streams(self.asked.streams, n_threads),
             check=self.check,
+            asked=request,
         )
         return session, inputs
 

@@ -386,6 +386,11 @@ class Plan(Struct, frozen=True, dict=True):
 
         return f"<pre>{html.escape(str(self))}</pre>"
 
+    def __repr__(self) -> str:
+        from blocklayout.plan.report.text import heading, shown_steps
+
+        return f"<{heading(self)}: {shown_steps(self)}, about {self.cost_ns / 1000:.0f} us>"
+
     def __str__(self) -> str:
         from blocklayout.plan.report.text import plan_text
 

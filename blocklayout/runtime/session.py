@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan import Plan
+    from blocklayout.plan import Plan, Request
     from blocklayout.runtime.profile import Profile
     from blocklayout.value_checks import CheckMode
 
@@ -114,6 +114,7 @@ class Session:
         originals_nbytes: Callable[[], int] = int,
         streams: Streams | None = None,
         check: CheckMode | None = None,
+        asked: Request | None = None,
     ) -> None:
         """Bind a model's signature to a maker of plans.
 
@@ -126,6 +127,7 @@ class Session:
             originals_nbytes: Bytes of the model's own weights that ``make_plan`` holds at the moment.
             streams: What runs it; one if ``None``.
             check: What is proven in each run; see :func:`blocklayout.checking`.
+            asked: The plans it makes are asked for so.
 
         Raises:
             DnnlError: One of these cannot run here.
@@ -138,6 +140,7 @@ class Session:
         self._originals_nbytes = originals_nbytes
         self._streams = streams or Streams()
         self._check = check
+        self._asked = asked
         self._names = tuple(info.name for info in self._inputs)
         self._plans: dict[PlanKey, _Kept] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
@@ -462,6 +465,16 @@ class Session:
         with self._lock:
             held = [(kept.ready, len(kept.workspaces)) for kept in self._plans.values()]
         return MemoryUse.of(held, self._originals_nbytes())
+
+    def __repr__(self) -> str:
+        from blocklayout.runtime.session_text import session_text
+
+        plans = [ready.plan for _, ready in self._by_last_run()]
+        threads = "1 thread" if self._streams.n_threads == 1 else f"{self._streams.n_threads} threads"
+        facts = [threads, f"{self.streams} streams" if self.streams > 1 else ""]
+        facts += [f"{self.executor} executor", f"check={self._check!r}" if self._check else ""]
+        facts.append("closed" if self._streams.is_closed else "")
+        return session_text(self._inputs, self._outputs, plans, self._asked, [fact for fact in facts if fact])
 
     def _key(self, shapes: Mapping[str, Sequence[int]]) -> Shapes:
         check_mapping("shapes", shapes, "{'x': (1, 3, 224, 224)}")

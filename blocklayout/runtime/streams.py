@@ -36,6 +36,8 @@ class Streams:
 
     Attributes:
         n: How many there may be.
+        n_threads: Threads of each, its owner included.
+        is_closed: Whether nothing more is taken.
     """
 
     def __init__(self, n: int = 1, n_threads: int = 1) -> None:
@@ -46,9 +48,9 @@ class Streams:
             n_threads: Threads of each, its owner included.
         """
         self.n = n
-        self._n_threads = n_threads
+        self.n_threads = n_threads
         self._shares = dnnl.cpu_shares(n, n_threads) if n > 1 else None
-        self._is_closed = False
+        self.is_closed = False
         renew_in_children(self)
 
     def renew(self) -> None:
@@ -73,7 +75,7 @@ class Streams:
         Raises:
             InputError: They were closed.
         """
-        if self._is_closed:
+        if self.is_closed:
             raise InputError("the session is closed: load the model again")
 
     def submit(self, fn: Callable[[], _Result]) -> Future[_Result]:
@@ -94,7 +96,7 @@ class Streams:
         Raises:
             InputError: They were closed.
         """
-        if self._is_closed:
+        if self.is_closed:
             self.check_open()
         if self.n == 1 or self.is_here:
             return fn(*args, **kwargs)
@@ -103,14 +105,14 @@ class Streams:
     def close(self) -> None:
         """Take nothing more, and wait until everything submitted is done; a stream that calls this does not wait."""
         with self._lock:
-            self._is_closed = True
+            self.is_closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=not self.is_here)
 
     def _new_pool(self) -> ThreadPoolExecutor:
         from concurrent.futures import ThreadPoolExecutor
 
-        numbers, n_threads = itertools.count(), self._n_threads if self.n > 1 else None
+        numbers, n_threads = itertools.count(), self.n_threads if self.n > 1 else None
         return ThreadPoolExecutor(self.n, "blocklayout-stream", _begin, (self._key, numbers, n_threads, self._shares))
 
 

@@ -46,12 +46,10 @@ def step_layouts(step: Step) -> str:
 
 def summary(plan: Plan) -> list[str]:
     """Reorders, references, memory and the policies' costs, a line each."""
-    reorders = f"{len(plan.reorders)} reorders ({_kib(plan.reorder_nbytes)} KiB)"
     arena = f"arena {_kib(plan.arena_nbytes)} KiB (at least {_kib(plan.arena_lower_bound)})"
     rest = f"scratchpad {_kib(plan.scratchpad_nbytes)} KiB, zero padding {_kib(plan.padding_nbytes)} KiB"
     lines = [
-        f"{len(plan.steps)} steps, {reorders}, {len(plan.reference_steps)} reference steps"
-        + (f", {len(plan.plain_steps)} plain" if plan.plain_steps else ""),
+        shown_steps(plan),
         f"{arena}, {rest}",
         f"{plan.multiply_adds / 1e6:.2f} M multiply-adds, {plan.padding_multiply_adds / 1e6:.2f} M more on padding",
         "estimated: " + ", ".join(f"{name} {cost / 1000:.0f} us" for name, cost in plan.policy_costs),
@@ -62,18 +60,38 @@ def summary(plan: Plan) -> list[str]:
     return lines
 
 
+def shown_steps(plan: Plan) -> str:
+    """Numbers of its steps, by kind."""
+    plain = f", {len(plan.plain_steps)} plain" if plan.plain_steps else ""
+    reorders = f"{len(plan.reorders)} reorders ({_kib(plan.reorder_nbytes)} KiB)"
+    return f"{len(plan.steps)} steps, {reorders}, {len(plan.reference_steps)} reference steps{plain}"
+
+
+def heading(plan: Plan) -> str:
+    """Model, layouts, data type and machine."""
+    chosen = f" ({plan.chosen})" if plan.chosen != plan.policy else ""
+    return (
+        f"plan of {plan.model}: layout {plan.policy}{chosen}, {plan.dtype}, {plan.n_threads} threads, "
+        f"{plan.isa}, oneDNN {plan.library}"
+    )
+
+
 def reference_reason(step: Step) -> str:
     """Why a step runs a reference implementation."""
     return f"oneDNN has nothing faster for this {step.spec.kind} in any layout asked for"
 
 
 def _lines(plan: Plan) -> Iterator[str]:
+<<<<<<< HEAD
     chosen = f" ({plan.chosen})" if plan.chosen != plan.policy else ""
     precision = "".join(dict.fromkeys(f", {each.key} in {each.wanted}" for each in plan.precision))
     yield (
         f"plan of {plan.model}: layout {plan.policy}{chosen}, {plan.dtype}{precision}, {plan.n_threads} threads, "
         f"{plan.isa}, oneDNN {plan.library}"
     )
+=======
+    yield heading(plan)
+>>>>>>> speak
     yield from table(_HEADER, plan_rows(plan))
     yield from summary(plan)
 

@@ -1,0 +1,49 @@
+"""A session in a line: inputs and outputs, layouts and what chose them, data type, threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from blocklayout.plan import Plan, Request
+    from blocklayout.runtime.inputs import InputInfo
+
+
+def session_text(
+    inputs: Sequence[InputInfo],
+    outputs: Sequence[InputInfo],
+    plans: Sequence[Plan],
+    asked: Request | None,
+    facts: Sequence[str],
+) -> str:
+    """The line.
+
+    Args:
+        inputs: The model's.
+        outputs: The model's.
+        plans: Those that there are.
+        asked: How plans are asked for, if any may be made.
+        facts: Threads, and whatever else is to be said.
+    """
+    borders = " -> ".join(", ".join(map(_border, infos)) for infos in (inputs, outputs))
+    name = f" of {plans[0].model}" if plans else ""
+    return f"<Session{name}: {'; '.join((borders, _choice(plans, asked), ', '.join(facts)))}>"
+
+
+def _border(info: InputInfo) -> str:
+    extents = "any shape" if info.shape is None else "x".join("?" if each is None else str(each) for each in info.shape)
+    return " ".join(filter(None, (info.name, info.dtype, extents, info.border)))
+
+
+def _choice(plans: Sequence[Plan], asked: Request | None) -> str:
+    if not plans:
+        return f"layout {asked.policy}, {asked.dtype}, no plan yet" if asked else "no plan"
+    last = plans[-1]
+    chosen = f" ({last.chosen}, by {_prices(last)})" if last.policy == "auto" else ""
+    number = f", the last of {len(plans)} plans" if len(plans) > 1 else ""
+    return f"layout {last.policy}{chosen}, {last.dtype}{number}"
+
+
+def _prices(plan: Plan) -> str:
+    return "a race of whole plans" if plan.raced else plan.priced_by
