@@ -70,8 +70,9 @@ def shown_steps(plan: Plan) -> str:
 def heading(plan: Plan) -> str:
     """Model, layouts, data type and machine."""
     chosen = f" ({plan.chosen})" if plan.chosen != plan.policy else ""
+    precision = "".join(dict.fromkeys(f", {each.key} in {each.wanted}" for each in plan.precision))
     return (
-        f"plan of {plan.model}: layout {plan.policy}{chosen}, {plan.dtype}, {plan.n_threads} threads, "
+        f"plan of {plan.model}: layout {plan.policy}{chosen}, {plan.dtype}{precision}, {plan.n_threads} threads, "
         f"{plan.isa}, oneDNN {plan.library}"
     )
 
@@ -82,16 +83,7 @@ def reference_reason(step: Step) -> str:
 
 
 def _lines(plan: Plan) -> Iterator[str]:
-<<<<<<< HEAD
-    chosen = f" ({plan.chosen})" if plan.chosen != plan.policy else ""
-    precision = "".join(dict.fromkeys(f", {each.key} in {each.wanted}" for each in plan.precision))
-    yield (
-        f"plan of {plan.model}: layout {plan.policy}{chosen}, {plan.dtype}{precision}, {plan.n_threads} threads, "
-        f"{plan.isa}, oneDNN {plan.library}"
-    )
-=======
     yield heading(plan)
->>>>>>> speak
     yield from table(_HEADER, plan_rows(plan))
     yield from summary(plan)
 
