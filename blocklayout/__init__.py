@@ -19,6 +19,7 @@ _NAMES = {
         PlanMisfitWarning PlanStoreWarning PositionError RefusedError UnimplementedError UnsupportedError WatchError
         WatchWarning
     """,
+    "loading.exporting": "export",
     "layout": "FormatTag Layout MemoryDesc",
     "model": "Builder",
     "ops.registered": "register_operator",
