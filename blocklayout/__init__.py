@@ -20,6 +20,7 @@ _NAMES = {
         UnsupportedError
         WatchError WatchWarning
     """,
+    "loading.exporting": "export",
     "layout": "FormatTag Layout MemoryDesc",
     "model": "Builder",
     "ops.registered": "register_operator",

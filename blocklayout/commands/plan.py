@@ -8,6 +8,7 @@ from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.feeds import open_with_plan
 from blocklayout.commands.options import add_model_options, add_named, add_plan_options, load_options, named_layout
 from blocklayout.commands.output import say, shown_progress
+from blocklayout.loading.exporting import export
 
 if TYPE_CHECKING:
     import argparse
@@ -43,6 +44,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="warn of, or refuse, an operator that drops a run of blocked or channels-last layouts to plain",
     )
     parser.add_argument("--save", metavar="FILE", help="write the plan there, for --plan and bl.load(..., plan=FILE)")
+    parser.add_argument(
+        "--export",
+        metavar="FILE",
+        help="write the model there with the plan's channels-last regions, as ONNX for other runtimes: see bl.export",
+    )
     add_plan_options(parser)
 
 
@@ -55,6 +61,8 @@ def run(args: argparse.Namespace) -> None:
         plan = race.session(Contender(args.layout, args.dtype, saved)).plan
     if args.save is not None:
         plan.save(args.save)
+    if args.export is not None:
+        export(opened, args.export, plan)
     if args.json:
         say(plan.to_json())
     else:

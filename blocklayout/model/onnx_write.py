@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +17,18 @@ from blocklayout.model.schemas import to_proto
 from blocklayout.model.types import to_elem_type, type_proto
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, TensorProto
+    from onnx import FunctionProto, ModelProto, TensorProto
 
 MAX_INLINE_NBYTES = 1 << 30
 """Weights beyond this go to a file beside the model; protobuf itself ends at 2 GiB."""
 
 _ALIGNMENT = 4096
+_FUNCTIONS_SINCE = 8
+"""Version of the format that has functions."""
 
 
-def to_model(graph: Graph) -> ModelProto:
-    """A graph as a checked ``ModelProto`` with its weights inside.
+def to_model(graph: Graph, functions: Sequence[FunctionProto] = ()) -> ModelProto:
+    """A graph as a checked ``ModelProto`` with its weights inside, and the functions that its nodes name.
 
     Raises:
         ModelError: The weights exceed what protobuf can hold, or the graph is against ONNX's specification.
@@ -35,18 +37,25 @@ def to_model(graph: Graph) -> ModelProto:
         raise ModelError(
             f"the weights are {_weights_nbytes(graph)} bytes, too much for one ModelProto; write the model to a path"
         )
-    model = _model(graph, [_inline(value, array) for value, array in _constants(graph)])
+    model = _model(graph, [_inline(value, array) for value, array in _constants(graph)], functions)
     _check(model)
     return model
 
 
-def write(graph: Graph | Any, path: str | os.PathLike[str], *, external_nbytes: int = MAX_INLINE_NBYTES) -> None:
+def write(
+    graph: Graph | Any,
+    path: str | os.PathLike[str],
+    *,
+    external_nbytes: int = MAX_INLINE_NBYTES,
+    functions: Sequence[FunctionProto] = (),
+) -> None:
     """Write a model, as a whole or not at all: it appears under its name when it is complete.
 
     Args:
         graph: A graph, or a :class:`blocklayout.model.Builder`.
         path: Of the ``.onnx`` file; large weights go to ``<path>.data``.
         external_nbytes: Weights of more bytes than this altogether go to that second file.
+        functions: Those that nodes of the graph name.
 
     Raises:
         ModelError: The graph is against ONNX's specification, or the file cannot be written.
@@ -55,27 +64,27 @@ def write(graph: Graph | Any, path: str | os.PathLike[str], *, external_nbytes: 
     target = Path(path)
     try:
         if _weights_nbytes(graph) <= external_nbytes:
-            _replace(target, [to_model(graph).SerializeToString()])
+            _replace(target, [to_model(graph, functions).SerializeToString()])
         else:
-            _write_external(graph, target)
+            _write_external(graph, target, functions)
     except OSError as error:
         raise ModelError(f"cannot write {target}: {error}") from error
 
 
-def _write_external(graph: Graph, target: Path) -> None:
-    _check_without_weights(graph)
+def _write_external(graph: Graph, target: Path, functions: Sequence[FunctionProto]) -> None:
+    _check_without_weights(graph, functions)
     data_path = target.with_name(f"{target.name}.data")
     tensors: list[TensorProto] = []
     offset = 0
     for value, array in _constants(graph):
         tensors.append(_external(value, array.nbytes, data_path.name, offset))
         offset += _padded(array.nbytes)
-    model = _model(graph, tensors)
+    model = _model(graph, tensors, functions)
     _replace(data_path, (_padded_bytes(array) for _, array in _constants(graph)))
     _replace(target, [model.SerializeToString()])
 
 
-def _model(graph: Graph, tensors: list[TensorProto]) -> ModelProto:
+def _model(graph: Graph, tensors: list[TensorProto], functions: Sequence[FunctionProto]) -> ModelProto:
     from onnx import helper
 
     protos = [to_proto(node) for node in graph.nodes]
@@ -87,14 +96,16 @@ def _model(graph: Graph, tensors: list[TensorProto]) -> ModelProto:
     domains = sorted({node.domain for node in graph.nodes} - {""})
     opsets = [helper.make_opsetid("", graph.opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     # the oldest format that has this operator set: the more runtimes can read it
-    version = max(helper.find_min_ir_version_for(opsets[:1]), 4)
-    return helper.make_model(proto, opset_imports=opsets, ir_version=version, producer_name="blocklayout")
+    version = max(helper.find_min_ir_version_for(opsets[:1]), _FUNCTIONS_SINCE if functions else 4)
+    return helper.make_model(
+        proto, functions=functions, opset_imports=opsets, ir_version=version, producer_name="blocklayout"
+    )
 
 
-def _check_without_weights(graph: Graph) -> None:
+def _check_without_weights(graph: Graph, functions: Sequence[FunctionProto]) -> None:
     """Check a graph whose weights no ModelProto holds: as if the caller fed them."""
     fed = [value.name for value, _ in _constants(graph) if value.name not in graph.inputs]
-    _check(_model(graph.replace(inputs=(*graph.inputs, *fed)), []))
+    _check(_model(graph.replace(inputs=(*graph.inputs, *fed)), [], functions))
 
 
 def _check(model: ModelProto) -> None:
