@@ -104,6 +104,8 @@ class Graph(Struct, frozen=True, eq=False):
         values: By name, each value that is read, written, fed or returned.
         inputs: Names of what the caller feeds.
         outputs: Names of what the caller gets.
+        formats: Memory formats that constants were given in, by name, where not row-major. For files; plans choose
+            their own.
 
     Example:
         >>> x, y = Value("x", (2, 3), "f32"), Value("y", (2, 3), "f32")
@@ -121,6 +123,7 @@ class Graph(Struct, frozen=True, eq=False):
     values: Mapping[str, Value]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    formats: Mapping[str, str] = {}
 
     def replace(self, **changes: Any) -> Graph:
         """A graph that differs in ``changes``, without the values that nothing names any more."""

@@ -15,7 +15,7 @@ from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.model.branches import Branch
 from blocklayout.model.graph import Node
 from blocklayout.model.raw_data import split_raw_data
-from blocklayout.model.tensors import to_array
+from blocklayout.model.tensors import FORMAT_KEY, to_array
 from blocklayout.model.types import from_elem_type
 from blocklayout.model.upgrading import OLDEST_OPSET, OWN_DOMAINS, is_outdated, upgraded
 
@@ -65,6 +65,7 @@ class OnnxModel(Struct, frozen=True, eq=False):
         constants: Initializers and ``Constant`` nodes, by name.
         signature: As declared; of outputs, extents that nodes compute are what counts.
         has_external_data: Whether weights lie in other files.
+        formats: Memory formats that initializers were given in, by name, as the file has them.
     """
 
     name: str
@@ -73,6 +74,7 @@ class OnnxModel(Struct, frozen=True, eq=False):
     constants: Mapping[str, np.ndarray]
     signature: Signature
     has_external_data: bool = False
+    formats: Mapping[str, str] = {}
 
 
 def open_onnx(source: Any) -> OnnxModel:
@@ -167,6 +169,12 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
     from onnx import TensorProto
 
     _check_header(proto, origin)
+    formats = {
+        tensor.name: entry.value
+        for tensor in proto.graph.initializer
+        for entry in tensor.metadata_props
+        if entry.key == FORMAT_KEY
+    }
     proto = upgraded(proto)
     if proto.graph.sparse_initializer:
         raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
@@ -188,7 +196,7 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
         defaults=tuple(info for info in declared if has_defaults and info.name in constants),
     )
     is_external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer)
-    return OnnxModel(proto.graph.name or "model", opset, nodes, constants, signature, is_external)
+    return OnnxModel(proto.graph.name or "model", opset, nodes, constants, signature, is_external, formats)
 
 
 def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:
