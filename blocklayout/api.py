@@ -229,12 +229,13 @@ def save(source: Builder | Tensor | Mapping[str, ArrayLike | Tensor], path: str 
 
 
 def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The tensors of a safetensors file by name, in the formats they were saved in.
+    """The tensors of a safetensors file, or the weights of an ONNX file, by name, in the formats they were saved in.
 
     Those of another tool's file are row-major.
 
     Raises:
         ModelError: The file cannot be read, is damaged, or holds what no Tensor can be.
+        UnsupportedError: An ONNX file that cannot run here.
 
     Example:
         >>> from pathlib import Path
@@ -246,9 +247,13 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         ...     bl.load_tensors(path)
         {'w': Tensor(f32 32x16x3x3 OIhw8i8o), 'b': Tensor(f32 32 a)}
     """
-    from blocklayout.tensor.state_files import load_all
+    if is_saved_session(path):  # it begins as a safetensors file
+        from blocklayout.tensor.state_files import load_all
 
-    return load_all(path)
+        return load_all(path)
+    from blocklayout import model
+
+    return model.tensors_of(path)
 
 
 @contextmanager

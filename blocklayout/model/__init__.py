@@ -25,7 +25,7 @@ _NAMES = {
     "onnx_read": "InputInfo OnnxModel",
     "onnx_write": "to_model write",
     "passes": "legalize simplify",
-    "reading": "demands free_extents keep_model open_model read read_fed signature weights_nbytes",
+    "reading": "demands free_extents keep_model open_model read read_fed signature tensors_of weights_nbytes",
     "reference": "compute_of",
 }
 _HOMES = homes_of(__name__, _NAMES)

@@ -19,6 +19,7 @@ from blocklayout.model.reading import open_model as open_model
 from blocklayout.model.reading import read as read
 from blocklayout.model.reading import read_fed as read_fed
 from blocklayout.model.reading import signature as signature
+from blocklayout.model.reading import tensors_of as tensors_of
 from blocklayout.model.reading import weights_nbytes as weights_nbytes
 from blocklayout.model.reference import compute_of as compute_of
 

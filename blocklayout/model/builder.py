@@ -18,6 +18,7 @@ from blocklayout.model.passes.rewrite import bypass
 from blocklayout.model.schemas import attributes_as_given, attributes_as_specified, literal_as_array, schema_or_none
 from blocklayout.model.shapes import as_shape
 from blocklayout.model.types import from_numpy
+from blocklayout.tensor import Tensor, contiguous_format
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -62,6 +63,7 @@ class Builder:
         self._outputs: list[str] = []
         self._output_sources: dict[str, str] = {}
         self._expected: dict[str, str] = {}
+        self._formats: dict[str, str] = {}
 
     def input(self, name: str, shape: Sequence[int], dtype: DTypeLike = "f32") -> BuildValue:
         """Something the caller will feed.
@@ -83,7 +85,7 @@ class Builder:
         return self._add(Value(name, as_shape(name, shape, ModelError), named))
 
     def constant(self, array: ArrayLike, name: str | None = None) -> BuildValue:
-        """An array that is known now.
+        """An array that is known now. Of a Tensor, :func:`blocklayout.save` keeps the format too.
 
         Raises:
             ModelError: The name is taken.
@@ -91,7 +93,9 @@ class Builder:
         """
         if name is not None:
             self._check_free(name, "constant")
-        return self._constant(np.asarray(array), name or fresh_name("constant", self._values))
+        known = name or fresh_name("constant", self._values)
+        self._keep_format(array, known)
+        return self._constant(np.asarray(array), known)
 
     def op(self, op_type: str, *args: Any, name: str | None = None, n_outputs: int = 1, **attrs: Any) -> Any:
         """Any operator of ONNX's own operator set, or a registered one.
@@ -171,7 +175,13 @@ class Builder:
         if not self._outputs:
             raise ModelError(f"the model {self.name!r} has no output; call output(name, value)")
         graph = Graph(
-            self.name, self.opset, tuple(self._nodes), dict(self._values), tuple(self._inputs), tuple(self._outputs)
+            self.name,
+            self.opset,
+            tuple(self._nodes),
+            dict(self._values),
+            tuple(self._inputs),
+            tuple(self._outputs),
+            formats=dict(self._formats),
         )
         graph = bypass(graph, self._output_sources)
         return graph.replace(demands=Demands(expect=self.expected)).opened()
@@ -192,6 +202,11 @@ class Builder:
 
     def _constant(self, array: np.ndarray, name: str) -> BuildValue:
         return self._add(_constant_value(array, name))
+
+    def _keep_format(self, given: Any, name: str) -> None:
+        """Remember the format of a constant that is given as a Tensor."""
+        if isinstance(given, Tensor) and given.memory_format != contiguous_format:
+            self._formats[name] = given.desc.format_tag.text
 
     def _check_free(self, name: Any, what: str) -> None:
         if not isinstance(name, str) or not name:
@@ -235,9 +250,10 @@ class Builder:
                 values.append(self._own(arg, what))
             else:
                 array = literal_as_array(arg, what, schema, index, known)
-                wanted = f"{node_name}.{formal.name if formal else index}"
-                values.append(_constant_value(array, fresh_name(wanted, taken)))
-                taken.add(fresh_name(wanted, taken))
+                name = fresh_name(f"{node_name}.{formal.name if formal else index}", taken)
+                values.append(_constant_value(array, name))
+                self._keep_format(arg, name)
+                taken.add(name)
         return values
 
 

@@ -119,6 +119,8 @@ class Graph(Struct, frozen=True, eq=False):
         as_read: The nodes before any pass, by name.
         renamed: Values that passes took out, and the equal ones in their places.
         demands: Those that the model's file or builder states.
+        formats: Memory formats that constants were given in, by name, where not row-major. For files; plans choose
+            their own.
 
     Example:
         >>> x, y = Value("x", (2, 3), "f32"), Value("y", (2, 3), "f32")
@@ -139,6 +141,7 @@ class Graph(Struct, frozen=True, eq=False):
     as_read: Mapping[str, NodeAsRead] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     demands: Demands = field(default_factory=Demands)
+    formats: Mapping[str, str] = field(default_factory=dict)
 
     def opened(self) -> Graph:
         """This graph as one that passes have not seen, if it is well-formed.

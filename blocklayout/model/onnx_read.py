@@ -16,7 +16,7 @@ from blocklayout.ir import Demands
 from blocklayout.model.branches import Branch
 from blocklayout.model.graph import Node
 from blocklayout.model.raw_data import split_raw_data
-from blocklayout.model.tensors import to_array
+from blocklayout.model.tensors import FORMAT_KEY, to_array
 from blocklayout.model.types import from_elem_type
 from blocklayout.model.upgrading import OLDEST_OPSET, OWN_DOMAINS, is_outdated, upgraded
 
@@ -67,6 +67,7 @@ class OnnxModel(Struct, frozen=True, eq=False):
         signature: As declared; of outputs, extents that nodes compute are what counts.
         has_external_data: Whether weights lie in other files.
         demands: Those that its metadata states.
+        formats: Memory formats that initializers were given in, by name, as the file has them.
     """
 
     name: str
@@ -76,6 +77,7 @@ class OnnxModel(Struct, frozen=True, eq=False):
     signature: Signature
     has_external_data: bool = False
     demands: Demands = field(default_factory=Demands)
+    formats: Mapping[str, str] = field(default_factory=dict)
 
 
 def open_onnx(source: Any) -> OnnxModel:
@@ -170,6 +172,12 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
     from onnx import TensorProto
 
     _check_header(proto, origin)
+    formats = {
+        tensor.name: entry.value
+        for tensor in proto.graph.initializer
+        for entry in tensor.metadata_props
+        if entry.key == FORMAT_KEY
+    }
     proto = upgraded(proto)
     if proto.graph.sparse_initializer:
         raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
@@ -191,7 +199,7 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
         defaults=tuple(info for info in declared if has_defaults and info.name in constants),
     )
     is_external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer)
-    return OnnxModel(proto.graph.name or "model", opset, nodes, constants, signature, is_external)
+    return OnnxModel(proto.graph.name or "model", opset, nodes, constants, signature, is_external, formats=formats)
 
 
 def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:

@@ -14,6 +14,7 @@ from blocklayout.errors import ModelError
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph
 from blocklayout.model.schemas import to_proto
+from blocklayout.model.tensors import FORMAT_KEY
 from blocklayout.model.types import to_elem_type, type_proto
 
 if TYPE_CHECKING:
@@ -92,6 +93,9 @@ def _model(graph: Graph, tensors: list[TensorProto], functions: Sequence[Functio
     outputs = [_value_info(graph.values[name]) for name in graph.outputs]
     written = {name for node in graph.nodes for name in node.outputs if name} - set(graph.outputs)
     between = [_value_info(graph.values[name]) for name in sorted(written)]
+    for tensor in tensors:
+        if tensor.name in graph.formats:
+            tensor.metadata_props.add(key=FORMAT_KEY, value=graph.formats[tensor.name])
     proto = helper.make_graph(protos, graph.name, inputs, outputs, tensors, value_info=between)
     domains = sorted({node.domain for node in graph.nodes} - {""})
     opsets = [helper.make_opsetid("", graph.opset), *(helper.make_opsetid(domain, 1) for domain in domains)]

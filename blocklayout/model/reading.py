@@ -18,6 +18,7 @@ from blocklayout.model.shapes import Shapes, concrete_extents, extents_left_free
 
 if TYPE_CHECKING:
     from blocklayout.model.graph import Graph, Node
+    from blocklayout.tensor import Tensor
 
 MAX_DECIDING_ELEMENTS = 512
 """Elements of an input whose contents may decide extents; larger ones are data."""
@@ -94,6 +95,19 @@ def weights_nbytes(model: OnnxModel | Graph | ModelFile) -> int:
     if isinstance(model, OnnxModel):
         return sum(array.nbytes for array in model.constants.values())
     return sum(value.data.nbytes for value in model.values.values() if value.data is not None)
+
+
+def tensors_of(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The constants of an ONNX file, each in the format that it was given in; row-major where none is stated.
+
+    Raises:
+        ModelError: As :func:`open_model`, or a format is damaged.
+        UnsupportedError: As :func:`open_model`.
+    """
+    from blocklayout.tensor.state_files import formatted
+
+    model = open_onnx(path)
+    return {name: formatted(name, array, model.formats.get(name)) for name, array in model.constants.items()}
 
 
 def demands(source: Any) -> Demands:

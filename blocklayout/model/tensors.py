@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MIN_MAPPED_NBYTES = 1 << 20
 """Smaller tensors are copied: a mapping is a page at least, and a process may have few."""
 
+FORMAT_KEY = "blocklayout.format"
+"""Key of an initializer's metadata: the memory format that it was given in."""
+
 
 def to_array(
     tensor: TensorProto, model_path: Path | None, default_name: str = "", raw_data: memoryview | None = None

@@ -20,8 +20,8 @@ import numpy as np
 from blocklayout.atomic_write import replacing
 from blocklayout.errors import InputError, LayoutError, ModelError
 from blocklayout.layout import FormatTag
-from blocklayout.layout.ordering import as_tag
 from blocklayout.tensor.creating import from_array
+from blocklayout.tensor.formats import contiguous_format
 from blocklayout.tensor.interop import as_tensor, plain_view
 from blocklayout.tensor.tensor_class import Tensor
 from blocklayout.tensor.tensor_file import TEXT
@@ -108,7 +108,7 @@ def _checksum(array: np.ndarray) -> int:
     return zlib.crc32(array.view(np.uint8).data if array.size else b"")
 
 
-def _described(metadata: Mapping[str, str], names: list[str]) -> dict[str, tuple[FormatTag | None, int | None]]:
+def _described(metadata: Mapping[str, str], names: list[str]) -> dict[str, tuple[str | None, int | None]]:
     """Format and checksum of each tensor, from what the header says; ``None`` in another tool's file."""
     if TEXT in metadata:
         raise ModelError("the file holds one Tensor, or a session: bl.Tensor.load or bl.load reads it")
@@ -125,14 +125,7 @@ def _described(metadata: Mapping[str, str], names: list[str]) -> dict[str, tuple
         kinds = {name: type(value) for name, value in each.items()} if isinstance(each, dict) else None
         if kinds != dict.fromkeys(names, kind):
             raise ModelError(f"the header is damaged: it does not describe each tensor under {_KEY}")
-    return {name: (_tag(name, tag), sums[name]) for name, tag in formats.items()}
-
-
-def _tag(name: str, text: str) -> FormatTag:
-    try:
-        return _checked_blocks(FormatTag.parse(text))
-    except LayoutError as error:
-        raise ModelError(f"tensor {name}: {error}") from None
+    return {name: (text, sums[name]) for name, text in formats.items()}
 
 
 def _checked_blocks(tag: FormatTag) -> FormatTag:
@@ -141,7 +134,7 @@ def _checked_blocks(tag: FormatTag) -> FormatTag:
     return tag
 
 
-def _tensor(file: Any, name: str, tag: FormatTag | None, checksum: int | None) -> Tensor:
+def _tensor(file: Any, name: str, memory_format: str | None, checksum: int | None) -> Tensor:
     if file.get_slice(name).get_dtype() == "BF16":
         import ml_dtypes  # noqa: F401 - names bfloat16 to numpy
     try:
@@ -150,7 +143,18 @@ def _tensor(file: Any, name: str, tag: FormatTag | None, checksum: int | None) -
         raise ModelError(f"tensor {name}: {error}") from None
     if checksum is not None and _checksum(array) != checksum:
         raise ModelError(f"tensor {name} is damaged: its checksum is not {checksum}")
+    return formatted(name, array, memory_format)
+
+
+def formatted(name: str, array: np.ndarray, memory_format: str | None) -> Tensor:
+    """A Tensor of the elements that a file holds, in the format that it says they had; row-major if it says none.
+
+    Raises:
+        ModelError: No such format, or one whose blocks have more than 4096 elements.
+    """
     try:
-        return from_array(array, as_tag("contiguous_format", max(array.ndim, 1)) if tag is None else tag)
+        if memory_format is None:
+            return from_array(array, contiguous_format)
+        return from_array(array, _checked_blocks(FormatTag.parse(memory_format)))
     except (InputError, LayoutError) as error:
         raise ModelError(f"tensor {name}: {error}") from None

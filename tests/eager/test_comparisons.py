@@ -95,7 +95,7 @@ def test_shapes_that_do_not_go_together_are_named() -> None:
 
 
 def test_other_things_differ_as_a_whole() -> None:
-    x = bl.zeros((2, 3))
+    x: Any = bl.zeros((2, 3))
     for other in (None, "text", [x]):
         assert (x == other) is False
         assert (x != other) is True

@@ -195,14 +195,14 @@ def test_a_file_is_whole_or_as_before(file: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_what_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
-    with pytest.raises(bl.ModelError, match=r"read from .*none: No such file"):
+    with pytest.raises(bl.ModelError, match=r"no such file: .*none"):
         bl.load_tensors(tmp_path / "none")
     with pytest.raises(bl.ModelError, match="directory"):
         bl.load_tensors(tmp_path)
     with pytest.raises(bl.ModelError, match=r"saved as .*: No such file"):
         bl.save({}, tmp_path / "none" / "x")
     (tmp_path / "text").write_text("hello, world")
-    with pytest.raises(bl.ModelError, match="damaged, or no safetensors file"):
+    with pytest.raises(bl.ModelError, match="not an ONNX model"):
         bl.load_tensors(tmp_path / "text")
 
 
