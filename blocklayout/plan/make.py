@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.errors import DisturbedError, PlanError
+from blocklayout.errors import DisturbedError
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
 from blocklayout.plan.candidates.propose import Proposer
@@ -117,8 +117,7 @@ def _finish(
         inputs=network.inputs(winner.choice),
         entries=tuple(replace(entry, without_ns=without.get(entry.buffer)) for entry in assembly.entries),
         steps=tuple(
-            replace(step, without_ns=without.get(step.dst.buffer)) if step.is_reorder else step
-            for step in steps
+            replace(step, without_ns=without.get(step.dst.buffer)) if step.is_reorder else step for step in steps
         ),
         results=tuple(assembly.results),
         buffers=tuple(buffers),
