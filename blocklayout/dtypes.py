@@ -87,7 +87,7 @@ def from_numpy(dtype: DTypeLike) -> str:
     return _name_of(np.dtype(dtype))
 
 
-def named(dtype: DTypeLike) -> str:
+def named(dtype: DTypeLike | None) -> str:
     """The data type that is meant: by its name here, by numpy's name, or by numpy's or ml_dtypes' type.
 
     Raises:

@@ -56,7 +56,7 @@ def test_what_is_none_is_one_error(taker: str, given: Any) -> None:
 
 
 def test_the_closest_is_named() -> None:
-    with pytest.raises(bl.LayoutError, match="no data type 'fp16'; .*did you mean 'f16'"):
+    with pytest.raises(bl.LayoutError, match=r"no data type 'fp16'; .*did you mean 'f16'"):
         bl.MemoryDesc((2, 3), "fp16")
 
 

@@ -1,4 +1,4 @@
-"""Rules of options, which are refused where they are given: before anything is read, and though plans are made later."""
+"""Rules of options, which are refused where they are given, also where plans are made later."""
 
 from __future__ import annotations
 

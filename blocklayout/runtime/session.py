@@ -103,7 +103,7 @@ class Session:
     manager, and when nobody refers to it any more.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one argument for each thing it is made of
         self,
         signature: Signature,
         make_plan: Callable[[Shapes, Contents], ReadyPlan],

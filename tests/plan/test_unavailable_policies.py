@@ -51,9 +51,9 @@ def test_a_tag_of_another_rank_is_a_warning() -> None:
 
 
 def test_a_layout_without_effect_is_a_warning() -> None:
+    b = bl.Builder("relus")
+    b.output("y", b.input("x", (1, 3, 4, 4)).relu())
     with pytest.warns(bl.PolicyWarning, match="makes no difference to relus"):
-        b = bl.Builder("relus")
-        b.output("y", b.input("x", (1, 3, 4, 4)).relu())
         bl.load(b, layout="chwn")
 
 

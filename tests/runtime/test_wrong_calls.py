@@ -83,5 +83,5 @@ def test_channels_first_for_an_input_with_channels_last_is_told() -> None:
 
 
 def test_other_extents_are_told_nothing_of_channels() -> None:
-    with pytest.raises(bl.InputError, match="axis 2 must be 8$"):
+    with pytest.raises(bl.InputError, match=r"axis 2 must be 8$"):
         bl.load(relus())(np.zeros((1, 3, 9, 8), np.float32))
