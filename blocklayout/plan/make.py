@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from blocklayout import dnnl
-from blocklayout.errors import DisturbedError, PlanError, UnsupportedError
+from blocklayout.errors import DisturbedError
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
 from blocklayout.plan.candidates.propose import Proposer
@@ -22,7 +22,7 @@ from blocklayout.plan.policies import Policy, exceptions_of
 from blocklayout.plan.portfolio import Contender, TimePlans, cheapest, contenders_of, race, racers
 from blocklayout.plan.refused import refused_in
 from blocklayout.plan.report.runs import check_losses
-from blocklayout.plan.request import DTYPES, Request
+from blocklayout.plan.request import Request, check_dtype
 from blocklayout.plan.solving.solve import ROUNDING, Solution, solve_layouts
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def make_plan(
         UnsupportedError: Nothing computes a kernel on this CPU, or the CPU has no bf16.
     """
     precision = {each.name: each.wanted for each in request.demanded.precision}
-    _check_dtype(request.dtype, f"dtype={request.dtype!r}")
+    check_dtype(request.dtype, f"dtype={request.dtype!r}")
     for each in request.demanded.precision:
-        _check_dtype(each.wanted, str(each))
+        check_dtype(each.wanted, str(each))
     wanted = None if request.policy == "auto" else Policy.parse(request.policy, costs.machine)
     groups = fuse(program, request.dtype, costs.machine.n_threads, precision)
     pins = pins_by_group(groups, request.demanded.pins)
@@ -95,13 +95,6 @@ def _best(
     except DisturbedError as error:
         return replace(plans[0], priced_by=f"{plans[0].priced_by}; a race of whole plans told nothing: {error}")
     return replace(plans[fastest], raced=raced)
-
-
-def _check_dtype(dtype: str, said: str) -> None:
-    if dtype not in DTYPES:
-        raise PlanError(f"{said}: activations are computed in one of {', '.join(DTYPES)}")
-    if dtype == "bf16" and not dnnl.has_bf16():
-        raise UnsupportedError(f"{said} needs a CPU with AVX-512 (avx512_core); this one runs {dnnl.isa()}")
 
 
 def _finish(

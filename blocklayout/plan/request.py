@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
+from blocklayout import dnnl
+from blocklayout.errors import PlanError, UnsupportedError
 from blocklayout.ir import Demanded
 
 if TYPE_CHECKING:
@@ -46,3 +48,20 @@ class Request(Struct, frozen=True):
     def without(self) -> frozenset[str]:
         """Implementations of our own that may not be used, by name."""
         return frozenset() if self.winograd else frozenset({"winograd"})
+
+
+def check_dtype(dtype: str, said: str) -> None:
+    """Refuse a data type that activations cannot be computed in here.
+
+    Args:
+        dtype: The data type.
+        said: The option that names it, which begins the message.
+
+    Raises:
+        PlanError: Nothing computes in it.
+        UnsupportedError: This CPU does not.
+    """
+    if dtype not in DTYPES:
+        raise PlanError(f"{said}: activations are computed in one of {', '.join(DTYPES)}")
+    if dtype == "bf16" and not dnnl.has_bf16():
+        raise UnsupportedError(f"{said} needs a CPU with AVX-512 (avx512_core); this one runs {dnnl.isa()}")
