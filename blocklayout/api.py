@@ -89,8 +89,15 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             whose ``formats`` tell it: such an input may be fed in that without a reorder, as a Tensor or with
             strides, and such an output is a Tensor. Row-major by default.
         pin: Formats that kernels must write, by the name of a kernel, of a node of the model or of a value:
-            ``{"conv_3": "nChw8c"}``. The rest of the network is chosen around them.
-        expect: Formats that values must come in, likewise by name; the plan is refused where one does not.
+            ``{"conv_3": "nChw8c"}``; by a pattern of names: ``{"layer1.*": "nhwc"}``; by operator type:
+            ``{"Conv": "nhwc"}``. A name precedes a pattern, a pattern an operator type; patterns and types pass over
+            kernels of another rank. Or a function that takes each kernel
+            (:class:`~blocklayout.ir.KernelInfo`) and returns a format or ``None``. The rest of the network is chosen
+            around them. What is given here precedes what the model itself states; ``None`` as a format takes that back.
+        expect: Formats that values must come in, selected likewise; the plan is refused where one does not.
+        precision: Data types that kernels must be computed in, selected likewise: ``{"fc": "f32"}`` in a network in
+            ``bf16``. What they read in another type is converted by reorders. Patterns and types pass over views, and
+            what ``onnx.reference`` computes.
         on_layout_loss: ``warn`` or ``raise`` where an operator drops a run of blocked or channels-last layouts
             to plain; the message names it, and the shapes, strides and types of its inputs.
         tune: Where the costs come from that layouts are chosen by. ``cached``: times that were measured on this
@@ -165,6 +172,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     max_plans = options.positive("max_plans", max_plans)
     wishes = Request(on_layout_loss=on_layout_loss, winograd=winograd)
     demands = Demands.of(pin, expect, precision)
+    for key, wanted in () if callable(precision) else (precision or {}).items():
+        if wanted is not None:
+            computed_dtype(wanted, f"precision {key}={wanted}")
     if is_saved_session(source):
         tell("reading the session")
         keeps = denormals == "keep"
@@ -203,19 +213,42 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     return session
 
 
-def save(source: Builder | Tensor | Mapping[str, ArrayLike | Tensor], path: str | os.PathLike[str]) -> None:
+def save(
+    source: Builder | Tensor | Mapping[str, ArrayLike | Tensor],
+    path: str | os.PathLike[str],
+    *,
+    pin: Mapping[str, str | None] | None = None,
+    expect: Mapping[str, str | None] | None = None,
+    precision: Mapping[str, str | None] | None = None,
+) -> None:
     """Save what a Builder built as an ONNX file that other runtimes read, or Tensors with their formats.
+
+    A model's file also states the formats that the builder's values must have. :func:`load` sees to it; other runtimes
+    pass over it.
 
     Args:
         source: A Builder, a Tensor, or Tensors by name: these become a safetensors file, which :func:`load_tensors`
             reads; other tools read values and extents from it.
+
+    The file also states which formats the builder's values must have. :func:`load` sees to it; other runtimes pass
+    over it.
+
+    Args:
+        source: What is saved.
         path: Of the file.
+        pin: Formats that the file states besides; selected as for :func:`load`, but not by functions.
+        expect: Likewise.
+        precision: Data types, likewise.
 
     Raises:
         InputError: A name that no tensor can have in a file, or a value that is no tensor.
         LayoutError: Blocks of more than 4096 elements, among Tensors by name.
         ModelError: The model is incomplete or against its operators' specifications, or the file cannot be written.
+        PlanError: ``pin``, ``expect`` or ``precision`` select nothing, or what cannot be so.
     """
+    demands = Demands.of(pin, expect, precision)
+    if demands and isinstance(source, Tensor | Mapping):
+        raise PlanError("pin, expect and precision are for models: Tensors are saved in the layouts they have")
     if isinstance(source, Tensor):
         source.save(path)
     elif isinstance(source, Mapping):
@@ -225,7 +258,7 @@ def save(source: Builder | Tensor | Mapping[str, ArrayLike | Tensor], path: str 
     else:
         from blocklayout import model
 
-        model.write(source, path)
+        model.write(model.stating(source.to_graph(), demands) if demands else source, path)
 
 
 def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:

@@ -161,7 +161,7 @@ class Replayer(Proposer, frozen=True):
         *sources, dst = layouts
         if group.is_view:
             yield from self._views(group, [*sources, *incoming["src"]])
-        elif group.main.operator.role is not Role.PLAIN and sources:
+        elif group.main.operator.role is not Role.PLAIN and sources and dst.dtype in group.dtypes(self.dtype):
             recipes = GroupRecipes(group, dst.dtype, self.costs.machine.n_threads, in_place)
             for source in dict.fromkeys((sources[0], dst)):
                 yield from self._wished(recipes, Wish(source, dst))

@@ -10,10 +10,11 @@ from msgspec import Struct
 
 from blocklayout import dnnl
 from blocklayout.dnnl import own
+from blocklayout.dtypes import FLOATS
 from blocklayout.errors import BlockLayoutError, LayoutError, PlanError, PlanMisfitWarning
 from blocklayout.ir import HostSpec, preceding
 from blocklayout.layout import FormatTag
-from blocklayout.plan.candidates.pins import check_expectations
+from blocklayout.plan.candidates.pins import check_expectations, is_in_format
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
@@ -158,23 +159,22 @@ def check_wishes(plan: Plan, wishes: Request, demands: Demands, of_model: Demand
         PlanError: The message names the kernel or value.
     """
     demanded = demands.settled(of_model, plan.names)
-    owners = {kernel.name: choice.kernel for choice in plan.choices for kernel in choice.kernels}
-    kernels = {name: name for name in owners}
-    _check_made_so("pins", plan.pins, demanded.pins, owners)
-    _check_made_so("precision", plan.precision, demanded.precision, kernels)
+    choices = {kernel.name: choice for choice in plan.choices for kernel in choice.kernels}
+    pins = preceding(demanded.pins, {name: choice.kernel for name, choice in choices.items()}, "is pinned to")
+    for pin in pins.values():
+        if not is_in_format(choices[pin.name].chosen.dst, pin.wanted, str(pin)):
+            raise PlanError(f"the plan was made with pins {_named(plan.pins)}, and {pin} is asked for")
+    for each in demanded.precision:
+        if {desc.dtype for desc in choices[each.name].chosen.layouts if desc.dtype in FLOATS} - {each.wanted}:
+            raise PlanError(f"the plan was made with precision {_named(plan.precision)}, and {each} is asked for")
     if any(own.name_of(step.spec.impl) in wishes.without for step in plan.steps):
         raise PlanError("the plan computes convolutions by Winograd's method, and winograd=False is asked for")
     check_expectations(plan, demanded.expected)
     check_losses(plan, wishes.on_layout_loss)
 
 
-def _check_made_so(what: str, made: Sequence[Demand], asked: Sequence[Demand], owners: Mapping[str, str]) -> None:
-    """Refuse a plan without something that is asked for; what is not asked for is the plan's own affair."""
-    known = preceding((each for each in made if each.name in owners), owners, what)
-    for owner, demand in preceding(asked, owners, what).items():
-        if owner not in known or known[owner].wanted != demand.wanted:
-            given = ", ".join(dict.fromkeys(f"{each.key}={each.wanted}" for each in made)) or "none"
-            raise PlanError(f"the plan was made with {what} {given}, and {demand} is asked for")
+def _named(demands: Sequence[Demand]) -> str:
+    return ", ".join(dict.fromkeys(f"{each.key}={each.wanted}" for each in demands)) or "none"
 
 
 def check_program(plan: Plan, program: Program) -> None:

@@ -23,7 +23,7 @@ _NAMES = {
     "lowering": "lower",
     "model_file": "ModelFile",
     "onnx_read": "InputInfo OnnxModel",
-    "onnx_write": "to_model write",
+    "onnx_write": "stating to_model write",
     "passes": "legalize simplify",
     "reading": "demands free_extents keep_model open_model read read_fed signature tensors_of weights_nbytes",
     "reference": "compute_of",

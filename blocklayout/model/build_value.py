@@ -46,7 +46,7 @@ class BuildValue(Operators):
         return self.value.dtype
 
     def expect(self, layout: str) -> BuildValue:
-        """This value, which must come in a format: checked when the network is planned, and in no other place.
+        """This value, which must come in a format: checked when the network is planned, also from a saved model.
 
         Args:
             layout: A oneDNN tag such as ``nChw8c``, ``channels_last`` or ``channels_first``.
@@ -59,6 +59,22 @@ class BuildValue(Operators):
             {'y': 'channels_first'}
         """
         self.builder.expect(self, layout)
+        return self
+
+    def pin(self, layout: str) -> BuildValue:
+        """This value, which must be written in a format: the rest of the network is chosen around it.
+
+        Args:
+            layout: A oneDNN tag such as ``nChw8c``, ``channels_last`` or ``channels_first``.
+
+        Example:
+            >>> from blocklayout import Builder
+            >>> b = Builder()
+            >>> b.output("y", b.input("x", (1, 16, 8, 8)).relu().pin("channels_last"))
+            >>> b.pinned
+            {'y': 'channels_last'}
+        """
+        self.builder.pin(self, layout)
         return self
 
     def __repr__(self) -> str:

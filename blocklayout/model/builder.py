@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,6 +64,7 @@ class Builder:
         self._output_sources: dict[str, str] = {}
         self._expected: dict[str, str] = {}
         self._formats: dict[str, str] = {}
+        self._pinned: dict[str, str] = {}
 
     def input(self, name: str, shape: Sequence[int], dtype: DTypeLike = "f32") -> BuildValue:
         """Something the caller will feed.
@@ -160,11 +161,27 @@ class Builder:
         """
         self._expected[self._own(value, f"what is expected in {layout}").name] = layout
 
+    def pin(self, value: BuildValue, layout: str) -> None:
+        """State the format in which a value must be written; the rest of the network is chosen around it.
+
+        Raises:
+            ModelError: ``value`` is not this builder's.
+        """
+        self._pinned[self._own(value, f"what is pinned to {layout}").name] = layout
+
     @property
     def expected(self) -> dict[str, str]:
         """The formats that values must come in, by the names they have in the finished network."""
+        return self._finished(self._expected)
+
+    @property
+    def pinned(self) -> dict[str, str]:
+        """The formats that values must be written in, likewise."""
+        return self._finished(self._pinned)
+
+    def _finished(self, formats: Mapping[str, str]) -> dict[str, str]:
         renamed = {source: name for name, source in self._output_sources.items()}
-        return {renamed.get(name, name): layout for name, layout in self._expected.items()}
+        return {renamed.get(name, name): layout for name, layout in formats.items()}
 
     def to_graph(self) -> Graph:
         """The network so far, in the graph form.
@@ -184,7 +201,7 @@ class Builder:
             formats=dict(self._formats),
         )
         graph = bypass(graph, self._output_sources)
-        return graph.replace(demands=Demands(expect=self.expected)).opened()
+        return graph.replace(demands=Demands(self.pinned, self.expected)).opened()
 
     def to_onnx(self) -> ModelProto:
         """The network so far as a checked ONNX model, which other runtimes can load.

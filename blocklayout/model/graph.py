@@ -238,6 +238,27 @@ def live_nodes(nodes: Sequence[Node], outputs: Iterable[str]) -> tuple[Node, ...
     return tuple(reversed(kept))
 
 
+def former_names(graph: Graph, nodes: Sequence[Node]) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The names that passes took out: by the node whose result they stand for now, and reasons why others do not."""
+    writers = {name: node for node in nodes for name in node.outputs if name}
+    heirs = {name: node for node in nodes for name in (*node.absorbed, node.name)}
+    aliases: dict[str, list[str]] = {}
+    gone: dict[str, str] = {}
+    for name, read in graph.as_read.items():
+        for number, (value, shape) in enumerate(read.outputs.items()):
+            now = resolve(graph.renamed, value)
+            absorbing = heirs.get(name) if number == 0 else None
+            heir = writers.get(now, absorbing)
+            former = (value, name) if number == 0 and name not in heirs else (value,)
+            if heir is None:
+                gone |= dict.fromkeys(former, f"the network is computed without it ({read.op_type} {name})")
+            elif graph.shape(now if now in writers else heir.outputs[0]) != shape:
+                gone |= dict.fromkeys(former, f"{name} became part of {heir.name}, whose result has other extents")
+            else:
+                aliases.setdefault(heir.name, []).extend(each for each in former if each not in writers)
+    return aliases, gone
+
+
 def constant_value(name: str, array: np.ndarray) -> Value:
     """A value whose contents are known.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from blocklayout.errors import UnsupportedError, close_names
 from blocklayout.ir import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Plain, Program, Refusal, Value
-from blocklayout.model.graph import Graph, Node, fresh_name, live_nodes, resolve
+from blocklayout.model.graph import Graph, Node, former_names, fresh_name, live_nodes
 from blocklayout.model.reference import arguments, plain_spec, result_name
 
 FindOperator = Callable[[str], type[BaseOperator] | None]
@@ -33,7 +33,7 @@ def lower(graph: Graph, find: FindOperator | None = None) -> Program:
     find = find or _find_operator
     constants = _Constants()
     nodes = live_nodes(graph.nodes, graph.outputs)
-    aliases, gone = _former_names(graph, nodes)
+    aliases, gone = former_names(graph, nodes)
     kernels = tuple(
         replace(
             _kernel(graph, node, find, constants),
@@ -55,27 +55,6 @@ def _op_types(graph: Graph, node: Node) -> tuple[str, ...]:
     """The operator of a node, and those of the nodes that were read for it."""
     read = [graph.as_read[name].op_type for name in (node.name, *node.absorbed) if name in graph.as_read]
     return tuple(dict.fromkeys((node.op_type, *read)))
-
-
-def _former_names(graph: Graph, nodes: Sequence[Node]) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """The names that passes took out: by the node whose result they stand for now, and reasons why others do not."""
-    writers = {name: node for node in nodes for name in node.outputs if name}
-    heirs = {name: node for node in nodes for name in (*node.absorbed, node.name)}
-    aliases: dict[str, list[str]] = {}
-    gone: dict[str, str] = {}
-    for name, read in graph.as_read.items():
-        for number, (value, shape) in enumerate(read.outputs.items()):
-            now = resolve(graph.renamed, value)
-            absorbing = heirs.get(name) if number == 0 else None
-            heir = writers.get(now, absorbing)
-            former = (value, name) if number == 0 and name not in heirs else (value,)
-            if heir is None:
-                gone |= dict.fromkeys(former, f"the network is computed without it ({read.op_type} {name})")
-            elif graph.shape(now if now in writers else heir.outputs[0]) != shape:
-                gone |= dict.fromkeys(former, f"{name} became part of {heir.name}, whose result has other extents")
-            else:
-                aliases.setdefault(heir.name, []).extend(each for each in former if each not in writers)
-    return aliases, gone
 
 
 def is_native(graph: Graph, node: Node) -> bool:

@@ -15,6 +15,7 @@ from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Demands
 from blocklayout.model.branches import Branch
 from blocklayout.model.graph import Node
+from blocklayout.model.metadata import demands_in
 from blocklayout.model.raw_data import split_raw_data
 from blocklayout.model.tensors import FORMAT_KEY, to_array
 from blocklayout.model.types import from_elem_type
@@ -178,6 +179,7 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
         for entry in tensor.metadata_props
         if entry.key == FORMAT_KEY
     }
+    demands = demands_in(proto, origin)
     proto = upgraded(proto)
     if proto.graph.sparse_initializer:
         raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
@@ -199,7 +201,7 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
         defaults=tuple(info for info in declared if has_defaults and info.name in constants),
     )
     is_external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer)
-    return OnnxModel(proto.graph.name or "model", opset, nodes, constants, signature, is_external, formats=formats)
+    return OnnxModel(proto.graph.name or "model", opset, nodes, constants, signature, is_external, demands, formats)
 
 
 def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:

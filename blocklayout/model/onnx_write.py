@@ -11,8 +11,12 @@ import numpy as np
 
 from blocklayout.atomic_write import replacing
 from blocklayout.errors import ModelError
+from blocklayout.ir import Demands, Names
 from blocklayout.ir.value import Value
-from blocklayout.model.graph import Graph
+from blocklayout.model.graph import Graph, former_names
+from blocklayout.model.lowering import lower
+from blocklayout.model.metadata import DEMANDS_KEY, demands_text
+from blocklayout.model.passes import legalize, simplify
 from blocklayout.model.schemas import to_proto
 from blocklayout.model.tensors import FORMAT_KEY
 from blocklayout.model.types import to_elem_type, type_proto
@@ -72,6 +76,24 @@ def write(
         raise ModelError(f"cannot write {target}: {error}") from error
 
 
+def stating(graph: Graph, demands: Demands) -> Graph:
+    """A graph that states demands besides its own; these precede those.
+
+    Raises:
+        ModelError: One is a function, which no file can hold.
+        PlanError: A key selects nothing, or what cannot be so.
+    """
+    both = {}
+    for option in demands.__struct_fields__:
+        own, asked = getattr(graph.demands, option), getattr(demands, option)
+        if callable(asked):
+            raise ModelError(f"{option} is a function, which no file can hold: give names, patterns or operator types")
+        both[option] = {key: wanted for key, wanted in {**own, **asked}.items() if wanted is not None}
+    stated = Demands(**both)
+    demands.settled(stated, Names.of(lower(legalize(simplify(graph)))))
+    return graph.replace(demands=stated)
+
+
 def _write_external(graph: Graph, target: Path, functions: Sequence[FunctionProto]) -> None:
     _check_without_weights(graph, functions)
     data_path = target.with_name(f"{target.name}.data")
@@ -101,9 +123,31 @@ def _model(graph: Graph, tensors: list[TensorProto], functions: Sequence[Functio
     opsets = [helper.make_opsetid("", graph.opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
     # the oldest format that has this operator set: the more runtimes can read it
     version = max(helper.find_min_ir_version_for(opsets[:1]), _FUNCTIONS_SINCE if functions else 4)
-    return helper.make_model(
+    model = helper.make_model(
         proto, functions=functions, opset_imports=opsets, ir_version=version, producer_name="blocklayout"
     )
+    if graph.demands:
+        model.metadata_props.add(key=DEMANDS_KEY, value=demands_text(_by_present_names(graph)))
+    return model
+
+
+def _by_present_names(graph: Graph) -> Demands:
+    """The demands on a graph, by the names that nodes and values have after passes.
+
+    Raises:
+        ModelError: One is on what a pass took out.
+    """
+    aliases, gone = former_names(graph, graph.nodes)
+    present = {name: heir for heir, names in aliases.items() for name in names}
+    present |= {name: node.name for node in graph.nodes for name in node.absorbed}
+    found = {}
+    for option in graph.demands.__struct_fields__:
+        asked = getattr(graph.demands, option)
+        lost = [name for name in asked if name in gone]
+        if lost:
+            raise ModelError(f"{option} {lost[0]}={asked[lost[0]]} cannot be kept: {gone[lost[0]]}")
+        found[option] = {present.get(key, key): wanted for key, wanted in asked.items() if wanted is not None}
+    return Demands(**found)
 
 
 def _check_without_weights(graph: Graph, functions: Sequence[FunctionProto]) -> None:

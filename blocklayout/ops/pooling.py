@@ -154,7 +154,7 @@ class Pooling(BaseOperator, frozen=True):
         if not 0 < n_sliding < ndims - 2 or not is_plain or not are_eltwise(attr.post_ops):
             return descs, window
         last = 2 + n_sliding
-        letters = "abcde"[: last]
+        letters = "abcde"[:last]
         tag = letters[0] + letters[2:] + letters[1]
         src, dst = (
             MemoryDesc((prod(desc.dims[:2]), prod(desc.dims[last:]), *desc.dims[2:last]), desc.dtype, tag)

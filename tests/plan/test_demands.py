@@ -166,7 +166,7 @@ def test_a_saved_plan_is_compared_with_what_is_demanded_now() -> None:
     for pin in (None, {"Conv": "nhwc"}, {"conv1": "nhwc"}, lambda k: "nhwc" if k.op_type == "Conv" else None):
         assert bl.load(nets.chain(24), plan=again, pin=pin).plan == plan
     for pin in ({"Conv": "nChw8c"}, {"Conv": "nhwc", "conv2": "nchw"}, lambda k: "nchw" if k.name == "conv1" else None):
-        with pytest.raises(bl.PlanError, match="the plan was made with pins Conv=nhwc, and pin .* is asked for"):
+        with pytest.raises(bl.PlanError, match=r"the plan was made with pins Conv=nhwc, and pin .* is asked for"):
             bl.load(nets.chain(24), plan=again, pin=pin)
 
 

@@ -208,9 +208,7 @@ def _scaled_normalization(merging: Merging, inverse: str, deviation: Match) -> N
                 return
 
 
-def _normalizations(
-    axes: tuple[int, ...], ndims: int
-) -> Iterator[tuple[str, tuple[int, ...], Attrs, tuple[int, ...]]]:
+def _normalizations(axes: tuple[int, ...], ndims: int) -> Iterator[tuple[str, tuple[int, ...], Attrs, tuple[int, ...]]]:
     """The operators that reduce these dimensions, along which they scale, attributes, and the order they take."""
     if ndims >= 3 and axes == tuple(range(2, ndims)):
         yield "InstanceNormalization", (1,), {}, ()

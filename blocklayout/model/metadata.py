@@ -1,0 +1,50 @@
+"""Demands on kernels in the metadata of ONNX files, where other runtimes pass over them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct, field
+
+from blocklayout.errors import ModelError, PlanError
+from blocklayout.ir import Demands
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+DEMANDS_KEY = "blocklayout.demands"
+"""Key of the entry among ``metadata_props`` of a model."""
+
+
+class _Record(Struct, forbid_unknown_fields=True):
+    """The entry, as JSON."""
+
+    pin: dict[str, str] = field(default_factory=dict)
+    expect: dict[str, str] = field(default_factory=dict)
+    precision: dict[str, str] = field(default_factory=dict)
+
+
+def demands_text(demands: Demands) -> str:
+    """Demands without functions, as the text of the entry."""
+    record = {option: getattr(demands, option) for option in demands.__struct_fields__ if getattr(demands, option)}
+    return msgspec.json.encode(record, order="sorted").decode()
+
+
+def demands_in(proto: ModelProto, origin: str) -> Demands:
+    """The demands that a model's metadata state; none where there is no entry.
+
+    Raises:
+        ModelError: The entry is damaged.
+    """
+    texts = [entry.value for entry in proto.metadata_props if entry.key == DEMANDS_KEY]
+    if not texts:
+        return Demands()
+    try:
+        if len(texts) > 1:
+            raise PlanError("there are several")
+        record = msgspec.json.decode(texts[0], type=_Record)
+        return Demands.of(record.pin, record.expect, record.precision)
+    except (msgspec.DecodeError, RecursionError, PlanError) as error:
+        message = f"the entry {DEMANDS_KEY!r} in the metadata of {origin} is damaged: {error}"
+        raise ModelError(f"{message}; remove it, or save the model anew") from error
