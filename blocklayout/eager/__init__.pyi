@@ -193,7 +193,7 @@ def sigmoid(x: _Operand) -> Tensor:
 def sign(x: _Operand) -> Tensor:
     """-1, 0 or 1; in a Builder from opset 9 on."""
 
-def slice(x: _Operand, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], steps: Sequence[int] | None = None) -> Tensor:
+def slice(x: _Operand, starts: Sequence[int], ends: Sequence[int], axes: _Extents, steps: Sequence[int] | None = None) -> Tensor:
     """Every ``steps``-th element from ``starts`` to before ``ends`` along ``axes``, copied."""
 
 def softmax(x: _Operand, axis: int = -1) -> Tensor:
