@@ -95,7 +95,9 @@ def op(op_type: str, *operands: Operand | Known | None, n_outputs: int = 1, **at
         raise InputError(f"{op_type}: give a tensor or an array first")
     if integer(n_outputs, f"{op_type}: n_outputs") < 1:
         raise refused(n_outputs, f"{op_type}: n_outputs", "1 or more")
-    given = tuple(_given(each, f"{op_type}: input {place}") for place, each in enumerate(operands))
+    first, *others = operands
+    x = as_tensor(first, f"{op_type}: input 0")
+    given = (x, *(_given(each, f"{op_type}: input {place}") for place, each in enumerate(others, start=1)))
     pairs = tuple((name, hashable(each, f"{op_type}: {name}")) for name, each in attrs.items())
     results = _computed(op_type, op_type, given, pairs, n_outputs)
     return results[0] if n_outputs == 1 else tuple(results)

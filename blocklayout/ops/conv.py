@@ -250,7 +250,8 @@ def conv_backward(
     """
     call = _Call("conv_backward", grad, x, weights, strides, pads, dilations, group)
     given: Any = needs
-    unknown = [part for part in given if part not in _PARTS] if isinstance(given, Collection) else [given]
+    is_many = isinstance(given, Collection) and not isinstance(given, bytes)
+    unknown = [part for part in given if part not in _PARTS] if is_many else [given]
     if unknown:
         raise call.error("needs", f"has {unknown[0]!r:.80}; give names among {', '.join(_PARTS)}")
     data = call.data() if "data" in needs else None
