@@ -250,13 +250,13 @@ def conv_backward(
     """
     call = _Call("conv_backward", grad, x, weights, strides, pads, dilations, group)
     given: Any = needs
-    is_many = isinstance(given, Collection) and not isinstance(given, bytes)
-    unknown = [part for part in given if part not in _PARTS] if is_many else [given]
+    parts = list(given) if isinstance(given, Collection) else [given]
+    unknown = [part for part in parts if not isinstance(part, str) or part not in _PARTS]
     if unknown:
         raise call.error("needs", f"has {unknown[0]!r:.80}; give names among {', '.join(_PARTS)}")
-    data = call.data() if "data" in needs else None
-    of_weights, of_bias = call.weights(has_bias="bias" in needs) if {"weights", "bias"} & {*needs} else (None, None)
-    return ConvGradients(data, of_weights if "weights" in needs else None, of_bias)
+    data = call.data() if "data" in parts else None
+    of_weights, of_bias = call.weights(has_bias="bias" in parts) if {"weights", "bias"} & {*parts} else (None, None)
+    return ConvGradients(data, of_weights if "weights" in parts else None, of_bias)
 
 
 @public
