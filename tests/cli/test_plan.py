@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+import onnx
+
 import blocklayout as bl
 from tests import nets
 
@@ -54,6 +57,15 @@ def test_a_saved_plan_serves_a_network_of_the_zoo(cli: Command, tmp_path: Path) 
     file = tmp_path / "plan.json"
     out = cli.ok("plan", "zoo:squeezenet1_1", "--shape", "x=1x3x64x64", "--save", file)
     assert cli.ok("plan", "zoo:squeezenet1_1", "--plan", file) == out
+
+
+def test_the_model_is_written_with_the_layouts_of_the_plan(cli: Command, tiny: Path, tmp_path: Path) -> None:
+    file = tmp_path / "out.onnx"
+    cli.ok("plan", tiny, "--shape", "x=5x3x8x8", "--layout", "nhwc", "--export", file)
+    assert "blocklayout.channels_last" in {node.domain for node in onnx.load(file).graph.node}
+    feed = {"x": np.ones((5, 3, 8, 8), np.float32)}
+    np.testing.assert_allclose(bl.load(file).run(None, feed)[0], bl.load(tiny).run(None, feed)[0], atol=1e-5)
+    assert "cannot write" in cli("plan", tiny, "--export", tmp_path / "none" / "out.onnx").refusal
 
 
 def test_a_plan_that_does_not_fit_is_one_line(cli: Command, tiny: Path, tmp_path: Path) -> None:
