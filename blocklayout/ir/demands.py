@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import LayoutError, PlanError, closest
 from blocklayout.ir.kernel import KernelInfo
 from blocklayout.ir.operator import Role
@@ -101,8 +102,7 @@ class Names(Struct, frozen=True, dict=True):
         """
         if key in self._by_name:
             return EXACT, self._by_name[key]
-        if key in self.gone:
-            raise PlanError(f"{said}: {self.gone[key]}")
+        self.check_present(key, said)
         if any(wildcard in key for wildcard in _WILDCARDS):
             found = [kernel for kernel in self.kernels if any(fnmatchcase(name, key) for name in kernel.names)]
             if found:
@@ -112,6 +112,15 @@ class Names(Struct, frozen=True, dict=True):
             return OPERATOR, self._by_operator[key]
         known = (*self._by_name, *self._by_operator)
         raise PlanError(f"{said}: no kernel, node or value of that name, and no operator; {closest(key, known)}")
+
+    def check_present(self, name: str, said: str) -> None:
+        """Refuse the name of what passes took out.
+
+        Raises:
+            PlanError: The message tells what became of it.
+        """
+        if name in self.gone:
+            raise PlanError(f"{said}: {self.gone[name]}")
 
 
 class Demands(Struct, frozen=True):
@@ -207,6 +216,8 @@ def _stated(option: str, asked: Asked, names: Names, of_model: int) -> Iterator[
         return
     for key, wanted in asked.items():
         said = _said(option, key, wanted, of_model)
+        if option != "precision":
+            names.check_present(key, said)  # there may be a kernel of the name that computes something like it
         if option == "expect" and key in names.values:
             yield Demand(option, key, key, wanted or "", of_model)
             continue
@@ -247,6 +258,8 @@ def _refusal(option: str, wanted: str | None, kernel: KernelInfo) -> str | None:
     if wanted is None:
         return None
     if option == "precision":
+        if wanted not in PRIMITIVE_FLOATS:
+            return f"activations are computed in one of {', '.join(PRIMITIVE_FLOATS)}"
         reasons = {Role.VIEW: "is a view, which computes nothing", Role.PLAIN: "is computed by onnx.reference"}
         reason = reasons.get(Role(kernel.role))
         return f"{kernel.name} {reason}" if reason else None

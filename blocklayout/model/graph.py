@@ -162,6 +162,11 @@ class Graph(Struct, frozen=True, eq=False):
             return graph
         return replace(graph, values={name: value for name, value in graph.values.items() if name in named})
 
+    def with_renamed(self, names: Mapping[str, str]) -> Graph:
+        """This graph, which has no values of these names any more, but equal ones in their places."""
+        renamed = {old: new for old, new in {**self.renamed, **names}.items() if old not in self.values}
+        return replace(self, renamed=renamed)
+
     def readers(self) -> dict[str, list[Node]]:
         """The nodes that read each value, once for each time they do."""
         found: dict[str, list[Node]] = {name: [] for name in self.values}
@@ -242,6 +247,7 @@ def former_names(graph: Graph, nodes: Sequence[Node]) -> tuple[dict[str, list[st
     """The names that passes took out: by the node whose result they stand for now, and reasons why others do not."""
     writers = {name: node for node in nodes for name in node.outputs if name}
     heirs = {name: node for node in nodes for name in (*node.absorbed, node.name)}
+    read_values = {value for read in graph.as_read.values() for value in read.outputs}
     aliases: dict[str, list[str]] = {}
     gone: dict[str, str] = {}
     for name, read in graph.as_read.items():
@@ -252,6 +258,9 @@ def former_names(graph: Graph, nodes: Sequence[Node]) -> tuple[dict[str, list[st
             former = (value, name) if number == 0 and name not in heirs else (value,)
             if heir is None:
                 gone |= dict.fromkeys(former, f"the network is computed without it ({read.op_type} {name})")
+            elif now not in writers and heir.outputs[0] not in read_values:
+                why = f"{heir.name} computes it in another order of dimensions, as {heir.outputs[0]}: name that"
+                gone |= dict.fromkeys((value, name), why)
             elif graph.shape(now if now in writers else heir.outputs[0]) != shape:
                 gone |= dict.fromkeys(former, f"{name} became part of {heir.name}, whose result has other extents")
             else:

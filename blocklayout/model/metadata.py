@@ -41,10 +41,8 @@ def demands_in(proto: ModelProto, origin: str) -> Demands:
     if not texts:
         return Demands()
     try:
-        if len(texts) > 1:
-            raise PlanError("there are several")
-        record = msgspec.json.decode(texts[0], type=_Record)
+        [record] = [msgspec.json.decode(text, type=_Record) for text in texts]
         return Demands.of(record.pin, record.expect, record.precision)
-    except (msgspec.DecodeError, RecursionError, PlanError) as error:
+    except (ValueError, RecursionError, PlanError) as error:
         message = f"the entry {DEMANDS_KEY!r} in the metadata of {origin} is damaged: {error}"
         raise ModelError(f"{message}; remove it, or save the model anew") from error

@@ -153,7 +153,9 @@ class _Walk:
                 self._keep(node)
         for name in self.graph.outputs:
             self._give(name)
-        return self.graph.replace(nodes=live_nodes(self.nodes, self.graph.outputs), values=self.draft.values)
+        equal = {name: view.base for name, view in self.views.items() if view.perm == identity(len(view.perm))}
+        after = self.graph.replace(nodes=live_nodes(self.nodes, self.graph.outputs), values=self.draft.values)
+        return after.with_renamed(equal)
 
     def _current(self, node: Node) -> Node:
         """A node of the old graph, with the sources it was given since."""

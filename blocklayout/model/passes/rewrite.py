@@ -46,9 +46,7 @@ def bypass(graph: Graph, sources: Mapping[str, str]) -> Graph:
                 kept.add(old)
     gone = {old for old in sources if old not in kept}
     nodes = [node for node in graph.nodes if not gone.intersection(node.outputs)]
-    after = graph.replace(nodes=tuple(_renamed(node, names) for node in nodes), values=values)
-    renamed = {old: new for old, new in {**graph.renamed, **names}.items() if old not in after.values}
-    return replace(after, renamed=renamed)
+    return graph.replace(nodes=tuple(_renamed(node, names) for node in nodes), values=values).with_renamed(names)
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:
