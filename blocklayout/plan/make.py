@@ -53,7 +53,7 @@ def make_plan(
     Raises:
         PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that
             is not met, or a run of layouts that is not to be lost.
-        UnsupportedError: Nothing computes a kernel on this CPU, or the CPU has no bf16.
+        UnsupportedError: Nothing computes a kernel on this CPU, or it has no arithmetic in the data type.
     """
     _check_dtype(request.dtype)
     wanted = None if request.policy == "auto" else Policy.parse(request.policy, costs.machine)
@@ -97,8 +97,8 @@ def _best(
 def _check_dtype(dtype: str) -> None:
     if dtype not in DTYPES:
         raise PlanError(f"dtype={dtype!r}: activations are computed in one of {', '.join(DTYPES)}")
-    if dtype == "bf16" and not dnnl.has_bf16():
-        raise UnsupportedError(f"dtype='bf16' needs a CPU with AVX-512 (avx512_core); this one runs {dnnl.isa()}")
+    if missing := dnnl.missing_isa(dtype):
+        raise UnsupportedError(f"dtype={dtype!r} {missing}")
 
 
 def _finish(

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
+from blocklayout.dtypes import PRIMITIVE_FLOATS
+
 if TYPE_CHECKING:
     from blocklayout.plan.report.runs import LossMode
 
-DTYPES = ("f32", "bf16")
+DTYPES = PRIMITIVE_FLOATS
+"""Data types of activations."""
 
 TuneMode = Literal["cached", "model", "measure"]
 TUNE_MODES = ("cached", "model", "measure")
@@ -24,7 +27,7 @@ class Request(Struct, frozen=True):
 
     Attributes:
         policy: ``auto``, one of the simple policies, or a oneDNN tag.
-        dtype: Data type of activations inside: ``f32`` or ``bf16``.
+        dtype: Data type of activations inside: one of :data:`DTYPES`.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
         pins: Formats of results that are forced, by kernel, node or value.
         expected: Formats that values must come in, by name.

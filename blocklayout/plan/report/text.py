@@ -52,6 +52,7 @@ def summary(plan: Plan) -> list[str]:
     lines = [
         f"{len(plan.steps)} steps, {reorders}, {len(plan.reference_steps)} reference steps"
         + (f", {len(plan.plain_steps)} plain" if plan.plain_steps else ""),
+        *([f"{len(plan.wide_steps)} steps in f32, {len(plan.conversions)} conversions"] if plan.wide_steps else []),
         f"{arena}, {rest}",
         f"{plan.multiply_adds / 1e6:.2f} M multiply-adds, {plan.padding_multiply_adds / 1e6:.2f} M more on padding",
         "estimated: " + ", ".join(f"{name} {cost / 1000:.0f} us" for name, cost in plan.policy_costs),
