@@ -49,12 +49,13 @@ def pytest_unconfigure() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     os.environ["BLOCKLAYOUT_CACHE_DIR"] = str(Path(CACHE.name, str(next(NUMBERS))))  # what one test measures is its own
-    if item.get_closest_marker("needs_bf16") is None:
+    narrow = [dtype for dtype in ("bf16", "f16") if item.get_closest_marker(f"needs_{dtype}")]
+    if not narrow:
         return
     from blocklayout import dnnl
 
-    if not dnnl.has_bf16():
-        pytest.skip(f"needs a CPU that computes in bf16; this one has {dnnl.isa()}")
+    for missing in filter(None, map(dnnl.missing_isa, narrow)):
+        pytest.skip(missing)
 
 
 @pytest.fixture(scope="session")

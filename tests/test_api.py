@@ -16,7 +16,7 @@ import blocklayout as bl
 from blocklayout.plan import POLICIES
 from tests import nets
 
-FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
+FLOAT = TensorProto.FLOAT
 
 
 def _model(
@@ -94,18 +94,6 @@ def test_one_initializer_serves_readers_that_see_it_differently(policy: str) -> 
     expected: Any = ReferenceEvaluator(b.to_onnx()).run(None, feed)
     for output, wanted in zip(session.run(None, feed), expected, strict=True):
         np.testing.assert_allclose(output, wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_half_precision_is_computed_in_f32_with_a_warning() -> None:
-    weights = nets.he(np.random.default_rng(0), 4, 3, 3, 3).astype(np.float16)
-    model = _model([NODE("Conv", ["x", "w"], ["y"])], {"y": (1, 4, 6, 6)}, {"w": weights}, (1, 3, 8, 8), HALF)
-    with pytest.warns(UserWarning, match="computed in f32"):
-        session = bl.load(model)
-    feed = {"x": nets.random_input((1, 3, 8, 8)).astype(np.float16)}
-    expected: Any = ReferenceEvaluator(model).run(None, feed)
-    [output] = session.run(None, feed)
-    assert output.dtype == np.float16
-    np.testing.assert_allclose(output, expected[0], rtol=2e-3, atol=2e-3)
 
 
 @pytest.fixture

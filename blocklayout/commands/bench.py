@@ -18,6 +18,7 @@ from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import feeds_of, n_images, open_model, save_source
 from blocklayout.commands.options import add_model_options, load_options, positive, words
 from blocklayout.commands.output import print_table, say, say_json, shown_progress
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
 from blocklayout.timing import Spread
@@ -47,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--policies", "--layout", type=words, metavar="NAME,NAME", help="by default all; or oneDNN tags"
     )
-    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="data type of the activations inside")
+    parser.add_argument("--dtype", choices=PRIMITIVE_FLOATS, default="f32", help="data type of the activations inside")
     parser.add_argument(
         "--against",
         type=words,

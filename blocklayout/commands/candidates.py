@@ -16,6 +16,7 @@ from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import SEED
 from blocklayout.commands.options import Parser, add_json, add_threads, extents, indices, positive
 from blocklayout.commands.output import kib, print_table, say, say_json, shown_progress
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.ir import TensorInfo, wished_desc
 from blocklayout.plan import Machine
@@ -95,7 +96,7 @@ def _add_kind(kinds: argparse._SubParsersAction[Parser], name: str, what: str, a
     raw = argparse.RawDescriptionHelpFormatter
     parser = kinds.add_parser(name, help=summary, description=summary, epilog=EPILOG, formatter_class=raw)
     add_json(parser)
-    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="of all tensors (default: f32)")
+    parser.add_argument("--dtype", choices=PRIMITIVE_FLOATS, default="f32", help="of all tensors (default: f32)")
     parser.add_argument("--no-time", action="store_true", help="do not run them")
     parser.add_argument("--references", action="store_true", help="run slow reference implementations too")
     add_threads(parser)

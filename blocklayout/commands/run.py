@@ -13,6 +13,7 @@ from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import open_model, open_with_plan
 from blocklayout.commands.options import add_model_options, add_plan_file, load_options, positive, words
 from blocklayout.commands.output import kib, print_table, say, say_json, shown_progress
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.plan import POLICIES
 from blocklayout.zoo import digits
@@ -31,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Without MODEL, the embedded digit classifier is run on its held-out images in every layout policy."
     add_model_options(parser)
     parser.add_argument("--layout", type=words, metavar="POLICY[,POLICY]", help="policies or oneDNN tags to run with")
-    parser.add_argument("--dtype", choices=("f32", "bf16"), help="data type of the activations inside")
+    parser.add_argument("--dtype", choices=PRIMITIVE_FLOATS, help="data type of the activations inside")
     add_plan_file(parser)
     parser.add_argument("--rounds", type=positive, default=5, metavar="N", help="measurements of each (default: 5)")
 
@@ -135,8 +136,8 @@ def run_digits(args: argparse.Namespace) -> None:
         race = Race(open_model(args), {"image": images}, args.threads, args.rounds, tell)
         scores = [_score(measurement, labels) for measurement in race.run(contenders)]
     environment = describe_environment(scores[0].measurement.plan.n_threads)
-    reason = f"bf16: not on this CPU (needs avx512_core; this one runs {dnnl.isa()})"
-    missing = [] if args.dtype or dnnl.has_bf16() else [reason]
+    missing_isa = None if args.dtype else dnnl.missing_isa("bf16")
+    missing = [f"bf16 {missing_isa}"] if missing_isa else []
     if args.json:
         rows = [score.to_dict() for score in scores]
         say_json({"environment": environment, "policies": rows, "not_run": missing})

@@ -19,7 +19,11 @@ _NAMES = {
     "execution": "Execution",
     "handles": "live_handles",
     "known_bugs": "leaves_code_behind refusals",
+<<<<<<< HEAD
     "library": "channel_blocks fmt_tag_names has_bf16 has_isa isa version",
+=======
+    "library": "fmt_tag_names has_bf16 has_isa isa missing_isa version",
+>>>>>>> half
     "memory": "Memory aligned_empty",
     "native": "has_native_executor",
     "primitive": "Primitive",

@@ -26,6 +26,12 @@ _OWN_BUILD = f"or set {VARIABLE} to the libdnnl.so.3 of a oneDNN 3.x build whose
 _MAJOR = 3
 _RUNTIMES = {0: "none", 1: "sequential", 2: "OpenMP", 4: "TBB", 8: "threadpool"}
 _USABLE_RUNTIMES = (1, 2)
+_ISAS_OF_DTYPES = {
+    "bf16": ("AVX-512", ("avx512_core", "avx2_vnni_2")),
+    "f16": ("AVX512-FP16", ("avx512_core_fp16", "avx2_vnni_2")),
+}
+"""What narrow floats are computed with: a CPU maker's name, and instruction sets one of which suffices."""
+
 _TAGS_BOUND = 10_000  # a library that names no last tag must not keep us for ever
 
 _lock = threading.Lock()
@@ -244,11 +250,26 @@ def has_isa(name: str) -> bool:
 
 
 def has_bf16() -> bool:
-    """Whether the library computes in bf16 here: from AVX-512 on, or with AVX2-VNNI-2.
+    """Whether the library computes in bf16 here."""
+    return missing_isa("bf16") is None
+
+
+def missing_isa(dtype: str) -> str | None:
+    """The instruction set that arithmetic in a data type needs and this CPU lacks, in words; ``None`` if it has it.
+
+    Args:
+        dtype: A data type of activations.
 
     Source: "Data Types", oneDNN developer guide, v3.2.
+
+    Example:
+        >>> missing_isa("f32") is None
+        True
     """
-    return any(has_isa(name) for name in ("avx512_core", "avx2_vnni_2"))
+    name, isas = _ISAS_OF_DTYPES.get(dtype, ("", ()))
+    if not name or any(map(has_isa, isas)):
+        return None
+    return f"needs a CPU with {name} ({isas[0]}); this one runs {isa()}"
 
 
 def channel_blocks(isa: str) -> tuple[int, ...]:

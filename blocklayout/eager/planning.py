@@ -25,6 +25,7 @@ from blocklayout.model.schemas import opset_with
 from blocklayout.plan import TUNE_SECONDS, Pricing, Request, make_plan
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.prepack import PackedWeights
+from blocklayout.plan.request import DTYPES
 from blocklayout.runtime import ReadyPlan
 from blocklayout.tensor.formats import placed
 
@@ -122,8 +123,9 @@ def _planned(problem: Problem) -> Planned:
     followed = tuple(_followed(problem, value) for value in program.outputs)
     borders = {name: FREE if name in problem.free else desc.format_tag.text for name, desc in problem.descs.items()}
     borders |= {value.name: each.desc.format_tag.text for value, each in zip(program.outputs, followed, strict=True)}
-    is_narrow = program.outputs[0].dtype == "bf16" and dnnl.has_bf16()
-    request = Request(dtype="bf16" if is_narrow else "f32", io_layout=borders, is_frugal=problem.is_frugal)
+    dtype = program.outputs[0].dtype
+    is_computed = dtype in DTYPES and dnnl.missing_isa(dtype) is None
+    request = Request(dtype=dtype if is_computed else "f32", io_layout=borders, is_frugal=problem.is_frugal)
     plan = _plan(program, request)
     known, constants = known_outputs(program), constants_of(program)
     ready = ReadyPlan(plan, PackedWeights().pack(plan, constants.pop), known, computes_of(plan))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import numpy as np
 from msgspec import Struct, field
 
+from blocklayout import dnnl
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import BlockLayoutError, ModelError, PlanError
 from blocklayout.ir import Demands
@@ -20,18 +22,26 @@ from blocklayout.plan.struct_json import MisfitError, from_json, to_json
 from blocklayout.runtime import ReadyPlan, Session, Signature
 from blocklayout.runtime.inputs import InputInfo, OutputInfo
 from blocklayout.runtime.streams import Streams
+from blocklayout.side_by_side import side_by_side
 from blocklayout.tensor.files import is_tensor_text
 from blocklayout.tensor.tensor_file import TensorFile, is_tensor_file, open_tensors, write_tensors
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Buffer, Request
+    from blocklayout.plan.plan import PackedConstant
     from blocklayout.runtime.session import Contents, Shapes
     from blocklayout.value_checks import CheckMode
 
 MAX_ARENA_NBYTES = 1 << 40
 VERSION = 1
 """Bump on incompatible format changes."""
+
+MIN_HALVED_NBYTES = 1 << 16
+"""Smallest weights that are stored in f16 where that loses nothing."""
+
+_TASTED = 1024
+"""Numbers that most weights betray themselves by."""
 
 
 class ArrayRecord(Struct, frozen=True):
@@ -83,13 +93,23 @@ class PlanRecord(Struct, frozen=True):
 
 
 class SessionRecord(Struct, frozen=True):
-    """Contents of a session file beside the tensors."""
+    """Contents of a session file beside the tensors.
+
+    Attributes:
+        version: Of the format.
+        inputs: The model's.
+        outputs: The model's.
+        defaults: Inputs that may be left out.
+        plans: With what they need.
+        halved: Tensors that plans have in f32 and the file in f16.
+    """
 
     version: int
     inputs: tuple[InputInfo, ...]
     outputs: tuple[OutputInfo, ...]
     defaults: tuple[InputInfo, ...]
     plans: tuple[PlanRecord, ...]
+    halved: tuple[str, ...] = ()
 
 
 class _Tensors(Struct):
@@ -97,6 +117,7 @@ class _Tensors(Struct):
 
     found: dict[str, np.ndarray] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
+    halved: list[str] = field(default_factory=list)
 
     def add(self, array: np.ndarray, what: str) -> str:
         """The name under which its bytes are kept."""
@@ -105,6 +126,16 @@ class _Tensors(Struct):
             self.names[id(array)] = name
             self.found[name] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return self.names[id(array)]
+
+    def add_packed(self, packed: np.ndarray, constant: PackedConstant) -> str:
+        """The name under which packed weights are kept: in f16 where they were f16 before they were unpacked."""
+        is_new = id(packed) not in self.names
+        name = self.add(packed, constant.constant)
+        narrow = _in_f16(packed) if is_new and constant.desc.dtype == "f32" else None
+        if narrow is not None:
+            self.found[name] = narrow.view(np.uint8)
+            self.halved.append(name)
+        return name
 
     def add_all(self, arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
         return {
@@ -131,11 +162,12 @@ def write_session(
     tensors = _Tensors()
     records = []
     for shapes, ready in plans:
-        names = {item.buffer: item.constant for item in ready.plan.constants}
-        packed = {buffer: tensors.add(array, names[buffer]) for buffer, array in ready.packed.items()}
+        items = {item.buffer: item for item in ready.plan.constants}
+        packed = {buffer: tensors.add_packed(array, items[buffer]) for buffer, array in ready.packed.items()}
         constants, contents = tensors.add_all(ready.constants), tensors.add_all(ready.contents)
         records.append(PlanRecord(ready.plan, shapes, packed, constants, contents))
-    record = SessionRecord(VERSION, signature.inputs, signature.outputs, signature.defaults, tuple(records))
+    about = (signature.inputs, signature.outputs, signature.defaults)
+    record = SessionRecord(VERSION, *about, tuple(records), tuple(tensors.halved))
     write_tensors(path, to_json(record), tensors.found)
 
 
@@ -156,6 +188,44 @@ def read_session(path: Path) -> tuple[SessionRecord, TensorFile]:
     if record.version != VERSION:
         raise ModelError(f"a session of version {record.version}; this package reads {VERSION}")
     return record, tensors
+
+
+def _in_f16(packed: np.ndarray) -> np.ndarray | None:
+    """The bytes of f32 numbers as f16; ``None`` where a number would change, or there are too few."""
+    wide = packed.reshape(-1).view(np.float32)
+    if packed.nbytes < MIN_HALVED_NBYTES:
+        return None
+    with np.errstate(over="ignore"):
+        if not np.array_equal(wide[:_TASTED], wide[:_TASTED].astype(np.float16)):
+            return None
+        narrow = wide.astype(np.float16)
+    return narrow if np.array_equal(narrow, wide) else None
+
+
+def _unpacked(record: SessionRecord, stored: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """The tensors as plans have them: those stored in f16 are unpacked now, the others stay mapped.
+
+    Raises:
+        ModelError: One of them is not there, or holds no f16.
+    """
+    wide: dict[str, np.ndarray] = {}
+
+    def unpack(name: str) -> None:
+        narrow = _tensor(stored, name)
+        if narrow.nbytes % 2:
+            raise ModelError(f"tensor {name} has {narrow.nbytes} bytes; it cannot hold f16")
+        wide[name] = dnnl.aligned_empty(2 * narrow.nbytes)
+        wide[name].view(np.float32)[:] = narrow.view(np.float16)
+
+    with side_by_side(unpack, record.halved, dnnl.default_threads()):
+        pass
+    if wide:
+        mib = sum(array.nbytes for array in wide.values()) / 2**20
+        warnings.warn(
+            f"weights stored in f16 were unpacked to f32, {mib:.1f} MiB: the saved plans compute with them in f32",
+            stacklevel=5,
+        )
+    return {**stored, **wide}
 
 
 def _tensor(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -228,13 +298,13 @@ def _session_of(
 ) -> Session:
     for info in (*record.inputs, *record.outputs, *record.defaults):
         to_numpy(info.dtype)  # refuses what is no data type
-    plans = []
+    plans, tensors = [], _unpacked(record, file.tensors)
     for each in record.plans:
         check_here(each.plan, terms.threads, terms.streams)
         terms.check(each.plan)
         check_wishes(each.plan, wishes, demands, Demands())
         _check_names(each, record)
-        plans.append((each.shapes, each.ready(file.tensors, keeps_denormals=keeps_denormals)))
+        plans.append((each.shapes, each.ready(tensors, keeps_denormals=keeps_denormals)))
     return Session(
         Signature(record.inputs, record.outputs, record.defaults),
         _no_plan,

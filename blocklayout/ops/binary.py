@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from blocklayout import dnnl
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.ir import (
     Affine,
     BaseOperator,
@@ -31,7 +32,7 @@ _ALGORITHMS: Mapping[str, str] = {
     "Mul": "binary_mul",
     "Div": "binary_div",
 }
-_SUMMABLE_DTYPES = frozenset({"f32", "bf16"})
+_SUMMABLE_DTYPES = frozenset(PRIMITIVE_FLOATS)
 _OTHER = {"src_0": "src_1", "src_1": "src_0"}
 
 

@@ -255,8 +255,8 @@ class Call:
             raise self.error(operand.name, f"has shape {desc.dims}; give one of rank {right}")
         if desc.dtype not in DTYPES:
             raise self.error(operand.name, f"is {desc.dtype}; gradients are computed in f32: convert it first")
-        if desc.dtype == "bf16" and not dnnl.has_bf16():
-            rule = f"is bf16, which takes AVX-512 (avx512_core); this CPU has {dnnl.isa()}: convert it to f32"
+        if missing := dnnl.missing_isa(desc.dtype):
+            rule = f"is {desc.dtype}, which {missing}: convert it to f32"
             raise UnsupportedError(f"{self.function}: {operand.name} {rule}")
         mode = check_mode.get()
         if mode is not None and operand.buffer is not None:

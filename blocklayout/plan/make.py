@@ -53,7 +53,7 @@ def make_plan(
     Raises:
         PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that
             is not met, or a run of layouts that is not to be lost.
-        UnsupportedError: Nothing computes a kernel on this CPU, or the CPU has no bf16.
+        UnsupportedError: Nothing computes a kernel on this CPU, or it has no arithmetic in the data type.
     """
     computed_dtype(request.dtype)
     precision = {each.name: computed_dtype(each.wanted, str(each)) for each in request.demanded.precision}
@@ -95,6 +95,16 @@ def _best(
     return replace(plans[fastest], raced=raced)
 
 
+<<<<<<< HEAD
+=======
+def _check_dtype(dtype: str) -> None:
+    if dtype not in DTYPES:
+        raise PlanError(f"dtype={dtype!r}: activations are computed in one of {', '.join(DTYPES)}")
+    if missing := dnnl.missing_isa(dtype):
+        raise UnsupportedError(f"dtype={dtype!r} {missing}")
+
+
+>>>>>>> half
 def _finish(
     program: Program, request: Request, contenders: Sequence[Contender], solution: Solution, winner: Contender
 ) -> Plan:

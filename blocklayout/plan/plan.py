@@ -104,6 +104,16 @@ class Step(Struct, frozen=True, dict=True):
         """The operand it writes; only for primitives with a single result."""
         return dict(self.operands)["dst"]
 
+    @property
+    def dsts(self) -> tuple[Operand, ...]:
+        """The operands it writes."""
+        return tuple(operand for arg, operand in self.operands if arg.startswith("dst"))
+
+    @property
+    def is_conversion(self) -> bool:
+        """Of a reorder, whether it changes the data type."""
+        return len({operand.desc.dtype for _, operand in self.operands}) > 1
+
     @cached_property
     def nbytes_moved(self) -> int:
         """Bytes it reads and writes, padding included."""
@@ -148,6 +158,11 @@ class Entry(Struct, frozen=True):
     def is_reorder(self) -> bool:
         """Whether bytes move even when the caller's array is row-major."""
         return not self.source.readable_as(self.desc)
+
+    @property
+    def is_conversion(self) -> bool:
+        """Whether its reorder changes the data type."""
+        return self.source.dtype != self.desc.dtype
 
     @property
     def nbytes_moved(self) -> int:
@@ -268,6 +283,19 @@ class Plan(Struct, frozen=True, dict=True):
     def reorder_nbytes(self) -> int:
         """Bytes read and written by reorders."""
         return sum(item.nbytes_moved for item in self.reorders)
+
+    @property
+    def conversions(self) -> tuple[Entry | Step, ...]:
+        """The reorders that change the data type."""
+        return tuple(item for item in self.reorders if item.is_conversion)
+
+    @property
+    def wide_steps(self) -> tuple[Step, ...]:
+        """Steps that compute in f32 where the plan's data type is a narrower one."""
+        if self.dtype == "f32":
+            return ()
+        computing = (step for step in self.steps if not step.is_reorder)
+        return tuple(step for step in computing if any(operand.desc.dtype == "f32" for operand in step.dsts))
 
     @property
     def reference_steps(self) -> tuple[Step, ...]:

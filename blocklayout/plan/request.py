@@ -7,18 +7,27 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
+<<<<<<< HEAD
 from blocklayout import dnnl
 from blocklayout.dtypes import named
 from blocklayout.errors import LayoutError, PlanError, UnsupportedError, did_you_mean
 from blocklayout.ir import Demanded
+=======
+from blocklayout.dtypes import PRIMITIVE_FLOATS
+>>>>>>> half
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from blocklayout.plan.report.runs import LossMode
 
+<<<<<<< HEAD
 DTYPES = ("f32", "bf16")
 """Data types that activations may be computed in."""
+=======
+DTYPES = PRIMITIVE_FLOATS
+"""Data types of activations."""
+>>>>>>> half
 
 TuneMode = Literal["cached", "model", "measure"]
 TUNE_MODES = ("cached", "model", "measure")
@@ -32,7 +41,7 @@ class Request(Struct, frozen=True):
 
     Attributes:
         policy: ``auto``, one of the simple policies, or a oneDNN tag.
-        dtype: Data type of activations inside: ``f32`` or ``bf16``.
+        dtype: Data type of activations inside: one of :data:`DTYPES`.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
         demanded: Formats and data types that single kernels and values must have.
         on_layout_loss: What to do where an operator drops a blocked or channels-last run to plain.

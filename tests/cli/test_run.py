@@ -39,7 +39,7 @@ def test_a_table_for_people_says_what_cannot_run(cli: Command) -> None:
     assert "nhwc" in out
     assert "bf16" in out
     if not dnnl.has_bf16():
-        assert f"bf16: not on this CPU (needs avx512_core; this one runs {dnnl.isa()})" in out
+        assert f"bf16 needs a CPU with AVX-512 (avx512_core); this one runs {dnnl.isa()}" in out
 
 
 @pytest.mark.needs_bf16

@@ -231,6 +231,18 @@ def test_bf16_begins_with_avx512(monkeypatch: pytest.MonkeyPatch, bits: int, *, 
     assert library.has_bf16() is expected
 
 
+@pytest.mark.parametrize(("bits", "has_it"), [(0xE7, False), (0xF, False), (0x1F, True), (0x1EF, True), (0xFEF, True)])
+def test_f16_needs_instructions_of_its_own(monkeypatch: pytest.MonkeyPatch, bits: int, *, has_it: bool) -> None:
+    class Cpu:
+        def dnnl_get_effective_cpu_isa(self) -> int:
+            return bits
+
+    monkeypatch.setattr(library, "load", Cpu)
+    missing = library.missing_isa("f16")
+    assert (missing is None) is has_it
+    assert has_it or "AVX512-FP16 (avx512_core_fp16)" in str(missing)
+
+
 def test_every_tag_of_the_library_parses_to_itself() -> None:
     names = library.fmt_tag_names()
     assert names[:3] == ("undef", "any", "a")

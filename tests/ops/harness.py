@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from blocklayout import dnnl, dtypes
 from blocklayout.errors import UnimplementedError
@@ -11,8 +12,12 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.host import HostExecution, HostMemory, host_function
 from tests.ops.cases import OpCase, problem_of
 
-TOLERANCES = {"f32": 1e-5, "bf16": 2e-2}
+TOLERANCES = {"f32": 1e-5, "bf16": 2e-2, "f16": 2.5e-3}
 """Largest error, relative to the largest output."""
+
+in_narrow_floats = pytest.mark.parametrize(
+    "dtype", [pytest.param("bf16", marks=pytest.mark.needs_bf16), pytest.param("f16", marks=pytest.mark.needs_f16)]
+)
 
 
 def check_case(case: OpCase, dtype: str = "f32", layouts: tuple[str, ...] = LAYOUT_NAMES) -> dict[str, str]:

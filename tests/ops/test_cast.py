@@ -11,7 +11,7 @@ from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import NodeInfo, Value, Wish
 from tests.ops.cases import OpCase, bind, problem_of
-from tests.ops.harness import check_case
+from tests.ops.harness import check_case, in_narrow_floats
 
 IMAGE = (2, 17, 3, 5)
 TO_FLOAT = {"to": TensorProto.FLOAT}
@@ -33,10 +33,10 @@ def test_agrees_with_the_reference_in_every_layout(case: OpCase) -> None:
     assert not any("ref" in impl for impl in ran.values())
 
 
-@pytest.mark.needs_bf16
+@in_narrow_floats
 @pytest.mark.parametrize("case", CASES[:2], ids=lambda case: case.fed)
-def test_agrees_with_the_reference_in_bf16(case: OpCase) -> None:
-    check_case(case, "bf16")
+def test_agrees_with_the_reference_in_narrow_floats(case: OpCase, dtype: str) -> None:
+    check_case(case, dtype)
 
 
 def cast(src: str, dst: str, shape: tuple[int, ...] = (2, 3)) -> NodeInfo:

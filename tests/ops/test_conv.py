@@ -14,7 +14,7 @@ from blocklayout.errors import ModelError
 from blocklayout.ir import LAYOUT_NAMES, Problem, TensorInfo, Window, Wish
 from blocklayout.ops.conv import Conv
 from tests.ops.cases import OpCase, Weights, problem_of
-from tests.ops.harness import check_case
+from tests.ops.harness import check_case, in_narrow_floats
 
 CASES = [
     OpCase("Conv", ((2, 3, 8, 7), Weights((16, 3, 3, 3)), Weights((16,))), {"pads": [1, 1, 1, 1]}),
@@ -40,10 +40,10 @@ def test_agrees_with_the_reference(case: OpCase) -> None:
     check_case(case)
 
 
-@pytest.mark.needs_bf16
+@in_narrow_floats
 @pytest.mark.parametrize("case", CASES[:4], ids=str)
-def test_agrees_with_the_reference_in_bf16(case: OpCase) -> None:
-    check_case(case, "bf16")
+def test_agrees_with_the_reference_in_narrow_floats(case: OpCase, dtype: str) -> None:
+    check_case(case, dtype)
 
 
 @st.composite

@@ -11,7 +11,7 @@ from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Wish
 from blocklayout.layout import MemoryDesc
 from tests.ops.cases import OpCase, problem_of
-from tests.ops.harness import check_case
+from tests.ops.harness import check_case, in_narrow_floats
 
 IMAGE = ((2, 17, 3, 5),)
 CASES = [
@@ -39,10 +39,10 @@ def test_agrees_with_the_reference_by_no_reference_kernel(case: OpCase) -> None:
     assert not any("ref" in impl for impl in check_case(case).values())
 
 
-@pytest.mark.needs_bf16
+@in_narrow_floats
 @pytest.mark.parametrize("case", [case for case in CASES[:12] if case.op_type != "Round"], ids=str)
-def test_agrees_with_the_reference_in_bf16(case: OpCase) -> None:
-    check_case(case, "bf16")
+def test_agrees_with_the_reference_in_narrow_floats(case: OpCase, dtype: str) -> None:
+    check_case(case, dtype)
 
 
 @pytest.mark.needs_bf16

@@ -13,7 +13,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan import CostModel, Pricing
 from tests import nets
 from tests.ops.cases import Input, OpCase, Weights, problem_of
-from tests.ops.harness import check_case, resolved
+from tests.ops.harness import check_case, in_narrow_floats, resolved
 
 CASES = [
     OpCase("Gemm", ((4, 10), Weights((10, 7)), Weights((7,)))),
@@ -56,10 +56,10 @@ def test_agrees_with_the_reference_by_no_reference_kernel(case: OpCase) -> None:
     assert not any("ref" in impl for impl in check_case(case).values())
 
 
-@pytest.mark.needs_bf16
+@in_narrow_floats
 @pytest.mark.parametrize("case", CASES[:8], ids=str)
-def test_agrees_with_the_reference_in_bf16(case: OpCase) -> None:
-    check_case(case, "bf16")
+def test_agrees_with_the_reference_in_narrow_floats(case: OpCase, dtype: str) -> None:
+    check_case(case, dtype)
 
 
 def test_weights_of_a_gemm_are_a_view_with_the_output_in_front() -> None:

@@ -12,7 +12,7 @@ from blocklayout.ir import Wish
 from blocklayout.layout import MemoryDesc
 from tests import nets
 from tests.ops.cases import Input, OpCase, Weights, problem_of
-from tests.ops.harness import check_case
+from tests.ops.harness import check_case, in_narrow_floats
 
 CASES = [
     OpCase("MatMul", ((4, 10), Weights((10, 7)))),
@@ -33,10 +33,10 @@ def test_agrees_with_the_reference(case: OpCase) -> None:
     check_case(case)
 
 
-@pytest.mark.needs_bf16
+@in_narrow_floats
 @pytest.mark.parametrize("case", CASES[:2], ids=str)
-def test_agrees_with_the_reference_in_bf16(case: OpCase) -> None:
-    check_case(case, "bf16")
+def test_agrees_with_the_reference_in_narrow_floats(case: OpCase, dtype: str) -> None:
+    check_case(case, dtype)
 
 
 @pytest.mark.parametrize("weights", [(1, 1, 10, 7), Weights((10, 7))], ids=str)

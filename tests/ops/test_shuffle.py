@@ -10,7 +10,7 @@ import pytest
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import NodeInfo, Value
 from tests.ops.cases import OpCase, bind
-from tests.ops.harness import check_case
+from tests.ops.harness import check_case, in_narrow_floats
 
 
 class ShuffleCase(OpCase):
@@ -57,10 +57,10 @@ def test_interleaves_the_groups(case: ShuffleCase) -> None:
     check_case(case)
 
 
-@pytest.mark.needs_bf16
+@in_narrow_floats
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_interleaves_the_groups_in_bf16(case: ShuffleCase) -> None:
-    check_case(case, "bf16")
+def test_interleaves_the_groups_in_narrow_floats(case: ShuffleCase, dtype: str) -> None:
+    check_case(case, dtype)
 
 
 def test_no_layout_falls_to_a_reference_kernel() -> None:

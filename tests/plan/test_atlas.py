@@ -58,6 +58,14 @@ def test_other_layouts_and_implementations_are_priced_by_wider_classes_and_doubt
         assert recorded.doubt(other) > recorded.doubt(relu(24))
 
 
+def test_f16_costs_what_f32_does_for_half_the_bytes() -> None:
+    recorded = costs(GROWING)
+    half = MemoryDesc((1, 16, 64, 64), "f16", "nhwc")
+    spec = dnnl.eltwise(half, half, algorithm="relu", n_threads=2).replace(impl="jit:avx512_core_fp16")
+    assert 0 < recorded.step_ns(spec) < recorded.step_ns(relu(64))
+    assert recorded.doubt(spec) > recorded.doubt(relu(24))
+
+
 def conv(extent: int, impl: str) -> Spec:
     src, dst = (MemoryDesc((1, 64, extent, extent), "bf16", "nhwc") for _ in range(2))
     return dnnl.convolution(src, MemoryDesc((64, 64, 3, 3), "bf16"), dst, pads=1, n_threads=2).replace(impl=impl)

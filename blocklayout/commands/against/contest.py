@@ -26,7 +26,7 @@ TURN_NS = 100e6
 
 WORKER = "blocklayout.commands.against.worker"
 
-MAX_DIFFERENCE = {"f32": 1e-3, "bf16": 5e-2}
+MAX_DIFFERENCE = {"f32": 1e-3, "bf16": 5e-2, "f16": 1e-2}
 """Over the largest output: what runtimes may differ by and still compute the same."""
 
 _SMALLEST = float(np.finfo(np.float32).tiny)

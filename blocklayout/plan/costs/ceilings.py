@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import DisturbedError, UnimplementedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.costs.machine import Machine
@@ -56,7 +57,7 @@ def measure_ceilings(n_threads: int) -> dict[str, float]:
 
     Returns:
         ``bandwidth``, ``reorder_bandwidth`` and ``step_ns`` as :class:`Machine` has them, and operations per
-        nanosecond and thread as ``flops_f32`` and, where the CPU has it, ``flops_bf16``.
+        nanosecond and thread as ``flops_f32`` and, where the CPU has them, ``flops_bf16`` and ``flops_f16``.
 
     Raises:
         DisturbedError: Other work keeps the CPUs busy.
@@ -64,7 +65,7 @@ def measure_ceilings(n_threads: int) -> dict[str, float]:
     from blocklayout.plan.costs.measuring import SpecTimer
 
     timer = SpecTimer()
-    dtypes = ("f32", "bf16") if dnnl.has_bf16() else ("f32",)
+    dtypes = (dtype for dtype in PRIMITIVE_FLOATS if dnnl.missing_isa(dtype) is None)
     flops = {_FLOPS + dtype: max(_flops(timer, dtype, n_threads), default=0.0) for dtype in dtypes}
     return {name: reached for name, reached in flops.items() if reached} | {
         "bandwidth": _bandwidth(timer, _relu(_STREAMED, n_threads)),

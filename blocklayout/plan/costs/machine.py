@@ -25,6 +25,9 @@ reach less of what the instructions could do than those in f32 do.
 """
 
 
+_F16_SHARE = 0.75
+"""Of operations in f32: numbers are widened as they are read. Median over convolutions by brgemm."""
+
 _GEMM_BF16_FLOPS = 220.0
 """At most of a convolution by gemm in bf16, a thread: most of its time it copies windows of the image into rows."""
 
@@ -89,6 +92,8 @@ def peak_flops(impl: str, isa: str, dtype: str) -> float:
 
 def _of_dtype(peaks: tuple[float, float], dtype: str) -> float:
     f32, bf16 = peaks
+    if dtype == "f16":
+        return f32 * _F16_SHARE
     return bf16 if dtype == "bf16" and bf16 else f32
 
 

@@ -54,7 +54,7 @@ _TRAFFIC_SHARES = (
 )
 """Share of the bandwidth, by kind of primitive and prefix of the implementation; the rest streams."""
 
-_SIMPLE_BF16_SHARE = 0.4
+_SIMPLE_NARROW_SHARE = 0.4
 """Of these shares, where each element is widened before it is computed with."""
 
 _HOST_COSTS = {
@@ -241,7 +241,7 @@ def _host_ns(spec: HostSpec) -> float:
 def _traffic_share(spec: Spec) -> float:
     for kind, prefix, share in _TRAFFIC_SHARES:
         if spec.impl.startswith(prefix) and kind in ("", spec.kind):
-            return share * (_SIMPLE_BF16_SHARE if spec.memory_desc("dst").dtype == "bf16" else 1.0)
+            return share * (_SIMPLE_NARROW_SHARE if spec.memory_desc("dst").dtype in ("bf16", "f16") else 1.0)
     dst = spec.memory_desc("dst")
     if spec.kind == "lrn" and dst.inner_blks:
         return _BLOCKED_LRN_SHARE

@@ -55,12 +55,19 @@ class SpecClass(NamedTuple):
         family = self.impl.partition("@")[0]
         family = family.rpartition(":")[0] or family
         any_layouts = _TAIL if _TAIL in self.layouts else ""
-        return (
+        narrower = (
             self._replace(layouts=any_layouts),
             self._replace(impl=family, layouts=any_layouts),
             self._replace(impl="", layouts=""),
-            self._replace(impl="", layouts="", dtypes=""),
         )
+        widened = self._widened()
+        rest = (self._replace(impl="", layouts="", dtypes=""),) if widened == self else (widened, *widened.wider())
+        return (*narrower, *rest)
+
+    def _widened(self) -> SpecClass:
+        """In f32 for f16: its kernels widen each number as they read it, and compute in f32."""
+        dtypes = " ".join("f32" if dtype == "f16" else dtype for dtype in self.dtypes.split())
+        return self._replace(dtypes=dtypes, impl=self.impl.replace("avx512_core_fp16", "avx512_core"))
 
 
 NUMBERS = (
