@@ -146,6 +146,7 @@ from blocklayout.errors import PlainKernelWarning as PlainKernelWarning
 from blocklayout.errors import PlanError as PlanError
 from blocklayout.errors import PlanMisfitWarning as PlanMisfitWarning
 from blocklayout.errors import PlanStoreWarning as PlanStoreWarning
+from blocklayout.errors import PolicyWarning as PolicyWarning
 from blocklayout.errors import PositionError as PositionError
 from blocklayout.errors import RefusedError as RefusedError
 from blocklayout.errors import UnimplementedError as UnimplementedError
@@ -157,6 +158,7 @@ from blocklayout.layout import Layout as Layout
 from blocklayout.layout import MemoryDesc as MemoryDesc
 from blocklayout.layout_events import Watch as Watch
 from blocklayout.layout_events import watch as watch
+from blocklayout.loading.exporting import export as export
 from blocklayout.model import Builder as Builder
 from blocklayout.ops.registered import register_operator as register_operator
 from blocklayout.plan import Plan as Plan

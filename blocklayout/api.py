@@ -69,15 +69,10 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     Args:
         source: Path of an ONNX file, its bytes, a ``ModelProto``, or a Builder; or path of a file that
             :meth:`Session.save` wrote.
-<<<<<<< HEAD
-        dtype: Data type of the activations inside: ``f32`` (the default) or ``bf16``, by name or as numpy's and
-            ml_dtypes' types. Inputs and outputs keep the types the model declares.
-=======
-        dtype: Data type of the activations inside: ``f32``, ``bf16`` or ``f16``. Where no kernel computes in the
-            narrow ones, or one in f32 is faster, it is f32. By default ``f16`` for a model with inputs or outputs in
-            that, if the CPU has AVX512-FP16, and ``f32`` for all others. Inputs and outputs keep the types the model
-            declares.
->>>>>>> half
+        dtype: Data type of the activations inside: ``f32``, ``bf16`` or ``f16``, by name or as numpy's and ml_dtypes'
+            types. Where no kernel computes in the narrow ones, or one in f32 is faster, it is f32. By default ``f16``
+            for a model with inputs or outputs in that, if the CPU has AVX512-FP16, and ``f32`` for all others. Inputs
+            and outputs keep the types the model declares.
         layout: ``auto`` (the default: by cost, over the whole graph), ``any`` (each primitive's own favourite),
             ``blocked``, ``nhwc``, ``plain``, ``per-op`` (reorder around every primitive), or a
             oneDNN tag such as ``nChw8c``.
@@ -207,7 +202,6 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         from blocklayout.loading.from_model import Loading
         from blocklayout.plan import Pricing
 
-<<<<<<< HEAD
         tell("reading the model")
         pricing = partial(Pricing.of, mode=tune, seconds=tune_seconds, tell=tell)
         opened = model.keep_model(source)
@@ -215,20 +209,10 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             opened, asked, wishes, demands, pricing, shapes, max_plans, tell, denormals == "keep", checked
         )
         session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
-    if any(info.dtype == "f16" for info in (*session.get_inputs(), *session.get_outputs())):
-        message = "the model is declared in f16 and computed in f32; inputs and outputs are converted"
-=======
-    tell("reading the model")
-    wishes = replace(wishes, expected={**model.expected(source), **wishes.expected})
-    pricing = partial(Pricing.of, mode=tune, seconds=tune_seconds, tell=tell)
-    opened = model.keep_model(source)
-    loading = Loading(opened, asked, wishes, pricing, shapes, max_plans, tell, denormals == "keep")
-    session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
     is_half = any(info.dtype == "f16" for info in (*session.get_inputs(), *session.get_outputs()))
     missing = dnnl.missing_isa("f16") if dtype is None and is_half else None
     if missing:
         message = f"the model is declared in f16, which {missing}: weights, inputs and outputs are converted to f32"
->>>>>>> half
         warnings.warn(message, stacklevel=2)
     return session
 

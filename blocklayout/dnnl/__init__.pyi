@@ -22,6 +22,7 @@ from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names
 from blocklayout.dnnl.library import has_bf16 as has_bf16
 from blocklayout.dnnl.library import has_isa as has_isa
 from blocklayout.dnnl.library import isa as isa
+from blocklayout.dnnl.library import missing_isa as missing_isa
 from blocklayout.dnnl.library import version as version
 from blocklayout.dnnl.memory import Memory as Memory
 from blocklayout.dnnl.memory import aligned_empty as aligned_empty

@@ -30,25 +30,25 @@ def abs(x: _Operand) -> Tensor:
 def add(x: _Operand, y: _Operand) -> Tensor:
     """The sum of two."""
 
-def average_pool(x: _Operand, kernel: _Extents, strides: _Extents | None = None, pads: Pads = 0, *, count_include_pad: bool = False, ceil_mode: bool = False) -> Tensor:
+def average_pool(x: _Operand, kernel: _Extents, strides: _Extents | None = None, pads: _Extents = 0, *, count_include_pad: bool = False, ceil_mode: bool = False) -> Tensor:
     """Mean of each window."""
 
-def batch_norm(x: _Operand, scale: Vector, bias: Vector, mean: Vector, var: Vector, epsilon: NotNegative = 1e-05) -> Tensor:
+def batch_norm(x: _Operand, scale: _Operand, bias: _Operand, mean: _Operand, var: _Operand, epsilon: float = 1e-05) -> Tensor:
     """Normalisation of channels by known statistics, each of shape (channels,); compare ``batch_norm_training``."""
 
 def ceil(x: _Operand) -> Tensor:
     """The smallest whole number that is not below."""
 
-def channel_shuffle(x: _Operand, groups: Count) -> Tensor:
+def channel_shuffle(x: _Operand, groups: int) -> Tensor:
     """Channels that lay side by side in ``groups`` groups in turn: one of each, and again."""
 
 def clip(x: _Operand, lo: float = ..., hi: float = ...) -> Tensor:
     """Limits to ``lo`` below and ``hi`` above; from 0 to 6 it is Relu6."""
 
-def conv(x: _Operand, weights: _Operand, bias: _Operand | None = None, *, strides: _Extents = 1, pads: Pads = 0, dilations: _Extents = 1, group: Count = 1, memory_format: str | None = None) -> Tensor:
+def conv(x: _Operand, weights: _Operand, bias: _Operand | None = None, *, strides: _Extents = 1, pads: _Extents = 0, dilations: _Extents = 1, group: int = 1, memory_format: str | None = None) -> Tensor:
     """Convolution."""
 
-def conv_transpose(x: _Operand, weights: _Operand, bias: _Operand | None = None, *, strides: _Extents = 1, pads: Pads = 0, output_padding: Pads = 0, dilations: _Extents = 1, group: Count = 1) -> Tensor:
+def conv_transpose(x: _Operand, weights: _Operand, bias: _Operand | None = None, *, strides: _Extents = 1, pads: _Extents = 0, output_padding: _Extents = 0, dilations: _Extents = 1, group: int = 1) -> Tensor:
     """Transposed convolution."""
 
 def cosh(x: _Operand) -> Tensor:
@@ -72,7 +72,7 @@ def exp(x: _Operand) -> Tensor:
 def expand(x: _Operand, shape: Sequence[int]) -> Tensor:
     """Repeated along dimensions of extent 1, as numpy broadcasts."""
 
-def flatten(x: _Operand, axis: Axis = 1) -> Tensor:
+def flatten(x: _Operand, axis: int = 1) -> Tensor:
     """A matrix: the dimensions before ``axis`` are its rows. As :meth:`reshape`."""
 
 def floor(x: _Operand) -> Tensor:
@@ -87,13 +87,12 @@ def gemm(x: _Operand, y: _Operand, c: _Operand | None = None, *, alpha: float | 
 def global_average_pool(x: _Operand) -> Tensor:
     """Mean over all spatial dimensions, which stay with extent 1."""
 
-def global_lp_pool(x: _Operand, p: Count = 2) -> Tensor:
+def global_lp_pool(x: _Operand, p: int = 2) -> Tensor:
     """The ``p``-norm over all spatial dimensions, which stay with extent 1."""
 
 def global_max_pool(x: _Operand) -> Tensor:
     """Largest over all spatial dimensions, which stay with extent 1."""
 
-def group_norm(x: _Operand, n_groups: Count, scale: Vector, bias: Vector, epsilon: NotNegative = 1e-05) -> Tensor:
 def greater(x: _Operand, y: _Operand) -> Tensor:
     """Where the first is greater."""
 
@@ -112,10 +111,10 @@ def hard_swish(x: _Operand) -> Tensor:
 def identity(x: _Operand) -> Tensor:
     """``x`` as it is."""
 
-def instance_norm(x: _Operand, scale: Vector, bias: Vector, epsilon: NotNegative = 1e-05) -> Tensor:
+def instance_norm(x: _Operand, scale: _Operand, bias: _Operand, epsilon: float = 1e-05) -> Tensor:
     """Normalisation of each channel of each image by its own statistics; vectors of shape (channels,)."""
 
-def layer_norm(x: _Operand, scale: _Operand, bias: _Operand | None = None, *, axis: Axis = -1, epsilon: NotNegative = 1e-05) -> Tensor:
+def layer_norm(x: _Operand, scale: _Operand, bias: _Operand | None = None, *, axis: int = -1, epsilon: float = 1e-05) -> Tensor:
     """Normalisation over the dimensions from ``axis`` on, by their own statistics; vectors have those extents."""
 
 def leaky_relu(x: _Operand, alpha: float = 0.01) -> Tensor:
@@ -130,19 +129,19 @@ def less_or_equal(x: _Operand, y: _Operand) -> Tensor:
 def log(x: _Operand) -> Tensor:
     """The natural logarithm."""
 
-def log_softmax(x: _Operand, axis: Axis = -1) -> Tensor:
+def log_softmax(x: _Operand, axis: int = -1) -> Tensor:
     """The logarithm of softmax along ``axis``."""
 
-def lp_pool(x: _Operand, kernel: _Extents, strides: _Extents | None = None, p: Count = 2) -> Tensor:
+def lp_pool(x: _Operand, kernel: _Extents, strides: _Extents | None = None, p: int = 2) -> Tensor:
     """The ``p``-norm of each window; windows lie side by side unless ``strides`` is given."""
 
-def lrn(x: _Operand, size: Count, alpha: float = 0.0001, beta: float = 0.75, bias: float = 1.0) -> Tensor:
+def lrn(x: _Operand, size: int, alpha: float = 0.0001, beta: float = 0.75, bias: float = 1.0) -> Tensor:
     """Local response normalisation across ``size`` channels."""
 
 def matmul(x: _Operand, y: _Operand) -> Tensor:
     """Matrix product over the last two dimensions; those before are broadcast. A Tensor's result is row-major."""
 
-def max_pool(x: _Operand, kernel: _Extents, strides: _Extents | None = None, pads: Pads = 0, *, dilations: _Extents = 1, ceil_mode: bool = False) -> Tensor:
+def max_pool(x: _Operand, kernel: _Extents, strides: _Extents | None = None, pads: _Extents = 0, *, dilations: _Extents = 1, ceil_mode: bool = False) -> Tensor:
     """Largest of each window; NaN where there is one in it."""
 
 def max_pool_with_indices(x: _Operand, kernel: _Extents, strides: _Extents | None = None, pads: _Extents = 0, *, dilations: _Extents = 1, ceil_mode: bool = False) -> tuple[Tensor, ...]:
@@ -175,31 +174,31 @@ def prelu(x: _Operand, slope: _Operand) -> Tensor:
 def reciprocal(x: _Operand) -> Tensor:
     """1 / x."""
 
-def reduce_l1(x: _Operand, axes: Axes | None = None, *, keepdims: bool = True) -> Tensor:
+def reduce_l1(x: _Operand, axes: _Extents | None = None, *, keepdims: bool = True) -> Tensor:
     """The sum of sizes over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
 
-def reduce_l2(x: _Operand, axes: Axes | None = None, *, keepdims: bool = True) -> Tensor:
+def reduce_l2(x: _Operand, axes: _Extents | None = None, *, keepdims: bool = True) -> Tensor:
     """The root of the sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
 
-def reduce_log_sum(x: _Operand, axes: Axes | None = None, *, keepdims: bool = True) -> Tensor:
+def reduce_log_sum(x: _Operand, axes: _Extents | None = None, *, keepdims: bool = True) -> Tensor:
     """The logarithm of the sum over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
 
-def reduce_max(x: _Operand, axes: Axes | None = None, *, keepdims: bool = True) -> Tensor:
+def reduce_max(x: _Operand, axes: _Extents | None = None, *, keepdims: bool = True) -> Tensor:
     """The largest over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
 
-def reduce_mean(x: _Operand, axes: Axes | None = None, *, keepdims: bool = True) -> Tensor:
+def reduce_mean(x: _Operand, axes: _Extents | None = None, *, keepdims: bool = True) -> Tensor:
     """The mean over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
 
-def reduce_min(x: _Operand, axes: Axes | None = None, *, keepdims: bool = True) -> Tensor:
+def reduce_min(x: _Operand, axes: _Extents | None = None, *, keepdims: bool = True) -> Tensor:
     """The smallest over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
 
-def reduce_prod(x: _Operand, axes: Axes | None = None, *, keepdims: bool = True) -> Tensor:
+def reduce_prod(x: _Operand, axes: _Extents | None = None, *, keepdims: bool = True) -> Tensor:
     """The product over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
 
-def reduce_sum(x: _Operand, axes: Axes | None = None, *, keepdims: bool = True) -> Tensor:
+def reduce_sum(x: _Operand, axes: _Extents | None = None, *, keepdims: bool = True) -> Tensor:
     """The sum over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
 
-def reduce_sum_square(x: _Operand, axes: Axes | None = None, *, keepdims: bool = True) -> Tensor:
+def reduce_sum_square(x: _Operand, axes: _Extents | None = None, *, keepdims: bool = True) -> Tensor:
     """The sum of squares over ``axes``, or all; they stay with extent 1 if ``keepdims``."""
 
 def relu(x: _Operand) -> Tensor:
@@ -220,22 +219,22 @@ def sigmoid(x: _Operand) -> Tensor:
 def sign(x: _Operand) -> Tensor:
     """-1, 0 or 1; in a Builder from opset 9 on."""
 
-def slice(x: _Operand, starts: Sequence[int], ends: Sequence[int], axes: Axes, steps: Sequence[int] | None = None) -> Tensor:
+def slice(x: _Operand, starts: Sequence[int], ends: Sequence[int], axes: _Extents, steps: Sequence[int] | None = None) -> Tensor:
     """Every ``steps``-th element from ``starts`` to before ``ends`` along ``axes``, copied."""
 
-def softmax(x: _Operand, axis: Axis = -1) -> Tensor:
+def softmax(x: _Operand, axis: int = -1) -> Tensor:
     """Softmax along ``axis``."""
 
 def softplus(x: _Operand) -> Tensor:
     """log(1 + exp(x))."""
 
-def split(x: _Operand, sizes: Sequence[int], axis: Axis = 1) -> tuple[Tensor, ...]:
+def split(x: _Operand, sizes: Sequence[int], axis: int = 1) -> tuple[Tensor, ...]:
     """Parts of so many elements each along ``axis``, each in the source's format."""
 
 def sqrt(x: _Operand) -> Tensor:
     """The square root."""
 
-def squeeze(x: _Operand, axes: Axes | None = None) -> Tensor:
+def squeeze(x: _Operand, axes: _Extents | None = None) -> Tensor:
     """Without the dimensions ``axes``, or all, of extent 1. As :meth:`reshape`."""
 
 def sub(x: _Operand, y: _Operand) -> Tensor:
@@ -253,7 +252,7 @@ def thresholded_relu(x: _Operand, alpha: float = 1.0) -> Tensor:
 def transpose(x: _Operand, perm: Sequence[int] | None = None) -> Tensor:
     """Dimensions in the order ``perm``, reversed by default: of a Tensor a view, see :meth:`Tensor.permute`."""
 
-def unsqueeze(x: _Operand, axes: Axes) -> Tensor:
+def unsqueeze(x: _Operand, axes: _Extents) -> Tensor:
     """With a dimension of extent 1 at each of ``axes``, as they are numbered in the result. As :meth:`reshape`."""
 
 def upsample(x: _Operand, scales: Sequence[float], mode: str = 'nearest') -> Tensor:

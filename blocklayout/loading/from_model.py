@@ -130,12 +130,8 @@ class Loading(Struct, frozen=True):
         formats = {info.name: info.border for info in borders if info.border is not None}
         maker = _PlanMaker(
             self.opened,
-<<<<<<< HEAD
-            replace(request, io_layout={info.name: info.border for info in borders if info.border is not None}),
-            self.demands,
-=======
             replace(request, dtype=terms.dtype or default_dtype(borders), io_layout=formats),
->>>>>>> half
+            self.demands,
             pricing,
             self.tell,
             borders,

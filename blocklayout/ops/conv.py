@@ -100,13 +100,8 @@ class Conv(BaseOperator, frozen=True):
         spec = dnnl.convolution(
             src,
             seen,
-<<<<<<< HEAD
             dst,
-            plain_if_any(problem, "bias"),
-=======
-            wish.dst_desc(problem.dst),
             self._bias(problem),
->>>>>>> half
             strides=self.window.strides,
             pads=self.window.pads,
             dilations=self.window.dnnl_dilations,
@@ -116,7 +111,6 @@ class Conv(BaseOperator, frozen=True):
         )
         return Recipe.single(spec, whole=whole)
 
-<<<<<<< HEAD
     @property
     def _is_pointwise(self) -> bool:
         """Whether a result depends on the channels of one pixel, whichever image that is of."""
@@ -135,13 +129,12 @@ class Conv(BaseOperator, frozen=True):
             image[0], row_major, image[1], plain_if_any(problem, "bias"), attr=attr, n_threads=problem.n_threads
         )
         return Recipe.single(spec, whole=zip(("src", "dst", "weights"), (*descs, plain(weights)), strict=True))
-=======
+
     def _bias(self, problem: Problem) -> MemoryDesc | None:
         """In f32; in f16 where the fast kernel, of depthwise convolutions in f16, takes no other."""
         bias, src = plain_if_any(problem, "bias"), argument(problem, "src")
         is_narrow = bias is not None and src.dtype == "f16" and self.n_groups == src.dims[1]
         return bias.with_dtype("f16") if bias is not None and is_narrow else bias
->>>>>>> half
 
     def likeness(self, problem: Problem) -> object:
         """Of an image's pixels nothing has a say but whether there is one."""

@@ -95,16 +95,6 @@ def _best(
     return replace(plans[fastest], raced=raced)
 
 
-<<<<<<< HEAD
-=======
-def _check_dtype(dtype: str) -> None:
-    if dtype not in DTYPES:
-        raise PlanError(f"dtype={dtype!r}: activations are computed in one of {', '.join(DTYPES)}")
-    if missing := dnnl.missing_isa(dtype):
-        raise UnsupportedError(f"dtype={dtype!r} {missing}")
-
-
->>>>>>> half
 def _finish(
     program: Program, request: Request, contenders: Sequence[Contender], solution: Solution, winner: Contender
 ) -> Plan:

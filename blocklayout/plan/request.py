@@ -7,27 +7,18 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
-<<<<<<< HEAD
 from blocklayout import dnnl
-from blocklayout.dtypes import named
+from blocklayout.dtypes import PRIMITIVE_FLOATS, named
 from blocklayout.errors import LayoutError, PlanError, UnsupportedError, did_you_mean
 from blocklayout.ir import Demanded
-=======
-from blocklayout.dtypes import PRIMITIVE_FLOATS
->>>>>>> half
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from blocklayout.plan.report.runs import LossMode
 
-<<<<<<< HEAD
-DTYPES = ("f32", "bf16")
-"""Data types that activations may be computed in."""
-=======
 DTYPES = PRIMITIVE_FLOATS
-"""Data types of activations."""
->>>>>>> half
+"""Data types that activations may be computed in."""
 
 TuneMode = Literal["cached", "model", "measure"]
 TUNE_MODES = ("cached", "model", "measure")
@@ -85,6 +76,6 @@ def computed_dtype(dtype: DTypeLike, said: str | None = None) -> str:
     if name not in DTYPES:
         close = did_you_mean(dtype, DTYPES) if isinstance(dtype, str) else ""
         raise PlanError(f"{said}: activations are computed in one of {', '.join(DTYPES)}{close}")
-    if name == "bf16" and not dnnl.has_bf16():
-        raise UnsupportedError(f"{said} needs a CPU with AVX-512 (avx512_core); this one runs {dnnl.isa()}")
+    if missing := dnnl.missing_isa(name):
+        raise UnsupportedError(f"{said} {missing}")
     return name

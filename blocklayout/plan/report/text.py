@@ -49,13 +49,8 @@ def summary(plan: Plan) -> list[str]:
     arena = f"arena {_kib(plan.arena_nbytes)} KiB (at least {_kib(plan.arena_lower_bound)})"
     rest = f"scratchpad {_kib(plan.scratchpad_nbytes)} KiB, zero padding {_kib(plan.padding_nbytes)} KiB"
     lines = [
-<<<<<<< HEAD
         shown_steps(plan),
-=======
-        f"{len(plan.steps)} steps, {reorders}, {len(plan.reference_steps)} reference steps"
-        + (f", {len(plan.plain_steps)} plain" if plan.plain_steps else ""),
         *([f"{len(plan.wide_steps)} steps in f32, {len(plan.conversions)} conversions"] if plan.wide_steps else []),
->>>>>>> half
         f"{arena}, {rest}",
         f"{plan.multiply_adds / 1e6:.2f} M multiply-adds, {plan.padding_multiply_adds / 1e6:.2f} M more on padding",
         "estimated: " + ", ".join(f"{name} {cost / 1000:.0f} us" for name, cost in plan.policy_costs),
