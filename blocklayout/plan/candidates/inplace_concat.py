@@ -11,12 +11,10 @@ from blocklayout.ir import Candidate, RecipeStep, Role, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Group, kernel_problem, value_info
 from blocklayout.plan.candidates.recipes import NOT_OFFERED, resolved
-from blocklayout.plan.costs.model import steps_ns
 from blocklayout.plan.place import ALIGNMENT
 
 if TYPE_CHECKING:
     from blocklayout.ir import Program
-    from blocklayout.plan.costs.model import Costs
 
 
 def writable_slices(
@@ -63,7 +61,7 @@ def _is_sliceable(group: Group, dtype: str, layouts: Sequence[str]) -> bool:
 
 
 def sliced_candidate(
-    group: Group, layout: str | MemoryDesc, in_place: frozenset[str], dtype: str, costs: Costs
+    group: Group, layout: str | MemoryDesc, in_place: frozenset[str], dtype: str, n_threads: int
 ) -> Candidate | None:
     """The group with its sources as slices of its result, if in this layout those are dense tensors.
 
@@ -72,12 +70,11 @@ def sliced_candidate(
         layout: Of the result.
         in_place: The operands whose producers write their slices themselves; the others are copied there.
         dtype: Data type of activations.
-        costs: Prices the copies.
+        n_threads: Threads that will run the copies.
     """
     dst = wished_desc(layout, value_info(group.dst, dtype))
     if not isinstance(dst, MemoryDesc) or not dst.is_dense:
         return None
-    n_threads = costs.machine.n_threads
     slices = group.main.operator.slices(kernel_problem(group.main, dtype, n_threads), dst)
     if slices is None or not has_reorder(dst.dtype) or any(nbytes % ALIGNMENT for _, nbytes in slices.values()):
         return None
@@ -95,7 +92,6 @@ def sliced_candidate(
         dst=dst,
         steps=tuple(steps),
         temporaries=tuple((names[operand], desc) for operand, desc in copied),
-        cost_ns=steps_ns(costs, steps),
         origin="slices of the result",
         slices=tuple((names[operand], nbytes) for operand, (_, nbytes) in slices.items()),
     )

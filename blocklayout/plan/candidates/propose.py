@@ -122,12 +122,12 @@ class Proposer(Struct, frozen=True):
                     key = (descs, candidate.alias, candidate.slices, impls)
                     if key not in found or candidate.rank < found[key].rank:
                         found[key] = candidate
-        return tuple(found.values())
+        return tuple(map(self._priced, found.values()))
 
     def _wished(self, recipes: GroupRecipes, wish: Wish) -> Iterator[Candidate]:
         group = recipes.group
         if group.name in self.in_slices:
-            sliced = sliced_candidate(group, wish.dst, self.in_slices[group.name], recipes.dtype, self.costs)
+            sliced = sliced_candidate(group, wish.dst, self.in_slices[group.name], recipes.dtype, recipes.n_threads)
             if sliced is not None:
                 yield sliced
         for recipe in recipes.wished(wish):
@@ -165,10 +165,12 @@ class Proposer(Struct, frozen=True):
             steps=recipe.steps,
             temporaries=recipe.temporaries,
             alias=recipe.alias,
-            cost_ns=steps_ns(self.costs, recipe.steps),
             origin=_origin(wish, recipe.rank),
             rank=recipe.rank,
         )
+
+    def _priced(self, candidate: Candidate) -> Candidate:
+        return replace(candidate, cost_ns=steps_ns(self.costs, candidate.steps))
 
     def _plain(self, group: Group) -> tuple[Candidate, ...]:
         """A node computed by the reference, on row-major arrays."""
@@ -176,7 +178,7 @@ class Proposer(Struct, frozen=True):
         recipe = next(GroupRecipes(group, self.dtype, 1).wished(wish), None)
         if recipe is None:
             raise UnsupportedError(_nothing_offered(group, self.dtype))
-        return (replace(self._candidate(group, wish, recipe), origin="onnx.reference"),)
+        return (self._priced(replace(self._candidate(group, wish, recipe), origin="onnx.reference")),)
 
     def _views(self, group: Group, incoming: Sequence[MemoryDesc]) -> tuple[Candidate, ...]:
         """The layouts that arrive seen through the view, and those a reader may want seen back through it."""
