@@ -249,18 +249,17 @@ def _reading(function: str, parameters: list[inspect.Parameter]) -> Iterator[str
         if name == _FORMAT:
             yield f"if {name} is not None: {name} = read_format({name}, {title!r})"
         elif kind == "Exponent":
-            read = f"number({name}, {title!r})"
-            yield f"if type({name}) is int: {name} = float({name}) if abs({name}) < 1e300 else {read}"
+            yield f"if type({name}) is int: {name} = number({name}, {title!r})"
             yield f"if isinstance({name}, float): x = x if type(x) is Tensor else as_tensor(x, {first!r})"
             yield f"elif not type(x) is Tensor is type({name}): x, {name} = alike(x, {name}, ({first!r}, {title!r}))"
         elif kind == "Addend":
             yield f"if not type(x) is Tensor is type({name}): x, {name} = alike(x, {name}, ({first!r}, {title!r}))"
         elif kind in READERS and not (name == "x" and parameters[-1].annotation in ("Addend", "Exponent")):
-            usual, reader = READERS[kind]
+            usual, read = READERS[kind]
             tests = [f"type({name}) is not {usual.__name__}"] if usual else []
             tests += [f"{name} is not None"] if is_optional else []
             condition = f"if {' and '.join(tests)}: " if tests else ""
-            yield f"{condition}{name} = {reader.__name__}({name}, {title!r})"
+            yield f"{condition}{name} = {read.__name__}({name}, {title!r})"
 
 
 def _special_call(parameters: Iterable[inspect.Parameter]) -> str:
