@@ -225,7 +225,8 @@ watches_around: Callable[[], tuple[Watch, ...]] = _watches.get
 
 def is_watched(kind: EventKind | None = None) -> bool:
     """Whether the calling code runs inside of a watched block: of any, or of one that sees events of a kind."""
-    return any(kind is None or kind in each.kinds for each in _watches.get())
+    watches = _watches.get()
+    return bool(watches) and (kind is None or any(kind in each.kinds for each in watches))
 
 
 def carry(fn: Callable[[], _Result]) -> Callable[[], _Result]:

@@ -534,7 +534,7 @@ class Operators:
         self, n_groups: Count, scale: Vector, bias: Vector, epsilon: NotNegative = 1e-5, name: str | None = None
     ) -> Self:
         """Normalisation of groups of channels by their own statistics; ``scale`` and ``bias`` of shape (channels,)."""
-        if len(self.shape) < 3 or n_groups < 1 or self.shape[1] % n_groups:
+        if len(self.shape) < 2 or n_groups < 1 or self.shape[1] % n_groups:
             raise InputError(f"group_norm: n_groups is {n_groups}; give a divisor of the channels of x, {self.shape}")
         # As PyTorch writes it: ONNX's own takes vectors of other extents before opset 21, and no recipe takes vectors
         # that come later, as a Tensor's do. Simplification makes one operator of it.

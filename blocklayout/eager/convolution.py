@@ -40,9 +40,9 @@ def _onnx_conv_transpose(operands: Sequence[Any]) -> dict[str, tuple[int, ...]]:
 def _in_groups(operands: Sequence[Any], group: int, function: str) -> Sequence[Any]:
     """Weights with their groups as a dimension of their own, where there are several."""
     x, weights, *others = operands
-    return (
-        operands if group == 1 or _has_groups(x, weights) else (x, _split(weights, group, function, "output"), *others)
-    )
+    if group == 1 or _has_groups(x, weights):
+        return operands
+    return x, _split(weights, group, function, "output"), *others
 
 
 @prepared(Operators.conv_transpose, _onnx_conv_transpose)

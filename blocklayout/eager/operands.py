@@ -59,6 +59,8 @@ def number(value: Any, name: str) -> float:
     Raises:
         InputError: It is none.
     """
+    if type(value) is int and abs(value) < 1e300:  # at once, as most are
+        return float(value)
     plain = value.item() if isinstance(value, np.ndarray) and not value.ndim else value
     if isinstance(plain, Real) and not isinstance(plain, bool):
         with suppress(OverflowError):

@@ -74,6 +74,8 @@ def _view(x: Tensor, dims: tuple[int, ...]) -> Tensor | None:
 
 
 def _worked_out(dims: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    if shape and min(shape) > 0 and prod(shape) == prod(dims):
+        return shape
     known = tuple(dims[axis] if n == 0 and axis < len(dims) else n for axis, n in enumerate(shape))
     rest = prod(n for n in known if n != -1)
     if known.count(-1) == 1 and rest and prod(dims) % rest == 0:

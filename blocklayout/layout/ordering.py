@@ -84,11 +84,9 @@ def view_tag(placement: Placement, before: FormatTag) -> FormatTag:
     if format_name(before) == "channels_last":
         names.reverse()
     orders = [tag.order for name in names if (tag := named_format(name, ndims))]
+    orders.append(_order_with_idle_extents(placement))
     tags = [FormatTag(order, layout.inner_blks, layout.inner_idxs) for order in orders]
-    allowed = [tag for tag in tags if allows(placement, tag)]
-    return (
-        allowed[0] if allowed else FormatTag(_order_with_idle_extents(placement), layout.inner_blks, layout.inner_idxs)
-    )
+    return next((tag for tag in tags if allows(placement, tag)), tags[-1])
 
 
 def allows(placement: Placement, tag: FormatTag) -> bool:

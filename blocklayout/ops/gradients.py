@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -111,9 +112,11 @@ class Call:
         Raises:
             InputError: It is none.
         """
-        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-            raise self.error(name, f"is {value!r}; give a number")
-        return float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            with suppress(OverflowError):
+                if not math.isnan(value):
+                    return float(value)
+        raise self.error(name, f"is {value!r:.80}; give a number")
 
     def flag(self, name: str, value: Any) -> bool:
         """A parameter that is true or false, as 0 or 1 too.

@@ -190,6 +190,13 @@ def test_views_are_computed_with(layout: str, part: Any) -> None:
         np.testing.assert_allclose(sums.numpy()[:, 3], expected.sum(axis=1), atol=1e-4)
 
 
+def test_channels_without_an_image_are_normalised_in_groups() -> None:
+    rows = X[:, :16, 0, 0]
+    result = bl.group_norm(rows, 4, np.ones(16, np.float32), np.zeros(16, np.float32)).numpy()
+    np.testing.assert_allclose(result.reshape(2, 4, 4).mean(axis=2), 0, atol=1e-5)
+    np.testing.assert_allclose(result.reshape(2, 4, 4).var(axis=2), 1, rtol=1e-3)
+
+
 def test_integers_and_booleans_are_computed_with_as_onnx_does() -> None:
     x = np.arange(12).reshape(3, 4)
     np.testing.assert_array_equal((bl.as_tensor(x) + x).numpy(), x + x)
