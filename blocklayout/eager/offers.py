@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout import dnnl, ops
 from blocklayout.dtypes import FLOATS, to_numpy
@@ -84,24 +85,24 @@ class Sample(Struct, frozen=True):
 
 
 def candidates(
-    op_type: str, *inputs: Input, layouts: Sequence[str] | None = None, dtype: str = "f32", **attrs: Any
+    op_type: str, *inputs: Input, layouts: str | Sequence[str] | None = None, dtype: str = "f32", **attrs: Any
 ) -> tuple[Offer, ...]:
     """In which layouts an operator computes on this CPU, through what, and at what price: as ``bl.op`` would run it.
 
     Args:
         op_type: As ONNX writes it, or that of a registered operator.
         inputs: In ONNX order: extents of a tensor, or an array that is a constant; by default those of a sample.
-        layouts: Formats that the tensors are in, such as ``nhwc``; by default plain, channels last and the blocks of
-            this CPU. Tensors of another rank than the first are row-major.
+        layouts: The format that the tensors are in, such as ``nhwc``, or several; by default plain, channels last and
+            the blocks of this CPU. Tensors of another rank than the first are row-major.
         dtype: Data type of the tensors.
-        attrs: The attributes as ONNX names them; of the sample where no inputs are given.
+        attrs: The attributes as ONNX names them; a sample has some of its own.
 
     Returns:
         For each layout the way that is cheapest. What cannot be planned is an offer that says why.
 
     Raises:
         ModelError: No such operator.
-        InputError: No such data type.
+        InputError: No such data type, or an input that is neither extents nor an array.
         LayoutError: No such layout.
 
     Example:
@@ -113,11 +114,21 @@ def candidates(
         raise InputError(f"candidates: dtype {dtype!r}; give one of {', '.join(FLOATS)}")
     if op_type not in all_op_types():
         raise ModelError(f"candidates: no operator {op_type!r}; {closest(op_type, all_op_types())}")
-    for layout in layouts or ():
+    asked = (layouts,) if isinstance(layouts, str) else layouts or default_layouts()
+    for layout in asked:
         if layout not in (*_MEMORY_FORMATS, *LAYOUT_NAMES):
             FormatTag.parse(layout)
-    sample = Sample(inputs, attrs) if inputs else sample_of(op_type)
-    return tuple(_offer(op_type, sample, layout, dtype) for layout in (layouts or default_layouts()))
+    for place, given in enumerate(inputs):
+        is_known = isinstance(given, np.ndarray) or given is None
+        if not _are_extents(given) and (not place or not is_known):
+            needed = "extents, or an array of a constant" if place else "the extents of a tensor"
+            raise InputError(f"candidates: input {place} of {op_type} is {given!r:.60}; give {needed}")
+    sample = sample_of(op_type)
+    if inputs:
+        known: list[Any] = [*inputs]
+        sample = Sample(tuple(tuple(each) if isinstance(each, list) else each for each in known), build=sample.build)
+    sample = replace(sample, attrs={**sample.attrs, **attrs})
+    return tuple(_offer(op_type, sample, layout, dtype) for layout in asked)
 
 
 def default_layouts() -> tuple[str, ...]:
@@ -131,6 +142,10 @@ def all_op_types() -> tuple[str, ...]:
 
     specified = {schema.name for schema in defs.get_all_schemas() if not schema.domain and not schema.deprecated}
     return tuple(sorted(specified | set(ops.known())))
+
+
+def _are_extents(given: Any) -> bool:
+    return isinstance(given, tuple | list) and all(type(extent) is int and extent > 0 for extent in given)
 
 
 def _offer(op_type: str, sample: Sample, layout: str, dtype: str) -> Offer:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from blocklayout.errors import PlanError
 from blocklayout.layout import FormatTag
 
 if TYPE_CHECKING:
-    from blocklayout.api import Source
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Plan
 
@@ -17,7 +16,7 @@ _CHANNELS_LAST = tuple(FormatTag.parse(tag) for tag in ("nwc", "nhwc", "ndhwc"))
 
 
 def export(
-    source: Source,
+    source: Any,
     path: str | os.PathLike[str],
     plan: Plan | str | os.PathLike[str],
     *,

@@ -25,6 +25,8 @@ DOMAIN = "blocklayout.channels_last"
 """Of operators whose first source and result are channels last, where ONNX has them channels first."""
 
 _RANKS = range(3, 6)
+_FIRST_ELSEWHERE = frozenset(("Resize", "Upsample"))
+"""Operators that ONNX has on any axes, and runtimes in some modes for channels first alone."""
 
 
 def to_first(ndims: int) -> Perm:
@@ -143,7 +145,7 @@ class _Rewriting:
 
     def _turned(self, node: Node, info: NodeInfo, perm: Perm) -> Transposed | None:
         """The node on permuted axes, where nothing but its sources has to be permuted for it."""
-        turned = node.facts.transposed(info, perm)
+        turned = None if node.op_type in _FIRST_ELSEWHERE else node.facts.transposed(info, perm)
         if turned is None or turned.source is not None or turned.order is not None or 0 not in turned.sources:
             return None
         values = [self._graph.values[node.inputs[index]] for index in turned.sources]

@@ -30,6 +30,7 @@ from blocklayout.ir import (
     Wish,
     zero_padding_step,
 )
+from blocklayout.ir.result_format import Followed, keep, pointwise
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.ops._descs import like
 from blocklayout.ops._padded import n_lanes
@@ -206,6 +207,11 @@ class Registered(BaseOperator, frozen=True):
         attrs = json.dumps(dict(node.attrs), sort_keys=True)
         operator = cls(node.op_type, attrs, definition.layouts, definition.keeps_zeros, dtypes)
         return operator.bind(sources)
+
+    @classmethod
+    def result_format(cls, operands: Sequence[MemoryDesc], dims: tuple[int, ...], dtype: str) -> Followed:
+        rule = pointwise if operands[0].dims == dims else keep
+        return rule(operands, dims, dtype)
 
     def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
         dtypes = dict(self.dtypes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,8 +13,10 @@ from blocklayout.eager.offers import HOWS, all_op_types
 if TYPE_CHECKING:
     from tests.cli.command import Command
 
-TUTORIALS = ("Add", "AveragePool", "BatchNormalization", "Concat", "Conv", "ConvTranspose", "GlobalAveragePool")
-TUTORIALS += ("MaxPool", "Relu", "Resize", "Sigmoid", "Tanh")
+TUTORIALS = (
+    *("Add", "AveragePool", "BatchNormalization", "Concat", "Conv", "ConvTranspose", "GlobalAveragePool"),
+    *("MaxPool", "Relu", "Resize", "Sigmoid", "Tanh"),
+)
 
 
 def test_every_operator_has_an_answer_that_adds_up(cli: Command) -> None:
@@ -44,7 +46,7 @@ def test_the_operators_of_the_tutorial_compute_in_channels_last(cli: Command) ->
 @pytest.mark.filterwarnings("ignore::blocklayout.errors.BlockLayoutWarning")
 def test_answers_are_those_of_a_call() -> None:
     for name in ("Relu", "Erf", "MaxPool"):
-        sample = {"kernel_shape": (2, 2)} if name == "MaxPool" else {}
+        sample: dict[str, Any] = {"kernel_shape": (2, 2)} if name == "MaxPool" else {}
         [offer] = bl.candidates(name, (1, 16, 8, 8), layouts=("nChw8c",), **sample)
         x = bl.ones((1, 16, 8, 8), memory_format="nChw8c")
         with bl.watch("record") as seen:
@@ -61,6 +63,26 @@ def test_a_problem_of_ones_own() -> None:
     [refused] = bl.candidates("Conv", (1, 17, 9, 9), weights, layouts=("nhwc",))
     assert refused.how == "none"
     assert "Conv" in refused.reason
+
+
+def test_attributes_go_with_a_sample() -> None:
+    small, large = (bl.candidates("MaxPool", layouts="plain", kernel_shape=(size, size))[0] for size in (2, 28))
+    assert small.how == "native"
+    assert small.ns != large.ns
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (("nhwc",), "input 0 of Relu is 'nhwc'; give the extents of a tensor"),
+        ((np.ones(3),), "input 0 of Relu"),
+        (((1, -3),), r"input 0 of Relu is \(1, -3\)"),
+        (((1, 3), 2.0), r"input 1 of Relu is 2\.0; give extents, or an array of a constant"),
+    ],
+)
+def test_inputs_are_extents_or_arrays(inputs: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(bl.InputError, match=message):
+        bl.candidates("Relu", *inputs)
 
 
 def test_a_layout_of_another_rank_is_none() -> None:

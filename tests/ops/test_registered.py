@@ -118,6 +118,20 @@ def test_it_computes_in_the_layouts_that_it_states_alone() -> None:
     assert formats <= {"nhwc", "acdb", "chwn", "bcda"}
 
 
+def test_a_second_source_follows_the_first_and_is_told_of() -> None:
+    def adds(self: Any, result: bl.Tensor, x: bl.Tensor, y: bl.Tensor) -> None:
+        np.add(x.blocks(), y.blocks(), out=result.blocks())
+
+    op_type = register(adds)
+    x = bl.ones((2, 17, 4, 4), memory_format="nChw8c")
+    with bl.watch("raise"):
+        assert bl.op(op_type, x, x).memory_format == "nChw8c"
+    with pytest.warns(bl.LayoutLossWarning, match="differ in layout"):
+        mixed = bl.op(op_type, x, x.to(memory_format="nhwc"))
+    assert mixed.memory_format == "nChw8c"
+    np.testing.assert_array_equal(mixed.numpy(), np.full((2, 17, 4, 4), 2, np.float32))
+
+
 def test_other_sources_are_constants_absent_or_of_another_rank() -> None:
     def adds(self: Any, result: bl.Tensor, x: bl.Tensor, absent: None, vector: bl.Tensor) -> None:
         assert absent is None
