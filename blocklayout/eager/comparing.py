@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -19,57 +20,38 @@ from blocklayout.tensor.interop import plain_view
 from blocklayout.tensor.moving import brought, compact
 
 
-@special(Operators.equal)
-def _equal(x: Tensor, y: Any) -> Tensor:
-    return _compared(np.equal, x, y)
-
-
-@special(Operators.not_equal)
-def _not_equal(x: Tensor, y: Any) -> Tensor:
-    return _compared(np.not_equal, x, y)
-
-
-@special(Operators.less)
-def _less(x: Tensor, y: Any) -> Tensor:
-    return _compared(np.less, x, y)
-
-
-@special(Operators.less_or_equal)
-def _less_or_equal(x: Tensor, y: Any) -> Tensor:
-    return _compared(np.less_equal, x, y)
-
-
-@special(Operators.greater)
-def _greater(x: Tensor, y: Any) -> Tensor:
-    return _compared(np.greater, x, y)
-
-
-@special(Operators.greater_or_equal)
-def _greater_or_equal(x: Tensor, y: Any) -> Tensor:
-    return _compared(np.greater_equal, x, y)
-
-
-def _compared(compare: np.ufunc, x: Tensor, y: Any) -> Tensor:
+def _compared(name: str, compare: np.ufunc, x: Tensor, y: Any) -> Tensor:
     """By numpy, which compares numbers of different types by their values."""
     if isinstance(y, Real | np.generic):
         return x.map(lambda elements: compare(elements, y))
-    other = y if isinstance(y, Tensor) else as_tensor(y, "y")
+    other = y if isinstance(y, Tensor) else as_tensor(y, f"{name}: y")
     if not isinstance(y, Tensor) and other.shape == x.shape:
         other = other.to(x.desc.format_tag)  # only Tensors are in a format on purpose
     try:
         dims = np.broadcast_shapes(x.shape, other.shape)
     except ValueError:
-        raise InputError(f"{compare.__name__}: y has shape {other.shape}, which does not go with {x.shape}") from None
+        raise InputError(f"{name}: y has shape {other.shape}, which does not go with {x.shape}") from None
     followed = pointwise((x.desc, other.desc), dims, "bool")
     if followed.reason:
         descs = (x.desc, other.desc)
-        report("loss", compare.__name__, descs, followed.desc, reason=followed.reason, always_warns=True)
+        report("loss", name, descs, followed.desc, reason=followed.reason, always_warns=True)
     if x.shape != other.shape:
         return from_array(compare(_values(x), _values(other)), followed.desc.format_tag)
     target = MemoryDesc(other.shape, other.dtype, x.desc.format_tag)
-    elements = compact(brought(other, target, compare.__name__)).physical()
+    elements = compact(brought(other, target, name)).physical()
     return x.map(lambda own: compare(own, elements))
 
 
 def _values(tensor: Tensor) -> np.ndarray:
     return plain_view(tensor) if tensor.desc.is_plain else tensor.numpy()
+
+
+for _definition, _compare in {
+    Operators.equal: np.equal,
+    Operators.not_equal: np.not_equal,
+    Operators.less: np.less,
+    Operators.less_or_equal: np.less_equal,
+    Operators.greater: np.greater,
+    Operators.greater_or_equal: np.greater_equal,
+}.items():
+    special(_definition)(partial(_compared, _definition.__name__, _compare))
