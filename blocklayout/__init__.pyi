@@ -44,6 +44,8 @@ from blocklayout.eager import lrn as lrn
 from blocklayout.eager import matmul as matmul
 from blocklayout.eager import max as max
 from blocklayout.eager import max_pool as max_pool
+from blocklayout.eager import max_pool_with_indices as max_pool_with_indices
+from blocklayout.eager import max_unpool as max_unpool
 from blocklayout.eager import min as min
 from blocklayout.eager import mish as mish
 from blocklayout.eager import mul as mul

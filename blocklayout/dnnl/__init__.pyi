@@ -47,6 +47,8 @@ from blocklayout.dnnl.primitives.inner_product import inner_product_backward_wei
 from blocklayout.dnnl.primitives.layer_normalization import layer_normalization as layer_normalization
 from blocklayout.dnnl.primitives.lrn import lrn as lrn
 from blocklayout.dnnl.primitives.matmul import matmul as matmul
+from blocklayout.dnnl.primitives.max_pooling import max_pooling as max_pooling
+from blocklayout.dnnl.primitives.max_unpooling import max_unpooling as max_unpooling
 from blocklayout.dnnl.primitives.pooling import pooling as pooling
 from blocklayout.dnnl.primitives.pooling import pooling_backward as pooling_backward
 from blocklayout.dnnl.primitives.prelu import prelu as prelu

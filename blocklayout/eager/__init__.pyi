@@ -124,8 +124,14 @@ def lrn(x: _Operand, size: int, alpha: float = 0.0001, beta: float = 0.75, bias:
 def matmul(x: _Operand, y: _Operand) -> Tensor:
     """Matrix product over the last two dimensions; those before are broadcast. A Tensor's result is row-major."""
 
-def max_pool(x: _Operand, kernel: _Extents, strides: _Extents | None = None, pads: _Extents = 0, *, ceil_mode: bool = False) -> Tensor:
-    """Largest of each window."""
+def max_pool(x: _Operand, kernel: _Extents, strides: _Extents | None = None, pads: _Extents = 0, *, dilations: _Extents = 1, ceil_mode: bool = False) -> Tensor:
+    """Largest of each window; NaN where there is one in it."""
+
+def max_pool_with_indices(x: _Operand, kernel: _Extents, strides: _Extents | None = None, pads: _Extents = 0, *, dilations: _Extents = 1, ceil_mode: bool = False) -> tuple[Tensor, ...]:
+    """Largest of each window, and where it is: the first of equal ones, or the first NaN."""
+
+def max_unpool(x: _Operand, indices: _Operand, kernel: _Extents, strides: _Extents | None = None, pads: _Extents = 0, *, output_shape: Sequence[int] | None = None) -> Tensor:
+    """Zeros, and each element where max pooling with this window found it."""
 
 def mish(x: _Operand) -> Tensor:
     """Mish: x * tanh(log(1 + exp(x))); in a Builder from opset 18 on."""

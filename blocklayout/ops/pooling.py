@@ -154,7 +154,7 @@ class Pooling(BaseOperator, frozen=True):
         if not 0 < n_sliding < ndims - 2 or not is_plain or not are_eltwise(attr.post_ops):
             return descs, window
         last = 2 + n_sliding
-        letters = "abcde"[: last]
+        letters = "abcde"[:last]
         tag = letters[0] + letters[2:] + letters[1]
         src, dst = (
             MemoryDesc((prod(desc.dims[:2]), prod(desc.dims[last:]), *desc.dims[2:last]), desc.dtype, tag)
@@ -292,7 +292,7 @@ def max_pool_backward(
 
     Example:
         >>> import numpy as np
-from msgspec.structs import replace
+    from msgspec.structs import replace
         >>> x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
         >>> max_pool_backward(np.ones((1, 1, 2, 2), np.float32), x, 2).numpy()[0, 0]
         array([[0., 0., 0., 0.],
@@ -345,7 +345,7 @@ def global_average_pool_backward(grad: TensorLike, x: TensorLike | MemoryDesc) -
 
     Example:
         >>> import numpy as np
-from msgspec.structs import replace
+    from msgspec.structs import replace
         >>> x = np.zeros((1, 3, 2, 2), np.float32)
         >>> global_average_pool_backward(np.ones((1, 3, 1, 1), np.float32), x).numpy()[0, 0]
         array([[0.25, 0.25],

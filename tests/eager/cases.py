@@ -133,7 +133,12 @@ CONVOLUTIONS = (
 )
 POOLINGS = (
     Case("max_pool", (IMAGE,), lambda x: eager.max_pool(x, 3, 2, 1), lambda x: x.max_pool(3, 2, 1)),
-    Case("max_pool_with_indices", (IMAGE,), lambda x: eager.max_pool_with_indices(x, 3, 2, 1)[0], lambda x: x.max_pool(3, 2, 1)),
+    Case(
+        "max_pool_with_indices",
+        (IMAGE,),
+        lambda x: eager.max_pool_with_indices(x, 3, 2, 1)[0],
+        lambda x: x.max_pool(3, 2, 1),
+    ),
     Case("average_pool", (IMAGE,), lambda x: eager.average_pool(x, 3, 2, 1), lambda x: x.average_pool(3, 2, 1)),
     Case("lp_pool", (IMAGE,), lambda x: eager.lp_pool(x, (2, 2)), op("LpPool", kernel_shape=(2, 2), strides=(2, 2))),
     unary("global_average_pool", "GlobalAveragePool"),

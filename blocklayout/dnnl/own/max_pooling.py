@@ -57,7 +57,9 @@ class _Lines(Struct, frozen=True):
         n, c, *_, width = desc.dims
         if desc.inner_blks:
             (block, *others), n_blocks = desc.inner_blks, -(-c // desc.inner_blks[0])
-            is_usual = not others and desc.inner_idxs == (1,) and desc.padded_dims == (n, n_blocks * block, *desc.dims[2:])
+            is_usual = (
+                not others and desc.inner_idxs == (1,) and desc.padded_dims == (n, n_blocks * block, *desc.dims[2:])
+            )
             return cls("channels", n, n_blocks, block, c - (n_blocks - 1) * block, block) if is_usual else None
         if desc.padded_dims != desc.dims:
             return None
@@ -168,7 +170,7 @@ def _pooling(spec: Spec, lines: _Lines) -> dict[str, Any]:
 
 
 def _at_once(spec: Spec, lines: _Lines) -> int:
-    """Floats in a vector: no more than there are in a line, of results or of the source that is folded to them; or 1."""
+    """Floats in a vector: no more than a line has, of results or of the source that is folded to them; or 1."""
     src, stride, tap = spec.memory_desc("src"), spec.param("strides")[-1], spec.param("dilations")[-1] + 1
     room = lines.padded
     if lines.along == "columns":

@@ -34,9 +34,7 @@ def require(holds: object, spec: Spec, argument: str, rule: str) -> None:
         raise invalid(spec.kind, argument, rule)
 
 
-def check_descs(
-    spec: Spec, needed: Sequence[str], optional: Sequence[str] = (), others: Sequence[str] = ()
-) -> None:
+def check_descs(spec: Spec, needed: Sequence[str], optional: Sequence[str] = (), others: Sequence[str] = ()) -> None:
     """Refuse missing, unknown, repeated and impossible arguments; ``others`` are data types beside the library's."""
     names = [name for name, _ in spec.descs]
     for name in needed:
