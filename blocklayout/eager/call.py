@@ -118,7 +118,8 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: Fo
     key = (op, attrs, memory_format, *ids)
     found = _calls.get(key)
     if found is None:
-        if any(map(_is_stuck, operands)):
+        # Others than the first of types that it does not know, such as indices, numpy moves within the plan if need be.
+        if any(_is_stuck(each) and (not place or has_reorder(each.desc.dtype)) for place, each in enumerate(operands)):
             return _through_plain(op, operands, attrs, memory_format)
         with _lock:
             found = _calls.get(key) or _made(op, operands, attrs, memory_format)
@@ -164,8 +165,8 @@ def problem_of(op: Op, operands: Sequence[Any], attrs: Attrs, memory_format: For
 
 
 def _is_stuck(operand: Any) -> bool:
-    """Whether nothing brings it into another layout within a plan: the library has no such layout."""
-    if type(operand) is not Tensor or not has_reorder(operand.desc.dtype) or dnnl.is_expressible(operand.desc):
+    """Whether the library cannot bring it into another layout: it does not know the type, or has no such layout."""
+    if type(operand) is not Tensor or (has_reorder(operand.desc.dtype) and dnnl.is_expressible(operand.desc)):
         return False
     return not operand.desc.readable_as(_row_major(operand.desc))
 

@@ -67,6 +67,11 @@ def _vectors(given: str | tuple[str, ...]) -> tuple[str | tuple[str, ...], ...]:
     return (given, PLAIN, PLAIN, PLAIN, PLAIN)
 
 
+def _unpooled(x: Tensor) -> Tensor:
+    y, indices = eager.max_pool_with_indices(x, 2)
+    return eager.max_unpool(y, indices, 2)
+
+
 RULES = (
     Rule("relu(x), and every other function of one tensor", eager.relu, (EVERY,), KEPT),
     Rule("x + 2.0", lambda x: eager.add(x, 2.0), (EVERY,), KEPT),
@@ -94,6 +99,8 @@ RULES = (
     ),
     Rule("conv_transpose(x, weights)", eager.conv_transpose, (EVERY, PLAIN), KEPT, shapes=(IMAGE, (C, 24, 3, 3))),
     Rule("max_pool(x, 2), average_pool(x, 2)", lambda x: eager.max_pool(x, 2), (EVERY,), KEPT),
+    Rule("max_pool_with_indices(x, 2), both", lambda x: eager.max_pool_with_indices(x, 2)[1], (EVERY,), KEPT),
+    Rule("max_unpool(y, indices, 2)", _unpooled, (EVERY,), KEPT),
     Rule("global_average_pool(x)", eager.global_average_pool, (EVERY,), KEPT),
     Rule("batch_norm(x, ...)", eager.batch_norm, _vectors(EVERY), KEPT, shapes=(IMAGE, *VECTORS)),
     Rule("lrn(x, 5)", lambda x: eager.lrn(x, 5), (EVERY,), KEPT),
@@ -120,6 +127,13 @@ RULES = (
     Rule("layer_norm(x, scale), over rows", eager.layer_norm, (LAST, PLAIN), LAST, told=True, shapes=(IMAGE, (5,))),
     Rule(
         "layer_norm(x, scale), over rows", eager.layer_norm, (BLOCKED, PLAIN), BLOCKED, told=True, shapes=(IMAGE, (5,))
+    ),
+    Rule(
+        "layer_norm(x, scale, axis=1), over images",
+        lambda x, scale: eager.layer_norm(x, scale, axis=1),
+        (LAST, PLAIN),
+        LAST,
+        shapes=(IMAGE, IMAGE[1:]),
     ),
     Rule('op("Erf", x), and what else no primitive computes', lambda x: eager.op("Erf", x), (LAST,), LAST, told=True),
     Rule(

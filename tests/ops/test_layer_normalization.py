@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Wish
@@ -99,3 +101,44 @@ def test_it_takes_no_post_ops() -> None:
     lowered = CASES[0].lowered()
     attr = dnnl.Attr((dnnl.Eltwise("relu"),))
     assert lowered.operator.lower(problem_of(lowered, (2, 9, 17)), Wish("plain", "plain"), attr) is None
+
+
+def of_channels(x: bl.BuildValue, scale: np.ndarray, shift: np.ndarray) -> bl.BuildValue:
+    centred = x - x.mean((1,), keepdims=True)
+    deviation = ((centred * centred).mean((1,), keepdims=True) + 1e-5).sqrt()
+    return centred / deviation * scale.reshape(-1, 1, 1) + shift.reshape(-1, 1, 1)
+
+
+def test_channels_alone_are_normalised_by_one_step_in_channels_last() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.standard_normal((24, 24, 3, 3)).astype(np.float32)
+    scale, shift = rng.standard_normal((2, 24)).astype(np.float32)
+    x = rng.standard_normal((1, 24, 9, 9)).astype(np.float32)
+    b = bl.Builder()
+    b.output("y", of_channels(b.input("x", x.shape).conv(weights, pads=1), scale, shift).conv(weights))
+    session = bl.load(b, layout="nhwc", io_layout={"x": "nhwc", "y": "nhwc"})
+    norms = [step for step in session.plan.steps if step.spec.kind not in ("convolution", "reorder")]
+    assert [step.spec.kind for step in norms] == ["layer_normalization"]
+    normal = bl.conv(x, weights, pads=1).numpy()
+    normal = (normal - normal.mean(1, keepdims=True)) / np.sqrt(normal.var(1, keepdims=True) + 1e-5)
+    expected = bl.conv(normal * scale.reshape(-1, 1, 1) + shift.reshape(-1, 1, 1), weights).numpy()
+    [found] = session.run(None, {"x": np.ascontiguousarray(x.transpose(0, 2, 3, 1))})
+    assert np.abs(found.transpose(0, 3, 1, 2) - expected).max() < 1e-4 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize("channels", [17, 32])
+def test_a_channels_last_tensor_is_normalised_as_it_lies(channels: int) -> None:
+    rng = np.random.default_rng(1)
+    x = bl.reorder(rng.standard_normal((2, channels, 5, 4)).astype(np.float32), "channels_last")
+    scale = rng.standard_normal((channels, 5, 4)).astype(np.float32)
+    with bl.watch("raise"):
+        found = x.permute(0, 2, 3, 1).layer_norm(scale[:, 0, 0].copy()).permute(0, 3, 1, 2)
+    normal = x.numpy() - x.numpy().mean(1, keepdims=True)
+    expected = normal / np.sqrt((normal**2).mean(1, keepdims=True) + 1e-5) * scale[:, :1, :1]
+    assert found.desc.is_contiguous("channels_last")
+    assert np.allclose(found.numpy(), expected, atol=1e-5)
+    with bl.watch("record") as seen:
+        of_images = bl.layer_norm(x, scale, axis=1)
+    assert of_images.memory_format == "channels_last"
+    assert [event.reason.split()[0] for event in seen] == ["scale"]
+    assert np.allclose(of_images.numpy(), bl.layer_norm(x.numpy(), scale, axis=1).numpy(), atol=1e-5)

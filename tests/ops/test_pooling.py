@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Wish
@@ -92,6 +94,20 @@ INCOMPLETE = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "
 @pytest.mark.parametrize("attrs", [INCOMPLETE, INCOMPLETE | {"pads": [0, 0, 0, 0]}, INCOMPLETE | {"dilations": [2, 1]}])
 def test_incomplete_windows_count_pads_and_nothing_behind_them(attrs: dict[str, object]) -> None:
     check_case(OpCase("AveragePool", ((1, 17, 8, 8),), attrs, opset=19, is_reference_wrong=True))
+
+
+@pytest.mark.parametrize("kernel", [(3, 1, 1), (3, 2, 1), (1, 2, 1)])
+@pytest.mark.parametrize("shape", [(1, 3, 10, 8, 8), (3, 10, 5, 8, 8)])
+def test_last_dimensions_that_windows_leave_alone_are_channels(shape: tuple[int, ...], kernel: tuple[int, ...]) -> None:
+    case = OpCase("AveragePool", (shape,), {"kernel_shape": list(kernel), "strides": [2, 1, 1]})
+    check_case(case)
+    b = bl.Builder()
+    b.output("y", b.input("in_0", shape).average_pool(kernel, (2, 1, 1)))
+    session = bl.load(b)
+    [found] = session.run(None, case.feeds)
+    assert np.allclose(found, case.expected, atol=1e-6)
+    assert not session.plan.reorders
+    assert not any(step.spec.impl.startswith("simple") for step in session.plan.steps)
 
 
 def test_what_follows_incomplete_windows_comes_last() -> None:

@@ -170,7 +170,7 @@ def _pooling(spec: Spec, lines: _Lines) -> dict[str, Any]:
 
 
 def _at_once(spec: Spec, lines: _Lines) -> int:
-    """Floats in a vector: no more than there are in a line, of results or of the source that is folded to them; or 1."""
+    """Floats in a vector: no more than a line has, of results or of the source that is folded to them; or 1."""
     src, stride, tap = spec.memory_desc("src"), spec.param("strides")[-1], spec.param("dilations")[-1] + 1
     room = lines.padded
     if lines.along == "columns":

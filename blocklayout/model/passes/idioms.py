@@ -41,7 +41,7 @@ class Merging(Draft):
         super().__init__(graph)
         self.expressions = Expressions(graph)
 
-    def merge(  # noqa: PLR0913 - the node's own parts
+    def merge(
         self,
         root: str,
         nodes: AbstractSet[str],
@@ -60,7 +60,7 @@ class Merging(Draft):
             op_type: Of the new node.
             inputs: Of the new node.
             attrs: Of the new node.
-            perm: The order of dimensions in which the new node has its first input and its output; empty is as they are.
+            perm: The order of dimensions in which the new node has its first input and its output, if another.
         """
         last = self.expressions.producers.get(root)
         if last is None or last.name not in nodes or not self._is_closed(root, nodes):
