@@ -146,8 +146,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     if on_layout_loss is not None:
         options.one_of("on_layout_loss", on_layout_loss, LOSS_MODES, PlanError)
     options.by_name("shapes", shapes, "{'x': (1, 3, 224, 224)}")
-    for name, formats in (("io_layout", io_layout), ("pin", pin), ("expect", expect)):
-        options.formats(name, formats)
+    options.by_name("io_layout", io_layout, "{'x': 'nhwc'}")
+    options.formats("pin", pin)
+    options.formats("expect", expect)
     for name, flag in (("winograd", winograd), ("verify", verify)):
         options.flag(name, flag)
     options.function("progress", progress)

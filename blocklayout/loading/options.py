@@ -79,7 +79,7 @@ def formats(name: str, value: Any) -> None:
     Raises:
         InputError: It does not.
     """
-    example = "{'x': 'nhwc'}"
+    example = "{'conv_3': 'nhwc'}"
     by_name(name, value, example)
     for key, each in (value or {}).items():
         if not isinstance(each, str):

@@ -207,6 +207,8 @@ def unavailable(plan: Plan) -> str | None:
     is_row_major = bool(policy.tags) and FormatTag.parse(policy.layout).canonical == "abcdefghijkl"[: ranks[0]]
     if not computed or is_row_major or any(_is_in(desc, policy.layout) for desc in differing):
         return None
+    if not differing and not policy.tags:  # an image of one pixel is in every layout
+        return None
     if not differing:
         return f"layout={plan.policy!r} makes no difference to {plan.model}: with its extents that is row-major"
     whys = [f"{kernel}: {why}" for kernel, why in plan.exceptions]
