@@ -37,15 +37,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files with what comes out now")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """CPUs of before AVX2 have no kernels for some blocked layouts that tests ask for: no failure, and no news."""
-    from blocklayout import dnnl
-
-    if not dnnl.has_isa("avx2"):
-        for item in items:
-            item.add_marker(pytest.mark.filterwarnings("ignore::blocklayout.errors.PolicyWarning"))
-
-
 def pytest_collection_finish() -> None:
     """Spare the garbage collector the thousands of cases, which stay to the end, each time it looks for garbage."""
     gc.collect()
