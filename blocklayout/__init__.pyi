@@ -133,6 +133,7 @@ from blocklayout.errors import PlainKernelWarning as PlainKernelWarning
 from blocklayout.errors import PlanError as PlanError
 from blocklayout.errors import PlanMisfitWarning as PlanMisfitWarning
 from blocklayout.errors import PlanStoreWarning as PlanStoreWarning
+from blocklayout.errors import PolicyWarning as PolicyWarning
 from blocklayout.errors import PositionError as PositionError
 from blocklayout.errors import RefusedError as RefusedError
 from blocklayout.errors import UnimplementedError as UnimplementedError
