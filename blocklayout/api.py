@@ -158,7 +158,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     if on_layout_loss is not None:
         options.one_of("on_layout_loss", on_layout_loss, LOSS_MODES, PlanError)
     options.by_name("shapes", shapes, "{'x': (1, 3, 224, 224)}")
-    options.formats("io_layout", io_layout)
+    options.by_name("io_layout", io_layout, "{'x': 'nhwc'}")
     for name, flag in (("winograd", winograd), ("verify", verify)):
         options.flag(name, flag)
     options.function("progress", progress)

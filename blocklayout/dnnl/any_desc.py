@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from blocklayout.dtypes import ITEMSIZES, itemsize, named
+from blocklayout.dtypes import itemsize, named
 from blocklayout.layout import MemoryDesc
 
 
@@ -29,8 +29,7 @@ class AnyDesc(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         force_setattr(self, "dims", tuple(int(extent) for extent in self.dims))
-        if not isinstance(self.dtype, str) or self.dtype not in ITEMSIZES:
-            force_setattr(self, "dtype", named(self.dtype))
+        force_setattr(self, "dtype", named(self.dtype))
 
     def __str__(self) -> str:
         return f"{self.dtype} {'x'.join(map(str, self.dims))} any"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl.memory import Memory
 
     Times = list[int] | None
-    After = Callable[[int, "Execution | Step"], None]
+    After = Callable[[int, Any], None] | None
 
 
 class Step(Protocol):
@@ -93,7 +93,7 @@ class Executable:
             self._parts = tuple(self._split())
 
     def run(
-        self, buffers: Sequence[np.ndarray] = (), times: Times = None, after: After | None = None
+        self, buffers: Sequence[np.ndarray] = (), times: Times = None, after: After = None
     ) -> list[np.ndarray]:
         """Run every step once.
 
@@ -187,7 +187,7 @@ class Executable:
         parts: Sequence[Executable | Execution | Step | None],
         buffers: Sequence[np.ndarray],
         times: Times,
-        after: Callable[[int, Any], None] | None = None,
+        after: After = None,
     ) -> list[np.ndarray]:
         made = [aligned_empty(nbytes) for nbytes in self._fresh_nbytes]
 

@@ -71,16 +71,3 @@ def by_name(name: str, value: Any, example: str) -> None:
     for key in value or ():
         if not isinstance(key, str):
             raise InputError(f"{name}: {key!r} is no name; give a mapping by name, such as {example}")
-
-
-def formats(name: str, value: Any) -> None:
-    """Refuse what maps no names to formats; whether there are such names is seen where they are.
-
-    Raises:
-        InputError: It does not.
-    """
-    example = "{'x': 'nhwc'}"
-    by_name(name, value, example)
-    for key, each in (value or {}).items():
-        if not isinstance(each, str):
-            raise InputError(f"{name}: {key!r} wants the name of a format, as in {example}, not {each!r}")

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from blocklayout.errors import LayoutError, PlanError, did_you_mean
 from blocklayout.ir import LAYOUT_NAMES, Fused, Role, TensorInfo, readable_as, wished_desc
 from blocklayout.layout import FormatTag, MemoryDesc
+from blocklayout.layout.names import LETTERS
 from blocklayout.plan.candidates.fuse import value_info
 from blocklayout.plan.costs.machine import Machine
 
@@ -192,32 +193,29 @@ def unavailable(plan: Plan) -> str | None:
         >>> unavailable(bl.load(b, layout="nhwc").plan)
         "layout='nhwc' is nowhere in rows: it has no tensor of rank 3, 4 or 5"
     """
-    if plan.policy == "auto":
+    if plan.policy in ("auto", "any", "plain", "per-op"):
         return None
     policy = Policy.parse(plan.policy, Machine(plan.isa, 1))
-    if policy.layout in ("any", "plain"):
-        return None
+    tag = FormatTag.parse(policy.layout) if policy.tags else None
+    ranks = (3, 4, 5) if tag is None else (tag.ndims,)
     computed = {desc for choice in plan.choices for desc in choice.chosen.layouts if isinstance(desc, MemoryDesc)}
-    ranks = (FormatTag.parse(policy.layout).ndims,) if policy.tags else (3, 4, 5)
     fitting = [desc for desc in computed if desc.ndims in ranks]
-    said = f"layout={plan.policy!r} is nowhere in {plan.model}"
-    if computed and not fitting:
-        return f"{said}: it has no tensor of rank {' or '.join(', '.join(map(str, ranks)).rsplit(', ', 1))}"
     differing = [desc for desc in fitting if not _is_in(MemoryDesc(desc.dims, desc.dtype), policy.layout)]
-    is_row_major = bool(policy.tags) and FormatTag.parse(policy.layout).canonical == "abcdefghijkl"[: ranks[0]]
-    if not computed or is_row_major or any(_is_in(desc, policy.layout) for desc in differing):
+    if not computed or any(_is_in(desc, policy.layout) for desc in differing):
         return None
+    said = f"layout={plan.policy!r} is nowhere in {plan.model}"
+    if not fitting:
+        return f"{said}: it has no tensor of rank {' or '.join(', '.join(map(str, ranks)).rsplit(', ', 1))}"
     if not differing:
+        if tag is None or tag.canonical == LETTERS[: tag.ndims]:
+            return None  # images of one pixel are in every layout; row-major is what was asked for
         return f"layout={plan.policy!r} makes no difference to {plan.model}: with its extents that is row-major"
     whys = [f"{kernel}: {why}" for kernel, why in plan.exceptions]
-    others = [choice.kernel for choice in plan.choices if choice.kernel not in dict(plan.exceptions)]
-    if not whys:
-        return f"{said}: {_some(others)} only follow what they read, which may come so by io_layout"
-    return f"{said}: {'; '.join(whys[:_MAX_SHOWN])}{_more(whys)}"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MAX_SHOWN]) + _more(names)
+    if whys:
+        return f"{said}: {'; '.join(whys[:_MAX_SHOWN])}{_more(whys)}"
+    followers = [choice.kernel for choice in plan.choices]
+    shown = f"{', '.join(followers[:_MAX_SHOWN])}{_more(followers)}"
+    return f"{said}: {shown} only follow what they read, which may come so by io_layout"
 
 
 def _more(names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from blocklayout.runtime.workspace import ReadyPlan
 
 
-def check_wanted(names: Sequence[str], outputs: Sequence[OutputInfo]) -> list[OutputInfo]:
+def check_wanted(names: Any, outputs: Sequence[OutputInfo]) -> list[OutputInfo]:
     """The outputs that are asked for, in that order.
 
     Raises:

@@ -216,7 +216,8 @@ class Session:
         check_mapping("feed", feed, "{'x': array}")
         if out is not None:
             check_mapping("out", out, "{'y': array}")
-        run = partial(self._run, output_names, dict(feed), dict(out or {}))
+            out = dict(out)
+        run = partial(self._run, output_names, dict(feed), out)
         if is_watched():
             return self._streams.submit(carry(partial(run, [])))
         return self._streams.submit(carry(run) if check_mode.get() else run)

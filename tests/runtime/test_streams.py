@@ -271,7 +271,7 @@ def test_what_was_submitted_is_finished_on_close() -> None:
     futures = [session.submit(FEED) for _ in range(6)]
     closing = threading.Thread(target=session.close)
     closing.start()
-    assert comes_true(lambda: session._streams._is_closed)
+    assert comes_true(lambda: session._streams.is_closed)
     assert not any(future.done() for future in futures)
     may_end.set()
     closing.join(timeout=30)
