@@ -82,7 +82,7 @@ class Names(Struct, frozen=True, dict=True):
     def _by_name(self) -> Mapping[str, Sequence[KernelInfo]]:
         found: dict[str, list[KernelInfo]] = {}
         for kernel in self.kernels:
-            for name in kernel.names:
+            for name in dict.fromkeys(kernel.names):
                 found.setdefault(name, []).append(kernel)
         return found
 
@@ -112,6 +112,14 @@ class Names(Struct, frozen=True, dict=True):
             return OPERATOR, self._by_operator[key]
         known = (*self._by_name, *self._by_operator)
         raise PlanError(f"{said}: no kernel, node or value of that name, and no operator; {closest(key, known)}")
+
+    def has(self, key: str) -> bool:
+        """Whether a key selects something."""
+        try:
+            self.selected(key, key)
+        except PlanError:
+            return False
+        return True
 
     def check_present(self, name: str, said: str) -> None:
         """Refuse the name of what passes took out.
@@ -166,11 +174,11 @@ class Demands(Struct, frozen=True):
         """
         if not (self or of_model):
             return Demanded()
-        both = [(self, 0), (of_model, OF_MODEL)]
-        pins = [each for one, rank in both for each in _stated("pin", one.pin, names, rank)]
-        expected = [each for one, rank in both for each in _stated("expect", one.expect, names, rank)]
-        precision = [each for one, rank in both for each in _stated("precision", one.precision, names, rank)]
-        return Demanded(_preceding(pins), _preceding(expected), _preceding(precision))
+        return Demanded(
+            _preceding(_all_stated("pin", self.pin, of_model.pin, names)),
+            _preceding(_all_stated("expect", self.expect, of_model.expect, names)),
+            _preceding(_all_stated("precision", self.precision, of_model.precision, names)),
+        )
 
 
 def preceding(demands: Iterable[Demand], owners: Mapping[str, str], what: str) -> dict[str, Demand]:
@@ -193,7 +201,8 @@ def preceding(demands: Iterable[Demand], owners: Mapping[str, str], what: str) -
     return found
 
 
-def _preceding(demands: Sequence[Demand]) -> tuple[Demand, ...]:
+def _preceding(stated: Iterable[Demand]) -> tuple[Demand, ...]:
+    demands = list(stated)
     found = preceding(demands, {demand.name: demand.name for demand in demands}, "has to be in")
     return tuple(found[name] for name in sorted(found) if found[name].wanted)
 
@@ -207,6 +216,16 @@ def _checked(option: str, asked: Any) -> Asked:
         if not isinstance(key, str) or not key or not (wanted is None or (isinstance(wanted, str) and wanted)):
             raise PlanError(f"{option}: {key!r:.60}: {wanted!r:.60}: give texts, or None for no such demand")
     return dict(asked)
+
+
+def _all_stated(option: str, asked: Asked, by_model: Asked, names: Names) -> Iterator[Demand]:
+    """The demands of a caller and of a model; what the caller says of a key of the model's replaces that."""
+    if not callable(asked) and not callable(by_model):
+        taken_back = {key for key in by_model if key in asked and asked[key] is None and not names.has(key)}
+        by_model = {key: wanted for key, wanted in by_model.items() if key not in asked}
+        asked = {key: wanted for key, wanted in asked.items() if key not in taken_back}
+    yield from _stated(option, asked, names, 0)
+    yield from _stated(option, by_model, names, OF_MODEL)
 
 
 def _stated(option: str, asked: Asked, names: Names, of_model: int) -> Iterator[Demand]:

@@ -160,7 +160,7 @@ def test_a_saved_plan_says_how_wide_streams_are(tmp_path: Path) -> None:
         ({"layout": "nhwc"}, "layout='nhwc' is asked for"),
         ({"threads": 7}, "threads=7 is asked for"),
         ({"dtype": "bf16"}, "dtype='bf16' is asked for"),
-        ({"pin": {"conv": "nhwc"}}, "conv=nhwc is asked for"),
+        ({"pin": {"stem": "chwn"}}, "stem=chwn is asked for"),
         ({"expect": {"nothing": "nhwc"}}, "nothing"),
     ],
 )

@@ -152,6 +152,14 @@ def test_an_entry_that_does_not_fit_the_model_is_refused(text: str, message: str
         bl.load(with_entries(text))
 
 
+def test_what_does_not_fit_is_taken_back_by_its_key() -> None:
+    stale = with_entries('{"pin": {"convl": "nhwc", "conv1": "nhwc"}}')
+    plan = bl.load(stale, pin={"convl": None}).plan
+    assert [(pin.name, pin.wanted) for pin in plan.pins] == [("conv1", "nhwc")]
+    with pytest.raises(bl.PlanError, match="pin conv9=None: no kernel"):
+        bl.load(stale, pin={"convl": None, "conv9": None})
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
