@@ -4,8 +4,9 @@ Recording plans each network for each instruction set and data type in a process
 implementation in every combination of layouts, and every reorder, as tuning does. Times are lines of JSON in files
 called ``ISA-DTYPE.jsonl.gz``: the network that first asked, the value of ``ONEDNN_MAX_CPU_ISA``, nanoseconds, and the
 Spec. Times of steps in place, inside of whole runs, are recorded in the same form, as ``ISA-DTYPE.place.gz``: some
-primitives are faster there than alone, and others slower, by tens of percent. Packing takes such files together,
-however many machines of one kind they are of, and moves times towards those in place; a folder is a session of these.
+primitives are faster there than alone, and others slower, by tens of percent. A folder is a session. Packing takes
+sessions together, however many machines of one kind they are of: it brings them to one level, since a machine's speed
+changes by the hour, and moves times towards those in place.
 
     python bench/atlas.py record --models resnet50,digits --isa native,avx2 --dtypes f32,bf16 --into recorded
     python bench/atlas.py place --models resnet50 --dtypes f32,bf16 --into recorded
@@ -26,7 +27,8 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,12 +80,14 @@ class Recorded:
     Attributes:
         network: That first asked for it.
         isa: Value of ``ONEDNN_MAX_CPU_ISA`` that it was taken under.
+        dtype: That the network was planned in.
         spec: What was timed.
         ns: Nanoseconds.
     """
 
     network: str
     isa: str
+    dtype: str
     spec: Spec
     ns: float
 
@@ -228,17 +232,41 @@ def open_graph(name: str, seed: int | None) -> Graph:
 def read_recorded(folder: Path, suffix: str = SUFFIX) -> Iterator[Recorded]:
     """All times in a folder's files."""
     for path in sorted(folder.glob(f"*{suffix}")):
+        dtype = path.name.removesuffix(suffix).rpartition("-")[2]
         with gzip.open(path, "rt", encoding="utf-8") as file:
             for line in file:
                 record = json.loads(line)
-                yield Recorded(record["net"], record["isa"], validate(Spec.from_dict(record["spec"])), record["ns"])
+                spec = validate(Spec.from_dict(record["spec"]))
+                yield Recorded(record["net"], record["isa"], dtype, spec, record["ns"])
+
+
+def read_sessions(folders: Sequence[Path]) -> list[list[Recorded]]:
+    """Each folder's times; those of each network, all together, at the level that the first session's would price them.
+
+    A factor that all times of a network share tells how fast the machine was in that hour, and changes no choice.
+    """
+    sessions = [list(read_recorded(folder)) for folder in folders]
+    if not any(sessions):
+        sys.exit(f"nothing was recorded in {', '.join(map(str, folders))}")
+    first, *others = [session for session in sessions if session]
+    atlas = Atlas.of("the first session", first[0].spec.n_threads, [each.as_time for each in first])
+    return [first, *([*_at_level(atlas, session)] for session in others)]
+
+
+def _at_level(atlas: Atlas, session: Sequence[Recorded]) -> Iterator[Recorded]:
+    networks: dict[tuple[str, str, str], list[Recorded]] = defaultdict(list)
+    for each in session:
+        networks[each.network, each.isa, each.dtype].append(each)
+    for times in networks.values():
+        prices = [(each.ns, atlas.price(*each.as_time[:2])) for each in times]
+        ratios = [ns / price.ns for ns, price in prices if price is not None]
+        level = statistics.median(ratios) if ratios else 1.0
+        yield from (replace(each, ns=each.ns / level) for each in times)
 
 
 def pack(args: argparse.Namespace) -> None:
     """Write an atlas, and tell how far its prices are off."""
-    recorded = [each for folder in args.folder for each in read_recorded(folder)]
-    if not recorded:
-        sys.exit(f"nothing was recorded in {', '.join(map(str, args.folder))}")
+    recorded = [*chain.from_iterable(read_sessions(args.folder))]
     [n_threads] = {each.spec.n_threads for each in recorded}
     isas = ", ".join(sorted({each.isa.lower() for each in recorded}))
     networks = sorted({each.network for each in recorded})

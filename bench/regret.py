@@ -7,11 +7,15 @@ chance, so that some per cent of regret are noise. Planning goes by an atlas of 
 that other networks asked for (``network left out``), of those taken under other instruction sets (``isa left out``),
 or by the model alone (``model``). ``recorded`` is the share of the prices that the truth knows itself.
 
+Of several sessions, a folder each, the geometric mean is the truth, which halves the noise of single ones. Where a
+network was recorded in more than one, ``again`` is the noise itself: the regret of planning by all that the last of
+them measured, judged by the others.
+
 Where prices are too doubtful, the first load of a model runs a few plans whole: ``prices`` and ``race`` are the regrets
 before that and after it. The recorded times decide the race, too; a real one decides by whole runs.
 
     python bench/regret.py recorded --models squeezenet1_1,mobilenet_v2
-    python bench/regret.py recorded --json out.json
+    python bench/regret.py recorded recorded-again --json out.json
 
 Each file of times, an instruction set and a data type, has a process of its own; those that the CPU lacks are left out.
 """
@@ -24,10 +28,13 @@ import os
 import statistics
 import subprocess
 import sys
+from collections import defaultdict
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from atlas import MAX_ISA, SUFFIX, Recorded, proposed, read_recorded
+from atlas import MAX_ISA, SUFFIX, Recorded, proposed, read_sessions
 
 from blocklayout import dnnl
 from blocklayout.commands.options import words
@@ -41,7 +48,7 @@ from blocklayout.plan.pricing import measurements
 from blocklayout.plan.solving.solve import solve_layouts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from blocklayout.plan.costs.model import Costs
     from blocklayout.plan.network import Network
@@ -56,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(json_text(regrets(args)))
         return 0
     results = []
-    for path in sorted(args.folder.glob(f"*{SUFFIX}")):
-        results += regrets_apart(path.name.removesuffix(SUFFIX), args)
+    for name in sorted({path.name for folder in args.folder for path in folder.glob(f"*{SUFFIX}")}):
+        results += regrets_apart(name.removesuffix(SUFFIX), args)
     show(results)
     write_json(args.json, {"results": results})
     return 0
@@ -66,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help=f"with files called ISA-DTYPE{SUFFIX}")
+    parser.add_argument("folder", type=Path, nargs="+", help=f"with files called ISA-DTYPE{SUFFIX}, a session each")
     parser.add_argument("--models", type=words, help="by default all that were recorded")
     parser.add_argument("--json", help="file to write")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -79,7 +86,7 @@ def regrets_apart(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
     if not dnnl.has_isa(isa.lower()):
         print(f"{name}: not on this CPU ({dnnl.isa()})")
         return []
-    command = [sys.executable, __file__, str(args.folder), "--worker", name]
+    command = [sys.executable, __file__, *map(str, args.folder), "--worker", name]
     command += ["--models", ",".join(args.models)] if args.models else []
     done = subprocess.run(command, check=True, env=os.environ | {MAX_ISA: isa}, stdout=subprocess.PIPE, text=True)
     found: list[dict[str, Any]] = json.loads(done.stdout)["results"]
@@ -87,29 +94,40 @@ def regrets_apart(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def regrets(args: argparse.Namespace) -> dict[str, Any]:
-    """Work of a worker: every network of one file, planned in every way."""
+    """Work of a worker: every network of one instruction set and data type, planned in every way."""
     isa, _, dtype = args.worker.partition("-")
-    all_times = list(read_recorded(args.folder))
-    own = list(read_recorded(args.folder, f"{args.worker}{SUFFIX}"))
-    truth = {each.spec: each.ns for each in own}
-    networks = args.models or sorted({each.network for each in own})
+    sessions = read_sessions(args.folder)
+    all_times = [*chain.from_iterable(sessions)]
+    own = [[each for each in session if (each.isa, each.dtype) == (isa, dtype)] for session in sessions]
+    truth = _means(chain.from_iterable(own))
+    networks = args.models or sorted({each.network for session in own for each in session})
     elsewhere = _atlas([each for each in all_times if each.isa != isa])
     everything = _atlas(all_times)
     results = []
     for name in networks:
-        [n_threads] = {each.spec.n_threads for each in own}
-        network = proposed(name, dtype, n_threads)
+        network = proposed(name, dtype, all_times[0].spec.n_threads)
         model = CostModel(network.costs.machine)
         others = _atlas([each for each in all_times if each.network != name])
         atlases = dict(zip(WAYS, (everything, others, elsewhere), strict=False))
         prices: dict[str, Costs] = {
             way: RecordedCosts(model, atlas, atlas.origin) for way, atlas in atlases.items() if atlas is not None
         }
-        true = network.priced(KnownCosts(prices["everything"], truth))
-        results.append(
-            {"isa": isa, "dtype": dtype, "model": name} | _of_network(true, prices | {"model": model}, truth)
-        )
+        known = partial(KnownCosts, prices["everything"])
+        found = _of_network(network.priced(known(truth)), prices | {"model": model}, truth)
+        *before, last = [session for session in own if any(each.network == name for each in session)] or [[]]
+        if before:
+            judge = network.priced(known(_means(chain.from_iterable(before))))
+            found["again"] = regret(judge, network.priced(known(_means(last))), solve_layouts(judge).cost_ns)["prices"]
+        results.append({"isa": isa, "dtype": dtype, "model": name} | found)
     return {"results": results}
+
+
+def _means(times: Iterable[Recorded]) -> dict[dnnl.Spec, float]:
+    """The geometric mean of each Spec's times."""
+    found: dict[dnnl.Spec, list[float]] = defaultdict(list)
+    for each in times:
+        found[each.spec].append(each.ns)
+    return {spec: statistics.geometric_mean(ns) for spec, ns in found.items()}
 
 
 def _atlas(times: Sequence[Recorded]) -> Atlas | None:
@@ -145,17 +163,21 @@ def regret(true: Network, network: Network, best_ns: float) -> dict[str, float |
 
 def show(results: Sequence[dict[str, Any]]) -> None:
     """Print the tables: each network, and what is true of all."""
-    header = ("model", "isa", "dtype", "best ms", "recorded", *UNIFORM_POLICIES, *WAYS)
+    header = ("model", "isa", "dtype", "best ms", "recorded", *UNIFORM_POLICIES, "again", *WAYS)
     rows = []
     for each in results:
         uniform = [f"{each['uniform'][name]:.2f}" for name in UNIFORM_POLICIES]
-        cells = [_shown(each["regret"].get(way)) for way in WAYS]
+        cells = [f"{each['again']:.1%}" if "again" in each else "-"]
+        cells += [_shown(each["regret"].get(way)) for way in WAYS]
         where = (each["model"], each["isa"].lower(), each["dtype"])
         rows.append((*where, f"{each['best_ms']:.2f}", f"{each['recorded']:.0%}", *uniform, *cells))
     title = "uniform policies over the best plan, and the regret of each way to price (before > after a race)"
     print_table(header, rows, title=title, text_columns=(0, 1, 2))
     for isa, dtype in dict.fromkeys((each["isa"], each["dtype"]) for each in results):
         some = [each for each in results if (each["isa"], each["dtype"]) == (isa, dtype)]
+        again = [each["again"] for each in some if "again" in each]
+        if again:
+            print(f"{isa.lower()} {dtype}, again: median {statistics.median(again):.1%}, worst {max(again):.1%}")
         for way in WAYS:
             found = [(each["regret"][way], each["best_uniform"]) for each in some if way in each["regret"]]
             if found:
