@@ -58,6 +58,7 @@ class LayoutReport(Struct, frozen=True, kw_only=True):
         padding_offsets: Where padding lies; ``None`` likewise.
         drawing: The map, line by line.
         library: Whether the library agrees; ``None`` if it was not asked.
+        extra: What packed 8-bit weights carry behind their elements, in words.
     """
 
     desc: str
@@ -84,6 +85,7 @@ class LayoutReport(Struct, frozen=True, kw_only=True):
     padding_offsets: tuple[int, ...] | None = None
     drawing: tuple[str, ...] = ()
     library: str | None = None
+    extra: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All of it but the drawing, as values that JSON can hold."""
@@ -145,6 +147,7 @@ def describe(
         offsets=desc.offsets().tolist() if lists_offsets else None,
         padding_offsets=tuple(padding_offsets(desc)) if lists_offsets else None,
         drawing=tuple(draw(desc)) if show_offsets else (),
+        extra=_extra_text(desc),
     )
 
 
@@ -188,7 +191,7 @@ def _hole_nbytes(desc: MemoryDesc) -> int:
     if desc.is_dense or desc.repeats:
         return 0
     n_used = desc.n_elements + desc.n_padding + desc.offset0
-    return desc.nbytes - n_used * desc.itemsize
+    return desc.nbytes - n_used * desc.itemsize - (desc.extra.nbytes if desc.extra else 0)
 
 
 def _facts(report: LayoutReport) -> list[str]:
@@ -203,9 +206,24 @@ def _facts(report: LayoutReport) -> list[str]:
         "offset": report.formula,
         "memory walks": ", ".join(report.walk).replace(", ", ", then ", 1) or "nowhere",
     }
+    if report.extra is not None:
+        facts["extra"] = report.extra
     if report.library is not None:
         facts["library"] = report.library
     return [f"  {name:<14} {text}" for name, text in facts.items()]
+
+
+def _extra_text(desc: MemoryDesc) -> str | None:
+    extra = desc.extra
+    if extra is None:
+        return None
+    masks = {"sums": extra.compensation_mask, "sums for a zero point": extra.asymm_compensation_mask}
+    sums = [f"{name} along {_masked(desc, mask)}" for name, mask in masks.items() if mask]
+    return "; ".join([f"{extra}: {extra.nbytes} bytes behind the elements", *sums])
+
+
+def _masked(desc: MemoryDesc, mask: int) -> str:
+    return ", ".join(letter for dim, letter in enumerate(letters_of(desc)) if mask >> dim & 1)
 
 
 def _by_letter(letters: str, values: tuple[int, ...]) -> str:

@@ -19,6 +19,7 @@ from blocklayout.commands.output import kib, print_table, say, say_json, shown_p
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
 from blocklayout.ir import TensorInfo, wished_desc
+from blocklayout.layout import MemoryDesc
 from blocklayout.plan import Machine
 from blocklayout.plan.candidates.recipes import NOT_OFFERED
 from blocklayout.plan.costs.model import CostModel
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from blocklayout.dnnl import AnyDesc, Desc, Resolved, Spec
-    from blocklayout.layout import MemoryDesc
 
     AskAbout = Callable[["Asker", argparse.Namespace], Iterator["Ask"]]
 
@@ -96,7 +96,9 @@ def _add_kind(kinds: argparse._SubParsersAction[Parser], name: str, what: str, a
     raw = argparse.RawDescriptionHelpFormatter
     parser = kinds.add_parser(name, help=summary, description=summary, epilog=EPILOG, formatter_class=raw)
     add_json(parser)
-    parser.add_argument("--dtype", choices=PRIMITIVE_FLOATS, default="f32", help="of all tensors (default: f32)")
+    parser.add_argument(
+        "--dtype", choices=(*PRIMITIVE_FLOATS, "s8"), default="f32", help="of all tensors (default: f32)"
+    )
     parser.add_argument("--no-time", action="store_true", help="do not run them")
     parser.add_argument("--references", action="store_true", help="run slow reference implementations too")
     add_threads(parser)
@@ -329,11 +331,18 @@ def _random_arrays(alternatives: Iterable[Alternative]) -> dict[str, np.ndarray]
 
 
 def _bound(alternative: Alternative, arrays: Mapping[str, np.ndarray]) -> dnnl.Execution:
-    memories = {name: dnnl.Memory(desc, desc.pack(arrays[name])) for name, desc in alternative.descs.items()}
+    memories = {name: dnnl.Memory(desc, _packed(desc, arrays[name])) for name, desc in alternative.descs.items()}
     nbytes = alternative.resolved.scratchpad_nbytes
     if nbytes:
         memories["scratchpad"] = dnnl.Memory(dnnl.MemoryDesc((nbytes,), "u8"), dnnl.aligned_empty(nbytes))
     return dnnl.Primitive(alternative.resolved.spec).bind(memories)
+
+
+def _packed(desc: MemoryDesc, array: np.ndarray) -> np.ndarray:
+    """The bytes of an array in a layout; by the library where that adds sums of its own."""
+    if desc.extra is None:
+        return desc.pack(array)
+    return dnnl.Primitive(dnnl.reorder(MemoryDesc.from_array(array), desc, n_threads=1)).run({"src": array})["dst"]
 
 
 def _rank(alternative: Alternative) -> tuple[bool, float]:

@@ -8,6 +8,7 @@ An offset does not travel at all: Memory adds it to the address, because most im
 from __future__ import annotations
 
 from functools import cache, lru_cache
+from struct import Struct
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,8 +19,9 @@ from blocklayout.dnnl.any_desc import AnyDesc, Desc
 from blocklayout.dnnl.handles import Handle, create
 from blocklayout.dnnl.native import native
 from blocklayout.dnnl.tag_search import find_corner
+from blocklayout.dtypes import itemsize
 from blocklayout.errors import InvalidArgumentsError, UnsupportedError
-from blocklayout.layout import Layout, MemoryDesc
+from blocklayout.layout import Extra, Layout, MemoryDesc
 from blocklayout.layout.geometry import Placement
 from blocklayout.layout.views import permuted
 
@@ -67,6 +69,8 @@ def _any_to_c(desc: AnyDesc) -> Handle:
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _layout_to_c(placed: Placement, dtype: str) -> Handle:
+    if placed.layout.extra is not None:
+        return _packed_to_c(placed, dtype, placed.layout.extra)
     if not placed.layout.inner_blks:
         return _from_strides(placed.dims, dtype, placed.layout.strides)
     try:
@@ -74,6 +78,29 @@ def _layout_to_c(placed: Placement, dtype: str) -> Handle:
         return _tagged_to_c(placed, dtype, is_strict=True)
     except UnsupportedError:
         return _tagged_to_c(placed, dtype, is_strict=False)
+
+
+def _packed_to_c(placed: Placement, dtype: str, extra: Extra) -> Handle:
+    """By way of the same layout without anything behind its elements; the API has no function for the rest."""
+    bare = replace(placed, layout=replace(placed.layout, extra=None))
+    if library.version() != _KNOWN_VERSION:
+        raise UnsupportedError(f"{dtype} {placed.dims} with {extra}: written for oneDNN {_KNOWN_VERSION} alone")
+    handle = (
+        _tagged_to_c(bare, dtype, is_strict=True)
+        if bare.layout.inner_blks
+        else _from_strides(bare.dims, dtype, bare.layout.strides)
+    )
+    if unknown := {*extra.flags} - {*_EXTRA_FLAGS}:
+        raise UnsupportedError(
+            f"{dtype} {placed.dims} with {extra}: no flag {min(unknown)!r}; {', '.join(_EXTRA_FLAGS)}"
+        )
+    flags = sum(_EXTRA_FLAGS[name] for name in {*extra.flags})
+    packed = _EXTRA.pack(flags, extra.compensation_mask, extra.scale_adjust, extra.asymm_compensation_mask)
+    ffi.memmove(ffi.cast("char *", handle.c) + _EXTRA_OFFSET, packed, _EXTRA.size)
+    wanted = placed.n_stored() * itemsize(dtype) + extra.nbytes
+    if library.load().dnnl_memory_desc_get_size(handle.c) != wanted:
+        raise UnsupportedError(f"{dtype} {placed.dims} with {extra}: the library counts other bytes than {wanted}")
+    return handle
 
 
 def _tagged_to_c(placed: Placement, dtype: str, *, is_strict: bool) -> Handle:
@@ -148,11 +175,24 @@ def describe(c_pd: Any, c_args: Any) -> tuple[list[bytes], int]:
     """
     executor, n_args = native(), len(c_args)
     if executor is None:
-        return _describe(c_pd, c_args)
+        records, nbytes = _describe(c_pd, c_args)
+        return [_with_extra(record, c_pd, number) for record, number in zip(records, c_args, strict=True)], nbytes
     c_read = ffi.new("bl_desc_t[]", n_args)
     nbytes = executor.bl_describe(_c_library(), c_pd, n_args, c_args, c_read)
     records = bytes(ffi.buffer(c_read))
-    return [records[start : start + _RECORD] for start in range(0, n_args * _RECORD, _RECORD)], nbytes
+    each = (records[start : start + _RECORD] for start in range(0, n_args * _RECORD, _RECORD))
+    return [_with_extra(record, c_pd, number) for record, number in zip(each, c_args, strict=True)], nbytes
+
+
+def _with_extra(record: bytes, c_pd: Any, number: int) -> bytes:
+    """A record followed by what lies behind 8-bit elements, which the API does not tell: read where 3.2.0 has it.
+
+    Source: ``struct dnnl_memory_desc`` in ``src/common/memory_desc.hpp``, oneDNN v3.2.
+    """
+    if record[_DTYPE_OFFSET] != _S8 or library.version() != _KNOWN_VERSION:
+        return record
+    c_desc = library.load().dnnl_primitive_desc_query_md(c_pd, _QUERIES["exec_arg_md"], number)
+    return record + bytes(ffi.buffer(ffi.cast("char *", c_desc) + _EXTRA_OFFSET, _EXTRA.size))
 
 
 @lru_cache(maxsize=_MAX_CACHED)
@@ -188,22 +228,29 @@ def of_record(record: bytes) -> Desc | None:
         return AnyDesc(dims, dtype)
     if kind != "blocked":
         raise UnsupportedError(f"{dtype} {dims} has a layout that only the library knows ({kind}); choose one by a tag")
-    return _blocked_from_c(read, dims, dtype)
+    return _blocked_from_c(read, dims, dtype, record[_RECORD:])
 
 
-def _blocked_from_c(read: Any, dims: tuple[int, ...], dtype: str) -> MemoryDesc:
+def _blocked_from_c(read: Any, dims: tuple[int, ...], dtype: str, extra: bytes) -> MemoryDesc:
     layout = Layout(
         strides=_first(read.strides, read.ndims),
         inner_blks=_first(read.inner_blks, read.n_blks),
         inner_idxs=_first(read.inner_idxs, read.n_blks),
     )
     desc = _place(dims, _first(read.padded_dims, read.ndims), dtype, layout, read.offset)
-    if read.offset == 0 and read.nbytes > desc.nbytes:  # of one element seen many times the library counts none
+    if read.offset != 0 or read.nbytes <= desc.nbytes:  # of one element seen many times the library counts none
+        return desc
+    if not extra:
         raise UnsupportedError(
             f"{desc} carries more than its elements ({read.nbytes} bytes instead of {desc.nbytes}): the library keeps "
-            f"compensation for 8-bit arithmetic there, which a descriptor cannot express"
+            f"compensation for 8-bit arithmetic there, which is known of oneDNN {_KNOWN_VERSION} alone"
         )
-    return desc
+    bits, mask, scale, asymm_mask = _EXTRA.unpack(extra)
+    flags = tuple(name for name, bit in _EXTRA_FLAGS.items() if bits & bit)
+    if bits != sum(_EXTRA_FLAGS[name] for name in flags):
+        raise UnsupportedError(f"{desc} carries something behind its elements that has no name here (flags {bits:#x})")
+    behind = Extra(flags, mask, scale, asymm_mask, read.nbytes - desc.nbytes)
+    return MemoryDesc(dims, dtype, replace(layout, extra=behind))
 
 
 def _place(dims: tuple[int, ...], padded_dims: tuple[int, ...], dtype: str, layout: Layout, offset: int) -> MemoryDesc:
@@ -269,6 +316,19 @@ def _query_dims(c_desc: Any, what: str, n: int) -> tuple[int, ...]:
     return _first(_query(c_desc, what, "dnnl_dims_t **")[0], n) if n else ()
 
 
+_KNOWN_VERSION = (3, 2, 0)
+_EXTRA, _EXTRA_OFFSET = Struct("<Qifi"), 616
+"""Flags, compensation mask, scale, and mask for a zero point, and where they lie in the library's own descriptor."""
+
+_EXTRA_FLAGS = {
+    "conv_s8s8": 1,
+    "scale_adjust": 2,
+    "rnn_u8s8": 4,
+    "conv_asymmetric_src": 8,
+    "rnn_s8s8": 16,
+}
+_DTYPE_OFFSET = ffi.offsetof("bl_desc_t", "data_type")
+_S8 = enums.value("data_type", "s8")
 _QUERIES = enums.values("query")
 _BLOCKED = enums.value("format_kind", "blocked")
 _RECORD = ffi.sizeof("bl_desc_t")

@@ -266,10 +266,10 @@ def missing_isa(dtype: str) -> str | None:
         >>> missing_isa("f32") is None
         True
     """
-    name, isas = _ISAS_OF_DTYPES.get(dtype, ("", ()))
-    if not name or any(map(has_isa, isas)):
+    if dtype not in _ISAS_OF_DTYPES:
         return None
-    return f"needs a CPU with {name} ({isas[0]}); this one runs {isa()}"
+    name, isas = _ISAS_OF_DTYPES[dtype]
+    return None if any(map(has_isa, isas)) else f"needs a CPU with {name} ({isas[0]}); this one runs {isa()}"
 
 
 def channel_blocks(isa: str) -> tuple[int, ...]:

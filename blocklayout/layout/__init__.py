@@ -12,8 +12,8 @@ Example:
 from __future__ import annotations
 
 from blocklayout.layout.desc import MemoryDesc
-from blocklayout.layout.geometry import Layout
+from blocklayout.layout.geometry import Extra, Layout
 from blocklayout.layout.packing import pack, unpack
 from blocklayout.layout.tag import FormatTag
 
-__all__ = ["FormatTag", "Layout", "MemoryDesc", "pack", "unpack"]
+__all__ = ["Extra", "FormatTag", "Layout", "MemoryDesc", "pack", "unpack"]

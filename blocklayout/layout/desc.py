@@ -8,11 +8,15 @@ from math import prod
 from operator import index as as_integer
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
+from msgspec import ValidationError, convert
+from msgspec.structs import asdict
+
 from blocklayout import dtypes
 from blocklayout.errors import LayoutError
 from blocklayout.layout import addresses, ordering, packing, views
 from blocklayout.layout.geometry import (
     MAX_COUNT,
+    Extra,
     Layout,
     Placement,
     check_dims,
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
 _MAX_CACHED = 2048
-_KEYS = {"dims", "dtype", "tag", "strides", "inner_blks", "inner_idxs", "padded_dims", "offset", "format"}
+_KEYS = {"dims", "dtype", "tag", "strides", "inner_blks", "inner_idxs", "padded_dims", "offset", "format", "extra"}
 
 
 @final
@@ -167,6 +171,11 @@ class MemoryDesc:
         return self.layout.inner_idxs
 
     @property
+    def extra(self) -> Extra | None:
+        """What the library's packed 8-bit weights carry behind their elements; ``None`` for everything else."""
+        return self.layout.extra
+
+    @property
     def n_elements(self) -> int:
         """Logical elements."""
         return prod(self.dims)
@@ -187,6 +196,8 @@ class MemoryDesc:
             'strided(7,1)'
         """
         found = self._tag or ordering.dense_tag(self.placement)
+        if self.extra is not None and found is not None:
+            return f"{found.spelled(self._word) if self._word else found.canonical} with {self.extra}"
         if found is None:
             return _strided_text(self.layout)
         return found.given or (found.spelled(self._word) if self._word else found.canonical)
@@ -231,7 +242,7 @@ class MemoryDesc:
             True
         """
         found = self._tag or ordering.dense_tag(self.placement)
-        return None if found is None else found.canonical
+        return None if found is None or self.extra is not None else found.canonical
 
     def named(self, role: str) -> str:
         """The layout's name for an argument: ``src``, ``dst``, ``weights``, ``grouped_weights`` ...
@@ -243,7 +254,8 @@ class MemoryDesc:
             'OIhw16i16o'
         """
         found = ordering.dense_tag(self.placement)
-        return _strided_text(self.layout) if found is None else found.named(role)
+        name = _strided_text(self.layout) if found is None else found.named(role)
+        return name if self.extra is None else f"{name} with {self.extra}"
 
     @property
     def dim_order(self) -> tuple[int, ...]:
@@ -333,6 +345,7 @@ class MemoryDesc:
         Raises:
             LayoutError: Another shape or data type, this layout repeats elements, or there are too few bytes.
         """
+        self._check_no_extra("pack into")
         return packing.pack(array, self, into)
 
     def unpack(self, buffer: NDArray[Any]) -> NDArray[Any]:
@@ -341,6 +354,7 @@ class MemoryDesc:
         Raises:
             LayoutError: The buffer is too short, not contiguous, or of another data type.
         """
+        self._check_no_extra("unpack")
         return packing.unpack(buffer, self)
 
     @property
@@ -395,6 +409,7 @@ class MemoryDesc:
         axes = integers("perm", perm)
         if axes == tuple(range(self.ndims)):
             return self
+        self._check_no_extra("permute")
         return _permuted(self.placement, self.dtype, self._tag, self._family, axes)
 
     def reshaped(self, dims: Iterable[int]) -> MemoryDesc:
@@ -410,7 +425,10 @@ class MemoryDesc:
             MemoryDesc((2, 32, 16), 'f32', 'aBc16b')
         """
         extents = integers("dims", dims)
-        return self if extents == self.dims else _reshaped(self, extents)
+        if extents == self.dims:
+            return self
+        self._check_no_extra("reshape")
+        return _reshaped(self, extents)
 
     def viewed_as(self, dims: Iterable[int]) -> MemoryDesc:
         """As :meth:`reshaped`, and named by the rule of views: strides tell, and then the name before.
@@ -439,6 +457,7 @@ class MemoryDesc:
         placement = views.submemory(self.placement, integers("dims", dims), integers("offsets", offsets))
         if placement == self.placement:
             return self
+        self._check_no_extra("take a part of")
         return as_part(placement, self.dtype, self._tag or self._family or ordering.dense_tag(self.placement))
 
     def resized(self, dims: Iterable[int], dtype: DTypeLike | None = None) -> MemoryDesc:
@@ -468,6 +487,7 @@ class MemoryDesc:
         other = dtypes.named(dtype)
         if other == self.dtype:
             return self
+        self._check_no_extra("retype")
         named = self._tag or self._family
         return _retyped(self.placement, self._tag, named.given if named else "", self._word, self._family, other)
 
@@ -519,6 +539,8 @@ class MemoryDesc:
                 data["padded_dims"] = list(self.padded_dims)
         if self.offset0:
             data["offset"] = self.offset0
+        if self.extra is not None:
+            data["extra"] = asdict(self.extra) | {"flags": list(self.extra.flags)}
         if "strides" in data and self.from_dict(data).format_tag != self.format_tag:
             data["format"] = self.format_tag.text  # the name, which its strides do not tell
         return data
@@ -537,7 +559,7 @@ class MemoryDesc:
             return MemoryDesc(data["dims"], data["dtype"], data["tag"], offset=data.get("offset", 0))
         blks = integers("inner_blks", data.get("inner_blks", ()))
         idxs = integers("inner_idxs", data.get("inner_idxs", ()))
-        layout = Layout(integers("strides", data["strides"]), blks, idxs)
+        layout = Layout(integers("strides", data["strides"]), blks, idxs, _extra_of(data.get("extra")))
         desc = MemoryDesc(data["dims"], data["dtype"], layout, offset=data.get("offset", 0))
         placement = desc.placement
         if "padded_dims" in data:
@@ -548,8 +570,13 @@ class MemoryDesc:
             return desc if placement is desc.placement else build(placement, desc.dtype)
         return as_part(placement, desc.dtype, _format_of(desc, data["format"]))
 
+    def _check_no_extra(self, verb: str) -> None:
+        if self.extra is not None:
+            rule = "behind its elements lie sums over them, which only the library keeps: reorder to or from plain ones"
+            raise LayoutError(f"cannot {verb} {self}: {rule}")
+
     def _addresses_alike(self, other: MemoryDesc) -> bool:
-        if self.dims != other.dims or self.dtype != other.dtype:
+        if self.dims != other.dims or self.dtype != other.dtype or self.extra != other.extra:
             return False
         if 0 in self.dims:
             return True
@@ -592,7 +619,7 @@ class MemoryDesc:
         shift = f", offset={self.offset0}" if self.offset0 else ""
         if self.canonical_tag is not None:
             return f"MemoryDesc({self.dims}, {self.dtype!r}, {self.tag!r}{shift})"
-        if not self.inner_blks:
+        if not self.inner_blks and self.extra is None:
             return f"MemoryDesc({self.dims}, {self.dtype!r}, strides={self.strides}{shift})"
         return f"MemoryDesc({self.dims}, {self.dtype!r}, {self.layout}{shift})"
 
@@ -606,6 +633,7 @@ class MemoryDesc:
             "padded dims": self.padded_dims,
             "strides": self.strides,
             "inner blocks": self.inner_blks or "none",
+            "extra": str(self.extra or "none"),
             "bytes": f"{self.nbytes}, {self.n_padding * self.itemsize} of them padding",
         }
         cells = "".join(f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in rows.items())
@@ -628,7 +656,8 @@ def build(
         LayoutError: No such data type, or a size past 2^63.
     """
     itemsize = dtypes.itemsize(dtype)
-    nbytes = placement.n_stored() * itemsize
+    extra = placement.layout.extra
+    nbytes = placement.n_stored() * itemsize + (extra.nbytes if extra else 0)
     if max(nbytes, placement.offset, *placement.padded_dims, *placement.layout.strides) > MAX_COUNT:
         raise LayoutError(f"dims {placement.dims} in {dtype} need {nbytes} bytes; oneDNN counts up to 2^63 - 1")
     desc = object.__new__(MemoryDesc)
@@ -766,6 +795,16 @@ def integers(name: str, values: object) -> tuple[int, ...]:
         raise LayoutError(f"{name} must be integers, got {values!r}") from error
 
 
+def _extra_of(data: object) -> Extra | None:
+    try:
+        extra = None if data is None else convert(data, Extra)
+    except ValidationError as error:
+        raise LayoutError(f"extra: {error}") from None
+    if extra is not None and extra.nbytes < 0:
+        raise LayoutError(f"extra: nbytes is {extra.nbytes}; it is 0 or more")
+    return extra
+
+
 def checked_layout(layout: FormatTag | Layout) -> FormatTag | Layout:
     """A layout whose numbers are plain integers.
 
@@ -780,6 +819,7 @@ def checked_layout(layout: FormatTag | Layout) -> FormatTag | Layout:
         integers("strides", layout.strides),
         integers("inner_blks", layout.inner_blks),
         integers("inner_idxs", layout.inner_idxs),
+        layout.extra,
     )
 
 

@@ -18,18 +18,43 @@ MAX_COUNT = 2**63 - 1
 """Sizes and offsets are signed 64-bit numbers in oneDNN."""
 
 
-class Layout(Struct, frozen=True):
+class Extra(Struct, frozen=True):
+    """What packed 8-bit weights carry behind their elements, and what was done to these: only the library writes it.
+
+    Attributes:
+        flags: Names of what is there: ``conv_s8s8`` (sums of weights, for sources moved to u8), ``scale_adjust``,
+            ``conv_asymmetric_src`` (sums for a source with a zero point), ``rnn_u8s8``, ``rnn_s8s8``.
+        compensation_mask: The dimensions that sums are kept along, a bit for each.
+        scale_adjust: What the weights were multiplied by.
+        asymm_compensation_mask: As ``compensation_mask``, of the sums for a zero point.
+        nbytes: Bytes behind the elements.
+    """
+
+    flags: tuple[str, ...]
+    compensation_mask: int
+    scale_adjust: float
+    asymm_compensation_mask: int
+    nbytes: int
+
+    def __str__(self) -> str:
+        scale = f" x{self.scale_adjust:g}" if "scale_adjust" in self.flags else ""
+        return f"{'+'.join(name for name in self.flags if name != 'scale_adjust') or 'scaled'}{scale}"
+
+
+class Layout(Struct, frozen=True, repr_omit_defaults=True):
     """Where elements lie: steps between outermost blocks, and the blocks inside.
 
     Attributes:
         strides: Elements between neighbouring outermost blocks of each logical dimension.
         inner_blks: Sizes of the blocks from the outermost to the innermost, in elements.
         inner_idxs: The dimension that each block was cut out of.
+        extra: What lies behind the elements of the library's packed weights, if anything.
     """
 
     strides: tuple[int, ...]
     inner_blks: tuple[int, ...] = ()
     inner_idxs: tuple[int, ...] = ()
+    extra: Extra | None = None
 
     @property
     def blocks(self) -> tuple[int, ...]:
