@@ -17,6 +17,7 @@ from blocklayout.ir import TensorInfo
 from blocklayout.ir.operator import LAYOUT_NAMES
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.ordering import as_tag
+from blocklayout.model.schemas import least_arity, specified_op_types
 from blocklayout.plan import Machine
 
 if TYPE_CHECKING:
@@ -138,10 +139,7 @@ def default_layouts() -> tuple[str, ...]:
 
 def all_op_types() -> tuple[str, ...]:
     """Every operator of ONNX's, and those known here beside them, sorted."""
-    from onnx import defs
-
-    specified = {schema.name for schema in defs.get_all_schemas() if not schema.domain and not schema.deprecated}
-    return tuple(sorted(specified | set(ops.known())))
+    return tuple(sorted({*specified_op_types(), *ops.known()}))
 
 
 def _are_extents(given: Any) -> bool:
@@ -310,14 +308,10 @@ _SAMPLES: Mapping[str, Sample] = {
 
 def sample_of(op_type: str) -> Sample:
     """A problem of an operator: images of 64 channels."""
-    from onnx import defs
-
     if op_type in _SAMPLES:
         return _SAMPLES[op_type]
-    if not defs.has(op_type):
-        return Sample((IMAGE,))
-    schema = defs.get_schema(op_type)
-    attrs: dict[str, Any] = {"n_outputs": schema.min_output} if schema.min_output > 1 else {}
+    n_inputs, n_outputs = least_arity(op_type)
+    attrs: dict[str, Any] = {"n_outputs": n_outputs} if n_outputs > 1 else {}
     if op_type.startswith("Reduce"):
         return Sample((IMAGE, _whole(2, 3)), attrs)
-    return Sample((IMAGE,) * max(1, schema.min_input), attrs)
+    return Sample((IMAGE,) * n_inputs, attrs)

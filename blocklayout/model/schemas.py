@@ -68,6 +68,21 @@ def schema_or_none(op_type: str, opset: int) -> OpSchema | None:
         return None
 
 
+def specified_op_types() -> tuple[str, ...]:
+    """Every operator that ONNX's own set has today."""
+    from onnx import defs
+
+    return tuple({schema.name for schema in defs.get_all_schemas() if not schema.domain and not schema.deprecated})
+
+
+def least_arity(op_type: str) -> tuple[int, int]:
+    """How many inputs and outputs an operator of ONNX's has at least; one of each for others."""
+    from onnx import defs
+
+    schema = defs.get_schema(op_type) if defs.has(op_type) else None
+    return (1, 1) if schema is None else (max(1, schema.min_input), max(1, schema.min_output))
+
+
 def _attribute_kind(schema: OpSchema, name: str) -> str:
     """ONNX's name for the type of an attribute: ``INTS``."""
     return str(schema.attributes[name].type).rpartition(".")[2]
