@@ -191,7 +191,7 @@ def test_saved_plans_and_sessions_run_where_it_is_registered(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize(
-    "facts", [{"layouts": "chwn"}, {"shape": lambda _, x: (*x, 1)}, {"__init__": lambda _: None}], ids=str
+    "facts", [{"layouts": "chwn"}, {"shape": lambda _, x: (*x, 1)}, {"__init__": lambda _: None}], ids="".join
 )
 def test_a_saved_session_is_refused_by_another_class(
     facts: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
