@@ -133,6 +133,11 @@ CONVOLUTIONS = (
 )
 
 
+def _pooled_and_back(x: Any) -> Any:
+    y, indices = eager.max_pool_with_indices(x, 2)
+    return eager.max_unpool(y, indices, 2, output_shape=IMAGE)
+
+
 def _unpooled(y: Any, indices: Any) -> Any:
     return y.max_unpool(indices, 2, output_shape=IMAGE)
 
@@ -148,7 +153,7 @@ POOLINGS = (
     Case(
         "max_unpool",
         (IMAGE,),
-        lambda x: eager.max_unpool(*eager.max_pool_with_indices(x, 2), 2, output_shape=IMAGE),
+        _pooled_and_back,
         lambda x: _unpooled(*x.max_pool_with_indices(2)),
     ),
     Case("average_pool", (IMAGE,), lambda x: eager.average_pool(x, 3, 2, 1), lambda x: x.average_pool(3, 2, 1)),
