@@ -82,9 +82,9 @@ class BatchNormalization(BaseOperator, frozen=True):
         descs = followed(problem, wish, argument(problem, "src"))
         if descs is None:
             return None
-        seen = as_one_image(*descs) or descs
+        src, dst = as_one_image(*descs) or descs
         spec = dnnl.batch_normalization(
-            *seen, epsilon=self.epsilon, flags=_FLAGS, attr=attr, n_threads=problem.n_threads
+            src, dst, epsilon=self.epsilon, flags=_FLAGS, attr=attr, n_threads=problem.n_threads
         )
         # The library lists the vectors among its arguments only once the primitive exists.
         whole = zip(("src", "dst"), descs, strict=True)

@@ -139,6 +139,17 @@ CONVOLUTIONS = (
         lambda x, w, b: x.conv_transpose(w, b, strides=2, pads=1, output_padding=1),
     ),
 )
+
+
+def _pooled_and_back(x: Any) -> Any:
+    y, indices = eager.max_pool_with_indices(x, 2)
+    return eager.max_unpool(y, indices, 2, output_shape=IMAGE)
+
+
+def _unpooled(y: Any, indices: Any) -> Any:
+    return y.max_unpool(indices, 2, output_shape=IMAGE)
+
+
 POOLINGS = (
     Case("max_pool", (IMAGE,), lambda x: eager.max_pool(x, 3, 2, 1), lambda x: x.max_pool(3, 2, 1)),
     Case(
@@ -146,6 +157,12 @@ POOLINGS = (
         (IMAGE,),
         lambda x: eager.max_pool_with_indices(x, 3, 2, 1)[0],
         lambda x: x.max_pool(3, 2, 1),
+    ),
+    Case(
+        "max_unpool",
+        (IMAGE,),
+        _pooled_and_back,
+        lambda x: _unpooled(*x.max_pool_with_indices(2)),
     ),
     Case("average_pool", (IMAGE,), lambda x: eager.average_pool(x, 3, 2, 1), lambda x: x.average_pool(3, 2, 1)),
     Case("lp_pool", (IMAGE,), lambda x: eager.lp_pool(x, (2, 2)), op("LpPool", kernel_shape=(2, 2), strides=(2, 2))),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((16, 9, 7, 6)).astype(np.float32)
 WEIGHTS = RNG.standard_normal((12, 9, 3, 3)).astype(np.float32)
 POINTWISE, BIAS = WEIGHTS[:, :, :1, :1].copy(), RNG.standard_normal(12).astype(np.float32)
-VECTORS = [RNG.uniform(0.5, 1, 9).astype(np.float32) for _ in range(4)]
+VECTORS: Any = [RNG.uniform(0.5, 1, 9).astype(np.float32) for _ in range(4)]
 
 Call = Callable[[bl.Tensor], bl.Tensor]
 

@@ -12,6 +12,7 @@ from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Wish
 from blocklayout.layout import MemoryDesc
+from blocklayout.model import BuildValue
 from tests.ops.cases import Input, OpCase, Weights, problem_of
 from tests.ops.harness import check_case
 
@@ -103,7 +104,7 @@ def test_it_takes_no_post_ops() -> None:
     assert lowered.operator.lower(problem_of(lowered, (2, 9, 17)), Wish("plain", "plain"), attr) is None
 
 
-def of_channels(x: bl.BuildValue, scale: np.ndarray, shift: np.ndarray) -> bl.BuildValue:
+def of_channels(x: BuildValue, scale: np.ndarray, shift: np.ndarray) -> BuildValue:
     centred = x - x.mean((1,), keepdims=True)
     deviation = ((centred * centred).mean((1,), keepdims=True) + 1e-5).sqrt()
     return centred / deviation * scale.reshape(-1, 1, 1) + shift.reshape(-1, 1, 1)

@@ -34,7 +34,7 @@ def largest(x: np.ndarray, kernel: int, stride: int, pad: int) -> tuple[np.ndarr
     padded = np.pad(x, around, constant_values=-np.inf)
     numbers = np.pad(np.arange(x.size).reshape(x.shape), around)
     places = product(*(range(0, extent + 2 * pad - kernel + 1, stride) for extent in spatial))
-    windows = [(..., *(slice(at, at + kernel) for at in place)) for place in places]
+    windows: list[Any] = [(..., *(slice(at, at + kernel) for at in place)) for place in places]
     seen = np.stack([padded[window].reshape(n, c, -1) for window in windows], 2)
     which = np.stack([numbers[window].reshape(n, c, -1) for window in windows], 2)
     first = seen.argmax(-1)[..., None]
@@ -100,7 +100,7 @@ def test_other_ranks_and_extents(shape: tuple[int, ...], memory_format: str) -> 
 
 
 def test_dilated_windows_of_the_function() -> None:
-    expected = ReferenceEvaluator(OpCase("MaxPool", (X.shape,), WINDOWS[3]).model).run(None, {"in_0": X})[0]
+    [expected] = ReferenceEvaluator(OpCase("MaxPool", (X.shape,), WINDOWS[3]).model).run(None, {"in_0": X})
     assert np.array_equal(bl.max_pool(X, (3, 2), (1, 2), dilations=(2, 3)).numpy(), expected)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx.reference import ReferenceEvaluator
@@ -39,11 +41,15 @@ def test_unpooling_puts_maxima_back(memory_format: str) -> None:
 def test_unpooling_agrees_with_the_reference(output_shape: tuple[int, ...] | None, memory_format: str) -> None:
     y = np.random.default_rng(2).standard_normal((2, 17, 4, 4)).astype(np.float32)
     numbers = np.arange(2 * 17 * 64).reshape(2, 17, 4, 2, 4, 2)[:, :, :, 1, :, 0]
-    attrs = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    attrs: dict[str, Any] = {"kernel_shape": [2, 2], "strides": [2, 2]}
     shape = None if output_shape is None else np.array(output_shape)
     case = OpCase("MaxUnpool", (y, numbers, shape) if output_shape else (y, numbers), attrs, opset=11)
     [expected] = ReferenceEvaluator(case.model).run(None, {})
-    given = (in_format(y, memory_format), in_format(numbers, memory_format), *([output_shape] if output_shape else []))
+    given: Any = (
+        in_format(y, memory_format),
+        in_format(numbers, memory_format),
+        *([output_shape] if output_shape else []),
+    )
     with bl.watch("raise"):
         found = bl.op("MaxUnpool", *given, **attrs)
     assert found.memory_format == memory_format
@@ -68,9 +74,9 @@ def test_an_encoder_and_its_decoder_run_in_a_session(layout: str) -> None:
     b.output("i", indices)
     session = bl.load(b, layout=layout)
     z, i = session.run(None, {"x": X})
-    y, indices = bl.max_pool_with_indices(bl.conv(X, weights, pads=1), 2)
-    expected = bl.conv(bl.max_unpool(bl.relu(y), indices, 2, output_shape=X.shape), weights, pads=1)
-    assert (i == indices.numpy()).mean() > 0.99  # sums are added up in another order
+    maxima, places = bl.max_pool_with_indices(bl.conv(X, weights, pads=1), 2)
+    expected = bl.conv(bl.max_unpool(bl.relu(maxima), places, 2, output_shape=X.shape), weights, pads=1)
+    assert (i == places.numpy()).mean() > 0.99  # sums are added up in another order
     assert np.abs(z - expected.numpy()).max() < 1e-3 * np.abs(expected.numpy()).max()
     assert not any(step.is_reference for step in session.plan.steps)
 

@@ -141,10 +141,11 @@ def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
     del peak_flops
     src, dims = spec.memory_desc("src"), spec.desc("dst").dims
     if spec.kind == "max_unpooling":
-        return prod(src.dims) / n_threads
+        return src.n_elements / n_threads
     lines = _Lines.of(src)
     rows_ns = _ROW_NS * prod(dims[:-1]) if lines and lines.along == "columns" else 0.0
-    return (prod(spec.param("kernel")) * prod(dims) / _TAPS_PER_NS + rows_ns) / n_threads
+    n_taps: int = prod(spec.param("kernel")) * prod(dims)
+    return (n_taps / _TAPS_PER_NS + rows_ns) / n_threads
 
 
 def _pooling(spec: Spec, lines: _Lines) -> dict[str, Any]:
