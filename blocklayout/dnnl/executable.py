@@ -92,9 +92,7 @@ class Executable:
         else:
             self._parts = tuple(self._split())
 
-    def run(
-        self, buffers: Sequence[np.ndarray] = (), times: Times = None, after: After = None
-    ) -> list[np.ndarray]:
+    def run(self, buffers: Sequence[np.ndarray] = (), times: Times = None, after: After = None) -> list[np.ndarray]:
         """Run every step once.
 
         Args:
