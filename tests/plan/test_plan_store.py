@@ -69,6 +69,7 @@ def test_another_process_replays_it(tree_environ: dict[str, str], tmp_path: Path
         {"threads": 1} if dnnl.default_threads() > 1 else {"threads": 2},
         {"winograd": False},
         {"pin": {"conv_0": "nhwc"}},
+        {"precision": {"conv_0": "f32"}},
         {"io_layout": {"x": "nhwc"}},
     ],
     ids=lambda other: next(iter(other)),
