@@ -176,12 +176,12 @@ def describe(c_pd: Any, c_args: Any) -> tuple[list[bytes], int]:
     executor, n_args = native(), len(c_args)
     if executor is None:
         records, nbytes = _describe(c_pd, c_args)
-        return [_with_extra(record, c_pd, number) for record, number in zip(records, c_args, strict=True)], nbytes
-    c_read = ffi.new("bl_desc_t[]", n_args)
-    nbytes = executor.bl_describe(_c_library(), c_pd, n_args, c_args, c_read)
-    records = bytes(ffi.buffer(c_read))
-    each = (records[start : start + _RECORD] for start in range(0, n_args * _RECORD, _RECORD))
-    return [_with_extra(record, c_pd, number) for record, number in zip(each, c_args, strict=True)], nbytes
+    else:
+        c_read = ffi.new("bl_desc_t[]", n_args)
+        nbytes = executor.bl_describe(_c_library(), c_pd, n_args, c_args, c_read)
+        read = bytes(ffi.buffer(c_read))
+        records = [read[start : start + _RECORD] for start in range(0, n_args * _RECORD, _RECORD)]
+    return [_with_extra(record, c_pd, number) for record, number in zip(records, c_args, strict=True)], nbytes
 
 
 def _with_extra(record: bytes, c_pd: Any, number: int) -> bytes:

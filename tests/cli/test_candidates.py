@@ -86,3 +86,12 @@ def test_other_kinds(cli: Command, problem: tuple[str, ...]) -> None:
 )
 def test_impossible_problems_are_refused(cli: Command, problem: tuple[str, ...], told: str) -> None:
     assert told in cli("candidates", *problem, "--no-time").refusal
+
+
+def test_bytes_are_timed_with_the_sums_that_the_library_keeps_behind_their_weights(cli: Command) -> None:
+    told = cli("candidates", "conv", "1x16x6x6", "16x16x3x3", "--dtype", "s8", "--threads", 1, "--json").json
+    assert picked(told["alternatives"])[0]["measured_ns"] > 0
+    src, weights = dnnl.MemoryDesc((1, 16, 6, 6), "s8", "nhwc"), dnnl.AnyDesc((16, 16, 3, 3), "s8")
+    spec = dnnl.resolve(dnnl.convolution(src, weights, n_threads=1)).spec
+    names = {each["layouts"]["weights"] for each in told["alternatives"] if each["implementation"] == spec.impl}
+    assert spec.memory_desc("weights").named("weights") in names
