@@ -69,10 +69,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     Args:
         source: Path of an ONNX file, its bytes, a ``ModelProto``, or a Builder; or path of a file that
             :meth:`Session.save` wrote.
-        dtype: Data type of the activations inside: ``f32``, ``bf16`` or ``f16``, by name or as numpy's and ml_dtypes'
-            types. Where no kernel computes in the narrow ones, or one in f32 is faster, it is f32. By default ``f16``
-            for a model with inputs or outputs in that, if the CPU has AVX512-FP16, and ``f32`` for all others. Inputs
-            and outputs keep the types the model declares.
+        dtype: Data type of the activations inside: ``f32`` (the default), ``bf16`` or ``f16``, by name or as numpy's
+            and ml_dtypes' types. Where no kernel computes in the narrow ones, or one in f32 is faster, it is f32.
+            Inputs and outputs keep the types the model declares.
         layout: ``auto`` (the default: by cost, over the whole graph), ``any`` (each primitive's own favourite),
             ``blocked``, ``nhwc``, ``plain``, ``per-op`` (reorder around every primitive), or a
             oneDNN tag such as ``nChw8c``.
@@ -210,9 +209,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         )
         session = loading.anew() if plan is None else loading.with_plan(plan, replans=on_misfit == "replan")
     is_half = any(info.dtype == "f16" for info in (*session.get_inputs(), *session.get_outputs()))
-    missing = dnnl.missing_isa("f16") if dtype is None and is_half else None
-    if missing:
-        message = f"the model is declared in f16, which {missing}: weights, inputs and outputs are converted to f32"
+    if dtype is None and is_half:
+        possible = dnnl.missing_isa("f16") or "computes in it"
+        message = f"the model is declared in f16 and computed in f32, to which all is converted; dtype='f16' {possible}"
         warnings.warn(message, stacklevel=2)
     return session
 

@@ -102,7 +102,7 @@ def named(dtype: DTypeLike | None) -> str:
     if isinstance(dtype, str) and dtype == "bfloat16":
         return "bf16"  # which numpy knows where ml_dtypes was imported
     try:
-        given = None if dtype is None else np.dtype(dtype)  # None is numpy's default
+        given = np.dtype(dtype) if isinstance(dtype, str | type | np.dtype) else None  # numpy also takes records
     except (TypeError, ValueError):
         given = None
     if given is not None:

@@ -399,7 +399,7 @@ class Operators:
         self,
         kernel: Extents,
         strides: Extents | None = None,
-        pads: Extents = 0,
+        pads: Pads = 0,
         *,
         dilations: Extents = 1,
         ceil_mode: bool = False,
@@ -431,7 +431,7 @@ class Operators:
         indices: Operand,
         kernel: Extents,
         strides: Extents | None = None,
-        pads: Extents = 0,
+        pads: Pads = 0,
         *,
         output_shape: Sequence[int] | None = None,
         name: str | None = None,
@@ -603,28 +603,28 @@ class Operators:
     # Reductions by numpy's names.
 
     @shorthand
-    def sum(self, axes: Extents | None = None, *, keepdims: bool = False) -> Self:
+    def sum(self, axes: Axes | None = None, *, keepdims: bool = False) -> Self:
         """The sum over ``axes``, or all, which go unless ``keepdims``; of truth how often it is true, in s64."""
         counted = self.astype("s64") if self.dtype == "bool" else self
         return counted.reduce_sum(axes, keepdims=keepdims)
 
     @shorthand
-    def mean(self, axes: Extents | None = None, *, keepdims: bool = False) -> Self:
+    def mean(self, axes: Axes | None = None, *, keepdims: bool = False) -> Self:
         """The mean over ``axes``, or all, which go unless ``keepdims``."""
         return self.reduce_mean(axes, keepdims=keepdims)
 
     @shorthand
-    def max(self, axes: Extents | None = None, *, keepdims: bool = False) -> Self:
+    def max(self, axes: Axes | None = None, *, keepdims: bool = False) -> Self:
         """The largest over ``axes``, or all, which go unless ``keepdims``."""
         return self.reduce_max(axes, keepdims=keepdims)
 
     @shorthand
-    def min(self, axes: Extents | None = None, *, keepdims: bool = False) -> Self:
+    def min(self, axes: Axes | None = None, *, keepdims: bool = False) -> Self:
         """The smallest over ``axes``, or all, which go unless ``keepdims``."""
         return self.reduce_min(axes, keepdims=keepdims)
 
     @shorthand
-    def prod(self, axes: Extents | None = None, *, keepdims: bool = False) -> Self:
+    def prod(self, axes: Axes | None = None, *, keepdims: bool = False) -> Self:
         """The product over ``axes``, or all, which go unless ``keepdims``."""
         return self.reduce_prod(axes, keepdims=keepdims)
 

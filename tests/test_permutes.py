@@ -75,7 +75,8 @@ SPATIAL = {3: (12,), 4: (12, 10), 5: (8, 6, 6)}
 def test_transposes_around_every_operator_move_no_byte(rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pricing, "priced", lambda _, network: network)  # the model's: in all layouts alike, and sure
     monkeypatch.setattr(solve, "CHARGED_DOUBT", 0.0)
-    plain = bl.load(network(SPATIAL[rank], _as_it_is)).plan
+    held = {3: "nwc", 4: "nhwc", 5: "ndhwc"}[rank]  # as the other one's caller holds it
+    plain = bl.load(network(SPATIAL[rank], _as_it_is), io_layout={"x": held}).plan
     wrapped = bl.load(network(SPATIAL[rank], _wrapped)).plan
     assert wrapped.reorder_nbytes <= plain.reorder_nbytes
     assert len(wrapped.steps) <= len(plain.steps)

@@ -133,6 +133,8 @@ def call(op: Op, operands: tuple[Any, ...], attrs: Attrs = (), memory_format: Fo
     try:
         results = [*found.run(buffers, None, times, check_mode.get()).values()]
     except BlockLayoutError as error:
+        if str(error).startswith(f"{op.name}: "):
+            raise
         given = (f"{op.argument(place)} {each.desc}" for place, each in enumerate(operands) if isinstance(each, Tensor))
         error.args = (f"{op.name}: {error} (called with {', '.join(given)})",)
         raise

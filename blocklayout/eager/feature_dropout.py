@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from numbers import Real
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from blocklayout.dtypes import FLOATS, to_numpy
-from blocklayout.eager.operands import as_tensor
+from blocklayout.eager.operands import as_tensor, boolean, number, refused
 from blocklayout.errors import InputError
 from blocklayout.tensor import Tensor
 from blocklayout.tensor.creating import generator
@@ -53,18 +52,19 @@ def dropout3d(
 def _dropped(
     name: str, x: Operand, ndims: int, p: float, rng: np.random.Generator | int | None, *, training: bool
 ) -> Tensor:
-    source = as_tensor(x, "x")
+    source = as_tensor(x, f"{name}: x")
     if source.ndim != ndims:
         raise InputError(f"{name}: x has shape {source.shape}; give one of rank {ndims}, images and channels first")
     if source.dtype not in FLOATS:
         raise InputError(
             f"{name}: x is {source.desc}; give floating-point numbers, which can be multiplied by 1 / (1 - p)"
         )
-    if not isinstance(p, Real) or not 0 <= p <= 1:
-        raise InputError(f"{name}: p is {p!r:.80}; give a probability, 0 to 1")
-    if not training:
+    if not 0 <= number(p, f"{name}: p") <= 1:
+        raise refused(p, f"{name}: p", "a probability, 0 to 1")
+    numbers = None if rng is None else generator(rng, name)
+    if not boolean(training, f"{name}: training"):
         return source
     n, c, *spatial = source.shape
-    is_kept = generator(rng, name).random((n, c)) >= p
+    is_kept = (numbers or generator(None, name)).random((n, c)) >= p
     factors = np.where(is_kept, 1 / (1 - p) if p < 1 else 0, 0).astype(to_numpy(source.dtype))
     return source * factors.reshape((n, c, *(1 for _ in spatial)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -120,7 +120,7 @@ class Loading(Struct, frozen=True):
         n_threads = terms.threads or dnnl.default_threads() // self.asked.streams
         pricing = self.pricing(n_threads)
         said = dict(terms.io_layout or {})
-        request = replace(self.wishes, policy=terms.layout or "auto", dtype=terms.dtype or "", io_layout=said)
+        request = replace(self.wishes, policy=terms.layout or "auto", dtype=terms.dtype or "f32", io_layout=said)
         memory = None
         key = self.demands.key
         if isinstance(self.opened, model.ModelFile) and saved.plan is None and pricing.mode != "model" and key:
@@ -130,7 +130,7 @@ class Loading(Struct, frozen=True):
         formats = {info.name: info.border for info in borders if info.border is not None}
         maker = _PlanMaker(
             self.opened,
-            replace(request, dtype=terms.dtype or default_dtype(borders), io_layout=formats),
+            replace(request, io_layout=formats),
             self.demands,
             pricing,
             self.tell,
@@ -149,7 +149,7 @@ class Loading(Struct, frozen=True):
             originals_nbytes=partial(model.weights_nbytes, self.opened),
             streams=Streams(self.asked.streams, n_threads),
             check=self.check,
-            asked=request,
+            asked=maker.request,
         )
         return session, inputs
 
@@ -316,12 +316,6 @@ def _plain_warning(plan: Plan) -> str:
         f"{plan.model}: no primitive computes {named}; onnx.reference does, on plain layout, at about {share:.0%} of "
         "the estimated time (print the plan for the reasons)"
     )
-
-
-def default_dtype(infos: Iterable[InputInfo]) -> str:
-    """Data type of activations where none is asked for: f16 in a model declared so if the CPU has it, else f32."""
-    is_half = any(info.dtype == "f16" for info in infos)
-    return "f16" if is_half and dnnl.missing_isa("f16") is None else "f32"
 
 
 def known_outputs(program: Program) -> dict[str, np.ndarray]:

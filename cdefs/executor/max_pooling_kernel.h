@@ -124,6 +124,11 @@ INLINE_HERE void OWN(pool_across)(const bl_max_pooling_t *p, bl_task_t task, int
             else
                 OWN(across)(&window, src, dst, where, 1, in_line, is_bf16, is_indexed);
             int n_columns = is_row ? BL_VECTORS : 1;
+            /* Of the zeros behind the lanes the largest is zero; of none it is -inf. */
+            if (window.taps[0] <= 0 || window.taps[1] <= 0 || window.taps[2] <= 0)
+                for (int i = 0; i < n_columns; i++)
+                    for (int64_t j = task.n_lanes > from ? task.n_lanes - from : 0; j < n_lanes; j++)
+                        put(dst, i * p->dst.spatial[2] + j, 0.0f, is_bf16);
             for (int i = 0; i < n_columns && is_indexed; i++) {
                 int64_t *indices = task.indices + (column + i) * p->indices.spatial[2] + from;
                 for (int j = 0; j < n_lanes; j++)

@@ -69,7 +69,7 @@ def _vectors(given: str | tuple[str, ...]) -> tuple[str | tuple[str, ...], ...]:
 
 def _unpooled(x: Tensor) -> Tensor:
     y, indices = eager.max_pool_with_indices(x, 2)
-    return eager.max_unpool(y, indices, 2)
+    return eager.max_unpool(y, indices, 2, output_shape=x.shape)
 
 
 RULES = (
@@ -100,7 +100,7 @@ RULES = (
     Rule("conv_transpose(x, weights)", eager.conv_transpose, (EVERY, PLAIN), KEPT, shapes=(IMAGE, (C, 24, 3, 3))),
     Rule("max_pool(x, 2), average_pool(x, 2)", lambda x: eager.max_pool(x, 2), (EVERY,), KEPT),
     Rule("max_pool_with_indices(x, 2), both", lambda x: eager.max_pool_with_indices(x, 2)[1], (EVERY,), KEPT),
-    Rule("max_unpool(y, indices, 2)", _unpooled, (EVERY,), KEPT),
+    Rule("max_unpool(y, indices, 2, output_shape=x.shape)", _unpooled, (EVERY,), KEPT),
     Rule("global_average_pool(x)", eager.global_average_pool, (EVERY,), KEPT),
     Rule("batch_norm(x, ...)", eager.batch_norm, _vectors(EVERY), KEPT, shapes=(IMAGE, *VECTORS)),
     Rule("lrn(x, 5)", lambda x: eager.lrn(x, 5), (EVERY,), KEPT),

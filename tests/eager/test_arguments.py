@@ -20,6 +20,7 @@ from blocklayout.operators import Operators
 
 IMAGE, VECTOR = bl.ones((2, 16, 6, 5)), bl.ones((16,))
 WEIGHTS = bl.ones((8, 16, 3, 3))
+MAXIMA, INDICES = bl.max_pool_with_indices(bl.ones((2, 16, 6, 4)), 2)
 
 USUAL: dict[str, Any] = {
     "x": IMAGE,
@@ -63,6 +64,8 @@ OWN: dict[str, dict[str, Any]] = {
     "conv_backward_weights": {"grad": bl.ones((2, 8, 4, 3))},
     "inner_product": {"x": bl.ones((2, 16)), "weights": bl.ones((8, 16))},
     "inner_product_backward": {"grad": bl.ones((2, 8)), "x": bl.ones((2, 16)), "weights": bl.ones((8, 16))},
+    "dropout3d": {"x": bl.ones((2, 16, 3, 2, 2))},
+    "max_unpool": {"x": MAXIMA, "indices": INDICES},
     "max_pool_backward": {"grad": bl.ones((2, 16, 3, 2))},
     "average_pool_backward": {"grad": bl.ones((2, 16, 3, 2))},
     "global_average_pool_backward": {"grad": bl.ones((2, 16, 1, 1))},
@@ -130,7 +133,7 @@ def fitting(name: str) -> dict[str, Any]:
 
 
 def test_every_parameter_is_annotated_by_what_says_how_it_is_read() -> None:
-    kinds = {*READERS, "Addend", "Exponent", "Any"}
+    kinds = {*READERS, "Addend", "Exponent", "Comparand", "Any"}
     for name, definition in vars(Operators).items():
         if name[0] == "_" or not inspect.isfunction(definition):
             continue

@@ -92,6 +92,9 @@ def test_shapes_that_do_not_go_together_are_named() -> None:
         _ = bl.zeros((2, 3)) < bl.zeros((3, 2))
     with pytest.raises(bl.InputError, match=r"less: y.*no data type"):
         _ = bl.zeros((2, 3)) < "text"
+    for wrong in (10**400, np.str_("text")):
+        with pytest.raises(bl.InputError, match=r"less: y is .*; give a number that can be compared with float32"):
+            _ = bl.zeros((2, 3)) < wrong
 
 
 def test_other_things_differ_as_a_whole() -> None:

@@ -116,5 +116,5 @@ def test_no_loss_is_reported_where_the_layout_makes_no_difference() -> None:
 
 
 def test_a_mode_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(bl.PlanError, match="warn, raise"):
+    with pytest.raises(bl.PlanError, match="give 'warn' or 'raise'"):
         bl.load(nets.chain(), on_layout_loss="ignore")  # type: ignore[arg-type]

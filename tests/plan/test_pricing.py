@@ -71,7 +71,7 @@ def test_a_race_that_there_was_no_time_for_leaves_the_cheapest(own_store: Path) 
 
 
 def test_modes_and_times_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(bl.PlanError, match="cached, model, measure"):
+    with pytest.raises(bl.PlanError, match="give 'cached' or 'model' or 'measure'"):
         bl.load(nets.chain(), tune="guess")  # type: ignore[arg-type]
     with pytest.raises(bl.PlanError, match="tune_seconds=0"):
         bl.load(nets.chain(), tune="measure", tune_seconds=0)

@@ -39,7 +39,7 @@ class _Lines(Struct, frozen=True):
         along: ``channels``, ``images`` or ``columns``, the last spatial dimension.
         n_outer: Images; channels where lines are of images.
         n_groups: Groups of lanes in each: blocks of channels, or channels where lines are of columns.
-        lanes: Of a group.
+        lanes: Of a group; 1 where lines are of columns, as a whole row of results is one task.
         last: Of the last group.
         padded: With the zeros behind it.
     """
@@ -54,7 +54,7 @@ class _Lines(Struct, frozen=True):
     @classmethod
     def of(cls, desc: MemoryDesc) -> _Lines | None:
         """The lines of a layout; ``None`` where there is no code for it."""
-        n, c, *_, width = desc.dims
+        n, c = desc.dims[:2]
         if desc.inner_blks:
             (block, *others), n_blocks = desc.inner_blks, -(-c // desc.inner_blks[0])
             is_usual = (
@@ -67,7 +67,7 @@ class _Lines(Struct, frozen=True):
             return cls("channels", n, 1, c, c, c)
         if desc.strides[0] == 1 < n:
             return cls("images", c, 1, n, n, n)
-        return cls("columns", n, c, width, width, width)
+        return cls("columns", n, c, 1, 1, 1)
 
     def are_of(self, desc: MemoryDesc) -> bool:
         """Whether another tensor's lines are the same but for the extents of windows."""
@@ -152,7 +152,6 @@ def _pooling(spec: Spec, lines: _Lines) -> dict[str, Any]:
     src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
     n_spatial = src.ndims - 2
     is_across = lines.along != "columns"
-    columns = {} if is_across else dict.fromkeys(("lanes", "last_lanes", "padded_lanes"), dst.dims[-1])
     return {
         "lanes_at_once": _at_once(spec, lines),
         "is_across": is_across,
@@ -166,7 +165,6 @@ def _pooling(spec: Spec, lines: _Lines) -> dict[str, Any]:
         "number": lines.numbers(src.dims, spec.param("numbering")),
         "scanned": lines.numbers(src.dims, "row_major")["spatial"],
         "is_row_major": spec.param("numbering") == "row_major",
-        **columns,
     }
 
 
