@@ -292,7 +292,6 @@ def max_pool_backward(
 
     Example:
         >>> import numpy as np
-    from msgspec.structs import replace
         >>> x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
         >>> max_pool_backward(np.ones((1, 1, 2, 2), np.float32), x, 2).numpy()[0, 0]
         array([[0., 0., 0., 0.],
@@ -347,7 +346,6 @@ def global_average_pool_backward(grad: TensorLike, x: TensorLike | MemoryDesc) -
 
     Example:
         >>> import numpy as np
-    from msgspec.structs import replace
         >>> x = np.zeros((1, 3, 2, 2), np.float32)
         >>> global_average_pool_backward(np.ones((1, 3, 1, 1), np.float32), x).numpy()[0, 0]
         array([[0.25, 0.25],

@@ -189,6 +189,12 @@ def test_onnxruntime_computes_operators_on_any_axis(functions: bool, tmp_path: P
 
 
 @pytest.mark.parametrize("functions", [True, False])
-@pytest.mark.parametrize("name", ["squeezenet1_1", "mobilenet_v2", "shufflenet_v2_x1_0", "resnet18", "efficientnet_b0"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("squeezenet1_1", "shufflenet_v2_x0_5"),
+        *(pytest.param(each, marks=pytest.mark.full_size) for each in ("mobilenet_v2", "resnet18", "efficientnet_b0")),
+    ],
+)
 def test_onnxruntime_computes_the_same(name: str, functions: bool, tmp_path: Path) -> None:  # noqa: FBT001
     assert_onnxruntime_agrees(zoo.build(name, size=96), tmp_path / "out.onnx", functions=functions)
