@@ -232,12 +232,6 @@ def save(
     Args:
         source: A Builder, a Tensor, or Tensors by name: these become a safetensors file, which :func:`load_tensors`
             reads; other tools read values and extents from it.
-
-    The file also states which formats the builder's values must have. :func:`load` sees to it; other runtimes pass
-    over it.
-
-    Args:
-        source: What is saved.
         path: Of the file.
         pin: Formats that the file states besides; selected as for :func:`load`, but not by functions.
         expect: Likewise.
