@@ -17,8 +17,7 @@ _NAMES = {
         BlockLayoutError BlockLayoutWarning CheckError CostStoreWarning DnnlError ExportError InputError
         InvalidArgumentsError LayoutError LayoutLossWarning ModelError OperatorError OutOfMemoryError PlainKernelWarning
         PlanError PlanMisfitWarning PlanStoreWarning PolicyWarning PositionError RefusedError UnimplementedError
-        UnsupportedError
-        WatchError WatchWarning
+        UnsupportedError WatchError WatchWarning
     """,
     "loading.exporting": "export",
     "layout": "FormatTag Layout MemoryDesc",

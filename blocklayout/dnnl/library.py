@@ -30,7 +30,7 @@ _ISAS_OF_DTYPES = {
     "bf16": ("AVX-512", ("avx512_core", "avx2_vnni_2")),
     "f16": ("AVX512-FP16", ("avx512_core_fp16", "avx2_vnni_2")),
 }
-"""What narrow floats are computed with: a CPU maker's name, and instruction sets one of which suffices."""
+"""Requirements of computing with narrow floats: a CPU maker's name, and instruction sets one of which suffices."""
 
 _TAGS_BOUND = 10_000  # a library that names no last tag must not keep us for ever
 

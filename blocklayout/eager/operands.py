@@ -168,7 +168,7 @@ def _is_row(value: Any) -> bool:
 
 
 def as_tensor(operand: Any, name: str) -> Tensor:
-    """Whatever holds a tensor, as a Tensor: over the same bytes where these lie without holes.
+    """Any holder of a tensor as a Tensor: over the same bytes where these lie without holes.
 
     Args:
         operand: A Tensor, an array, or anything with ``__dlpack__``.

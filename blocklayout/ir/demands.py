@@ -164,7 +164,7 @@ class Demands(Struct, frozen=True):
         return repr([sorted(each.items()) for each in asked]) if len(asked) == len(self.__struct_fields__) else None
 
     def settled(self, of_model: Demands, names: Names) -> Demanded:
-        """What these and those that the model states demand of the kernels of a network.
+        """The demands on a network's kernels: these, and those that its model states.
 
         An exact name precedes a pattern, and that an operator type; these precede the model's.
 

@@ -172,7 +172,7 @@ class MemoryDesc:
 
     @property
     def extra(self) -> Extra | None:
-        """What the library's packed 8-bit weights carry behind their elements; ``None`` for everything else."""
+        """Data behind the elements of the library's packed 8-bit weights; ``None`` for everything else."""
         return self.layout.extra
 
     @property

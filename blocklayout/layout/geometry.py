@@ -19,7 +19,7 @@ MAX_COUNT = 2**63 - 1
 
 
 class Extra(Struct, frozen=True):
-    """What packed 8-bit weights carry behind their elements, and what was done to these: only the library writes it.
+    """Data that packed 8-bit weights carry behind their elements, and changes of these: only the library writes it.
 
     Attributes:
         flags: Names of what is there: ``conv_s8s8`` (sums of weights, for sources moved to u8), ``scale_adjust``,

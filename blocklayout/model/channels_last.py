@@ -54,7 +54,7 @@ def channels_last(graph: Graph, formats: Mapping[str, bool], *, functions: bool 
 
 
 def functions_of(graph: Graph) -> Iterator[FunctionProto]:
-    """What the nodes of ``DOMAIN`` stand for: a Transpose, the operator as ONNX has it, and a Transpose back."""
+    """Bodies of the nodes of ``DOMAIN``: a Transpose, the operator as ONNX has it, and a Transpose back."""
     from onnx import helper
 
     found: dict[str, list[Node]] = {}

@@ -24,7 +24,7 @@ MAX_DECIDING_ELEMENTS = 512
 """Elements of an input whose contents may decide extents; larger ones are data."""
 
 Contents = Callable[[str], np.ndarray]
-"""Gives what an input is fed; its arrays are copied."""
+"""The value of an input for a run; its arrays are copied."""
 
 
 def keep_model(source: Any) -> OnnxModel | Graph | ModelFile:

@@ -333,7 +333,7 @@ class Plan(Struct, frozen=True, dict=True):
 
     @property
     def names(self) -> Names:
-        """What users may demand something of."""
+        """The names by which users may demand something."""
         return Names(tuple(kernel for choice in self.choices for kernel in choice.kernels), frozenset(self.formats))
 
     def format_of(self, value: str) -> MemoryDesc:

@@ -40,7 +40,7 @@ def prove_constants(plan: Plan, mode: CheckMode, packed: Mapping[int, np.ndarray
 def after_steps(
     plan: Plan, mode: CheckMode, in_arena: Callable[[int, MemoryDesc], np.ndarray]
 ) -> Callable[[int, Any], None]:
-    """What proves the values that a step has finished, called with the number and the step of an executable.
+    """The check of the values that a step has finished, called with the number and the step of an executable.
 
     Args:
         plan: What runs.
