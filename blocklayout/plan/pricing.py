@@ -172,5 +172,5 @@ def _reorders(network: Network) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
             before, after = layouts.members[src], layouts.members[dst]
             if isinstance(before, Fused) or isinstance(after, Fused):
                 continue
-            if layouts.prices[src, dst] > 0 and has_reorder(before.dtype):
+            if layouts.ns(src, dst) > 0 and has_reorder(before.dtype):
                 yield before, after

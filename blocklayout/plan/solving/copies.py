@@ -79,19 +79,21 @@ class Layouts(Struct, frozen=True, eq=False, dict=True):
         """``[i, j]``: whether kind ``i`` can be read as kind ``j``."""
         return _readable(self.members)
 
+    def ns(self, produced: int, kind: int) -> float:
+        """Nanoseconds of bringing one kind to another; nothing where it can be read so."""
+        if (produced, kind) not in self._ns:
+            free = self.readable[produced, kind]
+            self._ns[produced, kind] = 0.0 if free else self.price(self.members[produced], self.members[kind])
+        return self._ns[produced, kind]
+
     @cached_property
-    def prices(self) -> np.ndarray:
-        """``[i, j]``: nanoseconds of bringing kind ``i`` to kind ``j``; nothing where it can be read so."""
-        pairs = zip(self.members, self.readable, strict=True)
-        return np.array(
-            [[0.0 if free[j] else self.price(src, dst) for j, dst in enumerate(self.members)] for src, free in pairs]
-        )
+    def _ns(self) -> dict[tuple[int, int], float]:
+        return {}
 
     def set_ns(self, produced: int, wanted: Sequence[int]) -> float:
         """Nanoseconds of all copies that some demands take, each made once."""
-        if len(wanted) == 1:
-            return float(self.prices[produced, wanted[0]])
-        return float(self.prices[produced, self._copies(produced, wanted)].sum())
+        copies = wanted if len(wanted) == 1 else self._copies(produced, wanted)
+        return sum((self.ns(produced, kind) for kind in copies), 0.0)
 
     def makes(self, kind: int, produced: int, wanted: Sequence[int]) -> bool:
         """Whether some demands take a copy of a kind."""
@@ -148,8 +150,7 @@ class CopyStates(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def costs(self) -> np.ndarray:
         """Nanoseconds of each state's copies."""
-        summed: np.ndarray = np.where(self._makes, self.layouts.prices[self._starts], 0.0).sum(axis=1)
-        return summed
+        return np.array([sum(self.layouts.ns(start, kind) for kind in copies) for start, copies in self.states], float)
 
     def produced_as(self, kinds: np.ndarray) -> np.ndarray:
         """``[i, j]``: 0 where kind ``kinds[i]`` is what state ``j`` starts from, else infinity."""
