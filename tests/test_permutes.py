@@ -100,7 +100,7 @@ CHANNELS_LAST = {3: "nwc", 4: "nhwc", 5: "ndhwc"}
 FROM_THE_ZOO: dict[str, tuple[int | tuple[int, ...], dict[str, Any]]] = {
     "densenet121": (45, {"blocks": (2, 1), "growth": 12, "stem": 20}),
     "mobilenet_v2": (49, {"stacks": ((1, 16, 1, 1), (6, 24, 2, 2)), "classes": 10}),
-    "shufflenet_v2_x1_0": (49, {"channels": (24, 116, 232, 464, 64), "classes": 10}),
+    "shufflenet_v2_x1_0": (49, {"channels": (24, 116, 232, 64), "units": (3, 2), "classes": 10}),
     "efficientnet_b0": (49, {"stages": ((1, 3, 1, 16, 1), (6, 5, 2, 24, 2)), "classes": 10}),
     "convnext_tiny": (45, {"blocks": (1, 1), "channels": (24, 40), "classes": 10}),
     "unet": ((61, 50), {"width": 24, "depth": 2}),

@@ -17,11 +17,11 @@ from tests import nets
 
 ROOT = Path(__file__).resolve().parents[1]
 MIB = 1 << 20
-WARM_UP = 25
+WARM_UP = 15
 MAX_GROWTH_NBYTES = 24 * MIB
-"""What more shapes may add to the resident set after the first 25.
+"""Bytes that more shapes may add to the resident set after the first 15.
 
-20 add up to 7 MiB, and 150 up to 15; if every plan were kept, 45 and 340.
+15 add up to 7 MiB, and 150 up to 15; if every plan were kept, 34 and 340.
 """
 
 
@@ -94,7 +94,7 @@ def test_the_number_of_plans_is_positive(max_plans: object) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no resident set to read on this platform")
-@pytest.mark.parametrize("n_shapes", [45, pytest.param(200, marks=pytest.mark.full_size)])
+@pytest.mark.parametrize("n_shapes", [30, pytest.param(200, marks=pytest.mark.full_size)])
 def test_random_shapes_in_flat_memory(n_shapes: int, tree_environ: dict[str, str]) -> None:
     script = [str(ROOT / "bench" / "shapes_memory.py"), "--worker", "8", "--shapes", str(n_shapes)]
     done = subprocess.run(

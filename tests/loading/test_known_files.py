@@ -79,16 +79,20 @@ def test_the_second_load_does_not_look_at_the_network(path: Path, n_looked: Call
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"),
+    ("name", "variant", "dtype"),
     [
-        ("resnet18", "f32"),
-        ("mobilenet_v2", "f32"),
-        ("convnext_tiny", "f32"),
-        pytest.param("mobilenet_v2", "bf16", marks=pytest.mark.needs_bf16),
+        ("resnet18", {"blocks": (2, 1)}, "f32"),
+        ("mobilenet_v2", {"stacks": ((1, 16, 1, 1), (6, 24, 2, 2))}, "f32"),
+        ("convnext_tiny", {"blocks": (1, 1), "channels": (24, 40)}, "f32"),
+        pytest.param(
+            *("mobilenet_v2", {"stacks": ((1, 16, 1, 1), (6, 24, 2, 2))}, "bf16"), marks=pytest.mark.needs_bf16
+        ),
     ],
 )
-def test_networks_answer_the_same(name: str, dtype: str, tmp_path: Path, n_looked: Callable[[], int]) -> None:
-    bl.save(zoo.build(name, size=64), tmp_path / "model.onnx")
+def test_networks_answer_the_same(
+    name: str, variant: dict[str, Any], dtype: str, tmp_path: Path, n_looked: Callable[[], int]
+) -> None:
+    bl.save(zoo.build(name, size=64, **variant), tmp_path / "model.onnx")
     first = bl.load(tmp_path / "model.onnx", dtype=dtype)
     second = bl.load(tmp_path / "model.onnx", dtype=dtype)
     assert n_looked() == 1

@@ -182,7 +182,7 @@ ENDS: tuple[Callable[[BuildValue], BuildValue], ...] = (
 
 
 @pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(st.data())
 def test_random_networks_compute_the_reference(data: st.DataObject) -> None:
     sketch = Sketch(data)
