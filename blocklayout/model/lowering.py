@@ -74,6 +74,13 @@ def is_native(graph: Graph, node: Node) -> bool:
     return isinstance(_accepted(node, graph.info(node), _find_operator), Lowered)
 
 
+def is_computed(graph: Graph, node: Node) -> bool:
+    """Whether something computes a node that is not the reference: a primitive, a view, or a function in numpy."""
+    from blocklayout.ops import functions
+
+    return is_native(graph, node) or functions.operator_of(graph.info(node)) is not None
+
+
 def _find_operator(op_type: str) -> type[BaseOperator] | None:
     from blocklayout import ops
 
