@@ -38,8 +38,8 @@ def _sample(x: np.ndarray, grid: np.ndarray, out: np.ndarray, mode: str, padding
     for chosen in product(*taps):
         places = np.ravel_multi_index([index for index, _ in chosen], dims)
         weights = prod(weight for _, weight in chosen)
-        for image, source, index, weight in zip(total, pixels, places, weights, strict=True):
-            image += np.take(source, index, axis=1) * weight
+        for result, source, index, weight in zip(total, pixels, places, weights, strict=True):
+            np.add(result, np.take(source, index, axis=1) * weight, out=result)
     np.copyto(out, total.reshape(out.shape), casting="same_kind")
 
 
