@@ -1,9 +1,19 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
 from blocklayout.ir.demands import Asked, Demand, Demanded, Demands, Names, preceding
-from blocklayout.ir.facts import Affine, Facts, Padding, Transposed, Window
+from blocklayout.ir.facts import Affine, Facts, NumpyFunction, Padding, Transposed, Window
 from blocklayout.ir.fused import Fused, ValueLayout, layout_name, readable_as
-from blocklayout.ir.host_spec import Compute, ComputeInPlace, HostSpec, Plain, copy_spec, zero_padding_step
+from blocklayout.ir.host_spec import (
+    Compute,
+    Elementwise,
+    HostSpec,
+    Plain,
+    arguments,
+    copy_spec,
+    results,
+    row_major_descs,
+    zero_padding_step,
+)
 from blocklayout.ir.kernel import Constant, Kernel, KernelInfo, Program
 from blocklayout.ir.node import Need, NodeInfo, Refusal
 from blocklayout.ir.operator import (
@@ -28,11 +38,11 @@ __all__ = [
     "BaseOperator",
     "Candidate",
     "Compute",
-    "ComputeInPlace",
     "Constant",
     "Demand",
     "Demanded",
     "Demands",
+    "Elementwise",
     "Facts",
     "Fused",
     "HostSpec",
@@ -42,6 +52,7 @@ __all__ = [
     "Names",
     "Need",
     "NodeInfo",
+    "NumpyFunction",
     "Padding",
     "Plain",
     "PostOpUse",
@@ -57,11 +68,14 @@ __all__ = [
     "ValueLayout",
     "Window",
     "Wish",
+    "arguments",
     "copy_spec",
     "in_blocks",
     "layout_name",
     "preceding",
     "readable_as",
+    "results",
+    "row_major_descs",
     "wished_desc",
     "zero_padding_step",
 ]

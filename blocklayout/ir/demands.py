@@ -279,7 +279,7 @@ def _refusal(option: str, wanted: str | None, kernel: KernelInfo) -> str | None:
     if option == "precision":
         if wanted not in PRIMITIVE_FLOATS:
             return f"activations are computed in one of {', '.join(PRIMITIVE_FLOATS)}"
-        reasons = {Role.VIEW: "is a view, which computes nothing", Role.PLAIN: "is computed by onnx.reference"}
+        reasons = {Role.VIEW: "is a view, which computes nothing", Role.PLAIN: "is computed by no primitive"}
         reason = reasons.get(Role(kernel.role))
         return f"{kernel.name} {reason}" if reason else None
     try:

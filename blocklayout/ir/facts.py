@@ -7,7 +7,7 @@ They hold for every node of an operator, whether or not a primitive computes it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.layout import MemoryDesc
+
+NumpyFunction = Callable[..., object]
+"""Computes a node: ``function(*sources, out=result)``, as numpy's own.
+
+Arrays of the node's inputs, ``None`` for an absent one; where it has several outputs ``out`` is a tuple, with ``None``
+for one that nobody reads.
+"""
 
 
 class Transposed(Struct, frozen=True, eq=False):
@@ -139,7 +146,7 @@ class Affine(Struct, frozen=True, eq=False):
 
 
 class Facts(Struct, frozen=True):
-    """An operator as passes see it. Derive from this an operator that only the reference computes.
+    """An operator as passes see it. Derive from this an operator that no primitive computes.
 
     The defaults claim nothing: no pass rewrites a node of an operator that does not answer.
     """
@@ -157,6 +164,16 @@ class Facts(Struct, frozen=True):
 
     is_random: ClassVar[bool] = False
     """Results are others in each run."""
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        """The function that computes the node where no primitive does; ``None`` where only ``onnx.reference`` does.
+
+        A saved plan asks again: extents, data types and attributes decide, never the contents of inputs. Where the
+        operator is elementwise or broadcasts, arrays have any strides, and blocks come as one row with their padding;
+        everywhere else they are row-major.
+        """
+        return None
 
     @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:

@@ -7,37 +7,35 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.dnnl import Attr
 from blocklayout.errors import InvalidArgumentsError
-from blocklayout.ir.operator import BaseOperator, Problem, Role, Wish
+from blocklayout.ir.operator import BaseOperator, Problem, Role, TensorInfo, Wish
 from blocklayout.ir.recipe import Recipe, RecipeStep
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
-    import numpy as np
+    from blocklayout.ir.value import Value
 
-Compute = Callable[[Sequence["np.ndarray"]], "list[np.ndarray]"]
-"""Runs a plain step: arrays of its sources to arrays of its results."""
+Compute = Callable[[Mapping[str, Any]], None]
+"""Runs a node, by argument: a registered operator's on Tensors, others on arrays."""
 
-ComputeInPlace = Callable[[Mapping[str, Any]], None]
-"""Runs a registered step on Tensors, by argument."""
-
-HostKind = Literal["plain", "registered", "copy", "zero_padding"]
-_IMPLEMENTATIONS = {"plain": "onnx.reference", "registered": "python", "copy": "numpy", "zero_padding": "numpy"}
+HostKind = Literal["plain", "numpy", "registered", "copy", "zero_padding"]
+_IMPLEMENTATIONS = {"plain": "onnx.reference", "registered": "python"}
 
 
 class HostSpec(Struct, frozen=True):
     """A step that no primitive computes.
 
     Attributes:
-        kind: ``plain``, a node of the model computed by ``onnx.reference`` on row-major arrays; ``registered``, one
-            computed by a class of the caller's; ``copy``, a change of strides in a data type the library lacks;
-            ``zero_padding``, zeros to the padded lanes.
+        kind: ``plain``, a node of the model computed by ``onnx.reference`` on row-major arrays; ``numpy``, one computed
+            by its operator's own function; ``registered``, one computed by a class of the caller's; ``copy``, a change
+            of strides in a data type the library lacks; ``zero_padding``, zeros to the padded lanes.
         descs: By argument, as a Spec's; a node's are ``src_0`` ... and ``dst``, ``dst_1`` ...
         label: The node's op type.
-        node: A plain step's node: an ONNX model of one node, serialised and in base64. A registered one's attributes,
-            as JSON.
+        node: A plain step's node: an ONNX model of one node, serialised and in base64. As JSON, a registered one's
+            attributes, and all that numpy's function is chosen by.
     """
 
     kind: HostKind
@@ -48,7 +46,7 @@ class HostSpec(Struct, frozen=True):
     @property
     def impl(self) -> str:
         """Name of the implementation."""
-        return _IMPLEMENTATIONS[self.kind]
+        return _IMPLEMENTATIONS.get(self.kind, "numpy")
 
     @property
     def attr(self) -> Attr:
@@ -110,6 +108,26 @@ def copy_spec(src: MemoryDesc, dst: MemoryDesc) -> HostSpec:
     return HostSpec("copy", (("dst", dst), ("src", src)))
 
 
+def arguments(inputs: Sequence[Value | None]) -> dict[str, Value]:
+    """The arguments of a node that no primitive computes, ``src_0`` ...: each value once, however often it is read."""
+    distinct = {value.name: value for value in inputs if value is not None}
+    return {f"src_{index}": value for index, value in enumerate(distinct.values())}
+
+
+def results(outputs: Sequence[Value | None]) -> dict[str, Value]:
+    """Those of its outputs that are read: ``dst``, ``dst_1`` ..."""
+    read = [value for value in outputs if value is not None]
+    return {f"dst_{index}" if index else "dst": value for index, value in enumerate(read)}
+
+
+def row_major_descs(
+    inputs: Sequence[Value | None], outputs: Sequence[Value | None]
+) -> tuple[tuple[str, MemoryDesc], ...]:
+    """All of them as arrays in the data types the model declares; a scalar is one element of rank 1."""
+    named = arguments(inputs) | results(outputs)
+    return tuple((arg, MemoryDesc(value.dims, value.dtype)) for arg, value in named.items())
+
+
 class Plain(BaseOperator, frozen=True):
     """The operator of last resort: a node as a whole, on row-major arrays in the data types the model declares.
 
@@ -126,3 +144,33 @@ class Plain(BaseOperator, frozen=True):
         if attr.post_ops:
             return None
         return Recipe((RecipeStep(self.spec, tuple((arg, arg) for arg, _ in self.spec.descs)),))
+
+
+class Elementwise(Plain, frozen=True):
+    """A node whose function in numpy looks at one element of each operand at a time, and so takes them as they lie.
+
+    Strides in any order are numpy's own work. In blocks, the elements are one row with their padding, which is zeroed
+    behind; operands of other extents are single numbers there.
+    """
+
+    role: ClassVar[Role] = Role.FOLLOWER
+
+    def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
+        del problem  # the model's data types, not the plan's
+        declared = dict(self.spec.descs)
+        dst = wish.dst_desc(TensorInfo(declared["dst"].dims, declared["dst"].dtype))
+        if attr.post_ops or not isinstance(dst, MemoryDesc) or not dst.is_dense:
+            return None
+        if dst.inner_blks and any(desc.dims != dst.dims and desc.n_elements != 1 for desc in declared.values()):
+            return None
+        descs = {arg: _beside(dst, desc) for arg, desc in declared.items()}
+        steps = [RecipeStep(replace(self.spec, descs=tuple(descs.items())), tuple((arg, arg) for arg in descs))]
+        if dst.n_padding:
+            steps.append(zero_padding_step(dst))
+        return Recipe(tuple(steps))
+
+
+def _beside(dst: MemoryDesc, declared: MemoryDesc) -> MemoryDesc:
+    """An operand in the order of the result; one of another rank, or a number beside blocks, is row-major."""
+    is_number = bool(dst.inner_blks) and declared.dims != dst.dims
+    return declared if is_number or declared.ndims != dst.ndims else dst.resized(declared.dims, declared.dtype)

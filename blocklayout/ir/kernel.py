@@ -42,7 +42,7 @@ class KernelInfo(Struct, frozen=True):
         nodes: Names of the model's nodes that it stands for.
         value: The value that it computes.
         shape: Extents of that.
-        role: ``chooser``, ``follower``, ``view``, or ``plain`` where ``onnx.reference`` computes it.
+        role: ``chooser``, ``follower``, ``view``, or ``plain`` where no primitive computes it.
         aliases: Names in the model of nodes that did nothing to its result, and of values that are no more.
     """
 
@@ -75,8 +75,8 @@ class Kernel(Struct, frozen=True, eq=False):
         dst: The value it computes.
         nodes: Names of the model's nodes it stands for.
         others: Further results, by argument: ``indices``; a plain kernel's are ``dst_1`` ...
-        as_plain: Makes the kernel that computes the same by ``onnx.reference``, for where no primitive
-            does; ``None`` if it is one, or there is none.
+        as_plain: Makes the kernel that computes the same by numpy or ``onnx.reference``, for where no
+            primitive does; ``None`` if it is one, or there is none.
         reason: Why a kernel is plain.
         op_types: As :class:`KernelInfo` has them.
         aliases: As :class:`KernelInfo` has them.

@@ -34,7 +34,7 @@ class Role(StrEnum):
     VIEW = "view"
     """Moves no byte: new metadata over the same buffer."""
     PLAIN = "plain"
-    """Computed by ``onnx.reference`` on row-major arrays: no primitive does the same."""
+    """Computed on row-major arrays by numpy or ``onnx.reference``: no primitive does the same."""
 
 
 class Lowered(Struct, frozen=True):

@@ -39,7 +39,7 @@ from blocklayout.runtime import ContentsNeededError, InputInfo, ReadyPlan, Sessi
 from blocklayout.runtime.streams import Streams
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Compute, ComputeInPlace, Program
+    from blocklayout.ir import Compute, Program
     from blocklayout.loading.signature import Opened
     from blocklayout.model import Graph
     from blocklayout.plan.portfolio import TimePlans
@@ -293,7 +293,7 @@ class _PlanMaker(Struct):
             check_rank(info, graph.shape(info.name) if info.name in graph.values else extents[info.name])
         return graph, deciding
 
-    def _computes(self, plan: Plan) -> dict[int, Compute | ComputeInPlace]:
+    def _computes(self, plan: Plan) -> dict[int, Compute]:
         """Functions that run the steps that no primitive computes.
 
         Warns of plain ones, and of a policy without effect, once a model.

@@ -21,7 +21,7 @@ from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, Policy
 from blocklayout.plan.report.runs import check_losses
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Compute, ComputeInPlace, Demand, Demands, Program
+    from blocklayout.ir import Compute, Demand, Demands, Program
     from blocklayout.plan import Plan
     from blocklayout.plan.request import Request
     from blocklayout.runtime import InputInfo
@@ -103,17 +103,20 @@ class SavedPlan(Struct):
         return self.plan
 
 
-def computes_of(plan: Plan) -> dict[int, Compute | ComputeInPlace]:
+def computes_of(plan: Plan) -> dict[int, Compute]:
     """Functions that run the nodes among the steps of a plan that no primitive computes, by step number."""
     specs = {number: step.spec for number, step in enumerate(plan.steps) if isinstance(step.spec, HostSpec)}
-    return {number: _compute_of(spec) for number, spec in specs.items() if spec.kind in ("plain", "registered")}
+    return {number: _compute_of(spec) for number, spec in specs.items() if spec.kind in _NODES}
 
 
-def _compute_of(spec: HostSpec) -> Compute | ComputeInPlace:
-    if spec.kind == "registered":
-        from blocklayout.ops import registered
+_NODES = ("plain", "numpy", "registered")
 
-        return registered.compute_of(spec)
+
+def _compute_of(spec: HostSpec) -> Compute:
+    if spec.kind != "plain":
+        from blocklayout.ops import functions, registered
+
+        return registered.compute_of(spec) if spec.kind == "registered" else functions.compute_of(spec)
     from blocklayout.model import compute_of  # needs onnx
 
     return compute_of(spec)

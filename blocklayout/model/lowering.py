@@ -9,9 +9,21 @@ import numpy as np
 from msgspec.structs import replace
 
 from blocklayout.errors import UnsupportedError, close_names
-from blocklayout.ir import BaseOperator, Constant, Kernel, Lowered, NodeInfo, Plain, Program, Refusal, Value
+from blocklayout.ir import (
+    BaseOperator,
+    Constant,
+    Kernel,
+    Lowered,
+    NodeInfo,
+    Plain,
+    Program,
+    Refusal,
+    Value,
+    arguments,
+    results,
+)
 from blocklayout.model.graph import Graph, Node, former_names, fresh_name, live_nodes
-from blocklayout.model.reference import arguments, plain_spec, result_name
+from blocklayout.model.reference import plain_spec
 
 FindOperator = Callable[[str], type[BaseOperator] | None]
 
@@ -60,6 +72,13 @@ def _op_types(graph: Graph, node: Node) -> tuple[str, ...]:
 def is_native(graph: Graph, node: Node) -> bool:
     """Whether a primitive, or a view, computes a node as it is."""
     return isinstance(_accepted(node, graph.info(node), _find_operator), Lowered)
+
+
+def is_computed(graph: Graph, node: Node) -> bool:
+    """Whether something computes a node that is not the reference: a primitive, a view, or a function in numpy."""
+    from blocklayout.ops import functions
+
+    return is_native(graph, node) or functions.operator_of(graph.info(node)) is not None
 
 
 def _find_operator(op_type: str) -> type[BaseOperator] | None:
@@ -113,14 +132,17 @@ def _names(values: list[Value]) -> str:
 
 
 def _plain(node: Node, info: NodeInfo, constants: _Constants, reason: str) -> Kernel:
-    """The kernel that the reference evaluator computes; ``reason`` is why."""
+    """The kernel that numpy or the reference evaluator computes; ``reason`` is why."""
+    from blocklayout.ops import functions
+
+    operator = functions.operator_of(info)
     try:
-        spec = plain_spec(node, info.inputs, info.outputs, info.opset)
+        operator = operator or Plain(plain_spec(node, info.inputs, info.outputs, info.opset))
     except UnsupportedError as error:
         raise UnsupportedError(f"{reason}; nor can the reference: {error}") from None
     sources = arguments(info.inputs)
-    dst, *others = (value for value in info.outputs if value is not None)
-    lowered = Lowered(Plain(spec), sources)
+    (_, dst), *others = results(info.outputs).items()
+    lowered = Lowered(operator, sources)
     return Kernel(
         name=node.name,
         operator=lowered.operator,
@@ -128,7 +150,7 @@ def _plain(node: Node, info: NodeInfo, constants: _Constants, reason: str) -> Ke
         constants=_constants_of(node, info, lowered, constants),
         dst=dst,
         nodes=(node.name, *node.absorbed),
-        others=tuple((result_name(index), value) for index, value in enumerate(others, start=1)),
+        others=tuple(others),
         reason=reason,
     )
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
-from blocklayout.ir import Compute, HostSpec
+from blocklayout.ir import Compute, HostSpec, arguments, row_major_descs
 from blocklayout.ir.value import Value
-from blocklayout.layout import MemoryDesc
 from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, type_proto
 
@@ -43,7 +42,9 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
         UnsupportedError: The evaluator does not have the operator, or has it wrong, or its results are random.
     """
     if node.facts.is_random:
-        raise UnsupportedError(f"node {node.name!r}: {node.op_type} is random; a plan computes the same every time")
+        raise UnsupportedError(
+            f"node {node.name!r}: {node.op_type} is random; a plan computes the same every time: give it a seed"
+        )
     if is_wrong_there(node, opset):
         raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
     model = _one_node_model(node, inputs, outputs, opset)
@@ -51,32 +52,13 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
         _evaluator(model)
     except Exception as error:  # the evaluator raises anything for what it lacks
         raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
-    results = [value for value in outputs if value is not None]
-    descs = {arg: row_major(value) for arg, value in arguments(inputs).items()}
-    descs |= {result_name(index): row_major(value) for index, value in enumerate(results)}
     text = base64.b64encode(model.SerializeToString(deterministic=True)).decode()
-    return HostSpec("plain", tuple(descs.items()), node.op_type, text)
+    return HostSpec("plain", row_major_descs(inputs, outputs), node.op_type, text)
 
 
 def is_wrong_there(node: Node, opset: int) -> bool:
     """Whether ``onnx.reference`` computes something else than ONNX specifies."""
     return node.op_type in _WRONG_THERE and _WRONG_THERE[node.op_type](node, opset)
-
-
-def arguments(inputs: Sequence[Value | None]) -> dict[str, Value]:
-    """A plain kernel's arguments, ``src_0`` ...: each value once, however often the node reads it."""
-    distinct = {value.name: value for value in inputs if value is not None}
-    return {f"src_{index}": value for index, value in enumerate(distinct.values())}
-
-
-def result_name(index: int) -> str:
-    """The argument that a plain kernel's result ``index`` is: ``dst``, ``dst_1`` ..."""
-    return f"dst_{index}" if index else "dst"
-
-
-def row_major(value: Value) -> MemoryDesc:
-    """A value as the reference evaluator holds it; a scalar is one element of rank 1."""
-    return MemoryDesc(value.dims, value.dtype)
 
 
 def compute_of(spec: HostSpec) -> Compute:
@@ -92,18 +74,21 @@ def compute_of(spec: HostSpec) -> Compute:
         evaluator = _evaluator(model)
     except Exception as error:  # protobuf and the evaluator raise anything
         raise ModelError(f"the plain step of {spec.label} holds no model of one node: {error}") from error
+    sources = [arg for arg, _ in spec.descs if arg.startswith("src")]
+    results = [arg for arg, _ in spec.descs if arg.startswith("dst")]
     inputs = [(info.name, *_shape_and_dtype(info)) for info in model.graph.input]
     outputs = [_shape_and_dtype(info) for info in model.graph.output]
     where = f"node {model.graph.node[0].name!r}: onnx.reference's {spec.label}"
 
-    def compute(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        feed = {name: array.reshape(shape) for (name, shape, _), array in zip(inputs, arrays, strict=True)}
+    def compute(arrays: Mapping[str, np.ndarray]) -> None:
+        feed = {name: arrays[arg].reshape(shape) for (name, shape, _), arg in zip(inputs, sources, strict=True)}
         try:
             with np.errstate(all="ignore"):
-                results = evaluator.run(None, feed)
+                computed = evaluator.run(None, feed)
         except Exception as error:  # the evaluator raises anything
             raise UnsupportedError(f"{where} failed: {type(error).__name__}: {error}") from error
-        return [_checked(result, *output, where) for result, output in zip(results, outputs, strict=True)]
+        for arg, result, output in zip(results, computed, outputs, strict=True):
+            arrays[arg][...] = _checked(result, *output, where).reshape(arrays[arg].shape)
 
     return compute
 

@@ -35,6 +35,11 @@ def bind_broadcast(operator: BaseOperator, node: NodeInfo) -> Lowered | Refusal:
     return operator.bind(arguments, arrays)
 
 
+def broadcasts_as_numpy(node: NodeInfo) -> bool:
+    """Whether operands are aligned at their last dimensions, as in all but the oldest operator sets."""
+    return node.opset >= _FIRST_OPSET_OF_NUMPY_RULES or len({node.shape(i) for i in range(len(node.inputs))}) == 1
+
+
 def broadcast_dims(dims: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, ...] | None:
     """Extents with ones in front, as many as ``whole`` has; ``None`` where they do not broadcast to that.
 

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.dtypes import PRIMITIVE_FLOATS
+from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS
 from blocklayout.ir import (
     Affine,
     BaseOperator,
     Facts,
     Lowered,
     NodeInfo,
+    NumpyFunction,
     PostOpUse,
     Problem,
     Recipe,
@@ -21,7 +22,7 @@ from blocklayout.ir import (
     TensorInfo,
     Wish,
 )
-from blocklayout.ops._broadcast import bind_broadcast, broadcast_dims
+from blocklayout.ops._broadcast import bind_broadcast, broadcast_dims, broadcasts_as_numpy
 from blocklayout.ops._combining import COMMUTATIVE, Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops.eltwise import Eltwise
@@ -32,6 +33,7 @@ _ALGORITHMS: Mapping[str, str] = {
     "Mul": "binary_mul",
     "Div": "binary_div",
 }
+_IN_NUMPY: Mapping[str, NumpyFunction] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
 _SUMMABLE_DTYPES = frozenset(PRIMITIVE_FLOATS)
 _OTHER = {"src_0": "src_1", "src_1": "src_0"}
 
@@ -67,6 +69,13 @@ class Binary(BaseOperator, frozen=True):
         with np.errstate(all="ignore"):
             function = (_SECOND_KNOWN if place else _FIRST_KNOWN).get(node.op_type)
             return None if function is None else Affine(1 - place, *np.broadcast_arrays(*function(vector)))
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        if not broadcasts_as_numpy(node):
+            return None
+        is_exact = node.op_type == "Div" and node.result.dtype not in FLOATS
+        return _divide_integers if is_exact else _IN_NUMPY[node.op_type]
 
     @property
     def is_commutative(self) -> bool:
@@ -155,14 +164,46 @@ def _is_post_op_operand(operand: TensorInfo, dst: TensorInfo) -> bool:
     return varying in ([], [1], [len(dst.dims) - 1])
 
 
-class ReferenceBinary(Facts, frozen=True):
+def _divide_integers(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+    """The quotient without its fraction, whatever the signs."""
+    if np.issubdtype(out.dtype, np.signedinteger):
+        x = x - np.fmod(x, y)
+    np.floor_divide(x, y, out=out)
+
+
+class NumpyBinary(Facts, frozen=True):
     """Functions of elements in the same place that no primitive computes."""
 
     op_types = (
-        *("And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
-        *("Mod", "Or", "Xor"),
+        *("And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "Less"),
+        *("LessOrEqual", "Mod", "Or", "Xor"),
     )
     broadcasts_from = 0
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        if not broadcasts_as_numpy(node):
+            return None
+        if node.op_type == "BitShift":
+            return {"LEFT": np.left_shift, "RIGHT": np.right_shift}[node.string_attr("direction", ("LEFT", "RIGHT"))]
+        if node.op_type == "Mod":
+            return np.fmod if node.flag_attr("fmod") else np.mod
+        return _FUNCTIONS[node.op_type]
+
+
+_FUNCTIONS: Mapping[str, NumpyFunction] = {
+    "And": np.logical_and,
+    "BitwiseAnd": np.bitwise_and,
+    "BitwiseOr": np.bitwise_or,
+    "BitwiseXor": np.bitwise_xor,
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Or": np.logical_or,
+    "Xor": np.logical_xor,
+}
 
 
 class Where(Facts, frozen=True):
@@ -178,3 +219,13 @@ class Where(Facts, frozen=True):
             return None
         chosen = 1 if condition.all() else 2
         return chosen if node.shape(chosen) == node.result.shape else None
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        del node
+        return _choose
+
+
+def _choose(condition: np.ndarray, x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+    np.copyto(out, y)
+    np.copyto(out, x, where=condition)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from blocklayout import dnnl
 from blocklayout.dtypes import PRIMITIVE_FLOATS
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Wish
+from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, NumpyFunction, Problem, Recipe, Refusal, Wish
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops.views import Identity, same_if_same_shape
 
@@ -15,8 +17,8 @@ _CONVERTED = ("u8", "s8", "s32", "bool")
 class Cast(BaseOperator, frozen=True):
     """The same numbers as floats: a reorder that keeps the layout.
 
-    Between floats it is nothing at all, for a plan computes them in one type. What gives integers is left to the
-    reference: primitives round and saturate where ONNX cuts off.
+    Between floats it is nothing at all, for a plan computes them in one type. What gives integers is left to
+    numpy: primitives round and saturate where ONNX cuts off.
     """
 
     op_types = ("Cast", "CastLike")
@@ -34,6 +36,11 @@ class Cast(BaseOperator, frozen=True):
             return Identity().bind({"src": src})
         return cls().bind({"src": src})
 
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        del node
+        return _converted
+
     same_as = staticmethod(same_if_same_shape)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
@@ -47,3 +54,19 @@ class Cast(BaseOperator, frozen=True):
         bytes_of = src.with_dtype("u8") if src.dtype == "bool" else src
         step = dnnl.reorder(bytes_of, dst, n_threads=problem.n_threads)
         return Recipe.single(step, whole=(("src", src), ("dst", dst)))
+
+
+def _converted(x: np.ndarray, *_: np.ndarray | None, out: np.ndarray) -> None:
+    np.copyto(out, x, casting="unsafe")
+
+
+class BitCast(Facts, frozen=True):
+    """The same bits as numbers of another type of that size."""
+
+    op_types = ("BitCast",)
+    is_elementwise = True
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        del node
+        return lambda x, out: np.copyto(out.view(x.dtype), x)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
-from blocklayout.ir import Lowered, NodeInfo
+from blocklayout.ir import Lowered, NodeInfo, NumpyFunction
 from blocklayout.ops._needs import is_known, is_source
 from blocklayout.ops.eltwise import Eltwise, Slope
 from blocklayout.ops.gradients import Call
@@ -28,6 +29,11 @@ class Clip(Eltwise, frozen=True):
         return _clip(node, *_bounds(node)).bind({"src": src})
 
     @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        bounds = {key: node.float_attr(key, 0.0) for key in ("min", "max") if key in node.attrs}
+        return partial(_limit, **bounds)
+
+    @classmethod
     def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
         del op_type
         low, high = (call.number(name, parameters[name]) for name in ("lo", "hi"))
@@ -40,6 +46,16 @@ class Clip(Eltwise, frozen=True):
         low, high = _bounds(node)
         # Where the bounds are crossed, the upper one is the result.
         return () if low >= 0 and high >= 0 else None
+
+
+def _limit(x: np.ndarray, *given: np.ndarray | None, out: np.ndarray, **bounds: float) -> None:
+    low, high = (*given, None, None)[:2] if given else (bounds.get("min"), bounds.get("max"))
+    if low is not None:
+        x = np.maximum(x, low, out=out)
+    if high is not None:
+        x = np.minimum(x, high, out=out)
+    if x is not out:
+        np.copyto(out, x)
 
 
 def _clip(node: NodeInfo, low: float, high: float) -> Eltwise:

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, NumpyFunction, Problem, Recipe, RecipeStep, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import digits, n_elements
@@ -68,6 +68,10 @@ class Comparison(BaseOperator, frozen=True):
         operator = cls(formula.first, formula.compared, formula.last, formula.limit is not None)
         arrays = {} if formula.limit is None else {"limit": np.full((1, 1), formula.limit(node), np.float32)}
         return operator.bind({"src": src}, arrays)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        return {"Ceil": np.ceil, "Floor": np.floor, "Sign": np.sign}.get(node.op_type)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

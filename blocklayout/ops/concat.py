@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Transposed, Value, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, NumpyFunction, Problem, Recipe, Transposed, Value, Wish
 from blocklayout.ir.result_format import concatenated
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
@@ -43,6 +45,11 @@ class Concat(BaseOperator, frozen=True):
             return None
         axis = perm[int(node.attrs.get("axis", 1)) % ndims]
         return Transposed(perm, {**node.attrs, "axis": axis}, sources=tuple(range(n_sources)))
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        axis = node.axis_attr("axis", len(node.shape(0)), 1 if node.opset < 4 else None)
+        return lambda *sources, out: np.concatenate(sources, axis, out=out)
 
     same_as = staticmethod(same_if_alone)
 

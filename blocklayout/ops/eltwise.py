@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.dtypes import to_numpy
-from blocklayout.ir import BaseOperator, Facts, Lowered, Need, NodeInfo, PostOpUse, Problem, Recipe, Refusal, Role, Wish
+from blocklayout.dtypes import PRIMITIVE_FLOATS, to_numpy
+from blocklayout.ir import (
+    BaseOperator,
+    Facts,
+    Lowered,
+    Need,
+    NodeInfo,
+    NumpyFunction,
+    PostOpUse,
+    Problem,
+    Recipe,
+    Refusal,
+    Role,
+    Wish,
+)
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.padding import clear_padding
 from blocklayout.ops._descs import argument, followed
@@ -76,6 +90,10 @@ class Eltwise(BaseOperator, frozen=True):
         algorithm, *numbers = _FUNCTIONS[node.op_type]
         read = (node.float_attr(*each) if isinstance(each, tuple) else each for each in numbers)
         return Eltwise(f"eltwise_{algorithm}", *read).bind({"src": node.required(0, "X")})
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        return _IN_NUMPY.get(node.op_type)
 
     @classmethod
     def has_gradient(cls, op_type: str) -> bool:
@@ -159,19 +177,122 @@ class Power(Eltwise, frozen=True):
         return function.bind({"src": base})
 
     @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        del node
+        return _power
+
+    @classmethod
     def slope(cls, op_type: str, call: Call, parameters: Mapping[str, Any]) -> Slope:
         del op_type
         return "pow", 1.0, call.number("exponent", parameters["exponent"])
 
 
-class ReferenceFunction(Facts, frozen=True):
+class NumpyFunctions(Facts, frozen=True):
     """Functions of every element that no primitive computes."""
 
     op_types: ClassVar[tuple[str, ...]] = (
-        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Celu", "Cos", "DequantizeLinear"),
-        *("Erf", "IsInf", "IsNaN", "Not", "QuantizeLinear", "Selu", "Shrink", "Sin", "Sinh", "Softsign", "Tan"),
+        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Celu", "Cos", "Erf", "IsInf", "IsNaN"),
+        *("Not", "Selu", "Shrink", "Sin", "Sinh", "Softsign", "Tan"),
     )
     is_elementwise: ClassVar[bool] = True
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        if node.op_type == "Shrink":
+            return partial(_shrink, bias=node.float_attr("bias", 0.0), limit=node.float_attr("lambd", 0.5))
+        if node.op_type == "IsInf":
+            signs = {1: node.int_attr("detect_positive", 1), -1: node.int_attr("detect_negative", 1)}
+            return partial(_is_infinite, signs=[sign for sign, is_sought in signs.items() if is_sought])
+        if node.op_type == "Erf" and node.result.dtype not in PRIMITIVE_FLOATS:
+            return None  # the polynomials are of single precision
+        return _IN_NUMPY.get(node.op_type)
+
+
+def _power(base: np.ndarray, exponent: np.ndarray, out: np.ndarray) -> None:
+    if out.dtype.kind in "iu" and exponent.dtype.kind == "i" and (exponent < 0).any():
+        base = base.astype(np.float64)  # numpy refuses such powers of integers
+    np.power(base, exponent, out=out, casting="unsafe")
+
+
+def _relu(x: np.ndarray, out: np.ndarray) -> None:
+    np.maximum(x, x.dtype.type(0), out=out)
+
+
+def _sigmoid(x: np.ndarray, out: np.ndarray) -> None:
+    """By way of tanh, which overflows nowhere."""
+    np.tanh(x / 2, out=out)
+    out += 1
+    out /= 2
+
+
+def _shrink(x: np.ndarray, out: np.ndarray, bias: float, limit: float) -> None:
+    out[...] = 0
+    np.add(x, bias, out=out, where=x < -limit, casting="unsafe")
+    np.subtract(x, bias, out=out, where=x > limit, casting="unsafe")
+
+
+def _is_infinite(x: np.ndarray, out: np.ndarray, signs: Sequence[int]) -> None:
+    if len(signs) == 1:
+        np.equal(x, x.dtype.type(signs[0] * np.inf), out=out)
+    elif signs:
+        np.isinf(x, out=out)
+    else:
+        out[...] = False
+
+
+# Coefficients of the powers of x * x, the highest first.
+_ERF_ABOVE = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05)
+_ERF_ABOVE += (-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02)
+_ERF_BELOW = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03)
+_ERF_BELOW += (-1.42647390514189e-02,)
+
+
+def _erf(x: np.ndarray, out: np.ndarray) -> None:
+    """As a quotient of polynomials, to 4e-7 of the result.
+
+    Source: the coefficients of Eigen's ``perf`` for floats (3.4), which XLA and TensorFlow share.
+    """
+    limited = np.clip(x, -4, 4, dtype=np.float32, casting="unsafe") if x.dtype != np.float32 else np.clip(x, -4, 4)
+    square = limited * limited
+    np.multiply(limited, _polynomial(square, _ERF_ABOVE), out=limited)
+    np.divide(limited, _polynomial(square, _ERF_BELOW), out=out, casting="same_kind")
+
+
+def _polynomial(x: np.ndarray, coefficients: Sequence[float]) -> np.ndarray:
+    value = np.multiply(x, np.float32(coefficients[0]))
+    for coefficient in coefficients[1:-1]:
+        value += np.float32(coefficient)
+        value *= x
+    value += np.float32(coefficients[-1])
+    return value
+
+
+_IN_NUMPY: Mapping[str, NumpyFunction] = {
+    "Abs": np.absolute,
+    "Acos": np.arccos,
+    "Acosh": np.arccosh,
+    "Asin": np.arcsin,
+    "Asinh": np.arcsinh,
+    "Atan": np.arctan,
+    "Atanh": np.arctanh,
+    "BitwiseNot": np.invert,
+    "Cos": np.cos,
+    "Erf": _erf,
+    "Exp": np.exp,
+    "IsNaN": np.isnan,
+    "Log": np.log,
+    "Neg": np.negative,
+    "Not": np.logical_not,
+    "Reciprocal": np.reciprocal,
+    "Relu": _relu,
+    "Round": np.rint,
+    "Sigmoid": _sigmoid,
+    "Sin": np.sin,
+    "Sinh": np.sinh,
+    "Sqrt": np.sqrt,
+    "Tan": np.tan,
+    "Tanh": np.tanh,
+}
 
 
 @public

@@ -11,6 +11,7 @@ from blocklayout.ir import (
     Facts,
     Lowered,
     NodeInfo,
+    NumpyFunction,
     Problem,
     Recipe,
     Refusal,
@@ -56,6 +57,11 @@ class Expand(BaseOperator, frozen=True):
             return Reshape(dst.dims).bind({"src": src})
         return cls().bind({"src": src})
 
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        del node
+        return lambda x, _, out: np.copyto(out, x)
+
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)
 
@@ -96,3 +102,13 @@ class Tile(Facts, frozen=True):
 
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        return _repeat if node.opset >= 6 and 0 not in node.result.shape else None  # older ones tile one dimension
+
+
+def _repeat(x: np.ndarray, counts: np.ndarray, out: np.ndarray) -> None:
+    copies = [extent for pair in zip(counts.tolist(), x.shape, strict=True) for extent in pair]
+    once = [extent for own in x.shape for extent in (1, own)]
+    np.copyto(out.reshape(copies), x.reshape(once))

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Wish
-from blocklayout.ops._broadcast import bind_broadcast
+from blocklayout.ir import (
+    BaseOperator,
+    Facts,
+    Lowered,
+    NodeInfo,
+    NumpyFunction,
+    Problem,
+    Recipe,
+    RecipeStep,
+    Refusal,
+    Wish,
+)
+from blocklayout.ops._broadcast import bind_broadcast, broadcasts_as_numpy
 from blocklayout.ops._combining import Combination, Operand, temporaries_of, whole_of
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._needs import are_floats
@@ -15,6 +28,7 @@ from blocklayout.ops.binary import Binary
 from blocklayout.ops.views import Identity, same_if_alone
 
 _ALGORITHMS: Mapping[str, str] = {"Sum": "binary_add", "Min": "binary_min", "Max": "binary_max"}
+_UFUNCS: Mapping[str, np.ufunc] = {"Sum": np.add, "Min": np.minimum, "Max": np.maximum, "Mean": np.add}
 
 
 class Nary(BaseOperator, frozen=True):
@@ -41,6 +55,10 @@ class Nary(BaseOperator, frozen=True):
         if n_srcs == 2:
             return bind_broadcast(Binary(algorithm), node)
         return bind_broadcast(cls(algorithm, n_srcs), node)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        return _folding(node) if broadcasts_as_numpy(node) else None
 
     same_as = staticmethod(same_if_alone)
 
@@ -81,3 +99,28 @@ class Mean(Facts, frozen=True):
     broadcasts_from = 0
 
     same_as = staticmethod(same_if_alone)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        if not broadcasts_as_numpy(node):
+            return None
+        total, count = _folding(node), len(node.inputs)
+
+        def mean(*sources: np.ndarray, out: np.ndarray) -> None:
+            total(*sources, out=out)
+            np.divide(out, out.dtype.type(count), out=out)
+
+        return mean
+
+
+def _folding(node: NodeInfo) -> NumpyFunction:
+    """A function of two, applied to one source after the other."""
+    function = _UFUNCS[node.op_type]
+
+    def fold(first: np.ndarray, *others: np.ndarray, out: np.ndarray) -> None:
+        if not others:
+            np.copyto(out, first)
+        for other in others:
+            first = function(first, other, out=out)
+
+    return fold

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -13,6 +15,7 @@ from blocklayout.ir import (
     BaseOperator,
     Lowered,
     NodeInfo,
+    NumpyFunction,
     Padding,
     Problem,
     Recipe,
@@ -73,6 +76,11 @@ class Pad(BaseOperator, frozen=True):
         if given is not None:
             value = float(node.known(_scalar(node, given), "constant_value").reshape(()))
         return cls(mode, pads, value).bind({"src": src}, {"fill": np.full(1, value, np.float32)})
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        mode = node.string_attr("mode", ("constant", *_BORDERS))
+        return partial(_padded, mode=mode, attrs=node.attrs)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -277,6 +285,28 @@ def _wrap(index: int, line: _Line) -> list[_Copy]:
 
 
 _BORDERS: Mapping[str, Callable[[int, _Line], list[_Copy]]] = {"reflect": _reflect, "edge": _edge, "wrap": _wrap}
+
+
+def _padded(
+    x: np.ndarray,
+    given: np.ndarray | None = None,
+    value: np.ndarray | None = None,
+    axes: np.ndarray | None = None,
+    *,
+    out: np.ndarray,
+    mode: str,
+    attrs: Mapping[str, Any],
+) -> None:
+    numbers = np.reshape(attrs["pads"] if given is None else given, (2, -1))
+    pads = np.zeros((2, x.ndim), np.int64)
+    pads[:, slice(None) if axes is None else axes] = numbers
+    cut = [slice(max(-before, 0), n + min(behind, 0)) for n, before, behind in zip(x.shape, *pads, strict=True)]
+    x, pads = x[tuple(cut)], np.maximum(pads, 0)
+    if mode != "constant":
+        np.copyto(out, np.pad(x, pads.T, mode))  # type: ignore[call-overload]  # one of ONNX's, which are numpy's
+        return
+    out[...] = attrs.get("value", 0) if value is None else value
+    out[tuple(slice(before, before + n) for before, n in zip(pads[0], x.shape, strict=True))] = x
 
 
 def _copies(mode: str, index: int, line: _Line) -> Sequence[_Copy]:

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import prod
 
+import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Problem, Recipe, Transposed, Wish, zero_padding_step
+from blocklayout.ir import (
+    BaseOperator,
+    Facts,
+    Lowered,
+    NodeInfo,
+    NumpyFunction,
+    Problem,
+    Recipe,
+    Transposed,
+    Wish,
+    zero_padding_step,
+)
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, without
 from blocklayout.ops._descs import argument
@@ -103,6 +116,10 @@ class Reduce(BaseOperator, frozen=True):
     reduced_axes = staticmethod(_reduced_axes)
     transposed = staticmethod(_transposed)
 
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        return _along_axes(node, _IN_NUMPY[node.op_type])
+
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         src = wish.src_desc(argument(problem, "src"))
         if not isinstance(src, MemoryDesc) or attr.post_ops:
@@ -167,6 +184,70 @@ def _check_extents(node: NodeInfo, dims: tuple[int, ...], axes: tuple[int, ...])
     node.check_result(kept, f"reducing {list(dims)} along {list(axes)} gives {kept}")
 
 
+def _along_axes(node: NodeInfo, function: NumpyFunction) -> NumpyFunction:
+    """A reduction along axes that are an attribute, or an input."""
+    given = node.integers(1, "axes") if not node.has_input(1) else None
+    nothing = () if node.flag_attr("noop_with_empty_axes") else None
+    keepdims = bool(node.int_attr("keepdims", 1))
+
+    def reduce(x: np.ndarray, axes: np.ndarray | None = None, *, out: np.ndarray) -> None:
+        read = given if axes is None else tuple(axes.ravel().tolist())
+        function(x, axis=read or nothing, keepdims=keepdims, out=out)
+
+    return reduce
+
+
+def _extreme(x: np.ndarray, out: np.ndarray, function: np.ufunc, *, is_lowest: bool, **how: object) -> None:
+    if x.size:
+        function.reduce(x, out=out, **how)
+    elif out.dtype.kind in "iu":
+        out[...] = getattr(np.iinfo(out.dtype), "min" if is_lowest else "max")
+    elif out.dtype.kind == "b":
+        out[...] = not is_lowest
+    else:
+        out[...] = -np.inf if is_lowest else np.inf
+
+
+def _mean(x: np.ndarray, out: np.ndarray, **how: object) -> None:
+    total = np.add.reduce(x, dtype=np.float64 if x.dtype.kind in "iu" else None, **how)
+    np.copyto(out, total / max(x.size // max(out.size, 1), 1), casting="unsafe")
+
+
+def _norm(x: np.ndarray, out: np.ndarray, **how: object) -> None:
+    np.copyto(out, np.sqrt(np.sum(np.square(x), **how)), casting="unsafe")
+
+
+def _sum_of(x: np.ndarray, out: np.ndarray, function: np.ufunc, **how: object) -> None:
+    np.add.reduce(function(x), dtype=out.dtype, out=out, **how)
+
+
+def _log_of_sum(x: np.ndarray, out: np.ndarray, **how: object) -> None:
+    np.add.reduce(x, dtype=out.dtype, out=out, **how)
+    np.log(out, out=out)
+
+
+def _log_of_exponentials(x: np.ndarray, out: np.ndarray, axis: object, *, keepdims: bool) -> None:
+    """Of the differences from the largest element, so that nothing overflows."""
+    largest = np.maximum.reduce(x, axis=axis, keepdims=True, initial=-np.inf)
+    largest[~np.isfinite(largest)] = 0
+    shifted = x - largest
+    _log_of_sum(np.exp(shifted, out=shifted), out, axis=axis, keepdims=keepdims)
+    out += largest.reshape(out.shape)
+
+
+_IN_NUMPY: Mapping[str, NumpyFunction] = {
+    "ReduceL1": partial(_sum_of, function=np.absolute),
+    "ReduceL2": _norm,
+    "ReduceLogSum": _log_of_sum,
+    "ReduceMax": partial(_extreme, function=np.maximum, is_lowest=True),
+    "ReduceMean": _mean,
+    "ReduceMin": partial(_extreme, function=np.minimum, is_lowest=False),
+    "ReduceProd": np.multiply.reduce,
+    "ReduceSum": np.add.reduce,
+    "ReduceSumSquare": partial(_sum_of, function=np.square),
+}
+
+
 class ReduceLogSumExp(Facts, frozen=True):
     """The logarithm of the sum of exponentials along some dimensions."""
 
@@ -174,6 +255,10 @@ class ReduceLogSumExp(Facts, frozen=True):
 
     reduced_axes = staticmethod(_reduced_axes)
     transposed = staticmethod(_transposed)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        return _along_axes(node, _log_of_exponentials)
 
 
 class ArgReduce(Facts, frozen=True):
@@ -184,3 +269,17 @@ class ArgReduce(Facts, frozen=True):
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
         return over_axis(node, perm, keeps_axis=bool(node.attrs.get("keepdims", 1)))
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        function = np.argmax if node.op_type == "ArgMax" else np.argmin
+        axis = node.axis_attr("axis", len(node.shape(0)), 0)
+        how = {"axis": axis, "keepdims": bool(node.int_attr("keepdims", 1))}
+        if not node.flag_attr("select_last_index"):
+            return partial(function, **how)
+
+        def last(x: np.ndarray, out: np.ndarray) -> None:
+            function(np.flip(x, axis), **how, out=out)
+            np.subtract(x.shape[axis] - 1, out, out=out)
+
+        return last

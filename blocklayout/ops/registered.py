@@ -18,7 +18,7 @@ from blocklayout.dtypes import named
 from blocklayout.errors import LayoutError, ModelError, OperatorError, PlanError, closest, did_you_mean
 from blocklayout.ir import (
     BaseOperator,
-    ComputeInPlace,
+    Compute,
     HostSpec,
     Lowered,
     NodeInfo,
@@ -155,7 +155,7 @@ def result_of(op_type: str, name: str, attrs: Mapping[str, Any], inputs: Sequenc
     return Value(output, dims, definition.dtype or inputs[0].dtype)
 
 
-def compute_of(spec: HostSpec) -> ComputeInPlace:
+def compute_of(spec: HostSpec) -> Compute:
     """The function that runs a step, where its class takes the step's layouts.
 
     Raises:

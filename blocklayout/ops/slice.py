@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
+from functools import partial
+from itertools import accumulate, product
 from math import prod
 
 import numpy as np
@@ -16,6 +17,7 @@ from blocklayout.ir import (
     Facts,
     Lowered,
     NodeInfo,
+    NumpyFunction,
     Problem,
     Recipe,
     RecipeStep,
@@ -30,6 +32,7 @@ from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import paired
 from blocklayout.ops._needs import is_known
 from blocklayout.ops._transposing import along_axis, over_axis, with_axes
+from blocklayout.ops.indexing import take
 from blocklayout.ops.views import same_if_same_shape
 
 _MOST_BACKWARDS = 128
@@ -105,6 +108,21 @@ class SteppedSlice(BaseOperator, frozen=True):
 
     offsets: tuple[int, ...]
     steps: tuple[int, ...]
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        attrs = [node.attrs.get(name) for name in _INPUTS]
+
+        def cut(x: np.ndarray, *given: np.ndarray | None, out: np.ndarray) -> None:
+            starts, ends, axes, steps = (*given, None, None)[:4] if given else attrs
+            axes = range(len(starts)) if axes is None else axes
+            steps = [1] * len(starts) if steps is None else steps
+            index = [slice(None)] * x.ndim
+            for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
+                index[axis] = slice(*bounds)
+            np.copyto(out, x[tuple(index)])
+
+        return cut
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
@@ -209,6 +227,20 @@ class Split(Facts, frozen=True):
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
         return along_axis(node, perm, 0)
 
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        axis, sizes = node.axis_attr("axis", len(node.shape(0)), 0), node.attrs.get("split")
+
+        def split(x: np.ndarray, given: np.ndarray | None = None, *, out: tuple[np.ndarray | None, ...]) -> None:
+            parts = out if isinstance(out, tuple) else (out,)
+            equal = [-(-x.shape[axis] // len(parts))] * (len(parts) - 1)
+            ends = list(accumulate(equal if given is None and sizes is None else given if sizes is None else sizes))
+            for part, source in zip(parts, np.split(x, ends[: len(parts) - 1], axis), strict=True):
+                if part is not None:
+                    np.copyto(part, source)
+
+        return split
+
 
 class Gather(Facts, frozen=True):
     """Elements at any places along one dimension."""
@@ -221,3 +253,7 @@ class Gather(Facts, frozen=True):
         if places is None or places.ndim > 1:
             return None
         return over_axis(node, perm, keeps_axis=places.ndim == 1)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        return partial(take, axis=node.axis_attr("axis", len(node.shape(0)), 0))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from blocklayout import dnnl
 from blocklayout.ir import (
     BaseOperator,
     Facts,
     Lowered,
     NodeInfo,
+    NumpyFunction,
     Problem,
     Recipe,
     RecipeStep,
@@ -135,6 +138,20 @@ class Hardmax(Facts, frozen=True):
 
     transposed = staticmethod(Softmax.transposed)
 
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        dims = node.shape(0)
+        axis = node.axis_attr("axis", len(dims), -1 if node.opset >= 13 else 1)
+        # Before, the dimensions from the axis on were one.
+        shape = dims if node.opset >= 13 else (*dims[:axis], prod(dims[axis:]))
+
+        def mark(x: np.ndarray, out: np.ndarray) -> None:
+            out[...] = 0
+            largest = np.argmax(x.reshape(shape), axis, keepdims=True)
+            np.put_along_axis(out.reshape(shape), largest, 1, axis)
+
+        return mark
+
 
 class LpNormalization(Facts, frozen=True):
     """Elements divided by their norm along one dimension."""
@@ -144,3 +161,16 @@ class LpNormalization(Facts, frozen=True):
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
         return along_axis(node, perm, -1)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        axis, p = node.axis_attr("axis", len(node.shape(0)), -1), node.int_attr("p", 2)
+
+        def divide(x: np.ndarray, out: np.ndarray) -> None:
+            norm = np.absolute(x).sum(axis, keepdims=True)
+            if p == 2:
+                norm = np.sqrt(np.square(x).sum(axis, keepdims=True))
+            norm[norm == 0] = 1
+            np.divide(x, norm, out=out)
+
+        return divide

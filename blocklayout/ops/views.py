@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.errors import LayoutError
-from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, Refusal, Role, Transposed
+from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, NumpyFunction, Refusal, Role, Transposed
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
@@ -224,6 +224,30 @@ class Identity(BaseOperator, frozen=True):
         src = node.required(0, "input")
         node.check_result(src.shape, f"{src.name} has {list(src.shape)}")
         return cls().bind({"src": src})
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        seed, may_drop = node.attrs.get("seed"), _is_training(node)
+
+        def drop(
+            x: np.ndarray,
+            ratio: np.ndarray | None = None,
+            training: np.ndarray | None = None,
+            *,
+            out: np.ndarray | tuple[np.ndarray | None, np.ndarray | None],
+        ) -> None:
+            result, mask = out if isinstance(out, tuple) else (out, None)
+            share = 0.5 if ratio is None else float(ratio.item())
+            is_dropping = may_drop and share and training is not None and bool(training.item())
+            kept = np.random.RandomState(seed).random_sample(x.shape) >= share if is_dropping else np.ones((), bool)
+            if mask is not None:
+                mask[...] = kept
+            if result is not None:
+                np.multiply(
+                    x, kept * (1 / (1 - share)) if is_dropping else x.dtype.type(1), out=result, casting="unsafe"
+                )
+
+        return drop if node.op_type == "Dropout" else None
 
     def through(self, desc: MemoryDesc) -> MemoryDesc | None:
         return desc

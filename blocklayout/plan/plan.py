@@ -95,6 +95,11 @@ class Step(Struct, frozen=True, dict=True):
         return self.spec.kind == "plain"
 
     @property
+    def is_row_major(self) -> bool:
+        """Whether it computes a node on row-major arrays, because no primitive does."""
+        return self.is_plain or (self.spec.kind == "numpy" and all(op.desc.is_contiguous() for _, op in self.operands))
+
+    @property
     def is_reference(self) -> bool:
         """Whether it runs an unoptimised reference implementation."""
         return is_reference(self.spec.impl) and self.spec.kind not in MOVERS

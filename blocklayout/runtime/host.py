@@ -1,10 +1,10 @@
-"""Steps that numpy computes: what the reference evaluator does, copies, and zeros in padding."""
+"""Steps that numpy computes: nodes that no primitive does, copies, and zeros in padding."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -15,7 +15,7 @@ from blocklayout.layout.padding import clear_padding
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Compute, ComputeInPlace, HostSpec
+    from blocklayout.ir import Compute, HostSpec
     from blocklayout.layout import MemoryDesc
 
 HostFunction = Callable[[Mapping[str, "HostMemory"]], None]
@@ -24,19 +24,21 @@ HostFunction = Callable[[Mapping[str, "HostMemory"]], None]
 class HostMemory:
     """A descriptor put to a numpy buffer, for steps that run on this side of the library."""
 
-    __slots__ = ("buffer", "desc")
+    __slots__ = ("_array", "buffer", "desc")
 
     def __init__(self, desc: MemoryDesc, buffer: np.ndarray | None = None) -> None:
         self.desc = desc
         self.buffer = buffer
+        self._array: np.ndarray | None = None
 
     def rebind(self, buffer: np.ndarray) -> None:
         """Put it to another buffer."""
         self.buffer = buffer
+        self._array = None
 
     def release(self) -> None:
         """Let go of the buffer."""
-        self.buffer = None
+        self.buffer = self._array = None
 
     @property
     def elements(self) -> np.ndarray:
@@ -47,11 +49,17 @@ class HostMemory:
 
     @property
     def array(self) -> np.ndarray:
-        """The elements of an unblocked layout in logical order; a view."""
-        desc, elements = self.desc, self.elements
-        if not desc.n_elements:
-            return elements[:0].reshape(desc.dims)
-        return as_strided(elements[desc.offset0 :], desc.dims, tuple(step * desc.itemsize for step in desc.strides))
+        """A view: the elements of an unblocked layout in logical order, those in blocks as :attr:`elements`."""
+        if self._array is None:
+            desc, elements = self.desc, self.elements
+            if desc.inner_blks:
+                self._array = elements
+            elif not desc.n_elements:
+                self._array = elements[:0].reshape(desc.dims)
+            else:
+                strides = tuple(step * desc.itemsize for step in desc.strides)
+                self._array = as_strided(elements[desc.offset0 :], desc.dims, strides)
+        return self._array
 
 
 class HostExecution:
@@ -66,12 +74,12 @@ class HostExecution:
         self._function(self.memories)
 
 
-def host_function(spec: HostSpec, compute: Compute | ComputeInPlace | None) -> HostFunction:
+def host_function(spec: HostSpec, compute: Compute | None) -> HostFunction:
     """The function of a step.
 
     Args:
         spec: The step.
-        compute: ComputeInPlaces the node of a plain or a registered step.
+        compute: Computes the node of a step that is one.
 
     Raises:
         PlanError: Such a step without ``compute``.
@@ -82,21 +90,14 @@ def host_function(spec: HostSpec, compute: Compute | ComputeInPlace | None) -> H
         return _zero_padding
     if compute is None:
         raise PlanError(f"the plan has a {spec.kind} step of {spec.label} and nothing to run it")
-    if spec.kind == "registered":
-        return partial(_on_tensors, cast("ComputeInPlace", compute))
-    on_arrays = cast("Compute", compute)
-    sources = [arg for arg, _ in spec.descs if arg.startswith("src")]
-    results = [arg for arg, _ in spec.descs if arg.startswith("dst")]
-
-    def run(memories: Mapping[str, HostMemory]) -> None:
-        computed = on_arrays([memories[arg].array for arg in sources])
-        for arg, array in zip(results, computed, strict=True):
-            memories[arg].array[...] = array.reshape(memories[arg].desc.dims)
-
-    return run
+    return partial(_on_tensors if spec.kind == "registered" else _on_arrays, compute)
 
 
-def _on_tensors(compute: ComputeInPlace, memories: Mapping[str, HostMemory]) -> None:
+def _on_arrays(compute: Compute, memories: Mapping[str, HostMemory]) -> None:
+    compute({arg: memory.array for arg, memory in memories.items()})
+
+
+def _on_tensors(compute: Compute, memories: Mapping[str, HostMemory]) -> None:
     """Run a registered step's node: its sources cannot be written to."""
     tensors = {arg: Tensor(m.desc.in_role("src"), m.elements.view(np.uint8)) for arg, m in memories.items()}
     for arg, tensor in tensors.items():

@@ -88,14 +88,16 @@ def _report_reorder(step: Step, operator: str, ns: int) -> None:
 def _operators(plan: Plan) -> dict[str, str]:
     """Each kernel's name together with what it computes."""
     names = {choice.kernel: choice.operator for choice in plan.choices}
-    names |= {step.kernel: step.spec.label for step in plan.plain_steps if isinstance(step.spec, HostSpec)}
+    names |= {
+        step.kernel: step.spec.label for step in plan.steps if isinstance(step.spec, HostSpec) and step.spec.label
+    }
     return {kernel: f"{kernel} ({name})" for kernel, name in names.items()}
 
 
 def _losses(plan: Plan) -> Iterator[tuple[KernelChoice, str]]:
     """Kernels that drop what they read to plain, and why; each once."""
     choices = {choice.kernel: choice for choice in plan.choices}
-    reasons = {step.kernel: step.reason for step in plan.plain_steps}
+    reasons = {step.kernel: step.reason for step in plan.steps if step.is_row_major}
     found = {kernel: reason for kernel, reason in reasons.items() if _reads_layouts(plan, choices[kernel].reads)}
     for run in find_runs(plan):
         n = len(run.kernels)

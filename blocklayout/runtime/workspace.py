@@ -23,7 +23,7 @@ from blocklayout.side_by_side import side_by_side
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Compute, ComputeInPlace
+    from blocklayout.ir import Compute
     from blocklayout.plan import Entry, Operand, Plan
     from blocklayout.value_checks import CheckMode
 
@@ -44,7 +44,7 @@ class ReadyPlan(Struct, frozen=True, eq=False):
         plan: The plan.
         packed: Bytes of its packed constants, by buffer.
         constants: Outputs that are known without running, by name.
-        computes: Functions that compute the plan's plain and registered steps, by their number.
+        computes: Functions that compute the plan's nodes that no primitive does, by the number of their step.
         contents: The inputs whose values it was made for, by name; nothing enters by them.
         keeps_denormals: Whether they are computed with as they are, however long that takes.
     """
@@ -52,7 +52,7 @@ class ReadyPlan(Struct, frozen=True, eq=False):
     plan: Plan
     packed: Mapping[int, np.ndarray]
     constants: Mapping[str, np.ndarray]
-    computes: Mapping[int, Compute | ComputeInPlace] = field(default_factory=dict)
+    computes: Mapping[int, Compute] = field(default_factory=dict)
     contents: Mapping[str, np.ndarray] = field(default_factory=dict)
     keeps_denormals: bool = False
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from blocklayout.model.graph import Graph
+from blocklayout.model.lowering import is_computed
 from blocklayout.model.passes.align_ranks import AlignRanks
 from blocklayout.model.passes.cancel_transposes import CancelTransposes
 from blocklayout.model.passes.chain_concats import ChainConcats
@@ -75,7 +76,13 @@ DEFAULT: tuple[Pass, ...] = (
 
 _REWRITES: tuple[Pass, ...] = (DropNoOps(), Decompose(), AlignRanks())
 
-LEGALIZATION: tuple[Pass, ...] = (RemoveDead(), MergeIdioms(), ExpandFunctions(prepare=_REWRITES), *_REWRITES)
+LEGALIZATION: tuple[Pass, ...] = (
+    RemoveDead(),
+    MergeIdioms(),
+    ExpandFunctions(prepare=_REWRITES),
+    ExpandFunctions(is_computed, _REWRITES),
+    *_REWRITES,
+)
 """In an order in which one round is enough."""
 
 

@@ -173,12 +173,12 @@ class Proposer(Struct, frozen=True):
         return replace(candidate, cost_ns=steps_ns(self.costs, candidate.steps))
 
     def _plain(self, group: Group) -> tuple[Candidate, ...]:
-        """A node computed by the reference, on row-major arrays."""
+        """A node that no primitive computes, on row-major arrays."""
         wish = Wish("plain", "plain")
         recipe = next(GroupRecipes(group, self.dtype, 1).wished(wish), None)
         if recipe is None:
             raise UnsupportedError(_nothing_offered(group, self.dtype))
-        return (self._priced(replace(self._candidate(group, wish, recipe), origin="onnx.reference")),)
+        return (self._priced(replace(self._candidate(group, wish, recipe), origin=recipe.steps[0].spec.impl)),)
 
     def _views(self, group: Group, incoming: Sequence[MemoryDesc]) -> tuple[Candidate, ...]:
         """The layouts that arrive seen through the view, and those a reader may want seen back through it."""

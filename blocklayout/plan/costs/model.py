@@ -59,6 +59,7 @@ _SIMPLE_NARROW_SHARE = 0.4
 
 _HOST_COSTS = {
     "plain": (50_000.0, 0.5),
+    "numpy": (5_000.0, 1.0),
     "registered": (10_000.0, 1.0),
     "copy": (5_000.0, 2.0),
     "zero_padding": (5_000.0, 2.0),

@@ -1,0 +1,42 @@
+"""Parts of matrices beside a diagonal, and diagonals alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+
+
+class Trilu(Facts, frozen=True):
+    """The upper or the lower triangle; zeros elsewhere."""
+
+    op_types = ("Trilu",)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        is_upper = bool(node.int_attr("upper", 1))
+
+        def keep(x: np.ndarray, diagonal: np.ndarray | None = None, *, out: np.ndarray) -> None:
+            k = 0 if diagonal is None else int(diagonal.item())
+            lower = np.tri(*x.shape[-2:], k - is_upper, dtype=bool)
+            np.copyto(out, x)
+            np.copyto(out, out.dtype.type(0), where=lower if is_upper else ~lower)
+
+        return keep
+
+
+class EyeLike(Facts, frozen=True):
+    """Ones on a diagonal of a matrix of the source's extents."""
+
+    op_types = ("EyeLike",)
+    elements_read = ()
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        k = node.int_attr("k", 0)
+
+        def draw(x: np.ndarray, out: np.ndarray) -> None:
+            del x
+            out[...] = np.eye(*out.shape, k)
+
+        return draw

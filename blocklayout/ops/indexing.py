@@ -1,0 +1,167 @@
+"""Elements at places that another tensor names: read, written, and marked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+
+from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+
+Index = tuple[np.ndarray, ...]
+_REDUCTIONS: Mapping[str, np.ufunc | None] = {
+    "none": None,
+    "add": np.add,
+    "mul": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+}
+
+
+def take(x: np.ndarray, places: np.ndarray, out: np.ndarray, axis: int) -> None:
+    """Slices at places along one dimension, counted from its end where negative."""
+    check_places(places, x.shape[axis])
+    # Of the modes that need no copy of the result, this one counts from the end.
+    np.take(x, places, axis=axis, out=out, mode="wrap")
+
+
+def check_places(places: np.ndarray, extent: int) -> None:
+    """Raise IndexError where one is out of range."""
+    if places.size and not (-extent <= places.min() and places.max() < extent):
+        raise IndexError(
+            f"indices are {places.min()} to {places.max()}; an extent of {extent} has {-extent} to {extent - 1}"
+        )
+
+
+class GatherElements(Facts, frozen=True):
+    """Elements at a place of their own along one dimension."""
+
+    op_types = ("GatherElements",)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        axis = node.axis_attr("axis", len(node.shape(0)), 0)
+
+        def gather(x: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
+            out[...] = x[_along(places, axis)]
+
+        return gather
+
+
+class GatherND(Facts, frozen=True):
+    """Slices at places of several coordinates."""
+
+    op_types = ("GatherND",)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        n_batch = node.int_attr("batch_dims", 0)
+
+        def gather(x: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
+            rows = np.ogrid[tuple(slice(n) for n in places.shape[:n_batch])] if n_batch else ()
+            rank = places.ndim - 1
+            rows = [row.reshape(row.shape + (1,) * (rank - n_batch)) for row in rows]
+            out[...] = x[(*rows, *_coordinates(places))]
+
+        return gather
+
+
+class Scatter(Facts, frozen=True):
+    """A tensor with other elements at some places; they are combined with those there, if that is asked for."""
+
+    op_types = ("Scatter", "ScatterElements", "ScatterND")
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        function = _REDUCTIONS[node.string_attr("reduction", tuple(_REDUCTIONS))]
+        if node.op_type == "ScatterND":
+            return partial(_scatter, index_of=_coordinates, function=function)
+        axis = node.axis_attr("axis", len(node.shape(0)), 0)
+        return partial(_scatter, index_of=partial(_along, axis=axis), function=function)
+
+
+def _scatter(
+    x: np.ndarray,
+    places: np.ndarray,
+    updates: np.ndarray,
+    out: np.ndarray,
+    index_of: NumpyFunction,
+    function: np.ufunc | None,
+) -> None:
+    np.copyto(out, x)
+    if function is None:
+        out[index_of(places)] = updates
+    else:
+        function.at(out, index_of(places), updates)  # which counts places that are named twice
+
+
+def _along(places: np.ndarray, axis: int) -> Index:
+    """The index of the element at ``places`` along one dimension, and where it is itself along all others."""
+    grid = np.ogrid[tuple(slice(n) for n in places.shape)]
+    return *grid[:axis], places, *grid[axis + 1 :]
+
+
+def _coordinates(places: np.ndarray) -> Index:
+    return tuple(np.moveaxis(places, -1, 0))
+
+
+class TensorScatter(Facts, frozen=True):
+    """A cache with new elements along one dimension, from a place on that each of the batch has."""
+
+    op_types = ("TensorScatter",)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        axis = node.axis_attr("axis", len(node.shape(0)), -2)
+        is_circular = node.string_attr("mode", ("linear", "circular")) == "circular"
+
+        def write(cache: np.ndarray, new: np.ndarray, begins: np.ndarray | None = None, *, out: np.ndarray) -> None:
+            np.copyto(out, cache)
+            first = np.zeros(len(new), np.int64) if begins is None else begins
+            places = first[:, None] + np.arange(new.shape[axis])
+            extent = out.shape[axis]
+            places = places % extent if is_circular else places
+            check_places(places, extent)
+            rows = np.arange(len(new))[:, None]
+            np.moveaxis(out, axis, 1)[rows, places] = np.moveaxis(new, axis, 1)
+
+        return write
+
+
+class OneHot(Facts, frozen=True):
+    """One value where the index along a new dimension is that of the source, another elsewhere."""
+
+    op_types = ("OneHot",)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        axis = node.axis_attr("axis", len(node.result.shape), -1)
+
+        def mark(places: np.ndarray, depth: np.ndarray, values: np.ndarray, out: np.ndarray) -> None:
+            del depth  # is the result's extent
+            n = out.shape[axis]
+            own = np.arange(n).reshape((n,) + (1,) * (out.ndim - 1 - axis))
+            places = np.expand_dims(np.where(places < 0, places + n, places), axis)
+            out[...] = values[0]
+            np.copyto(out, values[1], where=own == places)
+
+        return mark
+
+
+class ReverseSequence(Facts, frozen=True):
+    """The first elements along one dimension backwards, as many as each of the batch has."""
+
+    op_types = ("ReverseSequence",)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        axes = node.int_attr("batch_axis", 1), node.int_attr("time_axis", 0)
+
+        def reverse(x: np.ndarray, lengths: np.ndarray, out: np.ndarray) -> None:
+            src, dst = (np.moveaxis(array, axes, (0, 1)) for array in (x, out))
+            times = np.arange(src.shape[1])
+            places = np.where(times < lengths[:, None], lengths[:, None] - 1 - times, times)
+            dst[...] = src[np.arange(len(src))[:, None], places]
+
+        return reverse

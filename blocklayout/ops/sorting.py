@@ -1,0 +1,61 @@
+"""The largest or smallest elements along one dimension."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+
+_WORTH_PARTING = 4
+"""How many times as many elements there must be as are wanted, for parting them before sorting to pay."""
+
+
+class TopK(Facts, frozen=True):
+    """The first of the sorted elements, and their places; of equal ones that with the lower index comes first."""
+
+    op_types = ("TopK",)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        axis = node.axis_attr("axis", len(node.shape(0)), -1)
+        is_largest = bool(node.int_attr("largest", 1))
+
+        def top(
+            x: np.ndarray, k: np.ndarray | None = None, *, out: tuple[np.ndarray | None, np.ndarray | None]
+        ) -> None:
+            del k  # is the results' extent
+            values, places = (None if each is None else np.moveaxis(each, axis, -1) for each in out)
+            shape = (values if values is not None else places).shape  # type: ignore[union-attr]
+            if 0 in shape:
+                return
+            source = np.moveaxis(x, axis, -1)
+            found = _first(source, shape[-1], is_largest=is_largest)
+            if places is not None:
+                places[...] = found
+            if values is not None:
+                values[...] = np.take_along_axis(source, found, -1)
+
+        return top
+
+
+def _first(x: np.ndarray, n: int, *, is_largest: bool) -> np.ndarray:
+    """Places of the first ``n`` elements along the last dimension."""
+    extent = x.shape[-1]
+    if extent <= n * _WORTH_PARTING:
+        return _sorted(x, is_largest=is_largest)[..., :n]
+    if is_largest:
+        found = np.argpartition(x, extent - n, -1)[..., extent - n :]
+    else:
+        found = np.argpartition(x, n - 1, -1)[..., :n]
+    found.sort(-1)
+    values = np.take_along_axis(x, found, -1)
+    within = x >= values.min(-1, keepdims=True) if is_largest else x <= values.max(-1, keepdims=True)
+    if (within.sum(-1) != n).any():  # others are equal to the last one, or something is NaN
+        return _sorted(x, is_largest=is_largest)[..., :n]
+    return np.take_along_axis(found, _sorted(values, is_largest=is_largest), -1)
+
+
+def _sorted(x: np.ndarray, *, is_largest: bool) -> np.ndarray:
+    if not is_largest:
+        return np.argsort(x, -1, kind="stable")
+    return x.shape[-1] - 1 - np.argsort(x[..., ::-1], -1, kind="stable")[..., ::-1]
