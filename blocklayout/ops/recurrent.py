@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -51,6 +52,9 @@ _RESULTS = ("dst", "dst_iter", "dst_iter_c")
 
 _LIKE_BLOCKS = ("vanilla_lstm", "vanilla_rnn")
 """The cells that have weights in blocks in f32."""
+
+_TOO_SMALL_TO_SHARE = 100_000
+"""Multiplications of a step below which threads wait for each other longer than a second one saves."""
 
 
 class Recurrent(BaseOperator, frozen=True):
@@ -130,7 +134,7 @@ class Recurrent(BaseOperator, frozen=True):
             direction=self.direction,
             activation=self.activation,
             alpha=self.alpha,
-            n_threads=problem.n_threads,
+            n_threads=self._n_threads(problem),
             **{arg: self._seen(arg, desc) for arg, desc in descs.items()},
         )
         operands = {arg: self._operand(arg) for arg, _ in spec.descs}
@@ -197,6 +201,12 @@ class Recurrent(BaseOperator, frozen=True):
         ordered = desc.permuted((1, 0, 2)) if self.is_batch_first else desc
         return MemoryDesc((1, *ordered.dims), dtype, strides=(desc.n_elements, *ordered.strides))
 
+    def _n_threads(self, problem: Problem) -> int:
+        outer = argument(problem, "src").dims[:2]
+        batch = outer[0] if self.is_batch_first else outer[1]
+        n_multiplied = batch * prod(argument(problem, "weights_iter").dims) // self._n_sides
+        return 1 if n_multiplied < _TOO_SMALL_TO_SHARE else problem.n_threads
+
     def _weights(self, problem: Problem, wish: Wish, name: str) -> dnnl.Desc:
         """In blocks where the library has some, or row-major, which it multiplies by gemm."""
         info = argument(problem, name)
@@ -229,7 +239,7 @@ def _check_extents(node: NodeInfo) -> None:
     """Refuse operands whose extents do not fit one another."""
     n_gates, n_sides = N_GATES[node.op_type], 2 if _direction(node) == "bidirectional" else 1
     src, n_states = node.required(0, "X").shape, node.required(2, "R").shape[-1]
-    steps, batch = (src[1], src[0]) if node.flag_attr("layout") else src[:2]
+    batch = src[0 if node.flag_attr("layout") else 1]
     width = n_gates * n_states
     if node.int_attr("hidden_size", n_states) != n_states:
         raise node.wrong(f"attribute hidden_size is {node.attrs['hidden_size']}", f"R makes it {n_states}")
@@ -246,7 +256,7 @@ def _check_extents(node: NodeInfo) -> None:
     for index, (name, dims) in enumerate(extents.items(), start=1):
         value = node.input(index)
         if value is not None and value.shape != dims:
-            rule = f"{steps} steps of {batch} sequences, {n_sides} directions and R's {n_states} states make it {list(dims)}"
+            rule = f"{batch} sequences, {n_sides} directions and R's {n_states} states make them {list(dims)}"
             raise node.wrong(f"{name} ({value.name}) has extents {list(value.shape)}", rule)
 
 
@@ -258,7 +268,7 @@ def _not_in_the_library(node: NodeInfo, functions: Sequence[Sequence[Activation]
         return node.refused("attribute input_forget is set", "primitives have a forget gate of its own")
     lengths, steps = node.constant(4), node.shape(0)[1 if node.flag_attr("layout") else 0]
     if lengths is not None and (lengths != steps).any():
-        return node.refused(f"sequence_lens are {lengths.tolist():.60}", f"primitives compute all {steps} steps")
+        return node.refused(f"sequence_lens are {lengths.tolist()!s:.60}", f"primitives compute all {steps} steps")
     names = {tuple(function.name for function in side) for side in functions}
     if node.op_type != "RNN" and names != {DEFAULT_ACTIVATIONS[node.op_type]}:
         return node.refused(f"activations are {sorted(names)}", "primitives have sigmoid and tanh")
