@@ -34,7 +34,7 @@ typedef enum {
     dnnl_batch_normalization,
     dnnl_inner_product,
     dnnl_rnn,
-    dnnl_binary,
+    dnnl_binary = 13,
     dnnl_matmul,
     dnnl_resampling,
     dnnl_pooling,

@@ -10,8 +10,13 @@ import numpy as np
 
 Function = Callable[[np.ndarray], np.ndarray]
 
+_N_INPUTS = 8
 N_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULT_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+
+
+_OF_CELL_STATE = 2
+"""Index among an LSTM's activations of the one that no gate has."""
 
 
 class Activation(NamedTuple):
@@ -94,15 +99,11 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
         attrs: The node's.
         inputs: In ONNX's order; ``None`` where an optional one is absent.
     """
-    x, weights, recurrent, *rest = inputs
-    assert x is not None
-    assert weights is not None
-    assert recurrent is not None
-    bias, lengths, state, cell, peepholes = (*rest, *(None,) * (5 - len(rest)))
+    given: tuple[Any, ...] = (*inputs, *(None,) * (_N_INPUTS - len(inputs)))
+    x, weights, recurrent, bias, lengths, state, cell, peepholes = given
     swapped = partial(np.swapaxes, axis1=0, axis2=1)
     if attrs.get("layout"):
         x, state, cell = (None if each is None else swapped(each) for each in (x, state, cell))
-        assert x is not None
     n_sides, width, n_states = recurrent.shape
     zeros = np.zeros((n_sides, x.shape[1], n_states), x.dtype)
     parameters = (
@@ -134,16 +135,16 @@ def text(value: Any) -> str:
 
 
 def _functions(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tuple[Function, ...]]:
-    """The activations of each direction, on clipped sources."""
-    limit = attrs.get("clip")
+    """The activations of each direction; those of gates on clipped sources, as onnxruntime has it."""
+    limit = attrs.get("clip") or np.inf
 
-    def made(name: str, alpha: float, beta: float) -> Function:
-        of_element = _FUNCTIONS[name][0]
-        if not limit:
+    def made(activation: Activation, index: int) -> Function:
+        of_element, (_, alpha, beta) = _FUNCTIONS[activation.name][0], activation
+        if limit == np.inf or index == _OF_CELL_STATE:
             return lambda x: of_element(x, alpha, beta)
         return lambda x: of_element(np.clip(x, -limit, limit), alpha, beta)
 
-    return [tuple(made(*each) for each in side) for side in activations(op_type, attrs, n_sides)]
+    return [tuple(map(made, side, range(len(side)))) for side in activations(op_type, attrs, n_sides)]
 
 
 def _one_way(
