@@ -75,7 +75,7 @@ _CELLS = {
 }
 
 
-def rnn(
+def rnn(  # noqa: PLR0913 - the primitive's own parameters
     src: Desc,
     weights: Desc,
     weights_iter: Desc,
