@@ -53,8 +53,8 @@ _RESULTS = ("dst", "dst_iter", "dst_iter_c")
 _LIKE_BLOCKS = ("vanilla_lstm", "vanilla_rnn")
 """The cells that have weights in blocks in f32."""
 
-_TOO_SMALL_TO_SHARE = 100_000
-"""Multiplications of a step below which threads wait for each other longer than a second one saves."""
+_TOO_SMALL_TO_SHARE = 400_000
+"""Multiplications of a step below which threads wait for one another longer than a second one saves."""
 
 
 class Recurrent(BaseOperator, frozen=True):
