@@ -33,6 +33,7 @@ typedef enum {
     dnnl_lrn,
     dnnl_batch_normalization,
     dnnl_inner_product,
+    dnnl_rnn,
     dnnl_binary = 13,
     dnnl_matmul,
     dnnl_resampling,
@@ -83,6 +84,12 @@ typedef enum {
     dnnl_pooling_avg_exclude_padding = 0x3ff,
     dnnl_lrn_across_channels = 0xaff,
     dnnl_lrn_within_channel = 0xbff,
+    dnnl_vanilla_rnn = 0x1fff,
+    dnnl_vanilla_lstm = 0x2fff,
+    dnnl_vanilla_gru = 0x3fff,
+    dnnl_lbr_gru = 0x4fff,
+    dnnl_vanilla_augru = 0x5fff,
+    dnnl_lbr_augru = 0x6fff,
     dnnl_binary_add = 0x1fff0,
     dnnl_binary_mul,
     dnnl_binary_max,
@@ -115,9 +122,19 @@ typedef enum {
 #define DNNL_ARG_SRC_1 2
 #define DNNL_ARG_SRC_2 3
 #define DNNL_ARG_FROM 1
+#define DNNL_ARG_SRC_LAYER 1
+#define DNNL_ARG_SRC_ITER 2
+#define DNNL_ARG_SRC_ITER_C 3
+#define DNNL_ARG_AUGRU_ATTENTION 4
 #define DNNL_ARG_DST 17
 #define DNNL_ARG_TO 17
+#define DNNL_ARG_DST_LAYER 17
+#define DNNL_ARG_DST_ITER 18
+#define DNNL_ARG_DST_ITER_C 19
 #define DNNL_ARG_WEIGHTS 33
+#define DNNL_ARG_WEIGHTS_LAYER 33
+#define DNNL_ARG_WEIGHTS_ITER 34
+#define DNNL_ARG_WEIGHTS_PEEPHOLE 35
 #define DNNL_ARG_BIAS 41
 #define DNNL_ARG_MEAN 49
 #define DNNL_ARG_VARIANCE 50

@@ -42,6 +42,7 @@ _NAMES = {
     "primitives.reduction": "reduction",
     "primitives.reorder": "reorder",
     "primitives.resampling": "resampling",
+    "primitives.rnn": "rnn",
     "primitives.shuffle": "shuffle",
     "primitives.softmax": "softmax",
     "primitives.sum": "sum",

@@ -21,9 +21,10 @@ _FAMILIES = {
     "softmax": "accurate log",
 }
 
+_CELLS = "vanilla_rnn vanilla_lstm vanilla_gru lbr_gru vanilla_augru lbr_augru"
 ALGORITHMS: dict[str, tuple[str, ...]] = {
     family: tuple(f"{family}_{name}" for name in names.split()) for family, names in _FAMILIES.items()
-}
+} | {"rnn": tuple(_CELLS.split())}
 """Algorithms by the kind of primitive they belong to."""
 
 

@@ -9,7 +9,7 @@ from blocklayout.dnnl import arguments, c_desc, enums, handles, status
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.attr import Binary, DepthwiseConv, Eltwise, Prelu, Sum
 from blocklayout.dnnl.engine import cpu_engine
-from blocklayout.dnnl.primitives import has_library_primitive, kind_of
+from blocklayout.dnnl.primitives import direction_of, kind_of
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError, UnimplementedError
 
@@ -30,14 +30,15 @@ def create_pd(spec: Spec) -> Handle:
     """
     kind = kind_of(spec.kind)
     name = kind.direction(spec.prop_kind)
-    direction = kind.directions[name]
-    if not has_library_primitive(spec):
+    direction = direction_of(spec)
+    if not direction.c_order:
         message = f"{spec}: the library has no {spec.kind}; our own takes a compiler at installation"
         raise UnimplementedError(message, _UNIMPLEMENTED)
     hint = create_pd(_forward(spec, direction, kind.directions["forward"])) if "backward" in name else None
     call = _Call(kind.for_c(spec) if kind.for_c else spec, hint)
     c_args = call.c_args(direction.c_order)
-    function = f"dnnl_{spec.kind}_{name}_primitive_desc_create".replace("__", "_")  # some have but one direction
+    family = direction.family or spec.kind
+    function = f"dnnl_{family}_{name}_primitive_desc_create".replace("__", "_")  # some have but one direction
     # The hint is asked again when the next implementation is.
     return handles.create("primitive_desc", function, *c_args, subject=spec, keep=hint)
 
@@ -90,7 +91,7 @@ class _Call:
             return (self.kept(ffi.new("float[]", value)) if value else ffi.NULL,)
         if name == "flags":
             return (sum(enums.value("normalization_flags", flag) for flag in value),)
-        return (value,)
+        return (enums.value(_ENUMS[name], value) if name in _ENUMS else value,)
 
     def _c_dims(self, values: Sequence[int]) -> Any:
         return self.kept(c_desc.c_dims(tuple(values)))
@@ -114,12 +115,14 @@ _FIELDS: Mapping[str, Callable[[_Call], Any]] = {
     "prop_kind": lambda call: enums.value("prop_kind", call.spec.prop_kind),
     "algorithm": lambda call: enums.value("alg_kind", call.spec.algorithm),
     "n_srcs": lambda call: len(call.spec.counted_sources),
+    "no_flags": lambda _: 0,
     "srcs": _Call.c_sources,
     "hint": lambda call: call.hint.c if call.hint else ffi.NULL,
     "attr": lambda call: call.kept(_attr_to_c(call.spec)).c,
 }
 _DIMS = ("strides", "kernel", "dilations")
 _FLOATS = ("factors", "scales")
+_ENUMS = {"activation": "alg_kind", "direction": "rnn_direction"}
 
 
 def _attr_to_c(spec: Spec) -> Handle:

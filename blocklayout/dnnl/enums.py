@@ -18,6 +18,7 @@ _PREFIXES = {
     "fpmath_mode": "dnnl_fpmath_mode_",
     "scratchpad_mode": "dnnl_scratchpad_mode_",
     "normalization_flags": "dnnl_",
+    "rnn_direction": "dnnl_",
     "format_kind": "dnnl_",
     "engine_kind": "dnnl_",
     "stream_flags": "dnnl_stream_",

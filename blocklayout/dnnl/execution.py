@@ -44,9 +44,10 @@ class Execution:
         self._call: Any = partial(self._execute, primitive.c, cpu_stream().c, len(self._c_args), self._c_args)
 
     @property
-    def c_step(self) -> tuple[Any, Any, Any, int]:
-        """In C what executes, the primitive, its arguments and their number; keep this alive as long as them."""
-        return ffi.cast("bl_execute_t", self._execute), self._primitive.c, self._c_args, len(self._c_args)
+    def c_step(self) -> tuple[Any, Any, Any, int, int]:
+        """As a ``bl_step_t``; keep this alive as long as that."""
+        execute = ffi.cast("bl_execute_t", self._execute)
+        return execute, self._primitive.c, self._c_args, len(self._c_args), self.spec.n_threads
 
     def run(self) -> None:
         """Execute once, and return when the result is there.

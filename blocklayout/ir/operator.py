@@ -173,10 +173,12 @@ class BaseOperator(Facts, frozen=True):
 
     Attributes:
         needs: Requirements of its primitives, checked in turn before a node is read.
+        any_output: Whether the node's first output may be unread; its result is the first that is read.
     """
 
     role: ClassVar[Role] = Role.FOLLOWER
     needs: ClassVar[tuple[Need, ...]] = ()
+    any_output: ClassVar[bool] = False
 
     @classmethod
     def accept(cls, node: NodeInfo) -> Lowered | Refusal:

@@ -111,7 +111,7 @@ def _accepted(node: Node, info: NodeInfo, find: FindOperator) -> Lowered | Refus
         return Refusal(_no_operator(node))
     read = [value for value in info.outputs if value is not None]
     refusal = Refusal(f"node {node.name!r}: {node.op_type}'s outputs {_names(read)} are read; it computes its first")
-    if info.outputs[0] is None:
+    if info.outputs[0] is None and not operator.any_output:
         return refusal
     if 0 in read[0].shape:
         return operator.accept(info) if len(read) == 1 else refusal

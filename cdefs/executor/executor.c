@@ -48,11 +48,19 @@ static void unbind(const bl_program_t *program) {
     for (int i = 0; i < program->n_bindings; i++) program->set_data(program->bindings[i].memory, NULL);
 }
 
+static int run_step(const bl_program_t *program, const bl_step_t *step) {
+    if (!step->execute) return 0;
+    int is_narrow = step->n_threads < program->n_threads;
+    int before = is_narrow ? bl_enter(step->n_threads) : 0;
+    int status = step->execute(step->primitive, program->stream, step->n_args, step->args);
+    if (is_narrow) bl_leave(before);
+    return status;
+}
+
 static int run_steps(bl_program_t *program, long long *times) {
     if (times) times[0] = now();
     for (int i = 0; i < program->n_steps; i++) {
-        const bl_step_t *step = &program->steps[i];
-        int status = step->execute ? step->execute(step->primitive, program->stream, step->n_args, step->args) : 0;
+        int status = run_step(program, &program->steps[i]);
         if (status) {
             program->failed = i;
             return status;

@@ -8,6 +8,7 @@ typedef struct {
     const void *primitive;
     const void *args; /* dnnl_exec_arg_t[n_args] */
     int n_args;
+    int n_threads; /* width of its parallel regions, where that is less than the program's */
 } bl_step_t;
 
 /* A memory that is put to a caller's buffer for each run. */

@@ -7,12 +7,16 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
 
 from blocklayout import dnnl
 from blocklayout.dnnl import Executable, MemoryDesc, executable
+from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.native import native
+from blocklayout.dnnl.threads import team
 from blocklayout.errors import DnnlError
 
 EXTENT = 1000
@@ -167,3 +171,27 @@ def test_an_executor_that_does_not_load_is_none() -> None:
         "assert s.executor == 'Python'"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+class Probe(dnnl.Execution):
+    """A step that notes how wide parallel regions are where it runs."""
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+        self.widths: list[int] = []
+        self.c_execute = ffi.callback("bl_execute_t", self.note)
+
+    def note(self, *_: object) -> int:
+        self.widths.append(native().bl_width())  # type: ignore[union-attr]
+        return 0
+
+    @property
+    def c_step(self) -> tuple[Any, Any, Any, int, int]:
+        return self.c_execute, ffi.NULL, ffi.NULL, 0, self.n_threads
+
+
+@pytest.mark.skipif(team() is None, reason="widths are those of our own team")
+def test_a_step_of_fewer_threads_opens_narrower_regions() -> None:
+    steps = [Probe(3), Probe(1), Probe(2), Probe(3)]
+    Executable(steps, 3).run()
+    assert [step.widths for step in steps] == [[3], [1], [2], [3]]

@@ -25,7 +25,7 @@ _DTYPES = {
     "uint8": "u8",
     "bool": "bool",
 }
-_ALWAYS_F32 = frozenset({"bias", "mean", "variance", "scale", "shift"})
+_ALWAYS_F32 = frozenset({"bias", "mean", "variance", "scale", "shift", "weights_peephole"})
 
 
 @dataclass(frozen=True)

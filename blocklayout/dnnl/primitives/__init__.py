@@ -49,6 +49,7 @@ class Direction(Struct, frozen=True):
             same name, or else its gradient.
         prop_kinds: The propagations that run in it; without a say where it is the only direction.
         validate: The rules of this direction, where they are others than its kind's.
+        family: The kind's name in the C function, where it is another.
     """
 
     c_order: str
@@ -57,6 +58,7 @@ class Direction(Struct, frozen=True):
     hint: Mapping[str, str] = field(default_factory=dict)
     prop_kinds: tuple[str, ...] = FORWARD
     validate: Callable[[Spec], None] | None = None
+    family: str = ""
 
 
 class Kind(Struct, frozen=True, kw_only=True):
@@ -70,7 +72,8 @@ class Kind(Struct, frozen=True, kw_only=True):
             behind a pooling is lost. Source: "Post-ops and Attributes" of each primitive, oneDNN developer guide, v3.2.
         multiply_adds: Counts multiplications, each with an addition; ``None`` for kinds that mostly move bytes.
         has_many_sources: Whether its sources are ``src_0``, ``src_1``, ... as many as there are.
-        adjusted: Drops the arguments and results of a direction that the Spec's flags switch off.
+        adjusted: A direction as a Spec's flags or algorithm make it: without the arguments and results that they switch
+            off, and with the C function that they choose.
         fault: Why a resolved Spec's implementation is passed over: a bug of the library; ``None`` where it is not.
         for_c: Converts a Spec where the library takes other descriptors than we do.
     """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from blocklayout.ir import Constant, Kernel, PostOpUse, Program, Value
 
 MAX_POST_OPS = 5
-_ALWAYS_F32 = frozenset({"bias", "mean", "variance", "scale", "shift"})
+_ALWAYS_F32 = frozenset({"bias", "mean", "variance", "scale", "shift", "weights_peephole"})
 
 
 class Follower(Struct, frozen=True, eq=False):

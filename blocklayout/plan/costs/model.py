@@ -41,6 +41,10 @@ _DIRECT_1X1_SHARE = 0.38
 _OTHER_COMPUTE_SHARE = 0.4
 _GEMM_MATMUL_SHARE = 0.9
 _INNER_PRODUCT_SHARE = 0.28
+_RECURRENT_SHARE = 0.4
+_RECURRENT_HALF_SPEED_BATCH = 1.5
+"""Sequences at which a recurrent layer is half as fast as with many: each step multiplies a matrix of so many rows."""
+
 _GEMM_HALF_SPEED_CHANNELS = 16
 """Channels of a group at which a convolution by gemm is half as fast as without groups; its matrices are thin."""
 
@@ -210,6 +214,9 @@ class CostModel(Struct, frozen=True):
 
 
 def _compute_share(spec: Spec) -> float:
+    if spec.kind == "rnn":
+        batch = spec.memory_desc("src").dims[1]
+        return _RECURRENT_SHARE * batch / (batch + _RECURRENT_HALF_SPEED_BATCH)
     share = next((s for prefix, s in _COMPUTE_SHARES if spec.impl.startswith(prefix)), _OTHER_COMPUTE_SHARE)
     if spec.impl.startswith("jit:") and _is_pointwise(spec):
         return _DIRECT_1X1_SHARE
@@ -240,6 +247,8 @@ def _host_ns(spec: HostSpec) -> float:
 
 
 def _traffic_share(spec: Spec) -> float:
+    if spec.kind == "rnn":
+        return 1.0
     for kind, prefix, share in _TRAFFIC_SHARES:
         if spec.impl.startswith(prefix) and kind in ("", spec.kind):
             return share * (_SIMPLE_NARROW_SHARE if spec.memory_desc("dst").dtype in ("bf16", "f16") else 1.0)

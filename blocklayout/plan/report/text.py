@@ -90,7 +90,7 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 
 def _weights_role(step: Step) -> str:
-    grouped = step.spec.memory_desc("weights").ndims > step.spec.memory_desc("src").ndims
+    grouped = step.spec.memory_desc("weights").ndims == step.spec.memory_desc("src").ndims + 1
     return "grouped_weights" if grouped else "weights"
 
 

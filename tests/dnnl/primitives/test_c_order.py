@@ -18,7 +18,7 @@ def test_every_direction_has_a_function_that_takes_as_many_arguments(kind: str) 
     for name, direction in kind_of(kind).directions.items():
         if not direction.c_order:  # all implementations are our own
             continue
-        function = "_".join(filter(None, ("dnnl", kind, name, "primitive_desc_create")))
+        function = "_".join(filter(None, ("dnnl", direction.family or kind, name, "primitive_desc_create")))
         names = direction.c_order.split()
         n_pads = names.count("pads")  # in front and behind, by two arguments
         assert len(ffi.typeof(getattr(c_library, function)).args) == 1 + len(names) + n_pads

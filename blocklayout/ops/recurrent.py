@@ -1,0 +1,309 @@
+"""LSTM, GRU and RNN: the library's recurrent layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+from msgspec.structs import replace
+
+from blocklayout import dnnl
+from blocklayout.ir import (
+    LAYOUT_NAMES,
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    RecipeStep,
+    Refusal,
+    Role,
+    TensorInfo,
+    Wish,
+    wished_desc,
+)
+from blocklayout.layout import MemoryDesc
+from blocklayout.ops._descs import argument, has_argument, plain
+from blocklayout.ops._needs import is_known, is_source
+from blocklayout.ops._recurrent_cells import DEFAULT_ACTIVATIONS, N_GATES, Activation, activations
+
+_CELLS = {"LSTM": "vanilla_lstm", "GRU": "vanilla_gru", "RNN": "vanilla_rnn"}
+_GATE_ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
+"""ONNX's gates (iofc, zrh) in the library's order (ifco, uro)."""
+
+_PEEPHOLE_ORDER = (0, 2, 1)
+_DIRECTIONS = {
+    "forward": "unidirectional_left2right",
+    "reverse": "unidirectional_right2left",
+    "bidirectional": "bidirectional_concat",
+}
+_FUNCTIONS = {
+    "tanh": "eltwise_tanh",
+    "relu": "eltwise_relu",
+    "leakyrelu": "eltwise_relu",
+    "sigmoid": "eltwise_logistic",
+}
+"""The activations that the plain cell has."""
+
+_RESULTS = ("dst", "dst_iter", "dst_iter_c")
+"""The primitive's, in the order of the node's outputs."""
+
+_LIKE_BLOCKS = ("vanilla_lstm", "vanilla_rnn")
+"""The cells that have weights in blocks in f32."""
+
+_TOO_SMALL_TO_SHARE = 400_000
+"""Multiplications of a step below which threads wait for one another longer than a second one saves."""
+
+
+class Recurrent(BaseOperator, frozen=True):
+    """A recurrent layer in one or both directions.
+
+    Attributes:
+        cell: The primitive's algorithm.
+        direction: The primitive's.
+        n_states: Channels of a direction's state.
+        results: The primitive's that the node's outputs are, in order, without those that nobody reads.
+        is_batch_first: Whether sequences precede steps and directions, in all operands.
+        activation: Of the plain cell.
+        alpha: The slope of that where it is a leaky ReLU.
+    """
+
+    op_types: ClassVar[tuple[str, ...]] = tuple(_CELLS)
+    role: ClassVar[Role] = Role.CHOOSER
+    any_output: ClassVar[bool] = True
+    needs = (
+        is_source(3, 3),
+        *(is_known(index, name) for index, name in ((1, "W"), (2, "R"), (3, "B"), (4, "sequence_lens"), (7, "P"))),
+    )
+
+    cell: str
+    direction: str
+    n_states: int
+    results: tuple[str, ...]
+    is_batch_first: bool = False
+    activation: str = "eltwise_tanh"
+    alpha: float = 0.0
+
+    @classmethod
+    def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
+        _check_extents(node)
+        functions = _activations(node)
+        refusal = _not_in_the_library(node, functions)
+        if refusal is not None:
+            return refusal
+        is_linear_first = node.op_type == "GRU" and node.flag_attr("linear_before_reset")
+        [name, alpha, _] = functions[0][-1]
+        operator = cls(
+            "lbr_gru" if is_linear_first else _CELLS[node.op_type],
+            _DIRECTIONS[_direction(node)],
+            node.shape(2)[-1],
+            tuple(name for name, value in zip(_RESULTS, node.outputs, strict=False) if value is not None),
+            node.flag_attr("layout"),
+            _FUNCTIONS[name],
+            alpha,
+        )
+        arrays = _constants(node, is_linear_first=is_linear_first)
+        states = {"src_iter": node.input(5), "src_iter_c": node.input(6)}
+        if node.op_type == "LSTM" and (operator.results != ("dst",) or any(states.values())):
+            # The library takes both states or none, and cell states in and out in one data type.
+            sides, batch = node.shape(1)[0], node.shape(0)[0 if operator.is_batch_first else 1]
+            outer = (batch, sides) if operator.is_batch_first else (sides, batch)
+            zeros = np.zeros((*outer, operator.n_states), np.float32)
+            arrays |= {arg: zeros for arg, value in states.items() if value is None}
+        lowered = operator.bind({"src": node.input(0), **states}, arrays)
+        _, *others = (value for value in node.outputs if value is not None)
+        return replace(lowered, others=dict(zip(operator.results[1:], others, strict=True)))
+
+    def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        src, dst = self._src(problem, wish), self._dst(problem, wish)
+        if src is None or dst is None or attr.post_ops:
+            return None
+        state = MemoryDesc(self._state_dims(problem), src.dtype)
+        held = {arg: state for arg in ("src_iter", "src_iter_c") if has_argument(problem, arg)}
+        written = ("dst_iter", "dst_iter_c") if "src_iter_c" in held else self.results
+        descs = {"src": src, "dst": dst} | held | {arg: state for arg in written if arg != "dst"}
+        has_peepholes = has_argument(problem, "weights_peephole")
+        spec = dnnl.rnn(
+            weights=self._weights(problem, wish, "weights"),
+            weights_iter=self._weights(problem, wish, "weights_iter"),
+            weights_peephole=plain(argument(problem, "weights_peephole")) if has_peepholes else None,
+            bias=plain(argument(problem, "bias")),
+            algorithm=self.cell,
+            direction=self.direction,
+            activation=self.activation,
+            alpha=self.alpha,
+            n_threads=self._n_threads(problem),
+            **{arg: self._seen(arg, desc) for arg, desc in descs.items()},
+        )
+        operands = {arg: self._operand(arg) for arg, _ in spec.descs}
+        step = RecipeStep(spec, tuple(sorted(operands.items())))
+        unread = {arg for arg in descs if arg in _RESULTS and arg not in self.results}
+        temporaries = tuple((operands[arg], desc) for arg, desc in descs.items() if arg in unread)
+        return Recipe((step,), temporaries, tuple((operands[arg], descs[arg]) for arg in descs if arg not in unread))
+
+    @property
+    def _n_sides(self) -> int:
+        return 2 if self.direction == "bidirectional_concat" else 1
+
+    def _operand(self, arg: str) -> str:
+        """The kernel's name for an argument: its result is the first of the node's outputs that is read."""
+        if arg == self.results[0]:
+            return "dst"
+        return "unread" if arg == "dst" else arg
+
+    def _src(self, problem: Problem, wish: Wish) -> MemoryDesc | None:
+        """The source: steps first or sequences first, whichever it has in front where it is row-major."""
+        tags = {"any": "abc", "plain": "abc", "channels_last": "bac"}
+        return _with_channels_last(wish.src, tags, argument(problem, "src"))
+
+    def _dst(self, problem: Problem, wish: Wish) -> MemoryDesc | None:
+        """The states of all steps, those of both directions side by side."""
+        outer = argument(problem, "src").dims[:2]
+        sides = (self._n_sides,)
+        dims = (
+            (*outer, *sides, self.n_states) if self.is_batch_first else (*outer[:1], *sides, *outer[1:], self.n_states)
+        )
+        info = TensorInfo(dims, problem.dst.dtype)
+        tags = {"any": "bacd", "plain": "abcd", "channels_last": "bacd"}
+        if not self.is_batch_first:
+            steps_first = "abcd" if self._n_sides == 1 else "acbd"
+            tags = {"any": steps_first, "plain": steps_first, "channels_last": "cabd"}
+        if self.results[0] != "dst":
+            return MemoryDesc(dims, info.dtype, tags["any"]) if wish.dst == "any" else None
+        desc = _with_channels_last(wish.dst, tags, info)
+        if desc is None or self._n_sides == 1 or desc.strides[self._sides_axis] == self.n_states:
+            return desc
+        return None
+
+    @property
+    def _sides_axis(self) -> int:
+        return 2 if self.is_batch_first else 1
+
+    def _state_dims(self, problem: Problem) -> tuple[int, ...]:
+        outer = argument(problem, "src").dims[:2]
+        both = (outer[0], self._n_sides) if self.is_batch_first else (self._n_sides, outer[1])
+        return (*both, self.n_states)
+
+    def _seen(self, arg: str, desc: MemoryDesc) -> MemoryDesc:
+        """An operand as the primitive sees it: (steps, batch, channels), or (layers, sides, batch, channels)."""
+        dims, strides, dtype = desc.dims, desc.strides, desc.dtype
+        if arg in ("src", "dst"):
+            batch_axis = len(dims) - 2 if not self.is_batch_first else 0
+            steps_axis = 1 if self.is_batch_first else 0
+            width = dims[-1] * (self._n_sides if arg == "dst" else 1)
+            steps, batch = dims[steps_axis], dims[batch_axis]
+            # Steps of extents of 1 are any; the library is faster where they are as of a row-major tensor.
+            of_batch = width if batch == 1 else strides[batch_axis]
+            of_step = batch * of_batch if steps == 1 else strides[steps_axis]
+            return MemoryDesc((steps, batch, width), dtype, strides=(of_step, of_batch, 1))
+        ordered = desc.permuted((1, 0, 2)) if self.is_batch_first else desc
+        return MemoryDesc((1, *ordered.dims), dtype, strides=(desc.n_elements, *ordered.strides))
+
+    def _n_threads(self, problem: Problem) -> int:
+        outer = argument(problem, "src").dims[:2]
+        batch = outer[0] if self.is_batch_first else outer[1]
+        n_multiplied = batch * prod(argument(problem, "weights_iter").dims) // self._n_sides
+        return 1 if n_multiplied < _TOO_SMALL_TO_SHARE else problem.n_threads
+
+    def _weights(self, problem: Problem, wish: Wish, name: str) -> dnnl.Desc:
+        """In blocks where the library has some, or row-major, which it multiplies by gemm."""
+        info = argument(problem, name)
+        has_blocks = self.cell in _LIKE_BLOCKS or (self.cell == "vanilla_gru" and info.dtype != "f32")
+        is_asked = has_blocks and not wish.src == wish.dst == "plain"
+        return dnnl.AnyDesc(info.dims, info.dtype) if is_asked else plain(info)
+
+
+def _with_channels_last(layout: str | MemoryDesc, tags: Mapping[str, str], info: TensorInfo) -> MemoryDesc | None:
+    """The wished descriptor, if channels are innermost in it; a named layout is a tag of this operator's own."""
+    if layout in LAYOUT_NAMES and layout not in tags:
+        return None
+    desc = wished_desc(tags.get(layout, layout) if isinstance(layout, str) else layout, info)
+    is_fit = isinstance(desc, MemoryDesc) and desc.is_dense and not desc.inner_blks and desc.strides[-1] == 1
+    return desc if is_fit else None
+
+
+def _activations(node: NodeInfo) -> list[tuple[Activation, ...]]:
+    try:
+        return activations(node.op_type, node.attrs, node.shape(1)[0])
+    except ValueError as error:
+        raise node.wrong(*str(error).split(": ", 1)) from None
+
+
+def _direction(node: NodeInfo) -> str:
+    return node.string_attr("direction", tuple(_DIRECTIONS))
+
+
+def _check_extents(node: NodeInfo) -> None:
+    """Refuse operands whose extents do not fit one another."""
+    n_gates, n_sides = N_GATES[node.op_type], 2 if _direction(node) == "bidirectional" else 1
+    src, n_states = node.required(0, "X").shape, node.required(2, "R").shape[-1]
+    batch = src[0 if node.flag_attr("layout") else 1]
+    width = n_gates * n_states
+    if node.int_attr("hidden_size", n_states) != n_states:
+        raise node.wrong(f"attribute hidden_size is {node.attrs['hidden_size']}", f"R makes it {n_states}")
+    state = (batch, n_sides, n_states) if node.flag_attr("layout") else (n_sides, batch, n_states)
+    extents = {
+        "W": (n_sides, width, src[2]),
+        "R": (n_sides, width, n_states),
+        "B": (n_sides, 2 * width),
+        "sequence_lens": (batch,),
+        "initial_h": state,
+        "initial_c": state,
+        "P": (n_sides, 3 * n_states),
+    }
+    for index, (name, dims) in enumerate(extents.items(), start=1):
+        value = node.input(index)
+        if value is not None and value.shape != dims:
+            rule = f"{batch} sequences, {n_sides} directions and R's {n_states} states make them {list(dims)}"
+            raise node.wrong(f"{name} ({value.name}) has extents {list(value.shape)}", rule)
+
+
+def _not_in_the_library(node: NodeInfo, functions: Sequence[Sequence[Activation]]) -> Refusal | None:
+    """Options that no primitive has."""
+    if node.attrs.get("clip"):
+        return node.refused(f"attribute clip is {node.attrs['clip']}", "primitives clip nothing")
+    if node.op_type == "LSTM" and node.flag_attr("input_forget"):
+        return node.refused("attribute input_forget is set", "primitives have a forget gate of its own")
+    lengths, steps = node.constant(4), node.shape(0)[1 if node.flag_attr("layout") else 0]
+    if lengths is not None and (lengths != steps).any():
+        return node.refused(f"sequence_lens are {lengths.tolist()!s:.60}", f"primitives compute all {steps} steps")
+    names = {tuple(function.name for function in side) for side in functions}
+    if node.op_type != "RNN" and names != {DEFAULT_ACTIVATIONS[node.op_type]}:
+        return node.refused(f"activations are {sorted(names)}", "primitives have sigmoid and tanh")
+    if node.op_type == "RNN" and (len(set(functions)) > 1 or functions[0][0].name not in _FUNCTIONS):
+        return node.refused(f"activations are {sorted(names)}", f"primitives have one of {', '.join(_FUNCTIONS)}")
+    return None
+
+
+def _constants(node: NodeInfo, *, is_linear_first: bool) -> dict[str, np.ndarray]:
+    """Weights, biases and peepholes as the library has them, views where gates keep their order."""
+    order, n_states = _GATE_ORDER[node.op_type], node.shape(2)[-1]
+    names = {"weights": 1, "weights_iter": 2}
+    arrays = {
+        name: by_gate(node.known(node.required(index, name), name), order).transpose(0, 3, 1, 2)[None]
+        for name, index in names.items()
+    }
+    bias = node.constant(3)
+    of_src = of_state = np.zeros((node.shape(1)[0], len(order), n_states), np.float32)
+    if bias is not None:
+        of_src, of_state = (by_gate(half, order) for half in np.split(bias, 2, axis=1))
+    joint = of_src + of_state
+    if is_linear_first:
+        joint = np.concatenate((joint[:, :-1], of_src[:, -1:], of_state[:, -1:]), axis=1)
+    arrays["bias"] = joint[None]
+    if (peepholes := node.constant(7)) is not None:
+        arrays["weights_peephole"] = by_gate(peepholes, _PEEPHOLE_ORDER)[None]
+    return arrays
+
+
+def by_gate(array: np.ndarray, order: Sequence[int]) -> np.ndarray:
+    """Gates as a dimension of their own behind the directions, in another order: a view where that is the same.
+
+    Example:
+        >>> by_gate(np.arange(8).reshape(1, 8), (0, 2, 3, 1)).tolist()
+        [[[0, 1], [4, 5], [6, 7], [2, 3]]]
+    """
+    gates = array.reshape(array.shape[0], len(order), -1, *array.shape[2:])
+    return gates if list(order) == sorted(order) else gates[:, list(order)]
