@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from blocklayout.model.types import from_elem_type, type_proto
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
     from onnx.reference import ReferenceEvaluator
-    from onnx.reference.op_run import OpRun
 
     from blocklayout.model.graph import Node
 
@@ -132,17 +130,4 @@ def _shape_and_dtype(info: ValueInfoProto) -> tuple[tuple[int, ...], np.dtype]:
 def _evaluator(model: ModelProto) -> ReferenceEvaluator:
     from onnx.reference import ReferenceEvaluator
 
-    return ReferenceEvaluator(model, new_ops=_corrected())
-
-
-@cache
-def _corrected() -> list[type[OpRun]]:
-    """Operators that ``onnx.reference`` 1.23 computes without looking at some of their attributes and inputs."""
-    from onnx.reference.op_run import OpRun
-
-    from blocklayout.ops import _recurrent_cells as cells
-
-    def _run(self: OpRun, *inputs: np.ndarray | None, **attrs: Any) -> tuple[np.ndarray, ...]:
-        return cells.compute(self.op_type, attrs, inputs)[: len(self.output)]
-
-    return [type(name, (OpRun,), {"_run": _run}) for name in cells.N_GATES]
+    return ReferenceEvaluator(model)

@@ -15,6 +15,7 @@ from blocklayout.ir import (
     BaseOperator,
     Lowered,
     NodeInfo,
+    NumpyFunction,
     Problem,
     Recipe,
     RecipeStep,
@@ -27,7 +28,7 @@ from blocklayout.ir import (
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, has_argument, plain
 from blocklayout.ops._needs import is_known, is_source
-from blocklayout.ops._recurrent_cells import DEFAULT_ACTIVATIONS, N_GATES, Activation, activations
+from blocklayout.ops._recurrent_cells import DEFAULT_ACTIVATIONS, N_GATES, Activation, activations, compute
 
 _CELLS = {"LSTM": "vanilla_lstm", "GRU": "vanilla_gru", "RNN": "vanilla_rnn"}
 _GATE_ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
@@ -115,6 +116,16 @@ class Recurrent(BaseOperator, frozen=True):
         lowered = operator.bind({"src": node.input(0), **states}, arrays)
         _, *others = (value for value in node.outputs if value is not None)
         return replace(lowered, others=dict(zip(operator.results[1:], others, strict=True)))
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        def run(*inputs: np.ndarray | None, out: np.ndarray | tuple[np.ndarray | None, ...]) -> None:
+            outs = out if isinstance(out, tuple) else (out,)
+            for array, result in zip(outs, compute(node.op_type, node.attrs, inputs), strict=False):
+                if array is not None:
+                    array[...] = result
+
+        return run
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         src, dst = self._src(problem, wish), self._dst(problem, wish)
