@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
     from blocklayout.ir.fused import ValueLayout
     from blocklayout.ir.host_spec import HostSpec
+    from blocklayout.ir.tap_sums import TapSums
     from blocklayout.layout import MemoryDesc
 
 
@@ -67,6 +68,7 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
         dst: The layout of the result.
         origin: The wish it comes from, such as ``any`` or ``blocked8``.
         constants: The layout each constant is packed in, by operand.
+        made: Of constants that are made of the group's, how, by operand.
         steps: Primitives in order, with resolved Specs; none for a view.
         temporaries: Buffers between the steps, by name.
         alias: The source operand whose buffer the result overwrites, if any.
@@ -81,6 +83,7 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
     dst: ValueLayout
     origin: str
     constants: tuple[tuple[str, MemoryDesc], ...] = ()
+    made: tuple[tuple[str, TapSums], ...] = ()
     steps: tuple[RecipeStep, ...] = ()
     temporaries: tuple[tuple[str, MemoryDesc], ...] = ()
     alias: str | None = None

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from blocklayout.ir import Program
     from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.candidates.fuse import Group
+    from blocklayout.plan.candidates.merging import Merged
     from blocklayout.plan.plan import Plan
 
 _WORDS = ("reason", "cost_ns", "readers", "without_ns")
@@ -142,10 +143,10 @@ class Replayer(Proposer, frozen=True):
                 return (candidate,)
         raise UnsupportedError(f"choices: nothing on offer here computes {group.name} as the plan says")
 
-    def propose_pair(self, pair: Pair) -> Iterator[tuple[Candidate, Candidate]]:
+    def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
         """The pair's candidates, if the plan chose them."""
         choices = [self.choices[name] for name in (pair.first.name, pair.second.name) if name in self.choices]
-        for candidates in super().propose_pair(pair):
+        for candidates in super().propose_pair(pair, in_place):
             if len(choices) == 2 and all(map(_is, candidates, choices)):
                 yield candidates
                 return

@@ -17,6 +17,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.depthwise_fusion import Pair, find_pairs
 from blocklayout.plan.candidates.fuse import Group, apart, value_info
 from blocklayout.plan.candidates.inplace_concat import writable_slices
+from blocklayout.plan.candidates.merging import Merged, find_merged
 from blocklayout.plan.costs.model import steps_ns
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.solving.copies import copies_wanted
@@ -208,7 +209,7 @@ def propose_all(
         arriving[value.name] = [given.with_dtype(value_info(value, proposer.dtype).dtype)]
     in_slices = writable_slices(program, groups, proposer.dtype, proposer.costs.machine.layout_names)
     proposer = replace(proposer, in_slices=in_slices)
-    pairs = find_pairs(program, groups, proposer.dtype)
+    pairs = [*find_pairs(program, groups, proposer.dtype), *find_merged(program, groups, proposer.dtype)]
     in_place = _in_place_operands(program, groups, in_slices, pairs)
     kept: list[Group] = []
     candidates: list[tuple[Candidate, ...]] = []
@@ -231,14 +232,14 @@ def propose_all(
     by_name = dict(zip((group.name for group in kept), candidates, strict=True))
     for pair in pairs:
         if pair.first.name in by_name and pair.second.name in by_name:  # neither fell apart
-            for first, second in proposer.propose_pair(pair):
+            for first, second in proposer.propose_pair(pair, in_place.get(pair.second.name)):
                 by_name[pair.first.name] += (first,)
                 by_name[pair.second.name] += (second,)
     return Network(program, tuple(kept), tuple(by_name.values()), proposer.costs, borders, proposer.dtype)
 
 
 def _in_place_operands(
-    program: Program, groups: Sequence[Group], in_slices: Mapping[str, frozenset[str]], pairs: Sequence[Pair]
+    program: Program, groups: Sequence[Group], in_slices: Mapping[str, frozenset[str]], pairs: Sequence[Pair | Merged]
 ) -> dict[str, str]:
     """For each group the operand that its result may overwrite: a residual that nobody reads later.
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from blocklayout.atomic_write import replacing
 from blocklayout.dnnl import Spec, is_reference, multiply_adds
 from blocklayout.errors import PlanError, closest
-from blocklayout.ir import Demand, Names
+from blocklayout.ir import Demand, Names, TapSums
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.choices import KernelChoice
 from blocklayout.plan.struct_json import MisfitError, SpecField, from_json, to_json
@@ -195,12 +195,14 @@ class PackedConstant(Struct, frozen=True):
         buffer: Where the packed bytes are.
         desc: Their layout.
         kernel: A kernel that reads it.
+        made: Makes of the constant what is packed; ``None`` where that is the constant itself.
     """
 
     constant: str
     buffer: int
     desc: MemoryDesc
     kernel: str
+    made: TapSums | None = None
 
 
 class Plan(Struct, frozen=True, dict=True):
