@@ -33,6 +33,11 @@ class RecipeStep(Struct, frozen=True):
     operands: tuple[tuple[str, str], ...]
     scratchpad_nbytes: int = 0
 
+    @property
+    def is_reference(self) -> bool:
+        """Whether it runs an unoptimised reference implementation."""
+        return is_reference(self.spec.impl, has_post_ops=bool(self.spec.attr.post_ops))
+
 
 class Recipe(Struct, frozen=True):
     """One or more primitives in a row that compute a kernel.
@@ -95,7 +100,7 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def is_reference(self) -> bool:
         """Whether a step runs an unoptimised reference implementation."""
-        return any(is_reference(step.spec.impl) for step in self.steps)
+        return any(step.is_reference for step in self.steps)
 
     @cached_property
     def source_descs(self) -> dict[str, ValueLayout]:

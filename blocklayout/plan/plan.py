@@ -97,7 +97,8 @@ class Step(Struct, frozen=True, dict=True):
     @property
     def is_reference(self) -> bool:
         """Whether it runs an unoptimised reference implementation."""
-        return is_reference(self.spec.impl) and self.spec.kind not in MOVERS
+        has_post_ops = bool(self.spec.attr.post_ops)
+        return is_reference(self.spec.impl, has_post_ops=has_post_ops) and self.spec.kind not in MOVERS
 
     @property
     def dst(self) -> Operand:
