@@ -19,6 +19,8 @@ from blocklayout.plan.choices import KernelChoice
 from blocklayout.plan.struct_json import MisfitError, SpecField, from_json, to_json
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from blocklayout.plan.costs.machine import Machine
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
@@ -204,6 +206,10 @@ class PackedConstant(Struct, frozen=True):
     desc: MemoryDesc
     kernel: str
     made: TapSums | None = None
+
+    def contents(self, array: np.ndarray) -> np.ndarray:
+        """The elements to be packed, of the constant's."""
+        return self.made.of(array) if self.made else array
 
 
 class Plan(Struct, frozen=True, dict=True):

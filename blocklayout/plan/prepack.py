@@ -59,7 +59,7 @@ class PackedWeights(Struct):
             source = take(name)
             try:
                 for item in items[name]:
-                    packed[item.buffer] = self._one((name, item.desc, item.made), source)
+                    packed[item.buffer] = self._one(item, source)
             except BlockLayoutError as error:
                 error.add_note(f"while packing the constant {name!r}")
                 raise
@@ -75,14 +75,13 @@ class PackedWeights(Struct):
         held = (pack.packed() for packs in self._packs.values() for pack in packs)
         return sum(array.nbytes for array in held if array is not None)
 
-    def _one(self, key: _Key, source: np.ndarray) -> np.ndarray:
-        alike = self._packs.setdefault(key, [])
+    def _one(self, item: PackedConstant, source: np.ndarray) -> np.ndarray:
+        alike = self._packs.setdefault((item.constant, item.desc, item.made), [])
         for pack in alike:
             packed = pack.packed()
             if packed is not None and pack.source() is source:
                 return packed
-        _, desc, sums = key
-        made = _packed(sums.of(source) if sums else source, desc)
+        made = _packed(item.contents(source), item.desc)
         for pack in alike:
             packed = pack.packed()
             if packed is not None and np.array_equal(packed, made):
