@@ -64,6 +64,8 @@ def _made_again(plan: Plan, program: Program) -> dict[str, object]:
     precision = {each.name: each.wanted for each in plan.precision}
     groups = fuse(program, plan.dtype, plan.n_threads, precision)
     network = propose_all(program, groups, replayer, dict(plan.io_layout))
+    free = {name: desc for name, desc in plan.inputs if name not in network.fixed}
+    network = replace(network, given={name: desc for name, desc in free.items() if desc in network.givens(name)})
     names = tuple(group.name for group in network.groups)
     unmade = [name for name, offered in zip(names, network.candidates, strict=True) if not offered]
     if unmade:

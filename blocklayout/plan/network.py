@@ -41,6 +41,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         costs: Prices reorders.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
         dtype: Data type of activations; what is computed in another is an island.
+        given: Inputs that were left to the plan and are settled, by name.
     """
 
     program: Program
@@ -49,6 +50,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     costs: Costs
     io_layout: Mapping[str, str] = field(default_factory=dict)
     dtype: str = "f32"
+    given: Mapping[str, MemoryDesc] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> Mapping[str, int]:
@@ -68,7 +70,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def fixed(self) -> Mapping[str, MemoryDesc]:
         """The model's inputs as the caller gives them, in their declared data types; not those left to the plan."""
-        return self._declared(self.program.inputs)
+        return {**self._declared(self.program.inputs), **self.given}
 
     @cached_property
     def results(self) -> Mapping[str, MemoryDesc]:
@@ -89,10 +91,10 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         """The layouts a value may be produced in."""
         producer = self.producers.get(value)
         if producer is None:
-            return [*self._givens(value)]
+            return [*self.givens(value)]
         return [produced_desc(self.groups[producer], each, value) for each in self.candidates[producer]]
 
-    def _givens(self, value: str) -> list[MemoryDesc]:
+    def givens(self, value: str) -> list[MemoryDesc]:
         """The layouts the caller may give an input in."""
         if value in self.fixed:
             return [self.fixed[value]]
@@ -127,7 +129,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         if value in self.fixed:
             return self.fixed[value]
         demands = list(self.demands(value, choice))
-        offers = dict.fromkeys(self._givens(value))
+        offers = dict.fromkeys(self.givens(value))
 
         def cost_ns(desc: MemoryDesc) -> tuple[float, bool]:
             """Of layouts that serve alike, one that is asked for: the same whatever else was on offer."""
