@@ -62,7 +62,7 @@ class Packing:
         reorders = []
         for item in plan.constants:
             dims, dtype = item.desc.dims, item.desc.dtype
-            rows = bl.reorder(constants[item.constant].reshape(dims), MemoryDesc(dims, dtype))
+            rows = bl.reorder(item.contents(constants[item.constant]).reshape(dims), MemoryDesc(dims, dtype))
             source = dnnl.Memory(rows.desc, rows.buffer)
             buffer = self.packed[item.buffer] = dnnl.aligned_empty(item.desc.nbytes)
             packed = dnnl.Memory(item.desc, buffer)

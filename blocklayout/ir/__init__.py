@@ -29,6 +29,7 @@ from blocklayout.ir.operator import (
     wished_desc,
 )
 from blocklayout.ir.recipe import Candidate, Recipe, RecipeStep
+from blocklayout.ir.tap_sums import TapSums
 from blocklayout.ir.value import Value
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "RecipeStep",
     "Refusal",
     "Role",
+    "TapSums",
     "TensorInfo",
     "Transposed",
     "Value",

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Fused(Struct, frozen=True):
-    """In place of the layout of a value that is computed and read within one primitive, and never stored.
+    """In place of the layout of a value that is never stored: its reader computes on without it.
 
     No copy leads to it or from it. Equal ones belong to one way of fusing the value's producer with its reader.
 
     Attributes:
-        held: The layout in which the primitive holds the value.
+        held: The layout in which the primitive holds the value, or would if it needed it.
         impl: The primitive's implementation.
     """
 

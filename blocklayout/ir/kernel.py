@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.ir.operator import BaseOperator
+    from blocklayout.ir.tap_sums import TapSums
     from blocklayout.ir.value import Value
 
 
@@ -27,10 +28,17 @@ class Constant(Struct, frozen=True, eq=False):
         name: The initializer it comes from, numbered where kernels see that in several ways, or
             ``kernel.argument`` where it was computed. One name of a program stands for one array.
         array: The contents; any strides.
+        made: Makes of them what kernels see, when it is packed; ``None`` where they see them as they are.
     """
 
     name: str
     array: np.ndarray
+    made: TapSums | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Extents of what kernels see."""
+        return self.made.dims(self.array.shape) if self.made else self.array.shape
 
 
 class KernelInfo(Struct, frozen=True):

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from blocklayout.dnnl import Attr, DepthwiseConv, Desc, PostOp
     from blocklayout.ir.recipe import Recipe
+    from blocklayout.ir.tap_sums import TapSums
     from blocklayout.ir.value import Value
 
 
@@ -213,6 +214,22 @@ class BaseOperator(Facts, frozen=True):
 
     def as_depthwise(self, problem: Problem) -> DepthwiseConv | None:
         """This operator as a depthwise post-op of a convolution that computes its source."""
+        return None
+
+    def merged(
+        self, problem: Problem, reader: BaseOperator, reading: Problem
+    ) -> tuple[BaseOperator, Mapping[str, TapSums]] | None:
+        """The operator that computes of this one's source what ``reader`` computes of its result, in the same bytes.
+
+        Args:
+            problem: This operator's.
+            reader: An operator whose ``src`` is this one's result.
+            reading: Its problem.
+
+        Returns:
+            The operator, whose other arguments are the reader's, and how those of its constants are made of the
+            reader's that are not the same; ``None`` where there is no such operator.
+        """
         return None
 
     def likeness(self, problem: Problem) -> object:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
     from blocklayout.ir.fused import ValueLayout
     from blocklayout.ir.host_spec import HostSpec
+    from blocklayout.ir.tap_sums import TapSums
     from blocklayout.layout import MemoryDesc
 
 
@@ -31,6 +32,11 @@ class RecipeStep(Struct, frozen=True):
     spec: Spec | HostSpec
     operands: tuple[tuple[str, str], ...]
     scratchpad_nbytes: int = 0
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it runs an unoptimised reference implementation."""
+        return is_reference(self.spec.impl, has_post_ops=bool(self.spec.attr.post_ops))
 
 
 class Recipe(Struct, frozen=True):
@@ -67,6 +73,7 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
         dst: The layout of the result.
         origin: The wish it comes from, such as ``any`` or ``blocked8``.
         constants: The layout each constant is packed in, by operand.
+        made: Of constants that are made of the group's, how, by operand.
         steps: Primitives in order, with resolved Specs; none for a view.
         temporaries: Buffers between the steps, by name.
         alias: The source operand whose buffer the result overwrites, if any.
@@ -81,6 +88,7 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
     dst: ValueLayout
     origin: str
     constants: tuple[tuple[str, MemoryDesc], ...] = ()
+    made: tuple[tuple[str, TapSums], ...] = ()
     steps: tuple[RecipeStep, ...] = ()
     temporaries: tuple[tuple[str, MemoryDesc], ...] = ()
     alias: str | None = None
@@ -92,7 +100,7 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def is_reference(self) -> bool:
         """Whether a step runs an unoptimised reference implementation."""
-        return any(is_reference(step.spec.impl) for step in self.steps)
+        return any(step.is_reference for step in self.steps)
 
     @cached_property
     def source_descs(self) -> dict[str, ValueLayout]:

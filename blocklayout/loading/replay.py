@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from blocklayout.ir import Program
     from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.candidates.fuse import Group
+    from blocklayout.plan.candidates.merging import Merged
     from blocklayout.plan.plan import Plan
 
 _WORDS = ("reason", "cost_ns", "readers", "without_ns")
@@ -63,6 +64,8 @@ def _made_again(plan: Plan, program: Program) -> dict[str, object]:
     precision = {each.name: each.wanted for each in plan.precision}
     groups = fuse(program, plan.dtype, plan.n_threads, precision)
     network = propose_all(program, groups, replayer, dict(plan.io_layout))
+    free = {name: desc for name, desc in plan.inputs if name not in network.fixed}
+    network = replace(network, given={name: desc for name, desc in free.items() if desc in network.givens(name)})
     names = tuple(group.name for group in network.groups)
     unmade = [name for name, offered in zip(names, network.candidates, strict=True) if not offered]
     if unmade:
@@ -142,10 +145,10 @@ class Replayer(Proposer, frozen=True):
                 return (candidate,)
         raise UnsupportedError(f"choices: nothing on offer here computes {group.name} as the plan says")
 
-    def propose_pair(self, pair: Pair) -> Iterator[tuple[Candidate, Candidate]]:
+    def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
         """The pair's candidates, if the plan chose them."""
         choices = [self.choices[name] for name in (pair.first.name, pair.second.name) if name in self.choices]
-        for candidates in super().propose_pair(pair):
+        for candidates in super().propose_pair(pair, in_place):
             if len(choices) == 2 and all(map(_is, candidates, choices)):
                 yield candidates
                 return

@@ -7,13 +7,25 @@ from collections.abc import Sequence
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, RecipeStep, Refusal, Role, Window, Wish
+from blocklayout.ir import (
+    BaseOperator,
+    Lowered,
+    NodeInfo,
+    Problem,
+    Recipe,
+    RecipeStep,
+    Refusal,
+    Role,
+    TapSums,
+    Window,
+    Wish,
+)
 from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
 from blocklayout.ops._needs import is_source
 from blocklayout.ops._window import AUTO_PADS
-from blocklayout.ops.conv import check_bias, check_weights
+from blocklayout.ops.conv import Conv, check_bias, check_weights
 
 
 class ConvTranspose(BaseOperator, frozen=True):
@@ -122,6 +134,26 @@ def by_output_channel(weights: np.ndarray, n_groups: int) -> np.ndarray:
     if n_groups == 1:
         return weights.swapaxes(0, 1)
     return weights.reshape(n_groups, weights.shape[0] // n_groups, *weights.shape[1:]).swapaxes(1, 2)
+
+
+def over_repeated(conv: Conv, repeats: tuple[int, ...], problem: Problem) -> tuple[ConvTranspose, TapSums] | None:
+    """The deconvolution of a tensor that is a convolution of it with every element repeated, and its weights.
+
+    Args:
+        conv: The convolution.
+        repeats: How often each element stands in a row, along each spatial dimension.
+        problem: The convolution's.
+
+    Returns:
+        ``None`` where it takes steps, pads more than it reaches, or its weights are computed at run time.
+    """
+    window, ndims = conv.window, len(repeats)
+    pads = tuple(reach - 1 - pad for reach, pad in zip(window.reach * 2, window.pads, strict=True))
+    if max(window.strides) > 1 or min(pads) < 0 or "weights" not in problem.constants:
+        return None
+    sums = TapSums(repeats, window.dilations)
+    transposed = Window(sums.dims(window.kernel), repeats, pads[:ndims], pads[ndims:], (1,) * ndims)
+    return ConvTranspose(transposed, conv.n_groups), sums
 
 
 def _by_output_channel(weights: MemoryDesc, n_groups: int) -> MemoryDesc:

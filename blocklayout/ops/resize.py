@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Transposed, Value, Wish
+from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, TapSums, Transposed, Value, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._coordinates import (
@@ -24,6 +24,8 @@ from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import Digit, n_elements, paired
 from blocklayout.ops._needs import has_one_output, is_known, is_source
 from blocklayout.ops._transposing import in_order
+from blocklayout.ops.conv import Conv
+from blocklayout.ops.conv_transpose import over_repeated
 from blocklayout.ops.interpolation import interpolated
 from blocklayout.ops.slice import SteppedSlice
 from blocklayout.ops.views import Identity
@@ -114,6 +116,18 @@ class Resize(BaseOperator, frozen=True):
             return None
         spec = dnnl.resampling(*views, self.algorithm, n_threads=problem.n_threads)
         return Recipe.single(spec, whole=zip(("src", "dst"), descs, strict=True))
+
+    def merged(
+        self, problem: Problem, reader: BaseOperator, reading: Problem
+    ) -> tuple[BaseOperator, Mapping[str, TapSums]] | None:
+        src, dst = argument(problem, "src").dims, problem.dst.dims
+        if self.algorithm != "resampling_nearest" or not isinstance(reader, Conv) or min(self.axes) < 2:
+            return None
+        if any(extent % n for extent, n in zip(dst, src, strict=True)):
+            return None
+        repeats = tuple(extent // n for extent, n in zip(dst[2:], src[2:], strict=True))
+        found = over_repeated(reader, repeats, reading)
+        return None if found is None else (found[0], {"weights": found[1]})
 
     def _views(self, src: MemoryDesc, dst: MemoryDesc) -> tuple[MemoryDesc, MemoryDesc] | None:
         """Both as images whose height and width and depth are what changes."""

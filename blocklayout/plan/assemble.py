@@ -18,7 +18,7 @@ from blocklayout.plan.plan import FREE, Buffer, BufferKind, Entry, Operand, Pack
 from blocklayout.plan.policies import ASKED
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, Value
+    from blocklayout.ir import Candidate, TapSums, Value
     from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.network import Choice, Network
 
@@ -29,7 +29,7 @@ class Assembly(Struct):
     Attributes:
         at_hand: For every value the operands that hold it: as it was produced, then reordered copies.
         writers: The kernel (or ``the caller``) that produced each value.
-        packed: Constants by name and layout.
+        packed: Constants by name, layout, and what is made of them.
         readers: Who reads a value in a buffer, in order.
         slices: Buffers that are parts of others, and the bytes before them there.
         given: The model's inputs, as the caller should give them.
@@ -47,7 +47,7 @@ class Assembly(Struct):
     values: list[tuple[str, MemoryDesc]] = field(default_factory=list)
     at_hand: dict[str, list[Operand]] = field(default_factory=dict)
     writers: dict[str, str] = field(default_factory=dict)
-    packed: dict[tuple[str, MemoryDesc], Operand] = field(default_factory=dict)
+    packed: dict[tuple[str, MemoryDesc, TapSums | None], Operand] = field(default_factory=dict)
     readers: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     slices: dict[int, tuple[int, int]] = field(default_factory=dict)
     fused: dict[str, dict[str, Operand]] = field(default_factory=dict)
@@ -250,13 +250,14 @@ def _name(desc: MemoryDesc) -> str:
 def _packed(assembly: Assembly, group: Group, candidate: Candidate) -> dict[str, Operand]:
     """Where the constants are, by operand; of each there is one a layout."""
     operands = {}
+    made = dict(candidate.made)
     for operand, desc in candidate.constants:
         name = group.constants[operand].name
-        if (name, desc) not in assembly.packed:
-            made = _new_operand(assembly, "constant", name, desc)
-            assembly.constants.append(PackedConstant(name, made.buffer, desc, group.name))
-            assembly.packed[name, desc] = made
-        operands[operand] = assembly.packed[name, desc]
+        key = (name, desc, made.get(operand))
+        if key not in assembly.packed:
+            packed = assembly.packed[key] = _new_operand(assembly, "constant", name, desc)
+            assembly.constants.append(PackedConstant(name, packed.buffer, desc, group.name, made.get(operand)))
+        operands[operand] = assembly.packed[key]
     return operands
 
 

@@ -17,6 +17,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.depthwise_fusion import Pair, find_pairs
 from blocklayout.plan.candidates.fuse import Group, apart, value_info
 from blocklayout.plan.candidates.inplace_concat import writable_slices
+from blocklayout.plan.candidates.merging import Merged, find_merged
 from blocklayout.plan.costs.model import steps_ns
 from blocklayout.plan.plan import FREE
 from blocklayout.plan.solving.copies import copies_wanted
@@ -40,6 +41,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         costs: Prices reorders.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
         dtype: Data type of activations; what is computed in another is an island.
+        given: Inputs that were left to the plan and are settled, by name.
     """
 
     program: Program
@@ -48,6 +50,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     costs: Costs
     io_layout: Mapping[str, str] = field(default_factory=dict)
     dtype: str = "f32"
+    given: Mapping[str, MemoryDesc] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> Mapping[str, int]:
@@ -67,7 +70,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def fixed(self) -> Mapping[str, MemoryDesc]:
         """The model's inputs as the caller gives them, in their declared data types; not those left to the plan."""
-        return self._declared(self.program.inputs)
+        return {**self._declared(self.program.inputs), **self.given}
 
     @cached_property
     def results(self) -> Mapping[str, MemoryDesc]:
@@ -88,10 +91,10 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         """The layouts a value may be produced in."""
         producer = self.producers.get(value)
         if producer is None:
-            return [*self._givens(value)]
+            return [*self.givens(value)]
         return [produced_desc(self.groups[producer], each, value) for each in self.candidates[producer]]
 
-    def _givens(self, value: str) -> list[MemoryDesc]:
+    def givens(self, value: str) -> list[MemoryDesc]:
         """The layouts the caller may give an input in."""
         if value in self.fixed:
             return [self.fixed[value]]
@@ -126,7 +129,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         if value in self.fixed:
             return self.fixed[value]
         demands = list(self.demands(value, choice))
-        offers = dict.fromkeys(self._givens(value))
+        offers = dict.fromkeys(self.givens(value))
 
         def cost_ns(desc: MemoryDesc) -> tuple[float, bool]:
             """Of layouts that serve alike, one that is asked for: the same whatever else was on offer."""
@@ -208,7 +211,7 @@ def propose_all(
         arriving[value.name] = [given.with_dtype(value_info(value, proposer.dtype).dtype)]
     in_slices = writable_slices(program, groups, proposer.dtype, proposer.costs.machine.layout_names)
     proposer = replace(proposer, in_slices=in_slices)
-    pairs = find_pairs(program, groups, proposer.dtype)
+    pairs = [*find_pairs(program, groups, proposer.dtype), *find_merged(program, groups, proposer.dtype)]
     in_place = _in_place_operands(program, groups, in_slices, pairs)
     kept: list[Group] = []
     candidates: list[tuple[Candidate, ...]] = []
@@ -231,14 +234,14 @@ def propose_all(
     by_name = dict(zip((group.name for group in kept), candidates, strict=True))
     for pair in pairs:
         if pair.first.name in by_name and pair.second.name in by_name:  # neither fell apart
-            for first, second in proposer.propose_pair(pair):
+            for first, second in proposer.propose_pair(pair, in_place.get(pair.second.name)):
                 by_name[pair.first.name] += (first,)
                 by_name[pair.second.name] += (second,)
     return Network(program, tuple(kept), tuple(by_name.values()), proposer.costs, borders, proposer.dtype)
 
 
 def _in_place_operands(
-    program: Program, groups: Sequence[Group], in_slices: Mapping[str, frozenset[str]], pairs: Sequence[Pair]
+    program: Program, groups: Sequence[Group], in_slices: Mapping[str, frozenset[str]], pairs: Sequence[Pair | Merged]
 ) -> dict[str, str]:
     """For each group the operand that its result may overwrite: a residual that nobody reads later.
 

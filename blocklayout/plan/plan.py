@@ -13,12 +13,14 @@ from msgspec import Struct
 from blocklayout.atomic_write import replacing
 from blocklayout.dnnl import Spec, is_reference, multiply_adds
 from blocklayout.errors import PlanError, closest
-from blocklayout.ir import Demand, Names
+from blocklayout.ir import Demand, Names, TapSums
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.choices import KernelChoice
 from blocklayout.plan.struct_json import MisfitError, SpecField, from_json, to_json
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from blocklayout.plan.costs.machine import Machine
 
 BufferKind = Literal["arena", "entry", "output", "constant"]
@@ -102,7 +104,8 @@ class Step(Struct, frozen=True, dict=True):
     @property
     def is_reference(self) -> bool:
         """Whether it runs an unoptimised reference implementation."""
-        return is_reference(self.spec.impl) and self.spec.kind not in MOVERS
+        has_post_ops = bool(self.spec.attr.post_ops)
+        return is_reference(self.spec.impl, has_post_ops=has_post_ops) and self.spec.kind not in MOVERS
 
     @property
     def dst(self) -> Operand:
@@ -200,12 +203,18 @@ class PackedConstant(Struct, frozen=True):
         buffer: Where the packed bytes are.
         desc: Their layout.
         kernel: A kernel that reads it.
+        made: Makes of the constant what is packed; ``None`` where that is the constant itself.
     """
 
     constant: str
     buffer: int
     desc: MemoryDesc
     kernel: str
+    made: TapSums | None = None
+
+    def contents(self, array: np.ndarray) -> np.ndarray:
+        """The elements to be packed, of the constant's."""
+        return self.made.of(array) if self.made else array
 
 
 class Plan(Struct, frozen=True, dict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from math import inf
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -127,6 +128,8 @@ def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str,
     role, dtype = group.main.operator.role, value_info(group.dst, group.dtypes(network.dtype)[0]).dtype
 
     def dislike(candidate: Candidate) -> float:
+        if any(isinstance(layout, Fused) for layout in (candidate.dst, *candidate.source_descs.values())):
+            return inf  # half of what two kernels are together
         own = 0.5 * (candidate.rank > 0) + 8.0 * (candidate.dst.dtype != dtype)
         return own + _dislike(policy, role, candidate, incoming)
 

@@ -18,10 +18,11 @@ from blocklayout.tensor.reordering import bytes_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from blocklayout.ir import TapSums
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.plan import PackedConstant, Plan
 
-_Key = tuple[str, "MemoryDesc"]
+_Key = tuple[str, "MemoryDesc", "TapSums | None"]
 
 
 class _Pack(Struct, frozen=True):
@@ -32,7 +33,7 @@ class _Pack(Struct, frozen=True):
 
 
 class PackedWeights(Struct):
-    """Packed constants by name and layout, shared among the plans of one model.
+    """Packed constants by name, layout and what is made of them, shared among the plans of one model.
 
     A plan's constants may be computed for it, as weights are that a normalisation was folded into: the same
     ones are other arrays in the next plan. So bytes decide: what comes out as it did before is held once.
@@ -58,7 +59,7 @@ class PackedWeights(Struct):
             source = take(name)
             try:
                 for item in items[name]:
-                    packed[item.buffer] = self._one((name, item.desc), source)
+                    packed[item.buffer] = self._one(item, source)
             except BlockLayoutError as error:
                 error.add_note(f"while packing the constant {name!r}")
                 raise
@@ -74,13 +75,13 @@ class PackedWeights(Struct):
         held = (pack.packed() for packs in self._packs.values() for pack in packs)
         return sum(array.nbytes for array in held if array is not None)
 
-    def _one(self, key: _Key, source: np.ndarray) -> np.ndarray:
-        alike = self._packs.setdefault(key, [])
+    def _one(self, item: PackedConstant, source: np.ndarray) -> np.ndarray:
+        alike = self._packs.setdefault((item.constant, item.desc, item.made), [])
         for pack in alike:
             packed = pack.packed()
             if packed is not None and pack.source() is source:
                 return packed
-        made = _packed(source, key[1])
+        made = _packed(item.contents(source), item.desc)
         for pack in alike:
             packed = pack.packed()
             if packed is not None and np.array_equal(packed, made):

@@ -100,3 +100,13 @@ def test_many_channels_in_strides_are_summed_before_the_bias_is_added(policy: st
     feed = {"x": rng.standard_normal((1, 512, 6, 6)).astype(np.float32)}
     expected: Any = ReferenceEvaluator(b.to_onnx()).run(None, feed)
     np.testing.assert_allclose(bl.load(b, layout=policy).run(None, feed)[0], expected[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("policy", bl.plan.POLICIES)
+def test_post_ops_that_a_reference_would_compute_are_steps_of_their_own(policy: str) -> None:
+    """``conv:any`` hands nothing but the deconvolution itself on to the fast convolution that it is named with."""
+    b = bl.Builder()
+    b.output("y", b.input("x", (1, 16, 5, 5)).conv_transpose(np.ones((16, 16, 4, 4), np.float32), strides=2).relu())
+    plan = bl.load(b, layout=policy, tune="model").plan
+    assert not plan.reference_steps
+    assert not [step for step in plan.steps if step.spec.impl.startswith("conv:any") and step.spec.attr.post_ops]

@@ -182,3 +182,20 @@ def test_an_atlas_with_what_no_recording_gives_is_refused(
     np.savez(path, **(arrays | {name: value}))
     with pytest.raises(bl.PlanError, match=fault):
         Atlas.open(path)
+
+
+def test_a_deconvolution_that_nobody_recorded_is_priced_as_the_convolution_that_does_its_work() -> None:
+    """Not by the model, next to which everything that was recorded is dear."""
+
+    def weighted(kind: str, extent: int, weights: int, **params: int) -> Spec:
+        src, dst = (MemoryDesc((1, 16, each, each), "f32", "nhwc") for each in (extent, 16))
+        taps = MemoryDesc((16, 16, weights, weights))
+        spec: Spec = getattr(dnnl, kind)(src, taps, dst, pads=1, n_threads=2, **params)
+        return spec.replace(impl="brgconv:avx2" if kind == "convolution" else "brg_conv:avx2+brgconv_strided:avx2")
+
+    strided = weighted("deconvolution", 8, 4, strides=2)
+    recorded = costs({weighted("convolution", 16, 3): 1e6, weighted("convolution", 18, 5): 2e6, **GROWING})
+    assert recorded.step_ns(strided) == MODEL.step_ns(strided)  # of too few
+    recorded = costs({weighted("convolution", 13 + k, k): 1e5 * k * k for k in (3, 5, 7)})
+    assert 1e5 < recorded.step_ns(strided) < 9e5
+    assert recorded.doubt(strided) > recorded.doubt(weighted("convolution", 18, 5))

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
+from blocklayout.model import legalize, lower, simplify
+from blocklayout.plan import CostModel, Machine, Request, make_plan
 from blocklayout.plan.solving import solve
 from tests import nets
 
+needs_bf16 = pytest.mark.skipif(not bl.dnnl.has_bf16(), reason="this CPU computes nothing in bf16")
 FREE = {"x": "any", "y": "any"}
 
 
@@ -65,3 +68,17 @@ def test_a_plan_with_free_borders_can_be_saved(tmp_path: Path) -> None:
     np.testing.assert_array_equal(second.run(None, {"x": array})[0].numpy(), first.run(None, {"x": array})[0].numpy())
     with pytest.raises(bl.PlanError, match="io_layout"):
         bl.load(nets.chain(channels=16), plan=tmp_path / "plan.json", io_layout={"x": "nhwc"})
+
+
+@pytest.mark.parametrize("dtype", ["f32", pytest.param("bf16", marks=needs_bf16)])
+def test_a_plan_keeps_the_format_it_gave_a_free_input_whatever_reorders_are_said_to_cost(dtype: str) -> None:
+    """In bf16 any format takes a reorder, so that prices decide: a plan's are not those of the process that loads it."""
+
+    class Priced(CostModel, frozen=True):
+        def reorder_ns(self, src: bl.MemoryDesc, dst: bl.MemoryDesc) -> float:
+            return super().reorder_ns(src, dst) * (0.5 if src.is_contiguous("channels_last") else 1.0)
+
+    net = nets.chain(channels=16)
+    program = lower(legalize(simplify(net.to_graph())))
+    plan = make_plan(program, Request(dtype=dtype, io_layout=FREE), Priced(Machine(bl.dnnl.isa(), 2)))
+    assert bl.load(net, plan=plan).plan == plan

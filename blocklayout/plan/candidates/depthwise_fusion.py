@@ -48,18 +48,24 @@ def find_pairs(program: Program, groups: Sequence[Group], dtype: str) -> list[Pa
         groups: In order.
         dtype: Data type of activations.
     """
+    found = []
+    for first, second in handed_on(program, groups):
+        depthwise = second.main.operator.as_depthwise(kernel_problem(second.main, second.dtypes(dtype)[0], 1))
+        if depthwise and _is_simple(first) and _is_simple(second):
+            found.append(Pair(first, second, depthwise))
+    return found
+
+
+def handed_on(program: Program, groups: Sequence[Group]) -> Iterator[tuple[Group, Group]]:
+    """Every two groups, of one precision, of which the second reads the first's result as ``src``, and nobody else."""
     producers = {group.dst.name: group for group in groups}
     n_readers = Counter(value.name for group in groups for value in group.sources.values())
     n_readers.update(value.name for value in program.outputs)
-    found = []
     for second in groups:
-        depthwise = second.main.operator.as_depthwise(kernel_problem(second.main, second.dtypes(dtype)[0], 1))
-        first = producers.get(second.sources["src"].name) if depthwise and len(second.sources) == 1 else None
-        if not depthwise or not first or first.precision != second.precision:
-            continue
-        if n_readers[first.dst.name] == 1 and _is_simple(first) and _is_simple(second):
-            found.append(Pair(first, second, depthwise))
-    return found
+        src = second.sources.get("src")
+        first = producers.get(src.name) if src is not None and n_readers[src.name] == 1 else None
+        if first is not None and first.precision == second.precision:
+            yield first, second
 
 
 def _is_simple(group: Group) -> bool:

@@ -202,7 +202,7 @@ def value_info(value: Value, dtype: str) -> TensorInfo:
 def constant_info(arg: str, constant: Constant, dtype: str) -> TensorInfo:
     """A constant's extents and data type inside the plan: vectors are f32, weights as the activations."""
     name = arg.rsplit(".", 1)[-1]
-    return TensorInfo(constant.array.shape or (1,), "f32" if name in _ALWAYS_F32 else dtype)
+    return TensorInfo(constant.shape or (1,), "f32" if name in _ALWAYS_F32 else dtype)
 
 
 def internal_dtype(declared: str, dtype: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.plan.candidates.depthwise_fusion import pair_candidates
 from blocklayout.plan.candidates.fuse import Group, problem_key, value_info
 from blocklayout.plan.candidates.inplace_concat import sliced_candidate
+from blocklayout.plan.candidates.merging import Merged, merged_candidates
 from blocklayout.plan.candidates.pins import with_format
 from blocklayout.plan.candidates.recipes import GroupRecipe, GroupRecipes, trained_wishes
 from blocklayout.plan.costs.model import steps_ns
@@ -74,13 +76,24 @@ class Proposer(Struct, frozen=True):
         if group.name in self.pins:
             return with_format(offered, self.pins[group.name])
         optimised = tuple(candidate for candidate in offered if not candidate.is_reference)
-        return _frugal(optimised or offered) if self.is_frugal else optimised or offered
+        return tuple(_frugal(optimised or offered)) if self.is_frugal else optimised or offered
 
-    def propose_pair(self, pair: Pair) -> Iterator[tuple[Candidate, Candidate]]:
-        """A candidate of each of two groups for every way in which they are truly one primitive."""
-        if pair.first.name not in self.pins and pair.second.name not in self.pins:
-            for dtype in pair.first.dtypes(self.dtype):
-                yield from pair_candidates(pair, self.costs.machine.layout_names, dtype, self.costs)
+    def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
+        """A candidate of each of two groups for every way in which they are truly one.
+
+        Args:
+            pair: The two groups.
+            in_place: The operand of the second that may be overwritten by the result, if any may.
+        """
+        if pair.first.name in self.pins or pair.second.name in self.pins:
+            return
+        if isinstance(pair, Merged):
+            with suppress(UnsupportedError):
+                offered = [each for each in self._offered(pair.both, {}, in_place) if not each.is_reference]
+                yield from merged_candidates(pair, _frugal(offered) if self.is_frugal and offered else offered)
+            return
+        for dtype in pair.first.dtypes(self.dtype):
+            yield from pair_candidates(pair, self.costs.machine.layout_names, dtype, self.costs)
 
     def _offered(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
@@ -246,9 +259,9 @@ def _nothing_offered(group: Group, dtype: str) -> str:
     )
 
 
-def _frugal(offered: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+def _frugal(offered: Sequence[Candidate]) -> Sequence[Candidate]:
     """The candidates whose primitives give all their memory back, where those are not much slower."""
-    frugal = tuple(candidate for candidate in offered if not any(_lasts(step) for step in candidate.steps))
+    frugal = [candidate for candidate in offered if not any(_lasts(step) for step in candidate.steps)]
     limit = MAX_FRUGAL_RATIO * min(candidate.cost_ns for candidate in offered)
     return frugal if any(candidate.cost_ns <= limit for candidate in frugal) else offered
 

@@ -34,7 +34,7 @@ class GroupRecipe(Recipe, frozen=True):
     @property
     def is_reference(self) -> bool:
         """Whether a step runs an unoptimised reference implementation."""
-        return any(dnnl.is_reference(step.spec.impl) for step in self.steps)
+        return any(step.is_reference for step in self.steps)
 
     @property
     def demanded(self) -> dict[str, MemoryDesc]:

@@ -179,7 +179,7 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         ns = self._known(spec_class).get(_KEY.pack(*steps))
         if ns is not None:
             return Price(ns, EXACT_DOUBT)
-        for wanted in (spec_class, *spec_class.wider()):
+        for wanted in (spec_class, *spec_class.wider(), *spec_class.alike()):
             members = self._recorded(wanted)
             if members is None or len(members.ratios) < _MIN_MEMBERS:
                 continue

@@ -64,6 +64,16 @@ class SpecClass(NamedTuple):
         rest = (self._replace(impl="", layouts="", dtypes=""),) if widened == self else (widened, *widened.wider())
         return (*narrower, *rest)
 
+    def alike(self) -> tuple[SpecClass, ...]:
+        """Classes of another kind that do the same work by the same kernels, the narrowest first.
+
+        A deconvolution is a convolution of the elements that lie as its strides have it, by kernels of its own name.
+        """
+        if self.kind != "deconvolution":
+            return ()
+        convolution = self._replace(kind="convolution", impl=self.impl.partition("+")[2].replace("_strided", ""))
+        return (convolution, *convolution.wider())
+
     def _widened(self) -> SpecClass:
         """In f32 for f16: its kernels widen each number as they read it, and compute in f32."""
         dtypes = " ".join("f32" if dtype == "f16" else dtype for dtype in self.dtypes.split())
@@ -110,11 +120,14 @@ def spec_numbers(spec: Spec) -> tuple[float, ...]:
     """The numbers of a Spec, as :data:`NUMBERS` names them."""
     src, dst = _ends(spec)
     params = dict(spec.params)
-    groups, window = 1, prod(params.get("kernel") or (1,))
-    if spec.kind == "convolution":
+    groups, stride = 1, prod(params.get("strides") or (1,))
+    window: float = prod(params.get("kernel") or (1,))
+    if spec.kind in ("convolution", "deconvolution"):
         weights = spec.memory_desc("weights").dims
         groups = weights[0] if len(weights) > src.ndims else 1
         window = prod(weights[2 - src.ndims :]) if src.ndims > 2 else 1
+    if spec.kind == "deconvolution":  # each result has one tap of so many
+        window, stride = window / stride, 1
     functions = [each.algorithm for each in spec.attr.post_ops if isinstance(each, Eltwise)]
     n_cheap = sum(name.removeprefix("eltwise_") in _CHEAP for name in functions)
     channels_in, channels_out = (desc.dims[1] if desc.ndims > 1 else 1 for desc in (src, dst))
@@ -127,7 +140,7 @@ def spec_numbers(spec: Spec) -> tuple[float, ...]:
         _log2(prod(src.dims[2:])),
         _log2(prod(dst.dims[2:])),
         _log2(window),
-        _log2(prod(params.get("strides") or (1,))),
+        _log2(stride),
         n_cheap,
         len(functions) - n_cheap,
         len(spec.attr.post_ops) - len(functions),
