@@ -123,7 +123,8 @@ class MemoryDesc:
         if not isinstance(dtype, str) or dtype not in dtypes.ITEMSIZES:
             dtype = dtypes.named(dtype)
         spelling = layout.given if isinstance(layout, FormatTag) else ""
-        return _make(integers("dims", dims), dtype, layout, spelling, integers("offset", (offset,))[0])
+        start = offset if type(offset) is int else integers("offset", (offset,))[0]
+        return _make(integers("dims", dims), dtype, layout, spelling, start)
 
     @classmethod
     def from_array(cls, array: NDArray[Any]) -> MemoryDesc:

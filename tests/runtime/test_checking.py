@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
+from blocklayout.plan import POLICIES
 from tests import nets
 
 SHAPE = (1, 17, 12, 12)
@@ -51,15 +52,20 @@ def masked() -> bl.Builder:
     return b
 
 
-@pytest.mark.usefixtures("_executor")
 @pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize("policy", ["auto", "blocked", "nhwc", "nChw8c"])
-def test_what_is_clean_passes_and_computes_the_same(net: str, policy: str) -> None:
-    session = bl.load(NETS[net](), layout=policy, check="padding")
-    feed = nets.feed_of(session)
-    expected = bl.load(NETS[net](), plan=session.plan).run(None, feed)
-    for result, other in zip(session.run(None, feed), expected, strict=True):
-        np.testing.assert_array_equal(result, other)
+@pytest.mark.parametrize("policy", [*POLICIES, "nChw8c"])
+def test_what_is_clean_passes_and_computes_the_same(net: str, policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = NETS[net]()
+    unchecked = bl.load(model, layout=policy)
+    feed = nets.feed_of(unchecked)
+    expected = unchecked.run(None, feed)
+    for executor in ("C", "Python"):
+        if executor == "Python":
+            monkeypatch.setattr("blocklayout.dnnl.executable.native", lambda: None)
+        session = bl.load(model, layout=policy, check="padding")  # by the plan that is remembered
+        assert session.plan == unchecked.plan
+        for result, other in zip(session.run(None, feed), expected, strict=True):
+            np.testing.assert_array_equal(result, other)
 
 
 @pytest.mark.usefixtures("_executor")

@@ -62,10 +62,10 @@ def convolution(  # noqa: PLR0913 - the primitive's own parameters
         (1, 64, 112, 112)
     """
     params = window_params("convolution", src, strides=strides, dilations=dilations, pads=pads)
-    descs = {"src": src, "weights": weights, "bias": bias}
+    descs = {"src": src, "weights": weights, "bias": bias, "dst": dst}
     spec = draft("convolution", descs, params, algorithm=algorithm, prop_kind=prop_kind, attr=attr, n_threads=n_threads)
     if dst is not None:
-        return finish(spec, dst, ())
+        return validate(spec)
     n_spatial = check_operands(spec, "weights", "src")
     dims = (src.dims[0], channels(weights, n_spatial)[1], *_inner_extents(spec))
     return finish(spec, dst, dims, dtype=attr.depthwise.dst_dtype if attr.depthwise else "")

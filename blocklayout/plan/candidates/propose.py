@@ -156,7 +156,8 @@ class Proposer(Struct, frozen=True):
         if group.main.operator.role is Role.CHOOSER:
             yield Wish("any", "any")
             yield from (Wish(src, dst) for src, dst in product(names, names))
-            yield from trained_wishes(group, dtype, self.costs.machine.n_threads)
+            trained = trained_wishes(group, dtype, self.costs.machine.n_threads)
+            yield from (wish for wish in trained if not any(_is_asked(name, wish) for name in names))
             return
         yield from (Wish(name, name) for name in names)
         first = next(iter(group.main.sources), None)
@@ -241,6 +242,12 @@ def _row_major(info: TensorInfo) -> MemoryDesc:
 def _can_be_moved(desc: MemoryDesc) -> bool:
     """Whether something brings a tensor into this layout: the library, or numpy for the types it lacks."""
     return not has_reorder(desc.dtype) or dnnl.is_expressible(desc)
+
+
+def _is_asked(name: str, wish: Wish) -> bool:
+    """Whether exact descriptors are those that a name means for both."""
+    descs = (desc for desc in (wish.src, wish.dst) if isinstance(desc, MemoryDesc))
+    return all(desc == wished_desc(name, TensorInfo(desc.dims, desc.dtype)) for desc in descs)
 
 
 def _origin(wish: Wish, rank: int) -> str:

@@ -55,13 +55,14 @@ class SpecClass(NamedTuple):
         family = self.impl.partition("@")[0]
         family = family.rpartition(":")[0] or family
         any_layouts = _TAIL if _TAIL in self.layouts else ""
+        kind, dtypes = self.kind, self.dtypes  # without _replace, which takes four times as long
         narrower = (
-            self._replace(layouts=any_layouts),
-            self._replace(impl=family, layouts=any_layouts),
-            self._replace(impl="", layouts=""),
+            SpecClass(kind, self.impl, dtypes, any_layouts),
+            SpecClass(kind, family, dtypes, any_layouts),
+            SpecClass(kind, "", dtypes, ""),
         )
         widened = self._widened()
-        rest = (self._replace(impl="", layouts="", dtypes=""),) if widened == self else (widened, *widened.wider())
+        rest = (SpecClass(kind, "", "", ""),) if widened == self else (widened, *widened.wider())
         return (*narrower, *rest)
 
     def alike(self) -> tuple[SpecClass, ...]:
@@ -76,6 +77,8 @@ class SpecClass(NamedTuple):
 
     def _widened(self) -> SpecClass:
         """In f32 for f16: its kernels widen each number as they read it, and compute in f32."""
+        if "f16" not in self.dtypes and "fp16" not in self.impl:
+            return self
         dtypes = " ".join("f32" if dtype == "f16" else dtype for dtype in self.dtypes.split())
         return self._replace(dtypes=dtypes, impl=self.impl.replace("avx512_core_fp16", "avx512_core"))
 
