@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _FIRST_IR_WITH_DEFAULTS = 4
 """Before it every initializer had to be an input as well, which said nothing about who may change it."""
 _MAX_PROTO_NBYTES = 2**31 - 1
-_UNKNOWN = re.compile(r"(\?|\*|-?\d+|none|null|nan|((unk|unknown|undefined|dynamic)[_\d]*))", re.IGNORECASE)
+_UNKNOWN = re.compile(r"(\?+|\*|-?\d+|none|null|nan|(unk|unknown|undefined|dynamic)[_\d]*)", re.IGNORECASE)
 """Names by which exporters say that they know nothing of an extent: two of the same name need not be equal."""
 
 
