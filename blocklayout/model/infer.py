@@ -7,7 +7,7 @@ of shape inference and constant folding: whatever a node's shape may depend on i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -142,7 +142,20 @@ def _infer_types(
         given = ", ".join(f"{value.name!r} {value.shape}" for value in present)
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"node {node.name!r}: {node.op_type} of {given}: {reason}") from error
+    if node.attr("ceil_mode", 0) and present:
+        _forget_windows_behind(node, present[0].shape[2:], types.values())
     return dict(types)
+
+
+def _forget_windows_behind(node: Node, spatial: Sequence[int], types: Iterable[TypeProto]) -> None:
+    """Leave out a last window that would begin behind the source: before opset 22, shape inference counts it."""
+    begin = node.attr("pads", ())[: len(spatial)] or (0,) * len(spatial)
+    strides = node.attr("strides", ()) or (1,) * len(spatial)
+    for type_ in types:
+        for extent, *axis in zip(type_.tensor_type.shape.dim[2:], spatial, begin, strides, strict=False):
+            n_source, n_before, stride = axis
+            if (extent.dim_value - 1) * stride >= n_source + n_before:
+                extent.dim_value -= 1
 
 
 def _said(node: Node, inputs: Sequence[Value | None]) -> dict[str, TypeProto]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _FIRST_IR_WITH_DEFAULTS = 4
 """Before it every initializer had to be an input as well, which said nothing about who may change it."""
 _MAX_PROTO_NBYTES = 2**31 - 1
+_UNKNOWN = re.compile(r"(\?+|\*|-?\d+|none|null|nan|(unk|unknown|undefined|dynamic)[_\d]*)", re.IGNORECASE)
+"""Names by which exporters say that they know nothing of an extent: two of the same name need not be equal."""
 
 
 class InputInfo(Struct, frozen=True):
@@ -34,8 +37,8 @@ class InputInfo(Struct, frozen=True):
 
     Attributes:
         dtype: By our names.
-        extents: A number, the name of a free extent, or ``None`` for a nameless free one;
-            ``None`` altogether where not even the rank is declared.
+        extents: A number, the name of a free extent, or ``None`` for a nameless free one, such as "?" and "unk__12"
+            stand for; ``None`` altogether where not even the rank is declared.
     """
 
     name: str
@@ -391,7 +394,8 @@ def _extents(info: ValueInfoProto) -> Iterator[int | str | None]:
         if extent.HasField("dim_value") and extent.dim_value >= 0:
             yield extent.dim_value
         else:
-            yield extent.dim_param or None
+            name = extent.dim_param.strip()
+            yield None if not name or _UNKNOWN.fullmatch(name) else extent.dim_param
 
 
 def _dtype_of(info: ValueInfoProto, what: str) -> str:

@@ -83,8 +83,10 @@ class Workspace:
         self._computes = ready.computes
         self._keeps_denormals = ready.keeps_denormals
         self._arena = dnnl.aligned_empty(plan.arena_nbytes)
-        self._scratchpad = dnnl.aligned_empty(plan.scratchpad_nbytes)
         self._primitives = _primitives(plan)
+        # A layout of one element has many names: made by another than the plan asked with, a primitive may need more.
+        needed = max((each.scratchpad_nbytes for each in self._primitives.values()), default=0)
+        self._scratchpad = dnnl.aligned_empty(needed)
         self._memories: dict[tuple[int, MemoryDesc, bool, type], Any] = {}
         self._steps: dict[tuple[int, frozenset[int]], Step] = {}
         self._entry_reorders: WeakValueDictionary[tuple[MemoryDesc, int], dnnl.Execution] = WeakValueDictionary()
@@ -238,10 +240,10 @@ class Workspace:
                 self._steps[key] = HostExecution(host_function(step.spec, self._computes.get(number)), host)
             else:
                 memories = {arg: memory(dnnl.Memory, operand) for arg, operand in step.operands}
-                if step.scratchpad_nbytes:
-                    desc = MemoryDesc((step.scratchpad_nbytes,), "u8")
-                    memories["scratchpad"] = dnnl.Memory(desc, self._scratchpad[: step.scratchpad_nbytes])
-                self._steps[key] = self._primitives[step.spec].bind(memories)
+                primitive = self._primitives[step.spec]
+                if nbytes := primitive.scratchpad_nbytes:
+                    memories["scratchpad"] = dnnl.Memory(MemoryDesc((nbytes,), "u8"), self._scratchpad[:nbytes])
+                self._steps[key] = primitive.bind(memories)
         return self._steps[key]
 
     def _memory(self, kind: type[_Kind], operand: Operand, copied: set[int]) -> _Kind:

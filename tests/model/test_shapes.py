@@ -64,6 +64,15 @@ def test_a_named_extent_follows_from_another_input() -> None:
         read(model, {"x": (4, 3), "z": (5, 3)})
 
 
+def test_extents_named_unknown_are_independent() -> None:
+    unknown = ["?", "??", "*", "-1", " ", "None", "null", "NaN", "unk", "unk__12", "unknown", "Unknown_3", "dynamic"]
+    for name in unknown:
+        assert read(relu_model([name, name]), {"x": (4, 3)}).shape("y") == (4, 3), name
+    for name in ("n", "N", "nanos", "batch_1", "DynamicDimension.0", "dynamic_axes_1"):
+        with pytest.raises(InputError, match="which is 4 in 'x', not 3"):
+            read(relu_model([name, name]), {"x": (4, 3)})
+
+
 def test_a_negative_declared_extent_is_free() -> None:
     assert free_extents(relu_model([-1, 3])) == {"x": (None, 3)}
 
