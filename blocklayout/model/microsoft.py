@@ -7,7 +7,7 @@ take is refused.
 Source: docs/ContribOperators.md of onnxruntime 1.31, and what its kernels compute.
 """
 
-# ruff: noqa: N803 - attributes have the names that files have them by
+# ruff: noqa: N803, PLR0913, PLR0917 - inputs and attributes are as many, and have the names, that files have
 
 from __future__ import annotations
 

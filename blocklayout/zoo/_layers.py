@@ -184,6 +184,16 @@ class Layers:
         weights = self._weights.he((x.shape[-1], features), x.shape[-1], self._power(x))
         return x.matmul(weights, name=self._name("linear")) + self._bias(features)
 
+    def table(self, rows: int, features: int) -> BuildValue:
+        """Learnt rows, (1, rows, features)."""
+        return self._known(self.builder.constant(self._weights.normal((1, rows, features), 0.5)), 0.25)
+
+    def rows(self, n_rows: int, features: int, places: BuildValue) -> BuildValue:
+        """For each of ``places`` a row of a learnt table."""
+        table = self._weights.normal((n_rows, features), 1.0)
+        y: BuildValue = self.builder.op("Gather", table, places, name=self._name("rows"))
+        return y
+
     def scaled(self, x: BuildValue, low: float, high: float) -> BuildValue:
         """Each channel times a learnt number."""
         scale = self._weights.uniform((x.shape[1], *(1 for _ in x.shape[2:])), low, high)
