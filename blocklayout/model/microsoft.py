@@ -547,11 +547,77 @@ def _concat(y_scale: BuildValue, y_zero: BuildValue, /, *sources: BuildValue, ax
     return _quantized(y_scale.builder.concat(parts, axis), y_scale, y_zero)
 
 
+def _dynamic_lstm(
+    x: BuildValue,
+    weights: BuildValue,
+    recurrent: BuildValue,
+    bias: Given,
+    lengths: Given,
+    hidden: Given,
+    cell: Given,
+    peepholes: Given,
+    weights_scale: BuildValue,
+    weights_zero: BuildValue,
+    recurrent_scale: BuildValue,
+    recurrent_zero: BuildValue,
+    /,
+    *,
+    direction: str = "forward",
+    activations: Sequence[str] = (),
+    **attrs: Any,
+) -> tuple[BuildValue, BuildValue, BuildValue]:
+    """Steps one by one: the source is quantised as a whole, what comes back in each step on its own."""
+    _refuse(sequence_lens=lengths)
+    b, (length, batch, _) = x.builder, x.shape
+    size = recurrent.shape[1]
+    given = [
+        _gates(weights, weights_scale, weights_zero),
+        _gates(recurrent, recurrent_scale, recurrent_zero),
+        *(bias, hidden, cell, peepholes),
+    ]
+    whole = _requantized(x)
+    results = []
+    for index in range(weights.shape[0]):
+        w, r, own_bias, h, c, p = (None if each is None else each.slice([index], [index + 1], [0]) for each in given)
+        nothing = b.constant(np.zeros((1, batch, size), np.float32))
+        h, c = nothing if h is None else h, nothing if c is None else c
+        own = {**attrs, "activations": activations[3 * index : 3 * index + 3] or None}
+        places = (
+            range(length)
+            if direction == "forward" or (direction == "bidirectional" and not index)
+            else range(length)[::-1]
+        )
+        steps: dict[int, BuildValue] = {}
+        for place in places:
+            one = whole.slice([place], [place + 1], [0])
+            steps[place], h, c = b.op("LSTM", one, w, r, own_bias, None, _requantized(h), c, p, n_outputs=3, **own)
+        results.append((b.concat([steps[place] for place in range(length)], 0), h, c))
+    y, h, c = zip(*results, strict=True)
+    return b.concat(y, 1), b.concat(h, 0), b.concat(c, 0)
+
+
+def _gates(x: BuildValue, scale: BuildValue, zero: BuildValue) -> BuildValue:
+    """Weights of gates as LSTM has them: (directions, gates, features)."""
+    steps = x.astype("f32") - _of_gates(zero.astype("f32"))
+    return (steps * _of_gates(scale)).transpose((0, 2, 1))
+
+
+def _of_gates(x: BuildValue) -> BuildValue:
+    """One number for each direction, or for each gate in it, as they stand in rows of weights."""
+    return x.reshape((x.shape[0], 1, -1))
+
+
+def _requantized(x: BuildValue) -> BuildValue:
+    """What is left of numbers as bytes, whose range they say."""
+    return _dequantized(*x.builder.op("DynamicQuantizeLinear", x, n_outputs=3))
+
+
 OPERATORS: Mapping[str, Callable[..., Any]] = {
     "Attention": _attention,
     "BiasGelu": _bias_gelu,
     "DequantizeLinear": _dequantized,
     "DynamicQuantizeMatMul": _dynamic_matmul,
+    "DynamicQuantizeLSTM": _dynamic_lstm,
     "EmbedLayerNormalization": _embed_layer_normalization,
     "FastGelu": _fast_gelu,
     "FusedConv": _fused_conv,

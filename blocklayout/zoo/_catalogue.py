@@ -25,7 +25,7 @@ IMAGE = (3, 224, 224)
 _N_LEARNT = {"BatchNormalization": 3}
 """Inputs up to which parameters are learnt; a batch normalisation's mean and variance are counted by nobody."""
 
-_SETTINGS = frozenset(("Clip", "Expand", "Pad", "Resize", "Reshape", "Slice", "Split", "ReduceMean"))
+_SETTINGS = frozenset(("Clip", "Expand", "Pad", "Resize", "Reshape", "Slice", "Split", "ReduceL2", "ReduceMean"))
 """Operators whose constants say what to do and are not learnt."""
 
 
@@ -185,7 +185,7 @@ def _parameters(graph: Graph) -> int:
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
     """Multiplications of a convolution or matrix product; all other operators are left out, as usual."""
-    shapes = [graph.shape(name) for name in (*node.inputs[:2], node.outputs[0])]
+    shapes = [graph.shape(name) if name else () for name in (*node.inputs[:2], node.outputs[0])]
     match node.op_type:
         case "Conv":
             return math.prod(shapes[2]) * math.prod(shapes[1][1:])

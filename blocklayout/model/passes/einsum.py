@@ -35,7 +35,9 @@ def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     operands = given.split(",")
     unused = [letter for letter in string.ascii_letters[::-1] if letter not in equation][::-1]
     unused.sort(key=lambda letter: (letter.islower(), letter))
-    n_hidden = [rank - len(each.replace("...", "")) if "..." in each else 0 for each, rank in zip(operands, ranks, strict=True)]
+    n_hidden = [
+        rank - len(each.replace("...", "")) if "..." in each else 0 for each, rank in zip(operands, ranks, strict=True)
+    ]
     hidden = "".join(unused[: max(n_hidden)])
     letters = [each.replace("...", hidden[len(hidden) - n :]) for each, n in zip(operands, n_hidden, strict=True)]
     if arrow:
