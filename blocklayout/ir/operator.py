@@ -107,11 +107,13 @@ class Wish(Struct, frozen=True):
         src: One of ``LAYOUT_NAMES``, a oneDNN tag of the argument's rank, or an exact descriptor.
         dst: Likewise.
         prop_kind: What ``any`` proposes depends on it.
+        others: Exact layouts of sources beside the first, by argument; those left out are the operator's choice.
     """
 
     src: str | MemoryDesc
     dst: str | MemoryDesc
     prop_kind: str = "forward_inference"
+    others: tuple[tuple[str, MemoryDesc], ...] = ()
 
     def src_desc(self, info: TensorInfo) -> Desc:
         """The descriptor wished for a source of these extents."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,14 @@ _FIRST_IR_WITH_DEFAULTS = 4
 _MAX_PROTO_NBYTES = 2**31 - 1
 _UNKNOWN = re.compile(r"(\?+|\*|-?\d+|none|null|nan|(unk|unknown|undefined|dynamic)[_\d]*)", re.IGNORECASE)
 """Names by which exporters say that they know nothing of an extent: two of the same name need not be equal."""
+_ONNXRUNTIME = "com.microsoft"
+_ADDED_BY_ONNXRUNTIME: Mapping[str, float] = {
+    "DequantizeLinear": 19,
+    "LayerNormalization": 17,
+    "QuantizeLinear": 19,
+    "SimplifiedLayerNormalization": math.inf,
+}
+"""Operators that it has in ONNX's set before the version from which on ``onnx`` has, or computes, them."""
 
 
 class InputInfo(Struct, frozen=True):
@@ -191,8 +200,9 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
         for index, tensor in enumerate(proto.graph.initializer)
     }
     skeleton = _inlined(_without_weights(proto, constants), origin)
-    _check_domains(skeleton)
     opset = _opset(skeleton, origin)
+    _mark_foreign(skeleton, opset)
+    _check_domains(skeleton)
     _check_specification(skeleton, origin)
     nodes, written = convert_nodes(skeleton.graph, model_path)
     constants |= written
@@ -286,18 +296,38 @@ def _opset(skeleton: ModelProto, origin: str) -> int:
     return int(versions[0])
 
 
+def _mark_foreign(skeleton: ModelProto, opset: int) -> None:
+    """Put operators that onnxruntime adds to ONNX's set into its own."""
+    from onnx import helper
+
+    added = [
+        node
+        for node in _with_inner(skeleton.graph)
+        if node.domain in OWN_DOMAINS and opset < _ADDED_BY_ONNXRUNTIME.get(node.op_type, 0)
+    ]
+    for node in added:
+        node.domain = _ONNXRUNTIME
+    if added and _ONNXRUNTIME not in [each.domain for each in skeleton.opset_import]:
+        skeleton.opset_import.append(helper.make_opsetid(_ONNXRUNTIME, 1))
+
+
 def _check_domains(skeleton: ModelProto) -> None:
     for index, node in enumerate(_with_inner(skeleton.graph)):
         if node.domain in OWN_DOMAINS:
             continue
+        from blocklayout.model.microsoft import is_known
         from blocklayout.ops.registered import is_registered, registered_like
 
         op_type = f"{node.domain}.{node.op_type}"
-        if not is_registered(op_type):
+        if is_known(op_type) or is_registered(op_type):
+            continue
+        what = f"{_label(node, index)} is of the operator set {node.domain!r}, not of ONNX's own"
+        if node.domain == f"{_ONNXRUNTIME}.nchwc":
             raise UnsupportedError(
-                f"{_label(node, index)} is of the operator set {node.domain!r}, not of ONNX's own: "
-                f"{registered_like(op_type)}"
+                f"{what}: its weights are packed for the CPU on which onnxruntime wrote the file; have it written with "
+                "graph_optimization_level ORT_ENABLE_EXTENDED in place of ORT_ENABLE_ALL, or take the file before that"
             )
+        raise UnsupportedError(f"{what}: {registered_like(op_type)}")
 
 
 def _with_inner(graph: GraphProto) -> Iterator[NodeProto]:

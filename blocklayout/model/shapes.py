@@ -90,11 +90,27 @@ def walk(nodes: Iterable[Node], values: dict[str, Value], opset: int) -> tuple[N
         if node.op_type == "If":
             pending.extendleft(reversed(branch_taken(named, values)))
             continue
+        if named.domain and not _is_registered(named.op_type):
+            pending.extendleft(reversed(_written_out(named, values, opset)))
+            seen.discard(named.name)  # the node that computes its output has its name
+            continue
         outputs = _evaluate(named, [values[name] if name else None for name in node.inputs], opset)
         values.update({value.name: value for value in outputs if value is not None})
         if any(value is not None and not value.is_constant for value in outputs):
             kept.append(named)
     return tuple(kept)
+
+
+def _is_registered(op_type: str) -> bool:
+    from blocklayout.ops.registered import is_registered
+
+    return is_registered(op_type)
+
+
+def _written_out(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...]:
+    from blocklayout.model.microsoft import nodes_of
+
+    return nodes_of(node, values, opset)
 
 
 def _evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:

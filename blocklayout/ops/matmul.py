@@ -88,10 +88,10 @@ class MatMul(BaseOperator, frozen=True):
             whole["bias"] = bias
             bias = bias.reshaped((1,) * (len(problem.dst.dims) - bias.ndims) + bias.dims)
         # Packing pays off only for what never changes.
-        packed = dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else plain(weights)
+        packed = dnnl.AnyDesc(weights.dims, weights.dtype) if "weights" in problem.constants else None
         spec = dnnl.matmul(
             seen.get("src") or wish.src_desc(argument(problem, "src")),
-            seen.get("weights") or packed,
+            seen.get("weights") or packed or dict(wish.others).get("weights") or plain(weights),
             wish.dst_desc(problem.dst),
             bias,
             attr=attr,

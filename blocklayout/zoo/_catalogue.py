@@ -25,7 +25,7 @@ IMAGE = (3, 224, 224)
 _N_LEARNT = {"BatchNormalization": 3}
 """Inputs up to which parameters are learnt; a batch normalisation's mean and variance are counted by nobody."""
 
-_SETTINGS = frozenset(("Clip", "Expand", "Pad", "Resize", "Reshape", "Slice", "Split", "ReduceMean"))
+_SETTINGS = frozenset(("Clip", "Expand", "Pad", "Resize", "Reshape", "Slice", "Split", "ReduceL2", "ReduceMean"))
 """Operators whose constants say what to do and are not learnt."""
 
 
@@ -37,11 +37,13 @@ class Network(Struct, frozen=True):
             members differ in; returns the output.
         shape: Extents of one sample, channels first, as the network is usually used.
         variant: What this member is, as keywords for ``write``.
+        dtype: Of its input.
     """
 
     write: Callable[..., BuildValue]
     shape: tuple[int, ...] = IMAGE
     variant: Mapping[str, Any] = field(default_factory=dict)
+    dtype: str = "f32"
 
 
 class NetworkInfo(Struct, frozen=True):
@@ -97,7 +99,7 @@ def build(
     network = _find(name)
     _check_variant(name, network, variant)
     builder = Builder(name)
-    x = builder.input("x", (batch, network.shape[0], *_spatial(name, network, size)))
+    x = builder.input("x", (batch, *_extents(name, network, size)), network.dtype)
     try:
         builder.output("y", network.write(Layers(builder, seed), x, **{**network.variant, **variant}))
     except ModelError as error:
@@ -156,16 +158,17 @@ def _check_extents(builder: Builder, shape: tuple[int, ...]) -> None:
             )
 
 
-def _spatial(name: str, network: Network, size: int | Sequence[int] | None) -> tuple[int, ...]:
-    usual = network.shape[1:]
+def _extents(name: str, network: Network, size: int | Sequence[int] | None) -> tuple[int, ...]:
+    """Of one sample: its channels, and ``size``; words have no channels."""
+    channels, usual = network.shape[: len(network.shape) > 1], network.shape[len(network.shape) > 1 :]
     if size is None:
-        return usual
+        return network.shape
     if isinstance(size, int):
-        return (*usual[:-2], *(size for _ in usual[-2:]))
+        return (*channels, *usual[:-2], *(size for _ in usual[-2:]))
     if len(size) != len(usual):
         wanted = "one number" if len(usual) == 1 else f"one number, or {len(usual)} of them"
         raise ModelError(f"{name}: size is {tuple(size)}; give {wanted}, such as {usual}")
-    return tuple(size)
+    return (*channels, *size)
 
 
 def _parameters(graph: Graph) -> int:
@@ -175,14 +178,14 @@ def _parameters(graph: Graph) -> int:
         for node in graph.nodes
         if node.op_type not in _SETTINGS
         for name in node.inputs[: _N_LEARNT.get(node.op_type)]
-        if graph.values[name].is_constant
+        if graph.values[name].is_constant and graph.shape(name)  # single numbers are settings, too
     }
     return sum(math.prod(graph.shape(name)) for name in learnt)
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:
     """Multiplications of a convolution or matrix product; all other operators are left out, as usual."""
-    shapes = [graph.shape(name) for name in (*node.inputs[:2], node.outputs[0])]
+    shapes = [graph.shape(name) if name else () for name in (*node.inputs[:2], node.outputs[0])]
     match node.op_type:
         case "Conv":
             return math.prod(shapes[2]) * math.prod(shapes[1][1:])

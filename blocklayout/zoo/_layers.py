@@ -29,6 +29,7 @@ _ACTIVATIONS: dict[str, tuple[Callable[[BuildValue, str], BuildValue], float]] =
     "relu6": (lambda x, name: x.clip(0, 6, name), 0.5),
     "silu": (lambda x, name: x * x.sigmoid(name), 0.36),
     "gelu": (lambda x, name: x.gelu(name=name), 0.43),
+    "hard_swish": (lambda x, name: x.hard_swish(name), 0.35),
 }
 """By name: how it is written, and the mean square of what it makes of standard normal values."""
 
@@ -106,10 +107,11 @@ class Layers:
         *,
         strides: Extents = 1,
         pads: Extents | None = None,
+        dilations: int = 1,
         group: int = 1,
         bias: bool = False,
     ) -> BuildValue:
-        """Convolution; ``pads`` of half the kernel unless they are given."""
+        """Convolution; ``pads`` of half the kernel, as far as that reaches, unless they are given."""
         extents = _spread(x, kernel)
         weights = self._weights.he(
             (channels, x.shape[1] // group, *extents), x.shape[1] // group * math.prod(extents), self._power(x)
@@ -118,7 +120,8 @@ class Layers:
             weights,
             self._bias(channels) if bias else None,
             strides=strides,
-            pads=tuple(extent // 2 for extent in extents) if pads is None else pads,
+            pads=tuple(extent // 2 * dilations for extent in extents) if pads is None else pads,
+            dilations=dilations,
             group=group,
             name=self._name("conv"),
         )
@@ -143,7 +146,7 @@ class Layers:
         return self._known(y, gain**2)
 
     def act(self, x: BuildValue, kind: str = "relu") -> BuildValue:
-        """An activation: ``relu``, ``relu6``, ``silu`` or ``gelu``."""
+        """An activation: ``relu``, ``relu6``, ``silu``, ``gelu`` or ``hard_swish``."""
         write, power = _ACTIVATIONS[kind]
         y = self._known(write(x, self._name(kind)), self._power(x) * (1.0 if x.name in self._positive else power))
         if kind.startswith("relu"):
@@ -179,10 +182,28 @@ class Layers:
         weights = self._weights.he((features, x.shape[1]), x.shape[1], self._power(x))
         return x.gemm(weights, self._bias(features), trans_b=True, name=self._name("linear"))
 
-    def linear_last(self, x: BuildValue, features: int) -> BuildValue:
-        """Fully connected layer with a bias, on the last dimension of a tensor of any rank."""
+    def linear_last(self, x: BuildValue, features: int, *, bias: bool = True) -> BuildValue:
+        """Fully connected layer, on the last dimension of a tensor of any rank."""
         weights = self._weights.he((x.shape[-1], features), x.shape[-1], self._power(x))
-        return x.matmul(weights, name=self._name("linear")) + self._bias(features)
+        y = x.matmul(weights, name=self._name("linear"))
+        return y + self._bias(features) if bias else y
+
+    def contrasted(self, x: BuildValue, epsilon: float) -> BuildValue:
+        """Channels, which come last, by how large each is beside the others over the whole image."""
+        shape = x.shape[-1:]
+        size = x.reduce_l2((1, 2))
+        scale, shift = self._weights.normal(shape, 0.1), self._bias(*shape)
+        return self.same(x * (size / (size.reduce_mean((3,)) + epsilon)) * scale + shift + x, x)
+
+    def table(self, rows: int, features: int) -> BuildValue:
+        """Learnt rows, (1, rows, features)."""
+        return self._known(self.builder.constant(self._weights.normal((1, rows, features), 0.5)), 0.25)
+
+    def rows(self, n_rows: int, features: int, places: BuildValue) -> BuildValue:
+        """For each of ``places`` a row of a learnt table."""
+        table = self._weights.normal((n_rows, features), 1.0)
+        y: BuildValue = self.builder.op("Gather", table, places, name=self._name("rows"))
+        return y
 
     def scaled(self, x: BuildValue, low: float, high: float) -> BuildValue:
         """Each channel times a learnt number."""
@@ -201,9 +222,11 @@ class Layers:
             self._positive.add(total.name)
         return total
 
-    def gated(self, x: BuildValue, gate: BuildValue) -> BuildValue:
-        """``x`` as far as a sigmoid lets it through."""
-        return self._known(x * gate.sigmoid(self._name("sigmoid")), _SIGMOID_POWER * self._power(x))
+    def gated(self, x: BuildValue, gate: BuildValue, *, is_hard: bool = False) -> BuildValue:
+        """``x`` as far as a sigmoid lets it through, or one of straight lines."""
+        name = self._name("sigmoid")
+        opened = gate.hard_sigmoid(1 / 6, 0.5, name) if is_hard else gate.sigmoid(name)
+        return self._known(x * opened, _SIGMOID_POWER * self._power(x))
 
     def concat(self, values: Sequence[BuildValue]) -> BuildValue:
         """Channels of one value after those of another."""

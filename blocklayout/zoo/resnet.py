@@ -25,10 +25,12 @@ def basic(net: Layers, x: BuildValue, channels: int, strides: int) -> BuildValue
     return net.act(net.add(y, shortcut(net, x, channels, strides)))
 
 
-def bottleneck(net: Layers, x: BuildValue, channels: int, strides: int, *, width: int, group: int) -> BuildValue:
+def bottleneck(
+    net: Layers, x: BuildValue, channels: int, strides: int, *, width: int, group: int = 1, dilations: int = 1
+) -> BuildValue:
     """Fewer channels, ``width`` of them, a 3x3 convolution in groups, and four times ``channels`` again."""
     y = net.conv_bn(x, width, 1)
-    y = net.conv_bn(y, width, strides=strides, group=group)
+    y = net.conv_bn(y, width, strides=strides, group=group, dilations=dilations)
     y = net.conv_bn(y, 4 * channels, 1, act=None, gain=BRANCH_GAIN)
     return net.act(net.add(y, shortcut(net, x, 4 * channels, strides)))
 

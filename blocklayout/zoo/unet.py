@@ -1,6 +1,7 @@
 """U-Net: down to small images of many channels and up again, beside what was there on the way down.
 
-Source: O. Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation", arXiv:1505.04597.
+Source: O. Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation", arXiv:1505.04597; O. Cicek et
+al., "3D U-Net: Learning Dense Volumetric Segmentation from Sparse Annotation", arXiv:1606.06650.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def cropped(x: BuildValue, like: BuildValue) -> BuildValue:
     """The middle of ``x``, as large as ``like``."""
     begins = [(extent - wanted) // 2 for extent, wanted in zip(x.shape[2:], like.shape[2:], strict=True)]
     ends = [begin + wanted for begin, wanted in zip(begins, like.shape[2:], strict=True)]
-    result: BuildValue = x.builder.op("Slice", x, begins, ends, [2, 3])
+    result: BuildValue = x.builder.op("Slice", x, begins, ends, [*range(2, len(x.shape))])
     return result
 
 
@@ -64,4 +65,23 @@ def unet(
     return net.conv(x, classes, 1, bias=True)
 
 
-NETWORKS = {"unet": Network(unet, (1, 572, 572))}
+def unet_3d(net: Layers, x: BuildValue, *, width: int = 32, depth: int = 3, classes: int = 3) -> BuildValue:
+    """The same with volumes: normalised, without padding, and twice the channels before each pooling."""
+    skipped = []
+    for level in range(depth + 1):
+        net.at(f"down{level}")
+        x = x.max_pool(2) if level else x
+        for channels in (width << level, width << level + 1):
+            x = net.conv_bn(x, channels, pads=0, bias=True)
+        skipped.append(x)
+    for level in reversed(range(depth)):
+        net.at(f"up{level}")
+        x = net.conv_transpose(x, x.shape[1], 2, strides=2)
+        x = net.concat([net.same(cropped(skipped[level], x), skipped[level]), x])
+        for _ in range(2):
+            x = net.conv_bn(x, width << level + 1, pads=0, bias=True)
+    net.at("scores")
+    return net.conv(x, classes, 1, bias=True)
+
+
+NETWORKS = {"unet": Network(unet, (1, 572, 572)), "unet_3d": Network(unet_3d, (3, 132, 132, 116))}

@@ -13,6 +13,7 @@ from blocklayout.errors import PlanError
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.lowering import is_native
+from blocklayout.model.passes.einsum import einsum
 from blocklayout.model.passes.rewrite import Draft
 
 _FIRST_OPSET_OF_SLICE_INPUTS = 10
@@ -271,6 +272,12 @@ def _is_of_images(steps: Steps, node: Node) -> bool:
     return source.dtype in PRIMITIVE_FLOATS and 3 <= len(source.shape) <= 5 and 0 not in source.shape
 
 
+def _einsum(steps: Steps, node: Node) -> None:
+    """Products of matrices."""
+    if _is_float(steps.graph, node):
+        einsum(steps, node)
+
+
 def _gather(steps: Steps, node: Node) -> None:
     """A Slice, where constant indices are neighbours in order; of one number a Reshape behind it: ``x[:, 0]``."""
     shape, indices = steps.shape(node.inputs[0]), steps.graph.constant(node.inputs[1])
@@ -321,6 +328,7 @@ DECOMPOSITIONS: Mapping[str, Callable[[Steps, Node], None]] = {
     "AveragePool": _pool,
     "Clip": _clip,
     "DepthToSpace": _space,
+    "Einsum": _einsum,
     "Gather": _gather,
     "Gemm": _gemm,
     "MatMul": _matmul,

@@ -33,6 +33,10 @@ MAX_FRUGAL_RATIO = 2.0
 """How much slower than the best a group may become for the sake of memory."""
 
 
+_MAX_ARRIVING = 3
+"""Layouts of each source that are combined with those of others."""
+
+
 class Proposer(Struct, frozen=True):
     """Proposes candidates for groups on one machine.
 
@@ -158,6 +162,7 @@ class Proposer(Struct, frozen=True):
             yield from (Wish(src, dst) for src, dst in product(names, names))
             trained = trained_wishes(group, dtype, self.costs.machine.n_threads)
             yield from (wish for wish in trained if not any(_is_asked(name, wish) for name in names))
+            yield from _as_they_arrive(group, incoming, dtype)
             return
         yield from (Wish(name, name) for name in names)
         first = next(iter(group.main.sources), None)
@@ -213,6 +218,19 @@ class Proposer(Struct, frozen=True):
         if not found:
             raise UnsupportedError(f"{group.name}: no layout of {group.dst.dims} can be seen through it")
         return tuple(found.values())
+
+
+def _as_they_arrive(group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], dtype: str) -> Iterator[Wish]:
+    """Wishes of a chooser that combines computed sources of its rank: each as it arrives, the result in such an order."""
+    ndims = len(group.main.dst.shape)
+    names = [arg for arg, value in group.main.sources if len(value.shape) == ndims]
+    if len(names) < 2:
+        return
+    kinds = _Kinds()
+    dense = [[kinds.of(desc) for desc in incoming[arg] if desc.is_dense and desc.dtype == dtype] for arg in names]
+    for first, *others in product(*(tuple(dict.fromkeys(descs))[:_MAX_ARRIVING] for descs in dense)):
+        for dst in dict.fromkeys(("plain", *(desc for desc in (first, *others) if not desc.is_contiguous()))):
+            yield Wish(first, dst, others=tuple(zip(names[1:], others, strict=True)))
 
 
 class _Kinds(Struct):

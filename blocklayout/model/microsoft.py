@@ -1,0 +1,645 @@
+"""Operators of onnxruntime's own, as those of ONNX's set: it writes them into files that it optimised or quantised.
+
+Each operator is a function in the words of a :class:`Builder`: its positional parameters are the inputs, its keywords
+the attributes with their defaults, and it returns the outputs. A node with an attribute that its function does not
+take is refused.
+
+Source: docs/ContribOperators.md of onnxruntime 1.31, and what its kernels compute.
+"""
+
+# ruff: noqa: N803, PLR0913, PLR0917 - inputs and attributes are as many, and have the names, that files have
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout.dtypes import to_numpy
+from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.model.builder import Builder
+from blocklayout.model.graph import Node, fresh_name
+
+if TYPE_CHECKING:
+    from blocklayout.ir.value import Value
+    from blocklayout.model.build_value import BuildValue
+
+    Given = BuildValue | None
+    """An optional input."""
+
+DOMAIN = "com.microsoft"
+_FIRST_OPSET_OF_LAYER_NORMALIZATION = 17
+_FAR_BELOW = np.finfo(np.float32).min
+
+
+class NotDoneError(Exception):
+    """An input or an attribute asks for what is not done here; the message names it."""
+
+
+def is_known(op_type: str) -> bool:
+    """Whether :func:`nodes_of` takes such nodes; ``op_type`` has the domain before it."""
+    return op_type.startswith(f"{DOMAIN}.") and op_type.removeprefix(f"{DOMAIN}.") in OPERATORS
+
+
+def nodes_of(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ...]:
+    """The nodes that do what one of onnxruntime's own does.
+
+    Args:
+        node: In :data:`DOMAIN`, of a type in :data:`OPERATORS`.
+        values: Of the graph around it, its inputs among them; the constants of the new nodes are added.
+        opset: Version of ONNX's operator set.
+
+    Raises:
+        ModelError: The node contradicts its operator.
+        UnsupportedError: It has an attribute or an input that is not done here.
+    """
+    where = f"node {node.name!r} ({node.op_type})"
+    b = Builder(opset=opset)
+    names = {f"input {index}": name for index, name in enumerate(dict.fromkeys(filter(None, node.inputs)))}
+    given = {real: _handle(b, name, values[real]) for name, real in names.items()}
+    results = _called(node, [given.get(name) for name in node.inputs], where)
+    for index, name in enumerate(node.outputs):
+        if not name:
+            continue
+        if index >= len(results) or results[index] is None:
+            raise UnsupportedError(f"{where}: its output {index}, {name!r}, is read; that is not computed here")
+        b.output(f"output {index}", results[index])
+        names[f"output {index}"] = name
+    graph = b.to_graph()
+    for name in graph.values:
+        names.setdefault(name, fresh_name(f"{node.name}.{name}", values))
+    outputs = {name for name in node.outputs if name}
+    for name, value in graph.values.items():
+        if value.data is not None and (names[name] not in values or names[name] in outputs):
+            values[names[name]] = type(value)(names[name], value.shape, value.dtype, value.data)
+    made = [each.renamed(names).replace(name=f"{node.name}.{each.name}") for each in graph.nodes]
+    return tuple(each.replace(name=node.name) if node.outputs[0] in each.outputs else each for each in made)
+
+
+def _handle(b: Builder, name: str, value: Value) -> BuildValue:
+    return b.input(name, value.shape, value.dtype) if value.data is None else b.constant(value.data, name)
+
+
+def _called(node: Node, inputs: Sequence[Given], where: str) -> Sequence[Given]:
+    write = OPERATORS[node.op_type.removeprefix(f"{DOMAIN}.")]
+    parameters = inspect.signature(write).parameters.values()
+    known = {each.name: each for each in parameters if each.kind is each.KEYWORD_ONLY}
+    is_open = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    for name in node.attrs:
+        if name not in known and not is_open:
+            raise UnsupportedError(f"{where}: the attribute {name!r} is not known here; known are {', '.join(known)}")
+    missing = [name for name, each in known.items() if each.default is each.empty and name not in node.attrs]
+    formal = [each for each in parameters if each.kind is each.POSITIONAL_ONLY]
+    given = [*inputs, *[None] * len(formal)]
+    missing += [
+        each.name for each, value in zip(formal, given, strict=False) if value is None and not _is_optional(each)
+    ]
+    if missing:
+        raise ModelError(f"{where}: {missing[0]!r} is missing; it is required")
+    try:
+        result = write(*inputs, **node.attrs)
+    except NotDoneError as error:
+        raise UnsupportedError(f"{where}: {error}") from None
+    except TypeError as error:
+        raise ModelError(f"{where} with {len(inputs)} inputs: {error}") from error
+    except ModelError as error:
+        raise ModelError(f"{where}: {error}") from error
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _is_optional(parameter: inspect.Parameter) -> bool:
+    return parameter.annotation == "Given"
+
+
+# --- activations and what they are fused with
+
+
+def _gelu(x: BuildValue, /) -> BuildValue:
+    one = x.builder.op("Erf", x * 0.5**0.5) + 1.0
+    return x * one * 0.5
+
+
+def _bias_gelu(x: BuildValue, bias: BuildValue, /) -> BuildValue:
+    return _gelu(x + bias)
+
+
+def _fast_gelu(x: BuildValue, bias: Given = None, /) -> BuildValue:
+    x = _plus(x, bias)
+    cubic = x + x * x * x * 0.044715
+    return x * ((cubic * (2 / np.pi) ** 0.5).tanh() + 1.0) * 0.5
+
+
+def _quick_gelu(x: BuildValue, /, *, alpha: float = 1.702) -> BuildValue:
+    return x * (x * alpha).sigmoid()
+
+
+def _activated(x: BuildValue, activation: str, parameters: Sequence[float]) -> BuildValue:
+    match activation, *parameters:
+        case [""]:
+            return x
+        case ["Relu" | "Tanh" | "Sigmoid"]:
+            result: BuildValue = x.builder.op(activation, x)
+            return result
+        case ["Silu"]:
+            return x * x.sigmoid()
+        case ["LeakyRelu", alpha]:
+            return x.leaky_relu(alpha)
+        case ["Clip", low, high]:
+            return x.clip(low, high)
+        case ["HardSigmoid", alpha, beta]:
+            return x.hard_sigmoid(alpha, beta)
+    raise NotDoneError(
+        f"the attribute 'activation' {activation!r} with 'activation_params' {list(parameters)} is unknown"
+    )
+
+
+def _fused_conv(
+    x: BuildValue,
+    weights: BuildValue,
+    bias: Given = None,
+    addend: Given = None,
+    /,
+    *,
+    activation: str = "",
+    activation_params: Sequence[float] = (),
+    **window: Any,
+) -> BuildValue:
+    return _activated(_plus(x.builder.op("Conv", x, weights, bias, **window), addend), activation, activation_params)
+
+
+def _nhwc_conv(x: BuildValue, weights: BuildValue, bias: Given = None, /, **window: Any) -> BuildValue:
+    """All channels last, those of the weights too."""
+    images, kernels = (each.transpose((0, 3, 1, 2)) for each in (x, weights))
+    return x.builder.op("Conv", images, kernels, bias, **window).transpose((0, 2, 3, 1))
+
+
+def _fused_gemm(
+    a: BuildValue,
+    b: BuildValue,
+    c: Given = None,
+    /,
+    *,
+    activation: str = "",
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    **parameters: float,
+) -> BuildValue:
+    y = a.gemm(b, c, alpha=alpha, beta=beta, trans_a=bool(transA), trans_b=bool(transB))
+    named = {name.removeprefix("activation_"): value for name, value in parameters.items()}
+    if len(named) < len(parameters) or not all(name.startswith("activation_") for name in parameters):
+        raise NotDoneError(f"of the attributes {', '.join(parameters)} not all are known here")
+    return y.builder.op(activation, y, **named) if activation else y
+
+
+def _fused_matmul(
+    a: BuildValue,
+    b: BuildValue,
+    /,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
+) -> BuildValue:
+    product = _turned(a, transA, transBatchA).matmul(_turned(b, transB, transBatchB))
+    return product if alpha == 1 else product * alpha
+
+
+def _turned(x: BuildValue, is_transposed: int, is_batch_first: int) -> BuildValue:
+    """The rows, which stand before the batch if ``is_batch_first``, behind it; then rows and columns exchanged."""
+    order = [*range(len(x.shape))]
+    if len(order) > 1 and is_batch_first:
+        order.insert(len(order) - 2, order.pop(0))
+    if len(order) > 1 and is_transposed:
+        order.append(order.pop(-2))
+    return x if order == sorted(order) else x.transpose(order)
+
+
+# --- normalisations
+
+
+def _layer_normalization(
+    x: BuildValue,
+    scale: BuildValue,
+    bias: Given = None,
+    /,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> BuildValue:
+    """As ONNX has it from operator set 17 on; onnxruntime writes it into files of older ones, too."""
+    _check_is_f32(stash_type)
+    if x.builder.opset >= _FIRST_OPSET_OF_LAYER_NORMALIZATION:
+        return x.builder.op("LayerNormalization", x, scale, bias, axis=axis, epsilon=epsilon)
+    axes = tuple(range(axis % len(x.shape), len(x.shape)))
+    centred = x - x.reduce_mean(axes)
+    variance = (centred * centred).reduce_mean(axes)
+    return _plus(centred / (variance + epsilon).sqrt() * scale, bias)
+
+
+def _rms_normalization(
+    x: BuildValue, scale: BuildValue, /, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> tuple[BuildValue, BuildValue]:
+    _check_is_f32(stash_type)
+    squares = (x * x).reduce_mean(tuple(range(axis % len(x.shape), len(x.shape))))
+    deviation = (squares + epsilon).sqrt()
+    return x / deviation * scale, deviation.reciprocal()
+
+
+def _check_is_f32(stash_type: int) -> None:
+    if stash_type != 1:
+        raise NotDoneError(f"the attribute 'stash_type' is {stash_type}; statistics are computed in f32, which is 1")
+
+
+def _skip_layer_normalization(
+    x: BuildValue,
+    skip: BuildValue,
+    scale: BuildValue,
+    shift: Given = None,
+    bias: Given = None,
+    /,
+    *,
+    epsilon: float = 1e-12,
+) -> tuple[Given, ...]:
+    total = _plus(x + skip, bias)
+    return _layer_normalization(total, scale, shift, epsilon=epsilon), None, None, total
+
+
+def _skip_rms_normalization(
+    x: BuildValue, skip: BuildValue, scale: BuildValue, bias: Given = None, /, *, epsilon: float = 1e-12
+) -> tuple[Given, ...]:
+    total = _plus(x + skip, bias)
+    normal, inverse = _rms_normalization(total, scale, epsilon=epsilon)
+    return normal, None, inverse, total
+
+
+def _embed_layer_normalization(
+    ids: BuildValue,
+    segment_ids: Given,
+    words: BuildValue,
+    positions: BuildValue,
+    segments: Given,
+    scale: BuildValue,
+    shift: BuildValue,
+    mask: Given = None,
+    position_ids: Given = None,
+    /,
+    *,
+    epsilon: float = 1e-12,
+    mask_index_type: int = 0,
+) -> tuple[Given, ...]:
+    """Rows of three tables, added; and how many words of each sentence a mask lets through."""
+    del mask_index_type  # whether there is a second output, which the node says as well
+    b, (batch, length) = ids.builder, ids.shape
+    place = positions.slice([0], [length], [0]) if position_ids is None else b.op("Gather", positions, position_ids)
+    total = b.op("Gather", words, ids) + place
+    if segments is not None and segment_ids is not None:
+        total = total + b.op("Gather", segments, segment_ids)
+    counts = b.constant(np.zeros(batch, np.int32)) if mask is None else mask.reduce_sum((1,), keepdims=False)
+    return _layer_normalization(total, scale, shift, epsilon=epsilon), counts, total
+
+
+# --- attention
+
+
+def _attention(
+    x: BuildValue,
+    weights: BuildValue,
+    bias: Given = None,
+    mask: Given = None,
+    past: Given = None,
+    attention_bias: Given = None,
+    past_length: Given = None,
+    /,
+    *,
+    num_heads: int,
+    unidirectional: int = 0,
+    qkv_hidden_sizes: Sequence[int] = (),
+    mask_filter_value: float = -10000.0,
+    scale: float = 0.0,
+    do_rotary: int = 0,
+    rotary_embedding_dim: int = 0,
+    past_present_share_buffer: int = 0,
+) -> tuple[Given, ...]:
+    """Query, key and value are products of one source and parts of the weights."""
+    _refuse(do_rotary=do_rotary, past_present_share_buffer=past_present_share_buffer)
+    _refuse(rotary_embedding_dim=rotary_embedding_dim, past_sequence_length=past_length)
+    sizes = tuple(qkv_hidden_sizes) or (weights.shape[-1] // 3,) * 3
+    # a product for each part: as one, its slices would have to be copied
+    starts = np.cumsum([0, *sizes]).tolist()
+    query, key, value = (
+        _heads(
+            _plus(x.matmul(_part(weights, start, size)), bias if bias is None else _part(bias, start, size)), num_heads
+        )
+        for start, size in zip(starts, sizes, strict=False)
+    )
+    present = None
+    if past is not None:
+        old_key, old_value = (past.slice([index], [index + 1], [0]).reshape(past.shape[1:]) for index in range(2))
+        key, value = (x.builder.concat(pair, 2) for pair in ((old_key, key), (old_value, value)))
+    if key.shape == value.shape:
+        present = x.builder.concat([each.reshape((1, *each.shape)) for each in (key, value)], 0)
+    added = attention_bias, _hidden(mask, query, key, mask_filter_value), _future(query, key, unidirectional)
+    return _attended(query, key, value, scale, *added)[0], present
+
+
+def _multi_head_attention(
+    query: BuildValue,
+    key: Given = None,
+    value: Given = None,
+    bias: Given = None,
+    mask: Given = None,
+    attention_bias: Given = None,
+    past_key: Given = None,
+    past_value: Given = None,
+    past_length: Given = None,
+    cache: Given = None,
+    /,
+    *,
+    num_heads: int,
+    unidirectional: int = 0,
+    mask_filter_value: float = -10000.0,
+    scale: float = 0.0,
+) -> tuple[Given, ...]:
+    """Query, key and value as three tensors, as one, or as a query and the two others."""
+    _refuse(past_sequence_length=past_length, cache_indirection=cache)
+    b = query.builder
+    if key is None:
+        if value is not None or len(query.shape) != 5:
+            raise NotDoneError(f"without 'key', 'query' must be of (batch, length, heads, 3, size), not {query.shape}")
+        query, key, value = (_unpacked(query, index) for index in range(3))
+    elif value is None:
+        if len(key.shape) != 5:
+            raise NotDoneError(f"without 'value', 'key' must be of (batch, length, heads, 2, size), not {key.shape}")
+        key, value = (_unpacked(key, index) for index in range(2))
+    if bias is not None:
+        start = 0
+        given = [query, key, value]
+        for index, each in enumerate(given):
+            if len(each.shape) == 3:
+                given[index] = each + _part(bias, start, each.shape[-1])
+                start += each.shape[-1]
+        query, key, value = given
+    query, key, value = (each if len(each.shape) == 4 else _heads(each, num_heads) for each in (query, key, value))
+    if past_key is not None and past_value is not None:
+        key, value = b.concat([past_key, key], 2), b.concat([past_value, value], 2)
+    added = attention_bias, _hidden(mask, query, key, mask_filter_value), _future(query, key, unidirectional)
+    result, scores = _attended(query, key, value, scale, *added)
+    return result, key, value, scores
+
+
+def _attended(
+    query: BuildValue, key: BuildValue, value: BuildValue, scale: float, *added: BuildValue | np.ndarray | None
+) -> tuple[BuildValue, BuildValue]:
+    """Values by how well their keys match each query, heads side by side again; and how well that is."""
+    batch, n_heads, n_queries, size = query.shape
+    scores = query.matmul(key.transpose((0, 1, 3, 2))) * (scale or size**-0.5)
+    for each in added:
+        scores = _plus(scores, each)
+    result = scores.softmax().matmul(value).transpose((0, 2, 1, 3))
+    return result.reshape((batch, n_queries, n_heads * value.shape[-1])), scores
+
+
+def _hidden(mask: Given, query: BuildValue, key: BuildValue, far_below: float) -> Given:
+    """To be added to scores: ``far_below`` where a mask hides a key, else 0."""
+    if mask is None:
+        return None
+    batch, _, n_queries, _ = query.shape
+    n_keys = key.shape[2]
+    places = np.arange(n_keys, dtype=np.int32)
+    match mask.shape:
+        case (n,) if n in (batch, 2 * batch):
+            edges = mask.reshape((-1, 1, 1, 1))
+            seen = edges.slice([0], [batch], [0]).greater(places)
+            if n > batch:
+                seen = mask.builder.op("And", seen, edges.slice([batch], [n], [0]).less_or_equal(places))
+        case (n, m) if (n, m) == (batch, n_keys):
+            seen = mask.greater(0).reshape((n, 1, 1, m))
+        case (n, m, k) if (n, m, k) == (batch, n_queries, n_keys):
+            seen = mask.greater(0).reshape((n, 1, m, k))
+        case _:
+            known = (batch,), (2 * batch,), (batch, n_keys), (batch, n_queries, n_keys)
+            raise NotDoneError(f"the mask has extents {mask.shape}; known are {', '.join(map(str, known))}")
+    return (1.0 - seen.astype(query.dtype)) * far_below
+
+
+def _future(query: BuildValue, key: BuildValue, is_causal: int) -> np.ndarray | None:
+    """To be added to scores, so that no query sees keys behind it."""
+    n_queries, n_keys = query.shape[2], key.shape[2]
+    if not is_causal or n_queries == 1:
+        return None
+    return np.triu(np.full((n_queries, n_keys), _FAR_BELOW, np.float32), 1 + n_keys - n_queries)
+
+
+def _heads(x: BuildValue, num_heads: int) -> BuildValue:
+    batch, length, size = x.shape
+    if size % num_heads:
+        raise NotDoneError(f"the attribute 'num_heads' is {num_heads}; it must divide {size}")
+    return x.reshape((batch, length, num_heads, size // num_heads)).transpose((0, 2, 1, 3))
+
+
+def _unpacked(x: BuildValue, index: int) -> BuildValue:
+    """One of several tensors side by side, (batch, heads, length, size)."""
+    batch, length, n_heads, _, size = x.shape
+    return x.slice([index], [index + 1], [3]).reshape((batch, length, n_heads * size))
+
+
+def _part(x: BuildValue, start: int, size: int) -> BuildValue:
+    """Some of the last dimension's elements."""
+    return x.slice([start], [start + size], [len(x.shape) - 1])
+
+
+def _plus(x: BuildValue, y: BuildValue | np.ndarray | None) -> BuildValue:
+    return x if y is None else x + y
+
+
+def _refuse(**given: Any) -> None:
+    for name, value in given.items():
+        if value is not None and value != 0:
+            raise NotDoneError(f"{name!r} is given; that is not done here")
+
+
+# --- quantised
+
+
+def _dynamic_matmul(
+    a: BuildValue, b: BuildValue, b_scale: BuildValue, b_zero: Given = None, bias: Given = None, /
+) -> BuildValue:
+    quantized, scale, zero = a.builder.op("DynamicQuantizeLinear", a, n_outputs=3)
+    return _matmul_to_float(quantized, b, scale, b_scale, zero, b_zero, bias)
+
+
+def _matmul_to_float(
+    a: BuildValue,
+    b: BuildValue,
+    a_scale: BuildValue,
+    b_scale: BuildValue,
+    a_zero: Given = None,
+    b_zero: Given = None,
+    bias: Given = None,
+    /,
+) -> BuildValue:
+    product = a.builder.op("MatMulInteger", a, b, a_zero, b_zero).astype("f32")
+    return _plus(product * (a_scale * b_scale), bias)
+
+
+def _dequantized(x: BuildValue, scale: BuildValue, zero: Given = None, /, *, axis: int = 1) -> BuildValue:
+    shape = (-1, *(1,) * (len(x.shape) - 1 - axis % len(x.shape))) if max(scale.shape, default=1) > 1 else ()
+    steps = x.astype(scale.dtype)
+    if zero is not None:
+        steps = steps - zero.astype(scale.dtype).reshape(shape)
+    return steps * scale.reshape(shape)
+
+
+def _quantized(y: BuildValue, scale: BuildValue, zero: Given = None, /, *, axis: int = 1) -> BuildValue:
+    shape = (-1, *(1,) * (len(y.shape) - 1 - axis % len(y.shape))) if max(scale.shape, default=1) > 1 else ()
+    dtype = "u8" if zero is None else zero.dtype
+    limits = np.iinfo(to_numpy(dtype))
+    steps = (y / scale.reshape(shape)).round()
+    if zero is not None:
+        steps = steps + zero.astype(y.dtype).reshape(shape)
+    return steps.clip(float(limits.min), float(limits.max)).astype(dtype)
+
+
+def _of_one(
+    x: BuildValue,
+    x_scale: BuildValue,
+    x_zero: Given,
+    y_scale: BuildValue,
+    y_zero: Given = None,
+    /,
+    *,
+    of: str,
+    **attrs: Any,
+) -> BuildValue:
+    """One of ONNX's operators between two changes of type."""
+    if attrs.pop("channels_last", 0):
+        raise NotDoneError("the attribute 'channels_last' is 1; images come channels first here")
+    return _quantized(x.builder.op(of, _dequantized(x, x_scale, x_zero), **attrs), y_scale, y_zero)
+
+
+def _of_two(
+    a: BuildValue,
+    a_scale: BuildValue,
+    a_zero: Given,
+    b: BuildValue,
+    b_scale: BuildValue,
+    b_zero: Given,
+    c_scale: BuildValue,
+    c_zero: Given = None,
+    /,
+    *,
+    of: str,
+) -> BuildValue:
+    sources = (_dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero))
+    return _quantized(a.builder.op(of, *sources), c_scale, c_zero)
+
+
+def _concat(y_scale: BuildValue, y_zero: BuildValue, /, *sources: BuildValue, axis: int) -> BuildValue:
+    parts = [_dequantized(*sources[index : index + 3]) for index in range(0, len(sources), 3)]
+    return _quantized(y_scale.builder.concat(parts, axis), y_scale, y_zero)
+
+
+def _dynamic_lstm(
+    x: BuildValue,
+    weights: BuildValue,
+    recurrent: BuildValue,
+    bias: Given,
+    lengths: Given,
+    hidden: Given,
+    cell: Given,
+    peepholes: Given,
+    weights_scale: BuildValue,
+    weights_zero: BuildValue,
+    recurrent_scale: BuildValue,
+    recurrent_zero: BuildValue,
+    /,
+    *,
+    direction: str = "forward",
+    activations: Sequence[str] = (),
+    **attrs: Any,
+) -> tuple[BuildValue, BuildValue, BuildValue]:
+    """Steps one by one: the source is quantised as a whole, what comes back in each step on its own."""
+    _refuse(sequence_lens=lengths)
+    b, (length, batch, _) = x.builder, x.shape
+    size = recurrent.shape[1]
+    given = [
+        _gates(weights, weights_scale, weights_zero),
+        _gates(recurrent, recurrent_scale, recurrent_zero),
+        *(bias, hidden, cell, peepholes),
+    ]
+    whole = _requantized(x)
+    results = []
+    for index in range(weights.shape[0]):
+        w, r, own_bias, h, c, p = (None if each is None else each.slice([index], [index + 1], [0]) for each in given)
+        nothing = b.constant(np.zeros((1, batch, size), np.float32))
+        h, c = nothing if h is None else h, nothing if c is None else c
+        own = {**attrs, "activations": activations[3 * index : 3 * index + 3] or None}
+        places = (
+            range(length)
+            if direction == "forward" or (direction == "bidirectional" and not index)
+            else range(length)[::-1]
+        )
+        steps: dict[int, BuildValue] = {}
+        for place in places:
+            one = whole.slice([place], [place + 1], [0])
+            steps[place], h, c = b.op("LSTM", one, w, r, own_bias, None, _requantized(h), c, p, n_outputs=3, **own)
+        results.append((b.concat([steps[place] for place in range(length)], 0), h, c))
+    y, h, c = zip(*results, strict=True)
+    return b.concat(y, 1), b.concat(h, 0), b.concat(c, 0)
+
+
+def _gates(x: BuildValue, scale: BuildValue, zero: BuildValue) -> BuildValue:
+    """Weights of gates as LSTM has them: (directions, gates, features)."""
+    steps = x.astype("f32") - _of_gates(zero.astype("f32"))
+    return (steps * _of_gates(scale)).transpose((0, 2, 1))
+
+
+def _of_gates(x: BuildValue) -> BuildValue:
+    """One number for each direction, or for each gate in it, as they stand in rows of weights."""
+    return x.reshape((x.shape[0], 1, -1))
+
+
+def _requantized(x: BuildValue) -> BuildValue:
+    """What is left of numbers as bytes, whose range they say."""
+    return _dequantized(*x.builder.op("DynamicQuantizeLinear", x, n_outputs=3))
+
+
+OPERATORS: Mapping[str, Callable[..., Any]] = {
+    "Attention": _attention,
+    "BiasGelu": _bias_gelu,
+    "DequantizeLinear": _dequantized,
+    "DynamicQuantizeMatMul": _dynamic_matmul,
+    "DynamicQuantizeLSTM": _dynamic_lstm,
+    "EmbedLayerNormalization": _embed_layer_normalization,
+    "FastGelu": _fast_gelu,
+    "FusedConv": _fused_conv,
+    "FusedGemm": _fused_gemm,
+    "FusedMatMul": _fused_matmul,
+    "Gelu": _gelu,
+    "LayerNormalization": _layer_normalization,
+    "MatMulIntegerToFloat": _matmul_to_float,
+    "MultiHeadAttention": _multi_head_attention,
+    "NhwcConv": _nhwc_conv,
+    "QLinearAdd": partial(_of_two, of="Add"),
+    "QLinearAveragePool": partial(_of_one, of="AveragePool"),
+    "QLinearConcat": _concat,
+    "QLinearGlobalAveragePool": partial(_of_one, of="GlobalAveragePool"),
+    "QLinearLeakyRelu": partial(_of_one, of="LeakyRelu"),
+    "QLinearMul": partial(_of_two, of="Mul"),
+    "QLinearSigmoid": partial(_of_one, of="Sigmoid"),
+    "QuantizeLinear": _quantized,
+    "QuickGelu": _quick_gelu,
+    "SimplifiedLayerNormalization": _rms_normalization,
+    "SkipLayerNormalization": _skip_layer_normalization,
+    "SkipSimplifiedLayerNormalization": _skip_rms_normalization,
+    "TransposeMatMul": _fused_matmul,
+}
+"""By op type in :data:`DOMAIN`."""
