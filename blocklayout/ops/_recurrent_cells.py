@@ -119,7 +119,7 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
     is_reverse = text(attrs.get("direction", "forward")) == "reverse"
     results = []
     for side in range(n_sides):
-        of_side = _Side(*(each[side] for each in parameters), functions[side])
+        of_side = _Side(*(each[side] for each in parameters), functions=functions[side])
         results.append(_one_way(step, of_side, x, lengths, is_reverse=is_reverse or side == 1))
     y, last, last_cell = (
         np.stack(each, axis) for each, axis in zip(zip(*results, strict=True), (1, 0, 0), strict=True)

@@ -106,7 +106,7 @@ class Recurrent(BaseOperator, frozen=True):
         )
         arrays = _constants(node, is_linear_first=is_linear_first)
         states = {"src_iter": node.input(5), "src_iter_c": node.input(6)}
-        if node.op_type == "LSTM" and (operator.results != ("dst",) or any(states.values())):
+        if node.op_type == "LSTM" and (operator.results != ("dst",) or states != dict.fromkeys(states)):
             # The library takes both states or none, and cell states in and out in one data type.
             sides, batch = node.shape(1)[0], node.shape(0)[0 if operator.is_batch_first else 1]
             outer = (batch, sides) if operator.is_batch_first else (sides, batch)
@@ -220,8 +220,9 @@ def _with_channels_last(layout: str | MemoryDesc, tags: Mapping[str, str], info:
     if layout in LAYOUT_NAMES and layout not in tags:
         return None
     desc = wished_desc(tags.get(layout, layout) if isinstance(layout, str) else layout, info)
-    is_fit = isinstance(desc, MemoryDesc) and desc.is_dense and not desc.inner_blks and desc.strides[-1] == 1
-    return desc if is_fit else None
+    if isinstance(desc, MemoryDesc) and desc.is_dense and not desc.inner_blks and desc.strides[-1] == 1:
+        return desc
+    return None
 
 
 def _activations(node: NodeInfo) -> list[tuple[Activation, ...]]:

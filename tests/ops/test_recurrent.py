@@ -20,8 +20,8 @@ from tests.ops.harness import check_case
 pytestmark = pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-BOTH = {"direction": "bidirectional"}
-LINEAR = {"linear_before_reset": 1}
+BOTH: dict[str, Any] = {"direction": "bidirectional"}
+LINEAR: dict[str, Any] = {"linear_before_reset": 1}
 LAYOUTS = ("any", "plain", "channels_last")
 
 
@@ -162,7 +162,7 @@ def test_options_that_no_primitive_has_are_computed_all_the_same(case: OpCase, r
 
 @pytest.mark.parametrize("activation", ["Relu", "LeakyRelu", "Sigmoid"])
 def test_the_plain_cell_has_more_activations(activation: str) -> None:
-    alpha = {"activation_alpha": [0.3]} if activation == "LeakyRelu" else {}
+    alpha: dict[str, Any] = {"activation_alpha": [0.3]} if activation == "LeakyRelu" else {}
     case = recurrent("RNN", activations=[activation], **alpha)
     case.__dict__["expected"] = by_onnxruntime(case)[0]
     check_case(case, layouts=LAYOUTS)
