@@ -62,9 +62,10 @@ def activations(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tu
         [(Activation(name='leakyrelu', alpha=0.2, beta=0.0),)]
     """
     default = DEFAULT_ACTIVATIONS[op_type]
-    given = [text(name) for name in attrs.get("activations") or ()]
-    names = [name.lower() for name in given] or list(default * n_sides)
-    if len(names) != len(default) * n_sides or not set(names) <= set(_FUNCTIONS):
+    n_functions = len(default) * n_sides
+    given = [text(name) for name in attrs.get("activations") or default * n_sides]
+    names = [name.lower() for name in given[:n_functions]]  # an RNN's default is of two directions
+    if len(names) < n_functions or not set(names) <= set(_FUNCTIONS):
         raise ValueError(f"activations are {given}: {len(default)} for each direction, of {', '.join(_FUNCTIONS)}")
     parameters = [iter(attrs.get(f"activation_{which}") or ()) for which in ("alpha", "beta")]
     # Parameters are given in the order of the functions that take them.
@@ -78,13 +79,13 @@ def activations(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tu
 class _Side(NamedTuple):
     """One direction's parameters, and its states before the first step."""
 
+    functions: tuple[Function, ...]
     weights: np.ndarray
     recurrent: np.ndarray
     bias: np.ndarray
     peepholes: np.ndarray
     state: np.ndarray
     cell: np.ndarray
-    functions: tuple[Function, ...]
 
 
 _Step = Callable[[_Side, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -119,7 +120,7 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
     is_reverse = text(attrs.get("direction", "forward")) == "reverse"
     results = []
     for side in range(n_sides):
-        of_side = _Side(*(each[side] for each in parameters), functions=functions[side])
+        of_side = _Side(functions[side], *(each[side] for each in parameters))
         results.append(_one_way(step, of_side, x, lengths, is_reverse=is_reverse or side == 1))
     y, last, last_cell = (
         np.stack(each, axis) for each, axis in zip(zip(*results, strict=True), (1, 0, 0), strict=True)

@@ -74,7 +74,7 @@ NATIVE = [
     recurrent("GRU", **LINEAR, **BOTH, layout=1, state=tuple),
     recurrent("RNN"),
     recurrent("RNN", **BOTH, layout=1, state=tuple, activations=["Tanh", "Tanh"]),
-    recurrent("RNN", 1, 1, direction="reverse", state=Weights, opset=7),
+    recurrent("RNN", 1, 1, direction="reverse", state=Weights, opset=7, activations=["Tanh", "Tanh"]),
 ]
 
 
