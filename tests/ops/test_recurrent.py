@@ -110,6 +110,11 @@ def test_any_of_the_outputs_may_be_read(read: tuple[str, ...], layout: str) -> N
         np.testing.assert_allclose(one, other, atol=1e-5)
 
 
+def test_one_step_of_many_sequences_is_native() -> None:
+    session, _ = loaded(recurrent("LSTM", 1, 20, outputs=3), "out_1")
+    assert [step.spec.kind for step in session.plan.steps] == ["rnn"]
+
+
 def test_rearranging_both_directions_moves_nothing() -> None:
     case = recurrent("LSTM", **BOTH)
     b = bl.Builder()
