@@ -13,8 +13,6 @@ Function = Callable[[np.ndarray], np.ndarray]
 _N_INPUTS = 8
 N_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULT_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
-
-
 _OF_CELL_STATE = 2
 """Index among an LSTM's activations of the one that no gate has."""
 
@@ -48,8 +46,6 @@ _FUNCTIONS: Mapping[str, tuple[Callable[[np.ndarray, float, float], np.ndarray],
 }
 """Functions of an element and two parameters, with the defaults of those that each takes."""
 
-ACTIVATION_NAMES = tuple(_FUNCTIONS)
-
 
 def activations(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tuple[Activation, ...]]:
     """The activations of each direction.
@@ -63,7 +59,7 @@ def activations(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tu
     """
     default = DEFAULT_ACTIVATIONS[op_type]
     n_functions = len(default) * n_sides
-    given = [text(name) for name in attrs.get("activations") or default * n_sides]
+    given = [_text(name) for name in attrs.get("activations") or default * n_sides]
     names = [name.lower() for name in given[:n_functions]]  # an RNN's default is of two directions
     if len(names) < n_functions or not set(names) <= set(_FUNCTIONS):
         raise ValueError(f"activations are {given}: {len(default)} for each direction, of {', '.join(_FUNCTIONS)}")
@@ -117,7 +113,7 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
     )
     functions = _functions(op_type, attrs, n_sides)
     step = _STEPS[op_type](attrs)
-    is_reverse = text(attrs.get("direction", "forward")) == "reverse"
+    is_reverse = _text(attrs.get("direction", "forward")) == "reverse"
     results = []
     for side in range(n_sides):
         of_side = _Side(functions[side], *(each[side] for each in parameters))
@@ -130,8 +126,7 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
     return y, last, last_cell
 
 
-def text(value: Any) -> str:
-    """A string attribute's value."""
+def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
