@@ -69,6 +69,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     matmul = _add_kind(kinds, "matmul", "a product of matrices", Asker.matmul)
     matmul.add_argument("src", type=extents, metavar="SRC", help="extents of the left one, such as 128x512")
     matmul.add_argument("weights", type=extents, metavar="WEIGHTS", help="extents of the right one, such as 512x256")
+    recurrent = _add_kind(kinds, "rnn", "a recurrent layer", Asker.recurrent)
+    recurrent.add_argument("src", type=extents, metavar="SRC", help="extents steps x N x channels, such as 64x1x128")
+    recurrent.add_argument("states", type=positive, metavar="STATES", help="channels of its state, such as 256")
+    recurrent.add_argument("--cell", default="vanilla_lstm", metavar="NAME", help="default: vanilla_lstm")
+    recurrent.add_argument("--bidirectional", action="store_true", help="in both directions")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -177,6 +182,29 @@ class Asker(Struct, frozen=True):
         for layout in self.layouts:
             yield layout, dnnl.eltwise(self._desc(layout, args.src), algorithm=args.algorithm, n_threads=self.n_threads)
 
+    def recurrent(self, args: argparse.Namespace) -> Iterator[Ask]:
+        """A recurrent layer: steps or sequences first in the source and the result, and weights in blocks or not."""
+        cell, sides, channels = args.cell, 2 if args.bidirectional else 1, args.src[-1]
+        gates = {"lstm": 4, "rnn": 1}.get(cell.rpartition("_")[2], 3)
+        of_src, of_states = ((1, sides, extent, gates, args.states) for extent in (channels, args.states))
+        bias = MemoryDesc((1, sides, gates + cell.startswith("lbr"), args.states))
+        for order in ("abc", "bac"):
+            for blocks, weights in ((ANY, self._any), ("plain", lambda dims: MemoryDesc(dims, self.dtype))):
+                asked = {("abc", ANY): ANY}.get((order, blocks), f"{order}, {blocks} weights")
+                yield (
+                    asked,
+                    dnnl.rnn(
+                        self._desc(order, args.src),
+                        weights(of_src),
+                        weights(of_states),
+                        bias,
+                        self._desc(order, (*args.src[:2], sides * args.states)),
+                        algorithm=cell,
+                        direction="bidirectional_concat" if args.bidirectional else "unidirectional_left2right",
+                        n_threads=self.n_threads,
+                    ),
+                )
+
     def _any(self, dims: tuple[int, ...]) -> AnyDesc:
         return dnnl.AnyDesc(dims, self.dtype)
 
@@ -250,13 +278,13 @@ class Alternative(Struct, frozen=True):
     @property
     def is_reference(self) -> bool:
         """Whether it is an unoptimised reference implementation."""
-        return self.resolved.spec.impl.startswith("ref")
+        return self.resolved.is_reference
 
     @property
     def layouts(self) -> dict[str, str]:
         """Tags by argument, each in the letters of its role; a matrix has none."""
         descs = self.descs
-        if self.resolved.spec.kind == "matmul":
+        if self.resolved.spec.kind in ("matmul", "rnn"):
             return {name: desc.canonical_tag or desc.tag for name, desc in descs.items()}
         is_grouped = "weights" in descs and descs["weights"].ndims > descs["src"].ndims
         roles = {"weights": "grouped_weights" if is_grouped else "weights"}

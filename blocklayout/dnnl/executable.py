@@ -51,10 +51,11 @@ _empty, _from_buffer = np.empty, ffi.from_buffer
 class Executable:
     """Steps bound to their memories once, to run many times on other buffers.
 
-    Steps of the library in a row are one call into C: it makes parallel regions ``n_threads`` wide, or as a step's Spec
-    says where that is less, puts memories to the buffers of this run, executes, and puts them to nothing. Meanwhile other Python threads go on, and denormals are
+    Steps of the library in a row are one call into C: it makes parallel regions ``n_threads`` wide, puts memories to
+    the buffers of this run, executes, and puts them to nothing. Meanwhile other Python threads go on, and denormals are
     zero on all threads that compute: arithmetic on them may be a hundred times slower. Each thread's own mode is back
-    afterwards. Without a compiler, Python does the same step by step, and leaves denormals as they are.
+    afterwards. Without a compiler, Python does the same step by step, and leaves denormals as they are. Regions of a
+    step are narrower where its Spec says so and our own team computes.
 
     One thread at a time may run it, and others that share memories with it.
     """

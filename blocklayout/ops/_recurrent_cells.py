@@ -13,8 +13,6 @@ Function = Callable[[np.ndarray], np.ndarray]
 _N_INPUTS = 8
 N_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 DEFAULT_ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
-
-
 _OF_CELL_STATE = 2
 """Index among an LSTM's activations of the one that no gate has."""
 
@@ -48,8 +46,6 @@ _FUNCTIONS: Mapping[str, tuple[Callable[[np.ndarray, float, float], np.ndarray],
 }
 """Functions of an element and two parameters, with the defaults of those that each takes."""
 
-ACTIVATION_NAMES = tuple(_FUNCTIONS)
-
 
 def activations(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tuple[Activation, ...]]:
     """The activations of each direction.
@@ -62,9 +58,10 @@ def activations(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tu
         [(Activation(name='leakyrelu', alpha=0.2, beta=0.0),)]
     """
     default = DEFAULT_ACTIVATIONS[op_type]
-    given = [text(name) for name in attrs.get("activations") or ()]
-    names = [name.lower() for name in given] or list(default * n_sides)
-    if len(names) != len(default) * n_sides or not set(names) <= set(_FUNCTIONS):
+    n_functions = len(default) * n_sides
+    given = [_text(name) for name in attrs.get("activations") or default * n_sides]
+    names = [name.lower() for name in given[:n_functions]]  # an RNN's default is of two directions
+    if len(names) < n_functions or not set(names) <= set(_FUNCTIONS):
         raise ValueError(f"activations are {given}: {len(default)} for each direction, of {', '.join(_FUNCTIONS)}")
     parameters = [iter(attrs.get(f"activation_{which}") or ()) for which in ("alpha", "beta")]
     # Parameters are given in the order of the functions that take them.
@@ -78,13 +75,13 @@ def activations(op_type: str, attrs: Mapping[str, Any], n_sides: int) -> list[tu
 class _Side(NamedTuple):
     """One direction's parameters, and its states before the first step."""
 
+    functions: tuple[Function, ...]
     weights: np.ndarray
     recurrent: np.ndarray
     bias: np.ndarray
     peepholes: np.ndarray
     state: np.ndarray
     cell: np.ndarray
-    functions: tuple[Function, ...]
 
 
 _Step = Callable[[_Side, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -116,10 +113,10 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
     )
     functions = _functions(op_type, attrs, n_sides)
     step = _STEPS[op_type](attrs)
-    is_reverse = text(attrs.get("direction", "forward")) == "reverse"
+    is_reverse = _text(attrs.get("direction", "forward")) == "reverse"
     results = []
     for side in range(n_sides):
-        of_side = _Side(*(each[side] for each in parameters), functions[side])
+        of_side = _Side(functions[side], *(each[side] for each in parameters))
         results.append(_one_way(step, of_side, x, lengths, is_reverse=is_reverse or side == 1))
     y, last, last_cell = (
         np.stack(each, axis) for each, axis in zip(zip(*results, strict=True), (1, 0, 0), strict=True)
@@ -129,8 +126,7 @@ def compute(op_type: str, attrs: Mapping[str, Any], inputs: Sequence[np.ndarray 
     return y, last, last_cell
 
 
-def text(value: Any) -> str:
-    """A string attribute's value."""
+def _text(value: Any) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)
 
 

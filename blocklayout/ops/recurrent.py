@@ -107,7 +107,7 @@ class Recurrent(BaseOperator, frozen=True):
         )
         arrays = _constants(node, is_linear_first=is_linear_first)
         states = {"src_iter": node.input(5), "src_iter_c": node.input(6)}
-        if node.op_type == "LSTM" and (operator.results != ("dst",) or any(states.values())):
+        if node.op_type == "LSTM" and (operator.results != ("dst",) or states != dict.fromkeys(states)):
             # The library takes both states or none, and cell states in and out in one data type.
             sides, batch = node.shape(1)[0], node.shape(0)[0 if operator.is_batch_first else 1]
             outer = (batch, sides) if operator.is_batch_first else (sides, batch)
@@ -171,50 +171,45 @@ class Recurrent(BaseOperator, frozen=True):
 
     def _dst(self, problem: Problem, wish: Wish) -> MemoryDesc | None:
         """The states of all steps, those of both directions side by side."""
-        outer = argument(problem, "src").dims[:2]
-        sides = (self._n_sides,)
-        dims = (
-            (*outer, *sides, self.n_states) if self.is_batch_first else (*outer[:1], *sides, *outer[1:], self.n_states)
-        )
-        info = TensorInfo(dims, problem.dst.dtype)
-        tags = {"any": "bacd", "plain": "abcd", "channels_last": "bacd"}
-        if not self.is_batch_first:
+        steps, batch = self._extents(problem)
+        if self.is_batch_first:
+            dims, steps_first, batch_first = (batch, steps, self._n_sides, self.n_states), "bacd", "abcd"
+            tags = {"any": steps_first, "plain": batch_first, "channels_last": steps_first}
+        else:
+            dims, batch_first = (steps, self._n_sides, batch, self.n_states), "cabd"
             steps_first = "abcd" if self._n_sides == 1 else "acbd"
-            tags = {"any": steps_first, "plain": steps_first, "channels_last": "cabd"}
-        if self.results[0] != "dst":
-            return MemoryDesc(dims, info.dtype, tags["any"]) if wish.dst == "any" else None
+            tags = {"any": steps_first, "plain": steps_first, "channels_last": batch_first}
+        info = TensorInfo(dims, problem.dst.dtype)
+        if self.results[0] != "dst":  # nobody sees them
+            return MemoryDesc(dims, info.dtype, steps_first) if wish.dst in ("any", "plain") else None
         desc = _with_channels_last(wish.dst, tags, info)
-        if desc is None or self._n_sides == 1 or desc.strides[self._sides_axis] == self.n_states:
-            return desc
-        return None
+        sides = 2 if self.is_batch_first else 1
+        return desc if desc is None or self._n_sides == 1 or desc.strides[sides] == self.n_states else None
 
-    @property
-    def _sides_axis(self) -> int:
-        return 2 if self.is_batch_first else 1
+    def _extents(self, problem: Problem) -> tuple[int, int]:
+        """Steps and sequences."""
+        first, second, _ = argument(problem, "src").dims
+        return (second, first) if self.is_batch_first else (first, second)
 
     def _state_dims(self, problem: Problem) -> tuple[int, ...]:
-        outer = argument(problem, "src").dims[:2]
-        both = (outer[0], self._n_sides) if self.is_batch_first else (self._n_sides, outer[1])
-        return (*both, self.n_states)
+        _, batch = self._extents(problem)
+        return (batch, self._n_sides, self.n_states) if self.is_batch_first else (self._n_sides, batch, self.n_states)
 
     def _seen(self, arg: str, desc: MemoryDesc) -> MemoryDesc:
         """An operand as the primitive sees it: (steps, batch, channels), or (layers, sides, batch, channels)."""
-        dims, strides, dtype = desc.dims, desc.strides, desc.dtype
-        if arg in ("src", "dst"):
-            batch_axis = len(dims) - 2 if not self.is_batch_first else 0
-            steps_axis = 1 if self.is_batch_first else 0
-            width = dims[-1] * (self._n_sides if arg == "dst" else 1)
-            steps, batch = dims[steps_axis], dims[batch_axis]
-            # Steps of extents of 1 are any; the library is faster where they are as of a row-major tensor.
-            of_batch = width if batch == 1 else strides[batch_axis]
-            of_step = batch * of_batch if steps == 1 else strides[steps_axis]
-            return MemoryDesc((steps, batch, width), dtype, strides=(of_step, of_batch, 1))
-        ordered = desc.permuted((1, 0, 2)) if self.is_batch_first else desc
-        return MemoryDesc((1, *ordered.dims), dtype, strides=(desc.n_elements, *ordered.strides))
+        if arg not in ("src", "dst"):
+            ordered = desc.permuted((1, 0, 2)) if self.is_batch_first else desc
+            return MemoryDesc((1, *ordered.dims), desc.dtype, strides=(desc.n_elements, *ordered.strides))
+        of_steps, of_batch = (1, 0) if self.is_batch_first else (0, desc.ndims - 2)
+        width = desc.dims[-1] * (self._n_sides if arg == "dst" else 1)
+        steps, batch = desc.dims[of_steps], desc.dims[of_batch]
+        # A stride along an extent of 1 is any: the library is faster where it is that of a row-major tensor.
+        batch_stride = width if batch == 1 else desc.strides[of_batch]
+        step_stride = batch * batch_stride if steps == 1 else desc.strides[of_steps]
+        return MemoryDesc((steps, batch, width), desc.dtype, strides=(step_stride, batch_stride, 1))
 
     def _n_threads(self, problem: Problem) -> int:
-        outer = argument(problem, "src").dims[:2]
-        batch = outer[0] if self.is_batch_first else outer[1]
+        _, batch = self._extents(problem)
         n_multiplied = batch * prod(argument(problem, "weights_iter").dims) // self._n_sides
         return 1 if n_multiplied < _TOO_SMALL_TO_SHARE else problem.n_threads
 
@@ -231,8 +226,9 @@ def _with_channels_last(layout: str | MemoryDesc, tags: Mapping[str, str], info:
     if layout in LAYOUT_NAMES and layout not in tags:
         return None
     desc = wished_desc(tags.get(layout, layout) if isinstance(layout, str) else layout, info)
-    is_fit = isinstance(desc, MemoryDesc) and desc.is_dense and not desc.inner_blks and desc.strides[-1] == 1
-    return desc if is_fit else None
+    if isinstance(desc, MemoryDesc) and desc.is_dense and not desc.inner_blks and desc.strides[-1] == 1:
+        return desc
+    return None
 
 
 def _activations(node: NodeInfo) -> list[tuple[Activation, ...]]:
@@ -249,7 +245,7 @@ def _direction(node: NodeInfo) -> str:
 def _check_extents(node: NodeInfo) -> None:
     """Refuse operands whose extents do not fit one another."""
     n_gates, n_sides = N_GATES[node.op_type], 2 if _direction(node) == "bidirectional" else 1
-    src, n_states = node.required(0, "X").shape, node.required(2, "R").shape[-1]
+    src, n_states = node.required(0, "X").shape, (node.required(2, "R").shape or (0,))[-1]
     batch = src[0 if node.flag_attr("layout") else 1]
     width = n_gates * n_states
     if node.int_attr("hidden_size", n_states) != n_states:
@@ -293,28 +289,24 @@ def _constants(node: NodeInfo, *, is_linear_first: bool) -> dict[str, np.ndarray
     order, n_states = _GATE_ORDER[node.op_type], node.shape(2)[-1]
     names = {"weights": 1, "weights_iter": 2}
     arrays = {
-        name: by_gate(node.known(node.required(index, name), name), order).transpose(0, 3, 1, 2)[None]
+        name: _by_gate(node.known(node.required(index, name), name), order).transpose(0, 3, 1, 2)[None]
         for name, index in names.items()
     }
     bias = node.constant(3)
     of_src = of_state = np.zeros((node.shape(1)[0], len(order), n_states), np.float32)
     if bias is not None:
-        of_src, of_state = (by_gate(half, order) for half in np.split(bias, 2, axis=1))
+        of_src, of_state = (_by_gate(half, order) for half in np.split(bias, 2, axis=1))
     joint = of_src + of_state
     if is_linear_first:
         joint = np.concatenate((joint[:, :-1], of_src[:, -1:], of_state[:, -1:]), axis=1)
     arrays["bias"] = joint[None]
     if (peepholes := node.constant(7)) is not None:
-        arrays["weights_peephole"] = by_gate(peepholes, _PEEPHOLE_ORDER)[None]
+        arrays["weights_peephole"] = _by_gate(peepholes, _PEEPHOLE_ORDER)[None]
     return arrays
 
 
-def by_gate(array: np.ndarray, order: Sequence[int]) -> np.ndarray:
-    """Gates as a dimension of their own behind the directions, in another order: a view where that is the same.
-
-    Example:
-        >>> by_gate(np.arange(8).reshape(1, 8), (0, 2, 3, 1)).tolist()
-        [[[0, 1], [4, 5], [6, 7], [2, 3]]]
-    """
-    gates = array.reshape(array.shape[0], len(order), -1, *array.shape[2:])
+def _by_gate(array: np.ndarray, order: Sequence[int]) -> np.ndarray:
+    """Gates as a dimension of their own behind the directions, in another order: a view where that is the same."""
+    n_sides, width, *rest = array.shape
+    gates = array.reshape(n_sides, len(order), width // len(order), *rest)
     return gates if list(order) == sorted(order) else gates[:, list(order)]

@@ -69,6 +69,13 @@ def test_other_kinds(cli: Command, problem: tuple[str, ...]) -> None:
     assert "ref:any" in cli.ok("candidates", *problem, "--no-time")
 
 
+@pytest.mark.parametrize("options", [(), ("--cell", "lbr_gru", "--bidirectional")], ids=str)
+def test_recurrent_layers(cli: Command, options: tuple[str, ...]) -> None:
+    told = cli("candidates", "rnn", "4x2x16", "8", *options, "--threads", 1, "--json").json["alternatives"]
+    assert {(each["layouts"]["src"], each["layouts"]["dst"]) for each in told} == {("abc", "abc"), ("bac", "bac")}
+    assert all(each["measured_ns"] > 0 for each in told)  # the one called "ref" is no reference
+
+
 @pytest.mark.parametrize(
     ("problem", "told"),
     [
@@ -81,6 +88,7 @@ def test_other_kinds(cli: Command, problem: tuple[str, ...]) -> None:
         (("pool", "1x16x8x8", "--kernel", "9"), "kernel"),
         (("eltwise", "1x16x8x8", "--algorithm", "sine"), "sine"),
         (("matmul", "8x16", "15x4"), "weights"),
+        (("rnn", "8x2x16", "4", "--cell", "lstm"), "vanilla_lstm"),
         (("fft", "8x16"), "conv"),
     ],
 )

@@ -20,8 +20,8 @@ from tests.ops.harness import check_case
 pytestmark = pytest.mark.filterwarnings("ignore::blocklayout.errors.LayoutLossWarning")
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-BOTH = {"direction": "bidirectional"}
-LINEAR = {"linear_before_reset": 1}
+BOTH: dict[str, Any] = {"direction": "bidirectional"}
+LINEAR: dict[str, Any] = {"linear_before_reset": 1}
 LAYOUTS = ("any", "plain", "channels_last")
 
 
@@ -74,7 +74,7 @@ NATIVE = [
     recurrent("GRU", **LINEAR, **BOTH, layout=1, state=tuple),
     recurrent("RNN"),
     recurrent("RNN", **BOTH, layout=1, state=tuple, activations=["Tanh", "Tanh"]),
-    recurrent("RNN", 1, 1, direction="reverse", state=Weights, opset=7),
+    recurrent("RNN", 1, 1, direction="reverse", state=Weights, opset=7, activations=["Tanh", "Tanh"]),
 ]
 
 
@@ -108,6 +108,11 @@ def test_any_of_the_outputs_may_be_read(read: tuple[str, ...], layout: str) -> N
     assert session.plan.steps[0].spec.kind == "rnn"
     for one, other in zip(found, right, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+def test_one_step_of_many_sequences_is_native() -> None:
+    session, _ = loaded(recurrent("LSTM", 1, 20, outputs=3), "out_1")
+    assert [step.spec.kind for step in session.plan.steps] == ["rnn"]
 
 
 def test_rearranging_both_directions_moves_nothing() -> None:
@@ -162,7 +167,7 @@ def test_options_that_no_primitive_has_are_computed_all_the_same(case: OpCase, r
 
 @pytest.mark.parametrize("activation", ["Relu", "LeakyRelu", "Sigmoid"])
 def test_the_plain_cell_has_more_activations(activation: str) -> None:
-    alpha = {"activation_alpha": [0.3]} if activation == "LeakyRelu" else {}
+    alpha: dict[str, Any] = {"activation_alpha": [0.3]} if activation == "LeakyRelu" else {}
     case = recurrent("RNN", activations=[activation], **alpha)
     case.__dict__["expected"] = by_onnxruntime(case)[0]
     check_case(case, layouts=LAYOUTS)

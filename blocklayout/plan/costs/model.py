@@ -42,7 +42,7 @@ _OTHER_COMPUTE_SHARE = 0.4
 _GEMM_MATMUL_SHARE = 0.9
 _INNER_PRODUCT_SHARE = 0.28
 _RECURRENT_SHARE = 0.4
-_RECURRENT_HALF_SPEED_BATCH = 1.5
+_RECURRENT_HALF_SPEED_SEQUENCES = 1.5
 """Sequences at which a recurrent layer is half as fast as with many: each step multiplies a matrix of so many rows."""
 
 _GEMM_HALF_SPEED_CHANNELS = 16
@@ -215,8 +215,8 @@ class CostModel(Struct, frozen=True):
 
 def _compute_share(spec: Spec) -> float:
     if spec.kind == "rnn":
-        batch = spec.memory_desc("src").dims[1]
-        return _RECURRENT_SHARE * batch / (batch + _RECURRENT_HALF_SPEED_BATCH)
+        sequences = spec.memory_desc("src").dims[1]
+        return _RECURRENT_SHARE * sequences / (sequences + _RECURRENT_HALF_SPEED_SEQUENCES)
     share = next((s for prefix, s in _COMPUTE_SHARES if spec.impl.startswith(prefix)), _OTHER_COMPUTE_SHARE)
     if spec.impl.startswith("jit:") and _is_pointwise(spec):
         return _DIRECT_1X1_SHARE

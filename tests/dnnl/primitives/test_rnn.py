@@ -18,7 +18,7 @@ GATES = {"vanilla_rnn": 1, "vanilla_lstm": 4, "vanilla_gru": 3, "lbr_gru": 3, "v
 
 def layer(cell: str, sides: int = 1, **changes: Any) -> dnnl.Spec:
     gates = GATES[cell]
-    arguments = {
+    arguments: dict[str, Any] = {
         "src": MemoryDesc((T, N, IC)),
         "weights": MemoryDesc((1, sides, IC, gates, OC)),
         "weights_iter": MemoryDesc((1, sides, OC, gates, OC)),
@@ -34,7 +34,7 @@ def given_to(spec: dnnl.Spec) -> dict[str, Array]:
 
 
 def sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
+    return np.asarray(1 / (1 + np.exp(-x)))
 
 
 def expected(cell: str, given: dict[str, Array], side: int = 0) -> tuple[Array, Array, Array]:
@@ -68,8 +68,9 @@ def expected(cell: str, given: dict[str, Array], side: int = 0) -> tuple[Array, 
 def test_a_cell_computes_its_equations(cell: str) -> None:
     state = MemoryDesc((1, 1, N, OC))
     names = ["src_iter", "dst_iter", *(["src_iter_c", "dst_iter_c"] if cell == "vanilla_lstm" else [])]
-    peepholes = {"weights_peephole": MemoryDesc((1, 1, 3, OC))} if cell == "vanilla_lstm" else {}
-    for spec in (layer(cell), layer(cell, **dict.fromkeys(names, state), **peepholes)):
+    peepholes: dict[str, Any] = {"weights_peephole": MemoryDesc((1, 1, 3, OC))} if cell == "vanilla_lstm" else {}
+    states: dict[str, Any] = dict.fromkeys(names, state)
+    for spec in (layer(cell), layer(cell, **states, **peepholes)):
         given = given_to(spec)
         found = execute(spec, given)
         for name, right in zip(("dst", "dst_iter", "dst_iter_c"), expected(cell, given), strict=True):
@@ -83,12 +84,12 @@ def test_both_directions_lie_side_by_side(cell: str) -> None:
     given = given_to(spec)
     assert_close(execute(spec, given)["dst"], np.concatenate([expected(cell, given, side)[0] for side in (0, 1)], -1))
     summed = layer(cell, 2, direction="bidirectional_sum")
-    assert_close(execute(summed, given)["dst"], sum(expected(cell, given, side)[0] for side in (0, 1)))
+    assert_close(execute(summed, given)["dst"], np.sum([expected(cell, given, side)[0] for side in (0, 1)], axis=0))
 
 
 def test_sequences_may_come_first_and_weights_be_the_librarys() -> None:
     src, dst = (MemoryDesc((T, N, channels), "f32", "bac") for channels in (IC, OC))
-    weights = {"weights": AnyDesc((1, 1, IC, 4, OC)), "weights_iter": AnyDesc((1, 1, OC, 4, OC))}
+    weights: dict[str, Any] = {"weights": AnyDesc((1, 1, IC, 4, OC)), "weights_iter": AnyDesc((1, 1, OC, 4, OC))}
     spec = layer("vanilla_lstm", src=src, dst=dst, **weights)
     given = given_to(spec)
     assert_close(execute(spec, given)["dst"], expected("vanilla_lstm", given)[0])
