@@ -12,7 +12,7 @@ import argparse
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import onnx
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _print_cases(outcomes: Set[str]) -> None:
+def _print_cases(outcomes: Collection[str]) -> None:
     for case in cases():
         verdict = verdict_on(case)
         if verdict.outcome in outcomes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -28,12 +29,14 @@ class Col2Im(Facts, frozen=True):
             windows = columns.reshape(*out.shape[:2], *kernel, *counts)
             image = np.zeros((*out.shape[:2], *padded), out.dtype)
             for place in product(*map(range, kernel)):
+                window: Any = (slice(None), slice(None), *place)
                 begins = [at * dilation for at, dilation in zip(place, dilations, strict=True)]
-                index = [
+                index: list[Any] = [
                     slice(begin, begin + step * count, step)
                     for begin, step, count in zip(begins, strides, counts, strict=True)
                 ]
-                image[(..., *index)] += windows[(slice(None), slice(None), *place)]
-            out[...] = image[(..., *(slice(pads[i], pads[i] + extent) for i, extent in enumerate(out.shape[2:])))]
+                image[(..., *index)] += windows[window]
+            inside: Any = (slice(pads[i], pads[i] + extent) for i, extent in enumerate(out.shape[2:]))
+            out[...] = image[(..., *inside)]
 
         return add

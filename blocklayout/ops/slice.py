@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, product
 from math import prod
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -74,13 +75,13 @@ class Slice(BaseOperator, frozen=True):
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        attrs = [node.attrs.get(name) for name in _INPUTS]
+        attrs: list[Any] = [node.attrs.get(name) for name in _INPUTS]
 
-        def cut(x: np.ndarray, *given: np.ndarray | None, out: np.ndarray) -> None:
+        def cut(x: np.ndarray, *given: Any, out: np.ndarray) -> None:
             starts, ends, axes, steps = (*given, None, None)[:4] if given else attrs
             axes = range(len(starts)) if axes is None else axes
             steps = [1] * len(starts) if steps is None else steps
-            index = [slice(None)] * x.ndim
+            index: list[Any] = [slice(None)] * x.ndim
             for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
                 index[axis] = slice(*bounds)
             np.copyto(out, x[tuple(index)])
@@ -231,7 +232,7 @@ class Split(Facts, frozen=True):
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
         axis, sizes = node.axis_attr("axis", len(node.shape(0)), 0), node.attrs.get("split")
 
-        def split(x: np.ndarray, given: np.ndarray | None = None, *, out: tuple[np.ndarray | None, ...]) -> None:
+        def split(x: np.ndarray, given: Any = None, *, out: Any) -> None:
             parts = out if isinstance(out, tuple) else (out,)
             equal = [-(-x.shape[axis] // len(parts))] * (len(parts) - 1)
             ends = list(accumulate(equal if given is None and sizes is None else given if sizes is None else sizes))
