@@ -227,7 +227,7 @@ class Where(Facts, frozen=True):
 
 
 def _choose(condition: np.ndarray, x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    """By their bits, of which each is taken or not: several times as fast as a masked copy, whose branches nobody predicts."""
+    """By their bits: several times as fast as a masked copy, whose branches nobody predicts."""
     bits = f"u{out.itemsize}"
     first, second, result = (array.view(bits) for array in (x, y, out))
     np.bitwise_xor(first, second, out=result)
