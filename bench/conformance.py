@@ -1,7 +1,8 @@
 """Which cases of ONNX's own test suite pass, natively or through the reference, and in which layouts?
 
-python bench/conformance.py            # writes docs/conformance.md
-python bench/conformance.py --failing  # prints what does not pass, with the reasons
+python bench/conformance.py              # writes docs/conformance.md
+python bench/conformance.py --failing    # prints what does not pass, with the reasons
+python bench/conformance.py --reference  # prints what onnx.reference computes, with the reasons
 python bench/conformance.py --case test_relu
 """
 
@@ -11,7 +12,7 @@ import argparse
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import onnx
@@ -41,23 +42,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Write the table, or print what the arguments ask for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--failing", action="store_true", help="print what does not pass, with the reasons")
+    parser.add_argument("--reference", action="store_true", help="print what onnx.reference computes, and why")
     parser.add_argument("--case", help="run this case alone")
     args = parser.parse_args(argv)
     if args.case:
         [case] = [case for case in cases() if case.name == args.case]
         sys.stdout.write(f"{verdict_on(case)}\n")
         return 0
-    if args.failing:
-        _print_failing()
+    if args.failing or args.reference:
+        _print_cases({PLAIN} if args.reference else {UNSUPPORTED, WRONG})
         return 0
     TABLE.write_text(table())
     return 0
 
 
-def _print_failing() -> None:
+def _print_cases(outcomes: Collection[str]) -> None:
     for case in cases():
         verdict = verdict_on(case)
-        if verdict.outcome not in PASSED:
+        if verdict.outcome in outcomes:
             sys.stdout.write(f"{verdict.outcome} {'goal' if case.in_goal else '-'} {case.name}: {verdict.reason}\n")
     sys.stdout.write(f"{summary_rows()}\n")
 
@@ -147,7 +149,7 @@ The `onnx` package carries a test suite: single operators, small networks, and n
 how each case of `onnx` VERSION ends. The tables are written by `python bench/conformance.py`, and a test compares them
 with what happens.
 
-- *native*: oneDNN's primitives compute it, or it is a view that moves no byte;
+- *native*: oneDNN's primitives compute it, its operator's function in numpy does, or it is a view that moves no byte;
 - *reference*: some node is left to `onnx.reference`, and shown in the plan as a plain kernel;
 - *folded*: every output follows from constants and extents, and is known when the plan is made;
 - *unsupported*: `UnsupportedError`, with the reason. Nothing ends in any other way.

@@ -227,5 +227,9 @@ class Where(Facts, frozen=True):
 
 
 def _choose(condition: np.ndarray, x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    np.copyto(out, y)
-    np.copyto(out, x, where=condition)
+    """By their bits: several times as fast as a masked copy, whose branches nobody predicts."""
+    bits = f"u{out.itemsize}"
+    first, second, result = (array.view(bits) for array in (x, y, out))
+    np.bitwise_xor(first, second, out=result)
+    np.bitwise_and(result, np.negative(condition.astype(bits)), out=result)
+    np.bitwise_xor(result, second, out=result)

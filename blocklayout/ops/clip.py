@@ -30,7 +30,7 @@ class Clip(Eltwise, frozen=True):
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        bounds = {key: node.float_attr(key, 0.0) for key in ("min", "max") if key in node.attrs}
+        bounds: dict[str, Any] = {key: node.float_attr(key, 0.0) for key in ("min", "max") if key in node.attrs}
         return partial(_limit, **bounds)
 
     @classmethod
@@ -48,7 +48,7 @@ class Clip(Eltwise, frozen=True):
         return () if low >= 0 and high >= 0 else None
 
 
-def _limit(x: np.ndarray, *given: np.ndarray | None, out: np.ndarray, **bounds: float) -> None:
+def _limit(x: np.ndarray, *given: np.ndarray | None, out: np.ndarray, **bounds: Any) -> None:
     low, high = (*given, None, None)[:2] if given else (bounds.get("min"), bounds.get("max"))
     if low is not None:
         x = np.maximum(x, low, out=out)

@@ -18,7 +18,7 @@ class Trilu(Facts, frozen=True):
 
         def keep(x: np.ndarray, diagonal: np.ndarray | None = None, *, out: np.ndarray) -> None:
             k = 0 if diagonal is None else int(diagonal.item())
-            lower = np.tri(*x.shape[-2:], k - is_upper, dtype=bool)
+            lower = np.tri(x.shape[-2], x.shape[-1], k - is_upper, dtype=bool)
             np.copyto(out, x)
             np.copyto(out, out.dtype.type(0), where=lower if is_upper else ~lower)
 
@@ -37,6 +37,6 @@ class EyeLike(Facts, frozen=True):
 
         def draw(x: np.ndarray, out: np.ndarray) -> None:
             del x
-            out[...] = np.eye(*out.shape, k)
+            out[...] = np.eye(out.shape[0], out.shape[1], k)
 
         return draw

@@ -241,10 +241,14 @@ def _is_infinite(x: np.ndarray, out: np.ndarray, signs: Sequence[int]) -> None:
 
 
 # Coefficients of the powers of x * x, the highest first.
-_ERF_ABOVE = (-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05)
-_ERF_ABOVE += (-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02)
-_ERF_BELOW = (-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03)
-_ERF_BELOW += (-1.42647390514189e-02,)
+_ERF_ABOVE = (
+    *(-2.72614225801306e-10, 2.77068142495902e-08, -2.10102402082508e-06, -5.69250639462346e-05),
+    *(-7.34990630326855e-04, -2.95459980854025e-03, -1.60960333262415e-02),
+)
+_ERF_BELOW = (
+    *(-1.45660718464996e-05, -2.13374055278905e-04, -1.68282697438203e-03, -7.37332916720468e-03),
+    -1.42647390514189e-02,
+)
 
 
 def _erf(x: np.ndarray, out: np.ndarray) -> None:
@@ -252,14 +256,14 @@ def _erf(x: np.ndarray, out: np.ndarray) -> None:
 
     Source: the coefficients of Eigen's ``perf`` for floats (3.4), which XLA and TensorFlow share.
     """
-    limited = np.clip(x, -4, 4, dtype=np.float32, casting="unsafe") if x.dtype != np.float32 else np.clip(x, -4, 4)
+    limited = np.clip(x.astype(np.float32, copy=False), -4, 4)
     square = limited * limited
     np.multiply(limited, _polynomial(square, _ERF_ABOVE), out=limited)
     np.divide(limited, _polynomial(square, _ERF_BELOW), out=out, casting="same_kind")
 
 
 def _polynomial(x: np.ndarray, coefficients: Sequence[float]) -> np.ndarray:
-    value = np.multiply(x, np.float32(coefficients[0]))
+    value: np.ndarray = x * np.float32(coefficients[0])
     for coefficient in coefficients[1:-1]:
         value += np.float32(coefficient)
         value *= x

@@ -56,8 +56,10 @@ def compute_of(spec: HostSpec) -> Compute:
         said = json.loads(spec.node)
         descs = dict(spec.descs)
         sources, outs = ([None if each is None else (each[0], tuple(each[1])) for each in said[key]] for key in _SIDES)
-        values = [tuple(None if each is None else _value(*each, descs) for each in side) for side in (sources, outs)]
-        node = NodeInfo(said["name"], spec.label, _attrs(said["attrs"]), *values, said["opset"])
+        inputs, outputs = (
+            tuple(None if each is None else _value(*each, descs) for each in side) for side in (sources, outs)
+        )
+        node = NodeInfo(said["name"], spec.label, _attrs(said["attrs"]), inputs, outputs, said["opset"])
         function = facts_of(spec.label).in_numpy(node)
     except (ValueError, KeyError, TypeError, AttributeError, BlockLayoutError) as error:
         raise PlanError(f"the plan's step of {spec.label} is none: {error}") from error

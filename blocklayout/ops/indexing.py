@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -59,10 +60,8 @@ class GatherND(Facts, frozen=True):
         n_batch = node.int_attr("batch_dims", 0)
 
         def gather(x: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
-            rows = np.ogrid[tuple(slice(n) for n in places.shape[:n_batch])] if n_batch else ()
-            rank = places.ndim - 1
-            rows = [row.reshape(row.shape + (1,) * (rank - n_batch)) for row in rows]
-            out[...] = x[(*rows, *_coordinates(places))]
+            grid = np.ogrid[tuple(slice(n) for n in places.shape[:-1])]
+            out[...] = x[(*grid[:n_batch], *_coordinates(places))]
 
         return gather
 
@@ -86,7 +85,7 @@ def _scatter(
     places: np.ndarray,
     updates: np.ndarray,
     out: np.ndarray,
-    index_of: NumpyFunction,
+    index_of: Callable[[np.ndarray], Any],
     function: np.ufunc | None,
 ) -> None:
     np.copyto(out, x)

@@ -14,6 +14,7 @@ from blocklayout.ir import (
     BaseOperator,
     Lowered,
     NodeInfo,
+    NumpyFunction,
     Problem,
     Recipe,
     Refusal,
@@ -59,6 +60,11 @@ class MatMul(BaseOperator, frozen=True):
             if value.data is not None
         }
         return cls().bind({"src": src, "weights": weights}, arrays)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        del node
+        return np.matmul
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -86,13 +87,14 @@ def _product(
 
 def _exact(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None, b_zero: np.ndarray | None) -> np.ndarray:
     """By floats, which the library behind numpy multiplies fast, wide enough for every sum."""
-    wide = np.float32 if a.shape[-1] << 16 < _EXACT_IN_F32 else np.float64
+    wide: Any = np.float32 if a.shape[-1] << 16 < _EXACT_IN_F32 else np.float64
     first, second = a.astype(wide), b.astype(wide)
     if a_zero is not None:
         first -= a_zero[..., None] if a_zero.ndim == a.ndim - 1 and a_zero.size > 1 else a_zero
     if b_zero is not None:
         second -= b_zero
-    return np.matmul(first, second)
+    product: np.ndarray = np.matmul(first, second)
+    return product
 
 
 def _quantized_product(*operands: np.ndarray, out: np.ndarray) -> None:
@@ -113,7 +115,7 @@ class IntegerConvolution(Facts, frozen=True):
         groups = node.int_attr("group", 1)
 
         def convolve(x: np.ndarray, w: np.ndarray, zeros: Sequence[np.ndarray | None]) -> np.ndarray:
-            wide = np.float32 if prod(w.shape[1:]) << 16 < _EXACT_IN_F32 else np.float64
+            wide: Any = np.float32 if prod(w.shape[1:]) << 16 < _EXACT_IN_F32 else np.float64
             x, w = x.astype(wide), w.astype(wide)
             if zeros[0] is not None:
                 x -= zeros[0]
@@ -131,7 +133,7 @@ class IntegerConvolution(Facts, frozen=True):
         ) -> None:
             np.copyto(out, convolve(x, w, (x_zero, w_zero)), casting="unsafe")
 
-        def scaled(*operands: np.ndarray | None, out: np.ndarray) -> None:
+        def scaled(*operands: Any, out: np.ndarray) -> None:
             x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (*operands, None)[:9]
             found = convolve(x, w, (x_zero, w_zero))
             of_channels = (-1, *(1,) * (found.ndim - 2))
@@ -147,9 +149,8 @@ def _convolved(x: np.ndarray, w: np.ndarray, window: Window, groups: int) -> np.
     n_spatial = x.ndim - 2
     padded = np.pad(x, [(0, 0), (0, 0), *zip(window.pads_begin, window.pads_end, strict=True)])
     seen = sliding_window_view(padded, window.reach, tuple(range(2, x.ndim)))
-    seen = seen[
-        (..., *(slice(None, None, n) for n in window.strides), *(slice(None, None, n) for n in window.dilations))
-    ]
+    steps: Any = (slice(None, None, step) for step in window.strides + window.dilations)
+    seen = seen[(..., *steps)]
     parts = zip(np.split(seen, groups, 1), np.split(w, groups), strict=True)
     summed = (1, *range(2 + n_spatial, 2 + 2 * n_spatial))
     found = [np.tensordot(part, weights, (summed, range(1, w.ndim))) for part, weights in parts]

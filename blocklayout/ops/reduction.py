@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -197,7 +198,7 @@ def _along_axes(node: NodeInfo, function: NumpyFunction) -> NumpyFunction:
     return reduce
 
 
-def _extreme(x: np.ndarray, out: np.ndarray, function: np.ufunc, *, is_lowest: bool, **how: object) -> None:
+def _extreme(x: np.ndarray, out: np.ndarray, function: np.ufunc, *, is_lowest: bool, **how: Any) -> None:
     if x.size:
         function.reduce(x, out=out, **how)
     elif out.dtype.kind in "iu":
@@ -208,25 +209,25 @@ def _extreme(x: np.ndarray, out: np.ndarray, function: np.ufunc, *, is_lowest: b
         out[...] = -np.inf if is_lowest else np.inf
 
 
-def _mean(x: np.ndarray, out: np.ndarray, **how: object) -> None:
+def _mean(x: np.ndarray, out: np.ndarray, **how: Any) -> None:
     total = np.add.reduce(x, dtype=np.float64 if x.dtype.kind in "iu" else None, **how)
     np.copyto(out, total / max(x.size // max(out.size, 1), 1), casting="unsafe")
 
 
-def _norm(x: np.ndarray, out: np.ndarray, **how: object) -> None:
+def _norm(x: np.ndarray, out: np.ndarray, **how: Any) -> None:
     np.copyto(out, np.sqrt(np.sum(np.square(x), **how)), casting="unsafe")
 
 
-def _sum_of(x: np.ndarray, out: np.ndarray, function: np.ufunc, **how: object) -> None:
+def _sum_of(x: np.ndarray, out: np.ndarray, function: np.ufunc, **how: Any) -> None:
     np.add.reduce(function(x), dtype=out.dtype, out=out, **how)
 
 
-def _log_of_sum(x: np.ndarray, out: np.ndarray, **how: object) -> None:
+def _log_of_sum(x: np.ndarray, out: np.ndarray, **how: Any) -> None:
     np.add.reduce(x, dtype=out.dtype, out=out, **how)
     np.log(out, out=out)
 
 
-def _log_of_exponentials(x: np.ndarray, out: np.ndarray, axis: object, *, keepdims: bool) -> None:
+def _log_of_exponentials(x: np.ndarray, out: np.ndarray, axis: Any, *, keepdims: bool) -> None:
     """Of the differences from the largest element, so that nothing overflows."""
     largest = np.maximum.reduce(x, axis=axis, keepdims=True, initial=-np.inf)
     largest[~np.isfinite(largest)] = 0
@@ -272,9 +273,9 @@ class ArgReduce(Facts, frozen=True):
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        function = np.argmax if node.op_type == "ArgMax" else np.argmin
+        function: NumpyFunction = np.argmax if node.op_type == "ArgMax" else np.argmin
         axis = node.axis_attr("axis", len(node.shape(0)), 0)
-        how = {"axis": axis, "keepdims": bool(node.int_attr("keepdims", 1))}
+        how: dict[str, Any] = {"axis": axis, "keepdims": bool(node.int_attr("keepdims", 1))}
         if not node.flag_attr("select_last_index"):
             return partial(function, **how)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,7 @@ def _sample(x: np.ndarray, grid: np.ndarray, out: np.ndarray, mode: str, padding
     total = np.zeros((n_images, n_channels, prod(out.shape[2:])), np.result_type(x.dtype, np.float32))
     for chosen in product(*taps):
         places = np.ravel_multi_index([index for index, _ in chosen], dims)
-        weights = prod(weight for _, weight in chosen)
+        weights: Any = prod(weight for _, weight in chosen)
         for result, source, index, weight in zip(total, pixels, places, weights, strict=True):
             np.add(result, np.take(source, index, axis=1) * weight, out=result)
     np.copyto(out, total.reshape(out.shape), casting="same_kind")
@@ -71,10 +72,10 @@ def _linear(t: np.ndarray) -> list[np.ndarray]:
 def _cubic(t: np.ndarray) -> list[np.ndarray]:
     """Keys' cubic convolution."""
 
-    def outside(d: np.ndarray) -> np.ndarray:
+    def outside(d: np.ndarray) -> Any:
         return ((_CUBIC * d - 5 * _CUBIC) * d + 8 * _CUBIC) * d - 4 * _CUBIC
 
-    def inside(d: np.ndarray) -> np.ndarray:
+    def inside(d: np.ndarray) -> Any:
         return ((_CUBIC + 2) * d - (_CUBIC + 3)) * d * d + 1
 
     return [outside(t + 1), inside(t), inside(1 - t), outside(2 - t)]

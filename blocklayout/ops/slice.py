@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, product
 from math import prod
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -73,6 +74,21 @@ class Slice(BaseOperator, frozen=True):
         return node.of_other_dtype(src) or SteppedSlice(offsets, distances).bind({"src": src})
 
     @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        attrs: list[Any] = [node.attrs.get(name) for name in _INPUTS]
+
+        def cut(x: np.ndarray, *given: Any, out: np.ndarray) -> None:
+            starts, ends, axes, steps = (*given, None, None)[:4] if given else attrs
+            axes = range(len(starts)) if axes is None else axes
+            steps = [1] * len(starts) if steps is None else steps
+            index: list[Any] = [slice(None)] * x.ndim
+            for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
+                index[axis] = slice(*bounds)
+            np.copyto(out, x[tuple(index)])
+
+        return cut
+
+    @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:
         steps = node.constant(_INPUTS["steps"])
         goes_forward = not node.has_input(_INPUTS["steps"]) if steps is None else bool(np.all(steps > 0))
@@ -108,21 +124,6 @@ class SteppedSlice(BaseOperator, frozen=True):
 
     offsets: tuple[int, ...]
     steps: tuple[int, ...]
-
-    @classmethod
-    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        attrs = [node.attrs.get(name) for name in _INPUTS]
-
-        def cut(x: np.ndarray, *given: np.ndarray | None, out: np.ndarray) -> None:
-            starts, ends, axes, steps = (*given, None, None)[:4] if given else attrs
-            axes = range(len(starts)) if axes is None else axes
-            steps = [1] * len(starts) if steps is None else steps
-            index = [slice(None)] * x.ndim
-            for axis, *bounds in zip(axes, starts, ends, steps, strict=True):
-                index[axis] = slice(*bounds)
-            np.copyto(out, x[tuple(index)])
-
-        return cut
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
@@ -231,7 +232,7 @@ class Split(Facts, frozen=True):
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
         axis, sizes = node.axis_attr("axis", len(node.shape(0)), 0), node.attrs.get("split")
 
-        def split(x: np.ndarray, given: np.ndarray | None = None, *, out: tuple[np.ndarray | None, ...]) -> None:
+        def split(x: np.ndarray, given: Any = None, *, out: Any) -> None:
             parts = out if isinstance(out, tuple) else (out,)
             equal = [-(-x.shape[axis] // len(parts))] * (len(parts) - 1)
             ends = list(accumulate(equal if given is None and sizes is None else given if sizes is None else sizes))

@@ -63,6 +63,21 @@ class Softmax(BaseOperator, frozen=True):
     def not_negative_if(cls, node: NodeInfo) -> tuple[int, ...] | None:
         return () if node.op_type == "Softmax" else None
 
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        axes, is_log = _axes(node, node.shape(0)), node.op_type == "LogSoftmax"
+
+        def normalise(x: np.ndarray, out: np.ndarray) -> None:
+            np.subtract(x, x.max(axes, keepdims=True), out=out)
+            powers = np.exp(out)
+            total = powers.sum(axes, keepdims=True)
+            if is_log:
+                np.subtract(out, np.log(total), out=out)
+            else:
+                np.divide(powers, total, out=out)
+
+        return normalise
+
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))
         if descs is None or not are_eltwise(attr.post_ops):

@@ -56,6 +56,5 @@ def _first(x: np.ndarray, n: int, *, is_largest: bool) -> np.ndarray:
 
 
 def _sorted(x: np.ndarray, *, is_largest: bool) -> np.ndarray:
-    if not is_largest:
-        return np.argsort(x, -1, kind="stable")
-    return x.shape[-1] - 1 - np.argsort(x[..., ::-1], -1, kind="stable")[..., ::-1]
+    order = np.argsort(x if not is_largest else x[..., ::-1], -1, kind="stable")
+    return np.subtract(x.shape[-1] - 1, order[..., ::-1]) if is_largest else order
