@@ -91,10 +91,10 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         """The layouts a value may be produced in."""
         producer = self.producers.get(value)
         if producer is None:
-            return [*self.givens(value)]
+            return [*self._givens(value)]
         return [produced_desc(self.groups[producer], each, value) for each in self.candidates[producer]]
 
-    def givens(self, value: str) -> list[MemoryDesc]:
+    def _givens(self, value: str) -> list[MemoryDesc]:
         """The layouts the caller may give an input in."""
         if value in self.fixed:
             return [self.fixed[value]]
@@ -129,7 +129,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         if value in self.fixed:
             return self.fixed[value]
         demands = list(self.demands(value, choice))
-        offers = dict.fromkeys(self.givens(value))
+        offers = dict.fromkeys(self._givens(value))
 
         def cost_ns(desc: MemoryDesc) -> tuple[float, bool]:
             """Of layouts that serve alike, one that is asked for: the same whatever else was on offer."""
