@@ -211,7 +211,8 @@ def propose_all(
         arriving[value.name] = [given.with_dtype(value_info(value, proposer.dtype).dtype)]
     in_slices = writable_slices(program, groups, proposer.dtype, proposer.costs.machine.layout_names)
     proposer = replace(proposer, in_slices=in_slices)
-    pairs = [*find_pairs(program, groups, proposer.dtype), *find_merged(program, groups, proposer.dtype)]
+    pairs: list[Pair | Merged] = [*find_pairs(program, groups, proposer.dtype)]
+    pairs += find_merged(program, groups, proposer.dtype)
     in_place = _in_place_operands(program, groups, in_slices, pairs)
     kept: list[Group] = []
     candidates: list[tuple[Candidate, ...]] = []

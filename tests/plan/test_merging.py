@@ -90,12 +90,12 @@ def test_where_it_is_cheaper_it_is_one_deconvolution_of_the_small_tensor(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("net", [_generator(), _decoder()], ids=["generator", "decoder"])
-def test_every_policy_computes_the_same_and_only_the_solve_merges(net: bl.Builder, policy: str) -> None:
-    session = bl.load(net, layout=policy, tune="model")
-    assert policy == "auto" or "deconvolution" not in _kinds(session.plan)
-    assert np.isfinite(session.plan.cost_ns)
-    assert _error(net, session) < 1e-5
+def test_every_policy_computes_the_same_and_only_the_solve_merges(policy: str) -> None:
+    for net in (_generator(width=8), _decoder()):
+        session = bl.load(net, layout=policy, tune="model")
+        assert policy == "auto" or "deconvolution" not in _kinds(session.plan)
+        assert np.isfinite(session.plan.cost_ns)
+        assert _error(net, session) < 1e-5
 
 
 def test_where_it_is_dearer_nothing_is_as_it_would_be_without() -> None:
