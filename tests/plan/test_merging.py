@@ -30,7 +30,8 @@ def _generator() -> bl.Builder:
     b = bl.Builder("generator")
     x = b.input("z", (2, 20, 3, 4))
     shortcut = x.upsample((1, 1, 2, 2)).conv(*_weights(17, 20, 1, 1), name="shortcut")
-    x = x.upsample((1, 1, 2, 2)).conv(*_weights(17, 20, 3, 3), pads=1, name="up0").relu() + shortcut
+    x = x.upsample((1, 1, 2, 2)).conv(*_weights(17, 20, 3, 3), pads=1, name="up0") + shortcut  # in place
+    x = x.relu()
     x = x.resize(scales=(1, 1, 3, 2)).conv(*_weights(12, 17, 3, 5), pads=(1, 2, 1, 2), name="up1").clip(0, 6)
     b.output("image", x.upsample((1, 1, 2, 2)).conv(*_weights(3, 12, 3, 3), pads=1, name="up2").tanh())
     return b
