@@ -221,7 +221,7 @@ class BaseOperator(Facts, frozen=True):
     def merged(
         self, problem: Problem, reader: BaseOperator, reading: Problem
     ) -> tuple[BaseOperator, Mapping[str, TapSums]] | None:
-        """The operator that computes of this one's source what ``reader`` computes of its result, in the same bytes.
+        """The operator that computes of this one's source what ``reader`` computes of its result.
 
         Args:
             problem: This operator's.

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.candidates.merging import Merged
+    from blocklayout.plan.network import Network
     from blocklayout.plan.plan import Plan
 
 _WORDS = ("reason", "cost_ns", "readers", "without_ns")
@@ -64,8 +65,7 @@ def _made_again(plan: Plan, program: Program) -> dict[str, object]:
     precision = {each.name: each.wanted for each in plan.precision}
     groups = fuse(program, plan.dtype, plan.n_threads, precision)
     network = propose_all(program, groups, replayer, dict(plan.io_layout))
-    free = {name: desc for name, desc in plan.inputs if name not in network.fixed}
-    network = replace(network, given={name: desc for name, desc in free.items() if desc in network.givens(name)})
+    network = replace(network, given=dict(_settled(plan, program, network)))
     names = tuple(group.name for group in network.groups)
     unmade = [name for name, offered in zip(names, network.candidates, strict=True) if not offered]
     if unmade:
@@ -84,6 +84,17 @@ def _made_again(plan: Plan, program: Program) -> dict[str, object]:
         "arena_nbytes": placement.nbytes,
         "scratchpad_nbytes": assembly.scratchpad_nbytes,
     }
+
+
+def _settled(plan: Plan, program: Program, network: Network) -> Iterator[tuple[str, MemoryDesc]]:
+    """The formats that a plan chose for inputs that were left to it, as far as they are formats of these."""
+    chosen = dict(plan.inputs)
+    for value in program.inputs:
+        desc = chosen.get(value.name)
+        if desc is None or value.name in network.fixed or not desc.is_dense or desc.offset0:
+            continue
+        if desc.dims == value.dims and desc.dtype == value.dtype:
+            yield value.name, desc
 
 
 def _difference(field: str, saved: Any, made: Any) -> tuple[str, object, object] | None:

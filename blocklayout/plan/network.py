@@ -91,10 +91,10 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         """The layouts a value may be produced in."""
         producer = self.producers.get(value)
         if producer is None:
-            return [*self.givens(value)]
+            return [*self._givens(value)]
         return [produced_desc(self.groups[producer], each, value) for each in self.candidates[producer]]
 
-    def givens(self, value: str) -> list[MemoryDesc]:
+    def _givens(self, value: str) -> list[MemoryDesc]:
         """The layouts the caller may give an input in."""
         if value in self.fixed:
             return [self.fixed[value]]
@@ -129,7 +129,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         if value in self.fixed:
             return self.fixed[value]
         demands = list(self.demands(value, choice))
-        offers = dict.fromkeys(self.givens(value))
+        offers = dict.fromkeys(self._givens(value))
 
         def cost_ns(desc: MemoryDesc) -> tuple[float, bool]:
             """Of layouts that serve alike, one that is asked for: the same whatever else was on offer."""
@@ -211,7 +211,8 @@ def propose_all(
         arriving[value.name] = [given.with_dtype(value_info(value, proposer.dtype).dtype)]
     in_slices = writable_slices(program, groups, proposer.dtype, proposer.costs.machine.layout_names)
     proposer = replace(proposer, in_slices=in_slices)
-    pairs = [*find_pairs(program, groups, proposer.dtype), *find_merged(program, groups, proposer.dtype)]
+    pairs: list[Pair | Merged] = [*find_pairs(program, groups, proposer.dtype)]
+    pairs += find_merged(program, groups, proposer.dtype)
     in_place = _in_place_operands(program, groups, in_slices, pairs)
     kept: list[Group] = []
     candidates: list[tuple[Candidate, ...]] = []

@@ -209,3 +209,11 @@ def test_an_atlas_of_nothing_is_refused(tree_environ: dict[str, str], tmp_path: 
     done = run_bench("atlas.py", *packing, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 1
     assert "nothing was recorded" in done.stderr
+
+
+def test_upsampling(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    short = ("--sizes", "8x4", "--rounds", "1", "--threads", "1", "--json", str(tmp_path / "upsampling.json"))
+    done = run_bench("upsampling.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads((tmp_path / "upsampling.json").read_text())["results"]
+    assert [*result["ratios"]] == ["merged", "apart", "auto"]

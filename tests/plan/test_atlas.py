@@ -199,3 +199,5 @@ def test_a_deconvolution_that_nobody_recorded_is_priced_as_the_convolution_that_
     recorded = costs({weighted("convolution", 13 + k, k): 1e5 * k * k for k in (3, 5, 7)})
     assert 1e5 < recorded.step_ns(strided) < 9e5
     assert recorded.doubt(strided) > recorded.doubt(weighted("convolution", 18, 5))
+    own = strided.replace(impl="jit_deconvolution:avx2")
+    assert recorded.step_ns(own) == MODEL.step_ns(own)  # by no convolution's kernel

@@ -72,7 +72,7 @@ def test_a_plan_with_free_borders_can_be_saved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["f32", pytest.param("bf16", marks=needs_bf16)])
 def test_a_plan_keeps_the_format_it_gave_a_free_input_whatever_reorders_are_said_to_cost(dtype: str) -> None:
-    """In bf16 any format takes a reorder, so that prices decide: a plan's are not those of the process that loads it."""
+    """In bf16 any format takes a reorder, so that prices decide, and those are others where a plan is loaded."""
 
     class Priced(CostModel, frozen=True):
         def reorder_ns(self, src: bl.MemoryDesc, dst: bl.MemoryDesc) -> float:

@@ -80,7 +80,7 @@ def merged_candidates(pair: Merged, offered: Iterable[Candidate]) -> Iterator[tu
             sources=tuple((operand, fused if operand == "src" else desc) for operand, desc in each.sources),
             made=made,
             steps=tuple(map(_of_first, each.steps)),
-            origin=f"one with {pair.first.name}: {type(pair.both.main.operator).__name__} in {each.origin}",
+            origin=f"{each.origin}, one with {pair.first.name} as {type(pair.both.main.operator).__name__}",
         )
         yield first, second
 

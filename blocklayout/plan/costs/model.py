@@ -27,6 +27,7 @@ _COMPUTE_SHARES = (
     ("brgconv_1x1", 0.86),
     ("brg", 0.94),
     ("jit_1x1", 0.88),
+    ("jit_deconvolution", 0.20),
     ("jit", 0.80),
 )
 """Share of the peak that a class of implementations reaches, by prefix of its name.

@@ -68,11 +68,12 @@ class SpecClass(NamedTuple):
     def alike(self) -> tuple[SpecClass, ...]:
         """Classes of another kind that do the same work by the same kernels, the narrowest first.
 
-        A deconvolution is a convolution of the elements that lie as its strides have it, by kernels of its own name.
+        The implementation of a deconvolution names the convolution that computes it, if one does.
         """
-        if self.kind != "deconvolution":
+        _, _, impl = self.impl.partition("+")
+        if self.kind != "deconvolution" or not impl:
             return ()
-        convolution = self._replace(kind="convolution", impl=self.impl.partition("+")[2].replace("_strided", ""))
+        convolution = self._replace(kind="convolution", impl=impl.replace("_strided", ""))
         return (convolution, *convolution.wider())
 
     def _widened(self) -> SpecClass:
