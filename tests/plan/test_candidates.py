@@ -31,7 +31,7 @@ def test_every_candidate_computes_the_same(name: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.needs_bf16
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", ["odd", "mobile"])
 def test_islands_of_f32_in_bf16_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _check_all(name, "bf16", 6e-2, monkeypatch)
 
