@@ -191,7 +191,7 @@ STEPS: tuple[Step, ...] = (
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(st.data())
 def test_random_graphs_compute_the_same_and_move_no_more(data: st.DataObject) -> None:
     sketch = Sketch(data)

@@ -89,7 +89,7 @@ def test_spatial_dimensions_left_over_keep_their_order() -> None:
 IN_CHAINS = sorted(KEEP_RANK.keys() - {"LpNormalization"})  # zeros in a row, as a chain may make them, have no norm
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.lists(st.sampled_from(IN_CHAINS), max_size=5),
     st.permutations(range(4)),

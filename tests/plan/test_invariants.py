@@ -231,7 +231,7 @@ def test_a_damaged_plan_is_refused_by_the_name_of_the_field(damage: str) -> None
 def test_the_same_model_gives_the_same_plan_under_any_hash_seed(tree_environ: dict[str, str]) -> None:
     script = (
         "import blocklayout as bl; from tests import nets; "
-        "print(bl.load(nets.residual(), threads=2, tune='model').plan.to_json())"
+        "print(bl.load(nets.mobile(), threads=2, tune='model').plan.to_json())"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -241,7 +241,7 @@ def test_the_same_model_gives_the_same_plan_under_any_hash_seed(tree_environ: di
         check=True,
         timeout=120,
     )
-    assert done.stdout == bl.load(nets.residual(), threads=2, tune="model").plan.to_json() + "\n"
+    assert done.stdout == bl.load(nets.mobile(), threads=2, tune="model").plan.to_json() + "\n"
 
 
 def test_a_plan_reads_the_same_whatever_was_planned_before() -> None:

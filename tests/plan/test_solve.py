@@ -18,8 +18,8 @@ from blocklayout.plan.solving.solve import improve, solve_layouts
 
 @st.composite
 def networks(draw: st.DrawFn) -> Network:
-    """Up to six groups, each reading up to three values that were computed before it."""
-    n_groups = draw(st.integers(1, 6))
+    """Up to five groups, each reading up to three values that were computed before it."""
+    n_groups = draw(st.integers(1, 5))
     reads = [draw(st.lists(st.integers(0, index), min_size=1, max_size=3)) for index in range(n_groups)]
     outputs = draw(st.sets(st.integers(1, n_groups), min_size=1, max_size=2))
     return made_up(reads, np.random.default_rng(draw(st.integers(0, 10_000))), outputs=sorted(outputs))

@@ -62,7 +62,7 @@ seeds = st.integers(0, 10_000)
 doubts = st.floats(0, 2)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=seeds, doubt=doubts)
 def test_it_is_never_above_a_uniform_policy(proposed: Network, seed: int, doubt: float) -> None:
     network = proposed.priced(MadeUp(seed, doubt))
@@ -72,7 +72,7 @@ def test_it_is_never_above_a_uniform_policy(proposed: Network, seed: int, doubt:
             assert solve.cost_ns <= policy.cost_ns * (1 + ROUNDING)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=seeds, doubt=doubts)
 def test_with_the_charge_for_doubt_it_is_not_above_the_simple_choice_either(
     proposed: Network, seed: int, doubt: float
@@ -85,7 +85,7 @@ def test_with_the_charge_for_doubt_it_is_not_above_the_simple_choice_either(
     assert network.total_ns(choice) <= charged.total_ns(choice) * (1 + ROUNDING)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=seeds)
 def test_without_doubt_it_is_the_plain_solve(proposed: Network, seed: int) -> None:
     network = proposed.priced(MadeUp(seed, 0.0))
@@ -111,7 +111,7 @@ def test_a_candidate_of_the_simple_choice_is_not_charged_and_others_are(proposed
             assert dear.cost_ns == pytest.approx(own.cost_ns * share)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(seed=seeds, doubt=doubts)
 def test_the_cheapest_the_bold_solve_and_the_next_are_raced(proposed: Network, seed: int, doubt: float) -> None:
     network = proposed.priced(MadeUp(seed, doubt))
