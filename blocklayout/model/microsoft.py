@@ -183,17 +183,17 @@ def _fused_gemm(
     /,
     *,
     activation: str = "",
+    activation_alpha: float | None = None,
+    activation_beta: float | None = None,
+    activation_gamma: float | None = None,
     alpha: float = 1.0,
     beta: float = 1.0,
     transA: int = 0,
     transB: int = 0,
-    **parameters: float,
 ) -> BuildValue:
     y = a.gemm(b, c, alpha=alpha, beta=beta, trans_a=bool(transA), trans_b=bool(transB))
-    named = {name.removeprefix("activation_"): value for name, value in parameters.items()}
-    if len(named) < len(parameters) or not all(name.startswith("activation_") for name in parameters):
-        raise NotDoneError(f"of the attributes {', '.join(parameters)} not all are known here")
-    return y.builder.op(activation, y, **named) if activation else y
+    parameters = {"alpha": activation_alpha, "beta": activation_beta, "gamma": activation_gamma}
+    return y.builder.op(activation, y, **parameters) if activation else y
 
 
 def _fused_matmul(

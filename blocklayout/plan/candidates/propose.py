@@ -207,7 +207,7 @@ class Proposer(Struct, frozen=True):
 
 
 def _as_they_arrive(group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], dtype: str) -> Iterator[Wish]:
-    """Wishes of a chooser that combines computed sources of its rank: each as it arrives, the result in such an order."""
+    """Wishes of a chooser of several sources of its rank: each as it arrives, the result plain or in such an order."""
     ndims = len(group.main.dst.shape)
     names = [arg for arg, value in group.main.sources if len(value.shape) == ndims]
     if len(names) < 2:
