@@ -21,7 +21,7 @@ import numpy as np
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.model.builder import Builder
-from blocklayout.model.graph import Node, fresh_name
+from blocklayout.model.graph import Node, fresh_name, live_nodes
 
 if TYPE_CHECKING:
     from blocklayout.ir.value import Value
@@ -75,7 +75,9 @@ def nodes_of(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ..
     for name, value in graph.values.items():
         if value.data is not None and (names[name] not in values or names[name] in outputs):
             values[names[name]] = type(value)(names[name], value.shape, value.dtype, value.data)
-    made = [each.renamed(names).replace(name=f"{node.name}.{each.name}") for each in graph.nodes]
+    made = [
+        each.renamed(names).replace(name=f"{node.name}.{each.name}") for each in live_nodes(graph.nodes, graph.outputs)
+    ]
     return tuple(each.replace(name=node.name) if node.outputs[0] in each.outputs else each for each in made)
 
 
