@@ -12,6 +12,7 @@ Source: docs/ContribOperators.md of onnxruntime 1.31, and what its kernels compu
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -138,7 +139,7 @@ def _bias_gelu(x: BuildValue, bias: BuildValue, /) -> BuildValue:
 def _fast_gelu(x: BuildValue, bias: Given = None, /) -> BuildValue:
     x = _plus(x, bias)
     cubic = x + x * x * x * 0.044715
-    return x * ((cubic * (2 / np.pi) ** 0.5).tanh() + 1.0) * 0.5
+    return x * ((cubic * math.sqrt(2 / math.pi)).tanh() + 1.0) * 0.5
 
 
 def _quick_gelu(x: BuildValue, /, *, alpha: float = 1.702) -> BuildValue:
