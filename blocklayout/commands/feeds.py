@@ -176,10 +176,12 @@ def _built(name: str, given: Shapes, io_layout: Mapping[str, str]) -> Builder:
     [info] = signature_of(zoo.build(name, seed=None).to_graph(), io_layout)[0]
     usual = info.logical(info.shape or ())
     shape = info.logical(given.get(info.name, ()))
-    if len(shape) != len(usual) or shape[1] != usual[1]:
+    n_fixed = min(2, len(usual) - 1)  # words have no channels
+    if len(shape) != len(usual) or shape[1:n_fixed] != usual[1:n_fixed]:
+        fixed = f"and its {usual[1]} channels are" if n_fixed == 2 else "is"
         given_text = ", ".join(f"{other} {'x'.join(map(str, extents))}" for other, extents in given.items())
         raise InputError(
             f"{ZOO}{name} has one input, {info.name}, usually {'x'.join(map(str, info.shape or ()))}; its number of "
-            f"dimensions and its {usual[1]} channels are fixed, and what was given is {given_text}"
+            f"dimensions {fixed} fixed, and what was given is {given_text}"
         )
-    return zoo.build(name, batch=shape[0], size=shape[2:])
+    return zoo.build(name, batch=shape[0], size=shape[n_fixed:])

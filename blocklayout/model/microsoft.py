@@ -12,6 +12,7 @@ Source: docs/ContribOperators.md of onnxruntime 1.31, and what its kernels compu
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ import numpy as np
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.model.builder import Builder
-from blocklayout.model.graph import Node, fresh_name
+from blocklayout.model.graph import Node, fresh_name, live_nodes
 
 if TYPE_CHECKING:
     from blocklayout.ir.value import Value
@@ -64,9 +65,10 @@ def nodes_of(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ..
     for index, name in enumerate(node.outputs):
         if not name:
             continue
-        if index >= len(results) or results[index] is None:
+        result = results[index] if index < len(results) else None
+        if result is None:
             raise UnsupportedError(f"{where}: its output {index}, {name!r}, is read; that is not computed here")
-        b.output(f"output {index}", results[index])
+        b.output(f"output {index}", result)
         names[f"output {index}"] = name
     graph = b.to_graph()
     for name in graph.values:
@@ -75,7 +77,9 @@ def nodes_of(node: Node, values: dict[str, Value], opset: int) -> tuple[Node, ..
     for name, value in graph.values.items():
         if value.data is not None and (names[name] not in values or names[name] in outputs):
             values[names[name]] = type(value)(names[name], value.shape, value.dtype, value.data)
-    made = [each.renamed(names).replace(name=f"{node.name}.{each.name}") for each in graph.nodes]
+    made = [
+        each.renamed(names).replace(name=f"{node.name}.{each.name}") for each in live_nodes(graph.nodes, graph.outputs)
+    ]
     return tuple(each.replace(name=node.name) if node.outputs[0] in each.outputs else each for each in made)
 
 
@@ -110,15 +114,21 @@ def _called(node: Node, inputs: Sequence[Given], where: str) -> Sequence[Given]:
     return result if isinstance(result, tuple) else (result,)
 
 
+def _op(op_type: str, x: BuildValue, *others: Given, **attrs: Any) -> BuildValue:
+    """An operator of ONNX's."""
+    result: BuildValue = x.builder.op(op_type, x, *others, **attrs)
+    return result
+
+
 def _is_optional(parameter: inspect.Parameter) -> bool:
-    return parameter.annotation == "Given"
+    return bool(parameter.annotation == "Given")
 
 
 # --- activations and what they are fused with
 
 
 def _gelu(x: BuildValue, /) -> BuildValue:
-    one = x.builder.op("Erf", x * 0.5**0.5) + 1.0
+    one = _op("Erf", x * 0.5**0.5) + 1.0
     return x * one * 0.5
 
 
@@ -129,7 +139,7 @@ def _bias_gelu(x: BuildValue, bias: BuildValue, /) -> BuildValue:
 def _fast_gelu(x: BuildValue, bias: Given = None, /) -> BuildValue:
     x = _plus(x, bias)
     cubic = x + x * x * x * 0.044715
-    return x * ((cubic * (2 / np.pi) ** 0.5).tanh() + 1.0) * 0.5
+    return x * ((cubic * math.sqrt(2 / math.pi)).tanh() + 1.0) * 0.5
 
 
 def _quick_gelu(x: BuildValue, /, *, alpha: float = 1.702) -> BuildValue:
@@ -137,12 +147,12 @@ def _quick_gelu(x: BuildValue, /, *, alpha: float = 1.702) -> BuildValue:
 
 
 def _activated(x: BuildValue, activation: str, parameters: Sequence[float]) -> BuildValue:
-    match activation, *parameters:
+    case: tuple[Any, ...] = (activation, *parameters)
+    match case:
         case [""]:
             return x
         case ["Relu" | "Tanh" | "Sigmoid"]:
-            result: BuildValue = x.builder.op(activation, x)
-            return result
+            return _op(activation, x)
         case ["Silu"]:
             return x * x.sigmoid()
         case ["LeakyRelu", alpha]:
@@ -167,13 +177,13 @@ def _fused_conv(
     activation_params: Sequence[float] = (),
     **window: Any,
 ) -> BuildValue:
-    return _activated(_plus(x.builder.op("Conv", x, weights, bias, **window), addend), activation, activation_params)
+    return _activated(_plus(_op("Conv", x, weights, bias, **window), addend), activation, activation_params)
 
 
 def _nhwc_conv(x: BuildValue, weights: BuildValue, bias: Given = None, /, **window: Any) -> BuildValue:
     """All channels last, those of the weights too."""
     images, kernels = (each.transpose((0, 3, 1, 2)) for each in (x, weights))
-    return x.builder.op("Conv", images, kernels, bias, **window).transpose((0, 2, 3, 1))
+    return _op("Conv", images, kernels, bias, **window).transpose((0, 2, 3, 1))
 
 
 def _fused_gemm(
@@ -183,17 +193,17 @@ def _fused_gemm(
     /,
     *,
     activation: str = "",
+    activation_alpha: float | None = None,
+    activation_beta: float | None = None,
+    activation_gamma: float | None = None,
     alpha: float = 1.0,
     beta: float = 1.0,
     transA: int = 0,
     transB: int = 0,
-    **parameters: float,
 ) -> BuildValue:
     y = a.gemm(b, c, alpha=alpha, beta=beta, trans_a=bool(transA), trans_b=bool(transB))
-    named = {name.removeprefix("activation_"): value for name, value in parameters.items()}
-    if len(named) < len(parameters) or not all(name.startswith("activation_") for name in parameters):
-        raise NotDoneError(f"of the attributes {', '.join(parameters)} not all are known here")
-    return y.builder.op(activation, y, **named) if activation else y
+    parameters = {"alpha": activation_alpha, "beta": activation_beta, "gamma": activation_gamma}
+    return _op(activation, y, **parameters) if activation else y
 
 
 def _fused_matmul(
@@ -237,7 +247,7 @@ def _layer_normalization(
     """As ONNX has it from operator set 17 on; onnxruntime writes it into files of older ones, too."""
     _check_is_f32(stash_type)
     if x.builder.opset >= _FIRST_OPSET_OF_LAYER_NORMALIZATION:
-        return x.builder.op("LayerNormalization", x, scale, bias, axis=axis, epsilon=epsilon)
+        return _op("LayerNormalization", x, scale, bias, axis=axis, epsilon=epsilon)
     axes = tuple(range(axis % len(x.shape), len(x.shape)))
     centred = x - x.reduce_mean(axes)
     variance = (centred * centred).reduce_mean(axes)
@@ -298,10 +308,10 @@ def _embed_layer_normalization(
     """Rows of three tables, added; and how many words of each sentence a mask lets through."""
     del mask_index_type  # whether there is a second output, which the node says as well
     b, (batch, length) = ids.builder, ids.shape
-    place = positions.slice([0], [length], [0]) if position_ids is None else b.op("Gather", positions, position_ids)
-    total = b.op("Gather", words, ids) + place
+    place = positions.slice([0], [length], [0]) if position_ids is None else _op("Gather", positions, position_ids)
+    total = _op("Gather", words, ids) + place
     if segments is not None and segment_ids is not None:
-        total = total + b.op("Gather", segments, segment_ids)
+        total = total + _op("Gather", segments, segment_ids)
     counts = b.constant(np.zeros(batch, np.int32)) if mask is None else mask.reduce_sum((1,), keepdims=False)
     return _layer_normalization(total, scale, shift, epsilon=epsilon), counts, total
 
@@ -419,7 +429,7 @@ def _hidden(mask: Given, query: BuildValue, key: BuildValue, far_below: float) -
             edges = mask.reshape((-1, 1, 1, 1))
             seen = edges.slice([0], [batch], [0]).greater(places)
             if n > batch:
-                seen = mask.builder.op("And", seen, edges.slice([batch], [n], [0]).less_or_equal(places))
+                seen = _op("And", seen, edges.slice([batch], [n], [0]).less_or_equal(places))
         case (n, m) if (n, m) == (batch, n_keys):
             seen = mask.greater(0).reshape((n, 1, 1, m))
         case (n, m, k) if (n, m, k) == (batch, n_queries, n_keys):
@@ -486,7 +496,7 @@ def _matmul_to_float(
     bias: Given = None,
     /,
 ) -> BuildValue:
-    product = a.builder.op("MatMulInteger", a, b, a_zero, b_zero).astype("f32")
+    product = _op("MatMulInteger", a, b, a_zero, b_zero).astype("f32")
     return _plus(product * (a_scale * b_scale), bias)
 
 
@@ -522,7 +532,7 @@ def _of_one(
     """One of ONNX's operators between two changes of type."""
     if attrs.pop("channels_last", 0):
         raise NotDoneError("the attribute 'channels_last' is 1; images come channels first here")
-    return _quantized(x.builder.op(of, _dequantized(x, x_scale, x_zero), **attrs), y_scale, y_zero)
+    return _quantized(_op(of, _dequantized(x, x_scale, x_zero), **attrs), y_scale, y_zero)
 
 
 def _of_two(
@@ -539,7 +549,7 @@ def _of_two(
     of: str,
 ) -> BuildValue:
     sources = (_dequantized(a, a_scale, a_zero), _dequantized(b, b_scale, b_zero))
-    return _quantized(a.builder.op(of, *sources), c_scale, c_zero)
+    return _quantized(_op(of, *sources), c_scale, c_zero)
 
 
 def _concat(y_scale: BuildValue, y_zero: BuildValue, /, *sources: BuildValue, axis: int) -> BuildValue:

@@ -201,8 +201,7 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
     }
     skeleton = _inlined(_without_weights(proto, constants), origin)
     opset = _opset(skeleton, origin)
-    _mark_foreign(skeleton, opset)
-    _check_domains(skeleton)
+    _check_domains(skeleton, opset)
     _check_specification(skeleton, origin)
     nodes, written = convert_nodes(skeleton.graph, model_path)
     constants |= written
@@ -296,23 +295,12 @@ def _opset(skeleton: ModelProto, origin: str) -> int:
     return int(versions[0])
 
 
-def _mark_foreign(skeleton: ModelProto, opset: int) -> None:
-    """Put operators that onnxruntime adds to ONNX's set into its own."""
-    from onnx import helper
-
-    added = [
-        node
-        for node in _with_inner(skeleton.graph)
-        if node.domain in OWN_DOMAINS and opset < _ADDED_BY_ONNXRUNTIME.get(node.op_type, 0)
-    ]
-    for node in added:
-        node.domain = _ONNXRUNTIME
-    if added and _ONNXRUNTIME not in [each.domain for each in skeleton.opset_import]:
-        skeleton.opset_import.append(helper.make_opsetid(_ONNXRUNTIME, 1))
-
-
-def _check_domains(skeleton: ModelProto) -> None:
+def _check_domains(skeleton: ModelProto, opset: int) -> None:
+    """Refuse operators that nobody knows; those that onnxruntime adds to ONNX's set are put into its own."""
     for index, node in enumerate(_with_inner(skeleton.graph)):
+        if node.domain in OWN_DOMAINS and opset < _ADDED_BY_ONNXRUNTIME.get(node.op_type, 0):
+            node.domain = _ONNXRUNTIME
+            _import(skeleton, _ONNXRUNTIME)
         if node.domain in OWN_DOMAINS:
             continue
         from blocklayout.model.microsoft import is_known
@@ -328,6 +316,13 @@ def _check_domains(skeleton: ModelProto) -> None:
                 "graph_optimization_level ORT_ENABLE_EXTENDED in place of ORT_ENABLE_ALL, or take the file before that"
             )
         raise UnsupportedError(f"{what}: {registered_like(op_type)}")
+
+
+def _import(skeleton: ModelProto, domain: str) -> None:
+    from onnx import helper
+
+    if domain not in [each.domain for each in skeleton.opset_import]:
+        skeleton.opset_import.append(helper.make_opsetid(domain, 1))
 
 
 def _with_inner(graph: GraphProto) -> Iterator[NodeProto]:

@@ -1,7 +1,7 @@
 """U-Net: down to small images of many channels and up again, beside what was there on the way down.
 
-Source: O. Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation", arXiv:1505.04597; O. Cicek et
-al., "3D U-Net: Learning Dense Volumetric Segmentation from Sparse Annotation", arXiv:1606.06650.
+Source: O. Ronneberger et al., "U-Net: Convolutional Networks for Biomedical Image Segmentation", arXiv:1505.04597;
+O. Cicek et al., "3D U-Net: Learning Dense Volumetric Segmentation from Sparse Annotation", arXiv:1606.06650.
 """
 
 from __future__ import annotations

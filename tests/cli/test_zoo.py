@@ -52,6 +52,7 @@ def test_extents_are_in_the_order_of_the_border(cli: Command) -> None:
         (("zoo:",), "the closest are "),
         (("zoo:resnet18", "--shape", "y=1x3x32x32"), "one input, x, usually 1x3x224x224"),
         (("zoo:resnet18", "--shape", "x=1x1x32x32"), "3 channels are fixed, and what was given is x 1x1x32x32"),
+        (("zoo:bert_base", "--shape", "x=1x1x32"), "number of dimensions is fixed, and what was given is x 1x1x32"),
         (("zoo:resnet18", "--shape", "x=32x32"), "number of dimensions"),
         (("zoo:unet", "--shape", "x=1x1x64x64"), "unet cannot take"),
     ],

@@ -322,3 +322,26 @@ def test_a_graph_that_is_not_legalized_is_lowered_as_it_is() -> None:
     }
     assert "unsqueeze it to the output's rank 3" in kernels["sum"].reason
     assert not plain_kernels(b.to_graph())
+
+
+EQUATIONS = (
+    *("ij,jk", "bhid,bhjd->bhij", "bqnd,bknd->bnqk", "bid,hdn->bihn", "ij->ji", "ij->", "ij->ij", "i,i->", "i,j->ij"),
+    *("bchw,bchw->bc", "...ij,...jk->...ik", "i...,i->...i", "abc,cd,de->abe", "i,j,k->kij", "ijk,jil->kl", "ij,k->ki"),
+)
+
+
+@pytest.mark.parametrize("opset", [12, 20])
+def test_einsum_is_products_sums_and_views(opset: int, run: Callable[[Graph], list[np.ndarray]]) -> None:
+    """Of an equation with a letter twice in one operand, nothing is said."""
+    extents = dict(zip("abcdehijklmnqw", (2, 3, 4, 5, 3, 4, 2, 5, 3, 4, 5, 2, 3, 4), strict=True))
+    b = Builder(opset=opset)
+    for index, equation in enumerate((*EQUATIONS, "ii->i")):
+        operands = equation.partition("->")[0].replace("...", "ma").split(",")
+        shapes = [tuple(5 if equation == "ii->i" else extents[letter] for letter in each) for each in operands]
+        sources = [b.input(f"x{index}.{place}", shape) for place, shape in enumerate(shapes)]
+        b.output(f"y{index}", b.op("Einsum", *sources, equation=equation))
+    before = b.to_graph()
+    after = legalize(before)
+    assert [node.op_type for node in after.nodes].count("Einsum") == 1
+    for expected, actual in zip(run(before), run(after), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)

@@ -144,7 +144,7 @@ def test_a_directory_and_a_wrong_type_are_refused(tmp_path: Path) -> None:
 
 def test_a_foreign_operator_is_named_with_its_domain() -> None:
     model = relu_model()
-    model.graph.node[0].CopyFrom(helper.make_node("FusedConv", ["x"], ["y"], name="f", domain="com.microsoft"))
+    model.graph.node[0].CopyFrom(helper.make_node("Frobnicate", ["x"], ["y"], name="f", domain="com.microsoft"))
     model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     with pytest.raises(UnsupportedError, match=r"'f'.*com\.microsoft"):
         read(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
 from blocklayout import dnnl
@@ -83,3 +84,21 @@ def test_matrices_that_do_not_multiply_are_refused() -> None:
 def test_operands_of_different_ranks_at_run_time_are_unsupported() -> None:
     with pytest.raises(UnsupportedError, match="rank"):
         OpCase("MatMul", ((2, 4, 10), (10, 7))).lowered()
+
+
+def test_heads_of_attention_are_read_where_they_lie() -> None:
+    """Products of two computed matrices take each in the layout in which it arrives."""
+    rng = np.random.default_rng(0)
+    b = bl.Builder()
+    x = b.input("x", (1, 48, 64))
+    query, key, value = (x.matmul(nets.he(rng, 64, 64)).reshape((1, 48, 4, 16)) for _ in range(3))
+    scores = query.transpose((0, 2, 1, 3)).matmul(key.transpose((0, 2, 3, 1)), name="scores") * 0.25
+    seen = (scores + np.triu(np.full((48, 48), -9, np.float32), 1)).softmax()
+    y = seen.matmul(value.transpose((0, 2, 1, 3)), name="seen").transpose((0, 2, 1, 3)).reshape((1, 48, 64))
+    b.output("y", y.matmul(nets.he(rng, 64, 64)))
+    session = bl.load(b, tune="model")
+    moved = {step.kernel for step in session.plan.steps if step.spec.kind == "reorder"}
+    assert moved.isdisjoint(("scores", "seen")), session.plan
+    feed = nets.feed_of(session)
+    expected = np.asarray(ReferenceEvaluator(b.to_onnx()).run(None, feed)[0])
+    np.testing.assert_allclose(session.run(None, feed)[0], expected, rtol=0, atol=1e-5 * np.abs(expected).max())

@@ -26,6 +26,7 @@ IDIOMS = (
     "patterns.py",
     "readings.py",
     "decompose.py",
+    "einsum.py",
     "expressions.py",
     "merge_clips.py",
     "expand_functions.py",

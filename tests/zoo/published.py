@@ -15,7 +15,13 @@ TORCHVISION: dict[str, tuple[int, float]] = {
     "densenet161": (28_681_000, 7.728),
     "densenet169": (14_149_480, 3.36),
     "densenet201": (20_013_928, 4.291),
+    # It counts the auxiliary classifier: a 3x3 and a 1x1 convolution, and a normalisation, of 65x65 pixels.
+    "deeplab_v3_resnet50": (
+        42_004_074 - (1024 * 256 * 9 + 2 * 256 + 256 * 21 + 21),
+        178.722 - 65**2 * (1024 * 256 * 9 + 256 * 21) / 1e9,
+    ),
     "efficientnet_b0": (5_288_548, 0.386),
+    "efficientnet_v2_s": (21_458_488, 8.366),
     "googlenet": (6_624_904, 1.498),
     # It counts the auxiliary classifier, and no work of it: 1x1 and 5x5 convolutions, normalised, and a linear layer.
     "inception_v3": (27_161_264 - (768 * 128 + 2 * 128 + 25 * 128 * 768 + 2 * 768 + 768 * 1000 + 1000), 5.713),
@@ -24,9 +30,12 @@ TORCHVISION: dict[str, tuple[int, float]] = {
     "mnasnet0_75": (3_170_208, 0.215),
     "mnasnet1_0": (4_383_312, 0.314),
     "mnasnet1_3": (6_282_256, 0.526),
+    "mobilenet_v3_large": (5_483_032, 0.217),
     "mobilenet_v2": (3_504_872, 0.301),
     "r2plus1d_18": (31_505_325, 40.519),
     "r3d_18": (33_371_472, 40.697),
+    "regnet_x_400mf": (5_495_976, 0.414),
+    "regnet_y_400mf": (4_344_144, 0.402),
     "resnet101": (44_549_160, 7.801),
     "resnet152": (60_192_808, 11.514),
     "resnet18": (11_689_512, 1.814),
@@ -40,6 +49,9 @@ TORCHVISION: dict[str, tuple[int, float]] = {
     "shufflenet_v2_x2_0": (7_393_996, 0.583),
     "squeezenet1_0": (1_248_424, 0.819),
     "squeezenet1_1": (1_235_496, 0.349),
+    # Of numbers for places it counts a table, and not what each pair of a window's pixels reads there; of shifted
+    # blocks that is another for each of 64, 16 and 4 windows.
+    "swin_t": (28_288_354 - 138 * 13**2 + (93 + 64 * 3 + 16 * 6 + 3 * 4 * 12) * 49**2, 4.491),
     "vgg11": (132_863_336, 7.609),
     "vgg11_bn": (132_868_840, 7.609),
     "vgg13": (133_047_848, 11.308),
@@ -48,6 +60,7 @@ TORCHVISION: dict[str, tuple[int, float]] = {
     "vgg16_bn": (138_365_992, 15.47),
     "vgg19": (143_667_240, 19.632),
     "vgg19_bn": (143_678_248, 19.632),
+    "vit_b_16": (86_567_656, 17.564),
     "wide_resnet101_2": (126_886_696, 22.753),
     "wide_resnet50_2": (68_883_240, 11.398),
 }
@@ -84,3 +97,12 @@ DCGAN_PARAMETERS = 3_576_704
 
 DCGAN_MULTIPLY_ADDS = 16 * (1 * 100 * 512 + 4**2 * 512 * 256 + 8**2 * 256 * 128 + 16**2 * 128 * 64 + 32**2 * 64 * 3)
 """Source: extents and channels in dcgan.torch, https://github.com/soumith/dcgan.torch."""
+
+UNET_3D_PARAMETERS = 19_069_955 + 2 * 2336
+"""Source: arXiv:1606.06650, section 2, which leaves out scales and shifts of the normalisations."""
+
+CONVNEXT_V2_PARAMETERS = 28_635_496
+"""Source: timm 1.0, ``convnextv2_tiny``."""
+
+BERT_PARAMETERS = 109_482_240 - (768 * 768 + 768) - (512 - 128 + 2 - 1) * 768
+"""Source: transformers 4, ``BertModel`` of ``bert-base-uncased``, without its pooler and rows that are never read."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import string
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
@@ -33,8 +33,7 @@ def parsed(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     """
     given, arrow, result = equation.replace(" ", "").partition("->")
     operands = given.split(",")
-    unused = [letter for letter in string.ascii_letters[::-1] if letter not in equation][::-1]
-    unused.sort(key=lambda letter: (letter.islower(), letter))
+    unused = [letter for letter in string.ascii_uppercase + string.ascii_lowercase if letter not in equation]
     n_hidden = [
         rank - len(each.replace("...", "")) if "..." in each else 0 for each, rank in zip(operands, ranks, strict=True)
     ]
@@ -79,9 +78,10 @@ def _summed(steps: Steps, term: Term, wanted: set[str]) -> Term:
         return term
     shape = steps.shape(term.name)
     kept = [axis for axis in range(len(shape)) if axis not in axes]
-    inputs, attrs = (term.name,), {"keepdims": 0}
+    inputs: tuple[str, ...] = (term.name,)
+    attrs: dict[str, Any] = {"keepdims": 0}
     if steps.graph.opset < _FIRST_OPSET_OF_AXES_INPUT:
-        attrs = {"keepdims": 0, "axes": axes}
+        attrs["axes"] = axes
     else:
         inputs = (term.name, steps.constant(np.array(axes, np.int64), "axes"))
     name = steps.add("ReduceSum", inputs, tuple(shape[axis] for axis in kept), attrs)

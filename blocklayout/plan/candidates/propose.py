@@ -221,7 +221,7 @@ class Proposer(Struct, frozen=True):
 
 
 def _as_they_arrive(group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], dtype: str) -> Iterator[Wish]:
-    """Wishes of a chooser that combines computed sources of its rank: each as it arrives, the result in such an order."""
+    """Wishes of a chooser of several sources of its rank: each as it arrives, the result plain or in such an order."""
     ndims = len(group.main.dst.shape)
     names = [arg for arg, value in group.main.sources if len(value.shape) == ndims]
     if len(names) < 2:
@@ -229,7 +229,8 @@ def _as_they_arrive(group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], 
     kinds = _Kinds()
     dense = [[kinds.of(desc) for desc in incoming[arg] if desc.is_dense and desc.dtype == dtype] for arg in names]
     for first, *others in product(*(tuple(dict.fromkeys(descs))[:_MAX_ARRIVING] for descs in dense)):
-        for dst in dict.fromkeys(("plain", *(desc for desc in (first, *others) if not desc.is_contiguous()))):
+        orders: list[str | MemoryDesc] = [desc for desc in (first, *others) if not desc.is_contiguous()]
+        for dst in dict.fromkeys(["plain", *orders]):
             yield Wish(first, dst, others=tuple(zip(names[1:], others, strict=True)))
 
 
