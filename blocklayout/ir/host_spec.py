@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from msgspec import Struct
 
-from blocklayout.dnnl import Attr
-from blocklayout.errors import InvalidArgumentsError
+from blocklayout.dnnl import Attr, reorder, resolve
+from blocklayout.dtypes import has_reorder
+from blocklayout.errors import InvalidArgumentsError, UnimplementedError
 from blocklayout.ir.operator import BaseOperator, Problem, Role, Wish
 from blocklayout.ir.recipe import Recipe, RecipeStep
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from blocklayout.dnnl import Spec
 
 Compute = Callable[[Sequence["np.ndarray"]], "list[np.ndarray]"]
 """Runs a plain step: arrays of its sources to arrays of its results."""
@@ -32,8 +36,8 @@ class HostSpec(Struct, frozen=True):
 
     Attributes:
         kind: ``plain``, a node of the model computed by ``onnx.reference`` on row-major arrays; ``registered``, one
-            computed by a class of the caller's; ``copy``, a change of strides in a data type the library lacks;
-            ``zero_padding``, zeros to the padded lanes.
+            computed by a class of the caller's; ``copy``, a change of layout that the library does not
+            offer; ``zero_padding``, zeros to the padded lanes.
         descs: By argument, as a Spec's; a node's are ``src_0`` ... and ``dst``, ``dst_1`` ...
         label: The node's op type.
         node: A plain step's node: an ONNX model of one node, serialised and in base64. A registered one's attributes,
@@ -105,9 +109,13 @@ def zero_padding_step(desc: MemoryDesc, operand: str = "dst") -> RecipeStep:
     return RecipeStep(HostSpec("zero_padding", (("dst", desc),)), (("dst", operand),))
 
 
-def copy_spec(src: MemoryDesc, dst: MemoryDesc) -> HostSpec:
-    """A change of strides for a data type that no reorder takes."""
-    return HostSpec("copy", (("dst", dst), ("src", src)))
+def mover(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> tuple[Spec | HostSpec, int]:
+    """Brings a tensor from one layout to another, and its scratchpad size: a reorder, or numpy where there is none."""
+    with suppress(UnimplementedError):
+        if has_reorder(src.dtype):
+            resolved = resolve(reorder(src, dst, n_threads=n_threads))
+            return resolved.spec, resolved.scratchpad_nbytes
+    return HostSpec("copy", (("dst", dst), ("src", src))), 0
 
 
 class Plain(BaseOperator, frozen=True):
