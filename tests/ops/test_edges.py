@@ -24,49 +24,11 @@ IMAGES = ((1, 1, 1), (0, 3, 4), (1, 128, 1), (1, 16, 1, 1), (2, 9, 1, 3, 1))
 MORE_IMAGES = ((2, 17, 1), (1, 1, 5), (1, 1, 1, 1), (1, 3, 1, 7), (1, 1, 1, 1, 1))
 SHAPES = ((), (0, 3), (1, 17))
 MORE_SHAPES = ((1,), (0,), (3, 0, 2), (1, 1))
-ELTWISE = (
-    ""
-)
-    "Abs",
-    "Acos",
-    "Asin",
-    "Asinh",
-    "Atan",
-    "Atanh",
-    "Ceil",
-    "Celu",
-    "Cos",
-    "Cosh",
-    "Elu",
-    "Erf",
-    "Exp",
-    "Floor",
-    "Gelu",
-    "HardSigmoid",
-    "HardSwish",
-    "Identity",
-    "IsNaN",
-    "LeakyRelu",
-    "Log",
-    "Mish",
-    "Neg",
-    "Reciprocal",
-    "Relu",
-    "Round",
-    "Selu",
-    "Shrink",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Sinh",
-    "Softplus",
-    "Sqrt",
-    "Tan",
-    "Tanh",
-    "ThresholdedRelu",
-    "Shape",
-    "Size",
-]
+ELTWISE = """
+    Abs Acos Asin Asinh Atan Atanh Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish
+    Identity IsNaN LeakyRelu Log Mish Neg Reciprocal Relu Round Selu Shrink Sigmoid Sign Sin Sinh
+    Softplus Sqrt Tan Tanh ThresholdedRelu Shape Size
+"""
 BINARY = ["Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Equal", "Less", "Greater", "GreaterOrEqual"]
 REDUCTIONS = ["L1", "L2", "LogSum", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare"]
 
