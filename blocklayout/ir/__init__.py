@@ -3,7 +3,7 @@
 from blocklayout.ir.demands import Asked, Demand, Demanded, Demands, Names, preceding
 from blocklayout.ir.facts import Affine, Facts, Padding, Transposed, Window
 from blocklayout.ir.fused import Fused, ValueLayout, layout_name, readable_as
-from blocklayout.ir.host_spec import Compute, ComputeInPlace, HostSpec, Plain, mover, zero_padding_step
+from blocklayout.ir.host_spec import Compute, ComputeInPlace, HostSpec, Plain, copy_spec, mover, zero_padding_step
 from blocklayout.ir.kernel import Constant, Kernel, KernelInfo, Program
 from blocklayout.ir.node import Need, NodeInfo, Refusal
 from blocklayout.ir.operator import (
@@ -57,6 +57,7 @@ __all__ = [
     "ValueLayout",
     "Window",
     "Wish",
+    "copy_spec",
     "in_blocks",
     "layout_name",
     "mover",

@@ -109,13 +109,18 @@ def zero_padding_step(desc: MemoryDesc, operand: str = "dst") -> RecipeStep:
     return RecipeStep(HostSpec("zero_padding", (("dst", desc),)), (("dst", operand),))
 
 
+def copy_spec(src: MemoryDesc, dst: MemoryDesc) -> HostSpec:
+    """A change of layout, and of data type, that no reorder does."""
+    return HostSpec("copy", (("dst", dst), ("src", src)))
+
+
 def mover(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> tuple[Spec | HostSpec, int]:
-    """Brings a tensor from one layout to another, and its scratchpad size: a reorder, or numpy where there is none."""
+    """The step that brings a tensor from one layout to another, and its scratchpad size: by numpy where need be."""
     with suppress(UnimplementedError):
         if has_reorder(src.dtype):
             resolved = resolve(reorder(src, dst, n_threads=n_threads))
             return resolved.spec, resolved.scratchpad_nbytes
-    return HostSpec("copy", (("dst", dst), ("src", src))), 0
+    return copy_spec(src, dst), 0
 
 
 class Plain(BaseOperator, frozen=True):

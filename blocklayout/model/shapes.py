@@ -100,7 +100,7 @@ def walk(
         if node.op_type == "If":
             is_known = values[node.inputs[0]].is_constant or node.outputs[0] not in undecided
             pending.extendleft(reversed((branch_taken if is_known else both_branches)(named, values)))
-            choices |= dict.fromkeys(() if is_known else node.outputs, named)
+            choices |= {} if is_known else dict.fromkeys(filter(None, node.outputs), named)
             continue
         if node.outputs[0] in choices:
             _check_choice(choices[node.outputs[0]], node.outputs[0], *(values[name].shape for name in node.inputs[1:]))
