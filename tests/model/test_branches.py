@@ -105,7 +105,7 @@ LARGE = np.linspace(-1, 2, 1000, dtype=np.float32)
 def test_a_condition_may_be_computed_at_run_time(*, is_nested: bool) -> None:
     then = branch(if_node(RELU, NEG, "c", "b")) if is_nested else RELU
     nodes = [*SUM, if_node(then, NEG), helper.make_node("Add", ["y", "x"], ["z"])]
-    session = bl.load(make_model(nodes, {"x": (1000,)}, ("z",), constants={"zero": np.float32(0)}))
+    session = bl.load(make_model(nodes, {"x": (1000,)}, ("z",), constants={"zero": np.array(0, np.float32)}))
     for x in (LARGE, -LARGE):
         np.testing.assert_array_equal(session(x), (np.maximum(x, 0) if x.sum() > 0 else -x) + x)
     assert session.memory().n_plans == 1
@@ -113,7 +113,7 @@ def test_a_condition_may_be_computed_at_run_time(*, is_nested: bool) -> None:
 
 def test_branches_of_other_extents_take_a_condition_that_is_known() -> None:
     wider = branch(helper.make_node("Concat", ["x", "x"], ["b"], axis=0))
-    model = make_model([*SUM, if_node(RELU, wider)], {"x": (1000,)}, constants={"zero": np.float32(0)})
+    model = make_model([*SUM, if_node(RELU, wider)], {"x": (1000,)}, constants={"zero": np.array(0, np.float32)})
     with pytest.raises(
         UnsupportedError, match=r"node 'i': .* If's output 'y' .* its branches give \[1000\] and \[2000\]"
     ):
