@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.dnnl import Attr
-from blocklayout.errors import InvalidArgumentsError
+from blocklayout.dnnl import Attr, reorder, resolve
+from blocklayout.dtypes import has_reorder
+from blocklayout.errors import InvalidArgumentsError, UnimplementedError
 from blocklayout.ir.operator import BaseOperator, Problem, Role, TensorInfo, Wish
 from blocklayout.ir.recipe import Recipe, RecipeStep
 from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
+    from blocklayout.dnnl import Spec
     from blocklayout.ir.value import Value
 
 Compute = Callable[[Mapping[str, Any]], None]
@@ -31,7 +34,7 @@ class HostSpec(Struct, frozen=True):
     Attributes:
         kind: ``plain``, a node of the model computed by ``onnx.reference`` on row-major arrays; ``numpy``, one computed
             by its operator's own function; ``registered``, one computed by a class of the caller's; ``copy``, a change
-            of strides in a data type the library lacks; ``zero_padding``, zeros to the padded lanes.
+            of layout that the library does not offer; ``zero_padding``, zeros to the padded lanes.
         descs: By argument, as a Spec's; a node's are ``src_0`` ... and ``dst``, ``dst_1`` ...
         label: The node's op type.
         node: A plain step's node: an ONNX model of one node, serialised and in base64. As JSON, a registered one's
@@ -104,7 +107,7 @@ def zero_padding_step(desc: MemoryDesc, operand: str = "dst") -> RecipeStep:
 
 
 def copy_spec(src: MemoryDesc, dst: MemoryDesc) -> HostSpec:
-    """A change of strides for a data type that no reorder takes."""
+    """A change of layout, and of data type, that no reorder does."""
     return HostSpec("copy", (("dst", dst), ("src", src)))
 
 
@@ -126,6 +129,15 @@ def row_major_descs(
     """All of them as arrays in the data types the model declares; a scalar is one element of rank 1."""
     named = arguments(inputs) | results(outputs)
     return tuple((arg, MemoryDesc(value.dims, value.dtype)) for arg, value in named.items())
+
+
+def mover(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> tuple[Spec | HostSpec, int]:
+    """The step that brings a tensor from one layout to another, and its scratchpad size: by numpy where need be."""
+    with suppress(UnimplementedError):
+        if has_reorder(src.dtype):
+            resolved = resolve(reorder(src, dst, n_threads=n_threads))
+            return resolved.spec, resolved.scratchpad_nbytes
+    return copy_spec(src, dst), 0
 
 
 class Plain(BaseOperator, frozen=True):

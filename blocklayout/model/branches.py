@@ -1,8 +1,9 @@
-"""Control flow that is settled before the run: an ``If`` whose condition is known is the branch that it takes."""
+"""Control flow in a straight list: an ``If`` is the branch that it takes, or both where that is known at run time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -63,20 +64,50 @@ def branch_taken(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
     if condition.data is None:
         what = f"node {node.name!r}: which branch this If takes depends on {condition.name!r}, computed at run time"
         raise DependsOnDataError(f"{what}; export the model without control flow", node)
-    if condition.data.size != 1:
+    _check_condition(node, condition)
+    return _nodes_of("then_branch" if condition.data.item() else "else_branch", node, values)
+
+
+def _check_condition(node: Node, condition: Value) -> None:
+    if prod(condition.shape) != 1:
         raise ModelError(
             f"node {node.name!r}: the condition {condition.name!r} must be one bool, not {condition.shape}"
         )
-    branch = node.attrs["then_branch" if condition.data.item() else "else_branch"]
+
+
+def both_branches(node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
+    """The nodes that compute both branches of an ``If`` and choose from their outputs.
+
+    Args:
+        node: The ``If``.
+        values: As for :func:`branch_taken`.
+
+    Raises:
+        ModelError: As :func:`branch_taken`.
+    """
+    condition = values[node.inputs[0]]
+    _check_condition(node, condition)
+    nodes: list[Node] = []
+    sides: list[list[str]] = []
+    one_bool = condition.name
+    if condition.shape:
+        one_bool = fresh_name(f"{node.name}.condition", values)
+        nodes.append(Node("", "Squeeze", (condition.name,), (one_bool,)))
+    for key in ("then_branch", "else_branch"):
+        sides.append([fresh_name(f"{name}.{key}", values) if name else "" for name in node.outputs])
+        nodes += _nodes_of(key, node.replace(outputs=tuple(sides[-1])), values, f"{node.outputs[0]}.{key}.")
+    chosen = (names for names in zip(*sides, node.outputs, strict=True) if all(names))
+    choices = (Node("", "Where", (one_bool, one, other), (name,)) for one, other, name in chosen)
+    return (*nodes, *choices)
+
+
+def _nodes_of(key: str, node: Node, values: dict[str, Value], prefix: str = "") -> tuple[Node, ...]:
+    branch: Branch = node.attrs[key]
     if len(branch.outputs) != len(node.outputs):
         raise ModelError(f"node {node.name!r} has {len(node.outputs)} outputs, its branch has {len(branch.outputs)}")
-    return _nodes_of(branch, node, values)
-
-
-def _nodes_of(branch: Branch, node: Node, values: dict[str, Value]) -> tuple[Node, ...]:
     # two Ifs side by side may use the same names inside
     inside = [*branch.constants, *(name for each in branch.nodes for name in each.outputs if name)]
-    own = branch.renamed({name: fresh_name(name, values) for name in inside})
+    own = branch.renamed({name: fresh_name(prefix + name, values) for name in inside})
     values.update({name: constant_value(name, array) for name, array in own.constants.items()})
     given = zip(own.outputs, node.outputs, strict=True)
     copies = tuple(Node("", "Identity", (inner,), (outer,)) for inner, outer in given if outer)

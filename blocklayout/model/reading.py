@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -167,26 +167,35 @@ def read_fed(
     model = open_model(source)
     if not isinstance(model, OnnxModel):
         return read(model, shapes), {}
-    known = dict(given or {})
+    known, undecided = dict(given or {}), set[str]()
     while True:
         try:
-            return set_shapes(model, shapes, known), known
+            return set_shapes(model, shapes, known, undecided), known
         except DependsOnDataError as error:
-            known |= _deciding(model, shapes, contents, known, error)
+            found = _deciding(model, shapes, contents, known, undecided, error)
+            if not found and (error.node.op_type != "If" or error.node.outputs[0] in undecided):
+                raise
+            known |= found
+            undecided |= set() if found else {error.node.outputs[0]}
 
 
 def _deciding(
-    model: OnnxModel, shapes: Shapes, contents: Contents, known: Mapping[str, np.ndarray], error: DependsOnDataError
+    model: OnnxModel,
+    shapes: Shapes,
+    contents: Contents,
+    known: Mapping[str, np.ndarray],
+    undecided: Container[str],
+    error: DependsOnDataError,
 ) -> dict[str, np.ndarray]:
-    """The contents that settle the extents of the node: of as few of its operands as will do.
+    """The contents that settle the extents of the node, of as few of its operands as will do; none where none do.
 
     No operator says which of its operands its extents depend on, so inference is asked.
     """
     for names in _sets_of_inputs(_candidates(model, shapes, known, error.node)):
         found = {name: np.array(contents(name)) for name in names}
-        if _settles(model, shapes, {**known, **found}, error.node):
+        if _settles(model, shapes, {**known, **found}, undecided, error.node):
             return found
-    raise error
+    return {}
 
 
 def _sets_of_inputs(candidates: Sequence[frozenset[str]]) -> Iterator[frozenset[str]]:
@@ -195,9 +204,11 @@ def _sets_of_inputs(candidates: Sequence[frozenset[str]]) -> Iterator[frozenset[
             yield frozenset().union(*chosen)
 
 
-def _settles(model: OnnxModel, shapes: Shapes, known: Mapping[str, np.ndarray], node: Node) -> bool:
+def _settles(
+    model: OnnxModel, shapes: Shapes, known: Mapping[str, np.ndarray], undecided: Container[str], node: Node
+) -> bool:
     try:
-        set_shapes(model, shapes, known)
+        set_shapes(model, shapes, known, undecided)
     except DependsOnDataError as error:
         return error.node.outputs != node.outputs  # the walk came to a later one
     return True

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from blocklayout.errors import BlockLayoutError, InputError, ModelError, did_you_mean
 from blocklayout.ir.value import Value
-from blocklayout.model.branches import branch_taken
+from blocklayout.model.branches import both_branches, branch_taken
 from blocklayout.model.graph import DependsOnDataError, Graph, Node, constant_value, fresh_name, live_nodes
 from blocklayout.model.infer import evaluate
 from blocklayout.model.types import from_numpy
@@ -37,7 +37,10 @@ def extents_left_free(inputs: Iterable[InputInfo]) -> dict[str, tuple[int | None
 
 
 def set_shapes(
-    model: OnnxModel, shapes: Shapes | None = None, constants: Mapping[str, np.ndarray] | None = None
+    model: OnnxModel,
+    shapes: Shapes | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+    undecided: Container[str] = (),
 ) -> Graph:
     """The graph for these input extents, with everything folded that depends on constants only.
 
@@ -46,6 +49,7 @@ def set_shapes(
         shapes: Extents of inputs, by name. An extent whose name the model uses twice follows from either.
         constants: Contents of inputs that are known now, which the graph then does not have any more, and
             of initializers that are to be others than the model's.
+        undecided: First outputs of the ``If`` nodes that are decided at run time.
 
     Raises:
         InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
@@ -62,7 +66,7 @@ def set_shapes(
     for info in fed:
         values[info.name] = Value(info.name, extents[info.name], info.dtype, _contents(info, known.get(info.name)))
     outputs = tuple(info.name for info in signature.outputs)
-    nodes = walk(live_nodes(model.nodes, outputs), values, model.opset)
+    nodes = walk(live_nodes(model.nodes, outputs), values, model.opset, undecided)
     for info in signature.outputs:
         computed = values[info.name].dtype
         if computed != info.dtype:
@@ -78,9 +82,15 @@ def _contents(info: InputInfo, array: np.ndarray | None) -> np.ndarray | None:
     return array
 
 
-def walk(nodes: Iterable[Node], values: dict[str, Value], opset: int) -> tuple[Node, ...]:
-    """Evaluate ``nodes`` in order into ``values``; gives those that must run, each with a name of its own."""
+def walk(
+    nodes: Iterable[Node], values: dict[str, Value], opset: int, undecided: Container[str] = ()
+) -> tuple[Node, ...]:
+    """Evaluate ``nodes`` in order into ``values``; gives those that must run, each with a name of its own.
+
+    Of the ``If`` nodes whose first outputs are ``undecided``, both branches run.
+    """
     pending = deque(nodes)
+    choices: dict[str, Node] = {}
     taken = {node.name for node in pending if node.name}
     kept: list[Node] = []
     seen: set[str] = set()
@@ -88,12 +98,16 @@ def walk(nodes: Iterable[Node], values: dict[str, Value], opset: int) -> tuple[N
         node = pending.popleft()
         named = _with_name(node, len(kept), taken, seen)
         if node.op_type == "If":
-            pending.extendleft(reversed(branch_taken(named, values)))
+            is_known = values[node.inputs[0]].is_constant or node.outputs[0] not in undecided
+            pending.extendleft(reversed((branch_taken if is_known else both_branches)(named, values)))
+            choices |= {} if is_known else dict.fromkeys(filter(None, node.outputs), named)
             continue
         if named.domain and not _is_registered(named.op_type):
             pending.extendleft(reversed(_written_out(named, values, opset)))
             seen.discard(named.name)  # the node that computes its output has its name
             continue
+        if node.outputs[0] in choices:
+            _check_choice(choices[node.outputs[0]], node.outputs[0], *(values[name].shape for name in node.inputs[1:]))
         outputs = _evaluate(named, [values[name] if name else None for name in node.inputs], opset)
         values.update({value.name: value for value in outputs if value is not None})
         if any(value is not None and not value.is_constant for value in outputs):
@@ -111,6 +125,12 @@ def _written_out(node: Node, values: dict[str, Value], opset: int) -> tuple[Node
     from blocklayout.model.microsoft import nodes_of
 
     return nodes_of(node, values, opset)
+
+
+def _check_choice(node: Node, output: str, then: tuple[int, ...], otherwise: tuple[int, ...]) -> None:
+    if then != otherwise:
+        what = f"node {node.name!r}: the extents of this If's output {output!r} depend on data computed at run time"
+        raise DependsOnDataError(f"{what}: its branches give {list(then)} and {list(otherwise)}", node)
 
 
 def _evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Value | None, ...]:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from blocklayout import dnnl
-from blocklayout.dtypes import has_reorder
-from blocklayout.ir import Fused, HostSpec, Role, copy_spec
+from blocklayout.ir import Fused, Role, mover
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.depthwise_fusion import FIRST
 from blocklayout.plan.network import declared_desc
@@ -213,7 +211,7 @@ def _reorder(
     assembly: Assembly, value: str, source: Operand, desc: MemoryDesc, reader: str, into: Operand | None = None
 ) -> Operand:
     made = into or _new_operand(assembly, "arena", value, desc)
-    spec, scratchpad_nbytes = _mover(source.desc, desc, assembly.network.costs.machine.n_threads)
+    spec, scratchpad_nbytes = mover(source.desc, desc, assembly.network.costs.machine.n_threads)
     assembly.steps.append(
         Step(
             kernel=reader,
@@ -226,14 +224,6 @@ def _reorder(
         )
     )
     return made
-
-
-def _mover(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> tuple[dnnl.Spec | HostSpec, int]:
-    """The step that reorders from one layout to another, and its scratchpad size."""
-    if not has_reorder(src.dtype):
-        return copy_spec(src, dst), 0
-    resolved = dnnl.resolve(dnnl.reorder(src, dst, n_threads=n_threads))
-    return resolved.spec, resolved.scratchpad_nbytes
 
 
 def _reorder_reason(writer: str, source: MemoryDesc, reader: str, desc: MemoryDesc) -> str:

@@ -13,6 +13,7 @@ from blocklayout.errors import PlanError
 from blocklayout.layout.packing import elements_of, pack, unpack
 from blocklayout.layout.padding import clear_padding
 from blocklayout.tensor import Tensor
+from blocklayout.tensor.conversion import convert
 
 if TYPE_CHECKING:
     from blocklayout.ir import Compute, HostSpec
@@ -106,9 +107,9 @@ def _on_tensors(compute: Compute, memories: Mapping[str, HostMemory]) -> None:
 
 
 def copy_elements(memories: Mapping[str, HostMemory]) -> None:
-    """Bring ``src`` into the layout of ``dst``, which is of the same data type."""
+    """Bring ``src`` into the layout and the data type of ``dst``."""
     src, dst = memories["src"], memories["dst"]
-    values = src.array if src.desc.is_plain else unpack(src.elements, src.desc)
+    values = convert(src.array if src.desc.is_plain else unpack(src.elements, src.desc), dst.desc.dtype)
     if dst.desc.is_plain:
         dst.array[...] = values
     else:

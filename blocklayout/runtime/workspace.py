@@ -12,9 +12,9 @@ import numpy as np
 from msgspec import Struct, field
 
 from blocklayout import dnnl
-from blocklayout.dtypes import has_reorder, to_numpy
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import RefusedError
-from blocklayout.ir import HostSpec
+from blocklayout.ir import HostSpec, mover
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
 from blocklayout.runtime.forking import renew_in_children
@@ -217,15 +217,15 @@ class Workspace:
         return made
 
     def _entering(self, entry: Entry, desc: MemoryDesc) -> Step:
-        """The reorder of an input into the arena, by numpy where the library does not know the data type."""
+        """The reorder of an input into the arena, by numpy where the library has none."""
         copy = self._bytes_of(entry.buffer, entry.desc)
-        if not has_reorder(desc.dtype):
-            return HostExecution(copy_elements, {"src": HostMemory(desc), "dst": HostMemory(entry.desc, copy)})
         key = desc, entry.buffer
         reorder = self._entry_reorders.get(key)
         if reorder is None:
-            primitive = dnnl.Primitive(dnnl.reorder(desc, entry.desc, n_threads=self._plan.n_threads))
-            reorder = primitive.bind({"src": dnnl.Memory(desc), "dst": dnnl.Memory(entry.desc, copy)})
+            spec, _ = mover(desc, entry.desc, self._plan.n_threads)
+            if isinstance(spec, HostSpec):
+                return HostExecution(copy_elements, {"src": HostMemory(desc), "dst": HostMemory(entry.desc, copy)})
+            reorder = dnnl.Primitive(spec).bind({"src": dnnl.Memory(desc), "dst": dnnl.Memory(entry.desc, copy)})
             self._entry_reorders[key] = reorder
         return reorder
 

@@ -92,14 +92,34 @@ def test_a_branch_may_compute_nothing() -> None:
         np.testing.assert_array_equal(bl.load(model_of(if_node(given, constant), condition=condition))(X), result)
 
 
-def test_a_condition_of_the_run_is_not_supported() -> None:
-    nodes = [
-        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
-        helper.make_node("Cast", ["sum"], ["c"], to=9),
-        if_node(RELU, NEG),
-    ]
+SUM = [
+    helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+    helper.make_node("Greater", ["sum", "zero"], ["c"]),
+]
+LARGE = np.linspace(-1, 2, 1000, dtype=np.float32)
+"""More than an input whose contents may decide extents."""
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_condition_may_be_computed_at_run_time(*, is_nested: bool) -> None:
+    then = branch(if_node(RELU, NEG, "c", "b")) if is_nested else RELU
+    nodes = [*SUM, if_node(then, NEG), helper.make_node("Add", ["y", "x"], ["z"])]
+    session = bl.load(make_model(nodes, {"x": (1000,)}, ("z",), constants={"zero": np.array(0, np.float32)}))
+    for x in (LARGE, -LARGE):
+        np.testing.assert_array_equal(session(x), (np.maximum(x, 0) if x.sum() > 0 else -x) + x)
+    assert session.memory().n_plans == 1
+
+
+def test_branches_of_other_extents_take_a_condition_that_is_known() -> None:
+    wider = branch(helper.make_node("Concat", ["x", "x"], ["b"], axis=0))
+    model = make_model([*SUM, if_node(RELU, wider)], {"x": (1000,)}, constants={"zero": np.array(0, np.float32)})
+    with pytest.raises(
+        UnsupportedError, match=r"node 'i': .* If's output 'y' .* its branches give \[1000\] and \[2000\]"
+    ):
+        bl.load(model)
     with pytest.raises(UnsupportedError, match=r"node 'i': which branch this If takes depends on 'c', computed at run"):
-        read(make_model(nodes, {"x": (1000,)}))
+        read(model)
 
 
 def test_what_an_if_cannot_be() -> None:

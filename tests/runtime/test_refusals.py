@@ -52,6 +52,22 @@ def test_the_next_candidate_computes_it_and_the_plan_says_why(tune: str, doing: 
     assert len(refusing.met) == n_met
 
 
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
+@pytest.mark.parametrize("doing", ["create", "run"])
+@pytest.mark.parametrize("kinds", [("reorder",), ("convolution", "reorder", "eltwise")], ids="+".join)
+def test_where_the_library_refuses_all_of_a_kind_numpy_computes(
+    kinds: tuple[str, ...], doing: str, refusing: Refusing
+) -> None:
+    before = bl.load(convolution(), layout="blocked")
+    feed = nets.feed_of(before)
+    expected = before.run(None, feed)[0]
+    refuse: Refuse = getattr(refusing, doing)
+    refuse(lambda spec: spec.kind in kinds)
+    session = bl.load(convolution(), layout="blocked")
+    np.testing.assert_allclose(session.run(None, feed)[0], expected, rtol=1e-4, atol=1e-4)
+    assert {step.spec.kind for step in session.plan.steps} <= {"copy", "convolution", "plain"}
+
+
 def test_another_process_replays_the_plan_that_runs(refusing: Refusing) -> None:
     impl = chosen(bl.load(convolution()))
     refusing.create(of_implementation(impl))
