@@ -19,11 +19,12 @@ from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from blocklayout.layout import MemoryDesc
     from blocklayout.model import Builder, Graph, OnnxModel
 
+    Arrays = Mapping[str, np.ndarray]
     Shapes = Mapping[str, tuple[int, ...]]
 
 SEED = 0
@@ -60,8 +61,14 @@ def save_source(source: str | None, given: Shapes, path: Path) -> None:
         path.write_bytes(digits.model_bytes() if source is None else Path(source).read_bytes())
 
 
-def open_with_plan(args: argparse.Namespace) -> tuple[OnnxModel | Graph, dict[str, np.ndarray], Plan | None]:
+def open_with_plan(
+    args: argparse.Namespace, more: Callable[[OnnxModel | Graph], Arrays] | None = None
+) -> tuple[OnnxModel | Graph, dict[str, np.ndarray], Plan | None]:
     """The model, its feeds, and the plan of ``--plan``, whose extents and formats hold where none are given.
+
+    Args:
+        args: The command's.
+        more: Called with the model for arrays beside those of ``--input``.
 
     Raises:
         PlanError: No such file, or no plan.
@@ -71,20 +78,20 @@ def open_with_plan(args: argparse.Namespace) -> tuple[OnnxModel | Graph, dict[st
     taken = _take_over(args, plan) if plan is not None else []
     try:
         opened = open_model(args)
-        return opened, feeds_of(opened, args), plan
+        return opened, feeds_of(opened, args, more(opened) if more is not None else None), plan
     except (InputError, LayoutError) as error:
         if not taken:
             raise
         raise PlanError(f"{args.plan}, which says {', '.join(taken)}, does not fit: {error}") from error
 
 
-def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace) -> dict[str, np.ndarray]:
-    """An array for each input, by ``--input``, ``--shape``, and at random.
+def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace, more: Arrays | None = None) -> dict[str, np.ndarray]:
+    """An array for each input, by ``--input``, from ``more``, by ``--shape``, and at random.
 
     Raises:
         InputError: A file that holds no array, or extents that do not fit or are left free.
     """
-    arrays = {name: load_array(name, path) for name, path in args.input}
+    arrays = {name: load_array(name, path) for name, path in args.input} | dict(more or {})
     given = dict(args.shape) | {name: array.shape for name, array in arrays.items()}
     shapes = chosen_shapes(opened, given, dict(args.io_layout))
     generator = np.random.default_rng(SEED)

@@ -1,4 +1,4 @@
-"""``blocklayout run``: a model once, or the embedded one in every policy on images it never saw."""
+"""``blocklayout run``: a model once, also on a picture, or the embedded one in every policy on images it never saw."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
+from blocklayout.commands import findings, pictures
 from blocklayout.commands.comparing import Contender, Measurement, Race, say_agreement, say_comparison, say_layouts
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import open_model, open_with_plan
-from blocklayout.commands.options import add_model_options, add_plan_file, load_options, positive, words
+from blocklayout.commands.options import (
+    add_model_options,
+    add_plan_file,
+    fraction,
+    load_options,
+    pixels,
+    positive,
+    words,
+)
 from blocklayout.commands.output import kib, print_table, say, say_json, shown_progress
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import InputError
@@ -20,10 +29,18 @@ from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
+    from blocklayout.commands.pictures import Picture
+    from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan import Plan
 
 OUTPUT_HEADER = ("output", "type", "shape", "smallest", "mean", "largest")
+PICTURE_OPTIONS = ("save", "labels", "fit", "pixels", "order", "threshold", "top")
+UNKNOWN = (
+    "the outputs are no classes, boxes or mask in a known form; to candidates of YOLO the names of all classes belong "
+    "(--labels)"
+)
 DIGITS_HEADER = ("layout", "dtype", "right", "images/s", "ratio", "reorders", "KiB moved", "pad KiB", "pad work")
 
 
@@ -35,10 +52,39 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=PRIMITIVE_FLOATS, help="data type of the activations inside")
     add_plan_file(parser)
     parser.add_argument("--rounds", type=positive, default=5, metavar="N", help="measurements of each (default: 5)")
+    parser.add_argument(
+        "--image", metavar="FILE", help="a picture to feed, and to say what is in it; without MODEL, a digit"
+    )
+    group = parser.add_argument_group("with --image (defaults are the model's, else usual; all of it is printed)")
+    group.add_argument("--save", metavar="FILE", help="write the picture there with its classes, boxes or mask")
+    group.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
+    group.add_argument(
+        "--fit",
+        choices=tuple(pictures.FITS),
+        help="; ".join(f"{name}: {meaning}" for name, meaning in pictures.FITS.items())
+        + " (default: crop for classifiers of 3 channels, else stretch)",
+    )
+    group.add_argument(
+        "--pixels",
+        type=pixels,
+        metavar="VALUES",
+        help="imagenet: less ImageNet's means over its deviations (default for 3 channels); unit: 0 to 1 (default for "
+        "1 channel); signed: -1 to 1; bytes: 0 to 255 (default for integers); or means/deviations of pixels of 0 to 1 "
+        "in the order R,G,B, such as 0.48,0.46,0.41/0.27,0.26,0.28",
+    )
+    group.add_argument("--order", choices=("rgb", "bgr"), help="order of the channels (default: rgb)")
+    group.add_argument("--threshold", type=fraction, metavar="SCORE", help="least score of a box (default: 0.5)")
+    group.add_argument("--top", type=positive, metavar="N", help="how many classes to tell (default: 5)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
+    if args.image is not None:
+        run_picture(args)
+        return
+    for option in PICTURE_OPTIONS:
+        if getattr(args, option) is not None:
+            raise InputError(f"--{option} belongs to --image: it is about a picture")
     if args.model is None:
         run_digits(args)
     else:
@@ -51,10 +97,7 @@ def run_model(args: argparse.Namespace) -> None:
     Raises:
         BlockLayoutError: The model, what it is fed, or a policy is wrong, or cannot run here.
     """
-    with shown_progress("reading the model", is_quiet=args.json) as tell:
-        opened, feeds, plan = open_with_plan(args)
-        race = Race(opened, feeds, args.threads, args.rounds, tell, load_options(args))
-        measurements = race.run(_model_contenders(args, plan))
+    measurements = _measured(args)
     outputs = [output_facts(name, array) for name, array in measurements[0].outputs.items()]
     environment = describe_environment(measurements[0].plan.n_threads)
     if args.json:
@@ -64,6 +107,63 @@ def run_model(args: argparse.Namespace) -> None:
     print_table(OUTPUT_HEADER, [_output_row(output) for output in outputs], text_columns=(0, 1, 2))
     say("")
     say_comparison(measurements)
+
+
+def run_picture(args: argparse.Namespace) -> None:
+    """Run a model on a picture, and print what is in it, what was done to it, and the time.
+
+    Raises:
+        InputError: No picture, a model that takes none, or nothing to draw into it.
+        BlockLayoutError: As :func:`run_model`.
+    """
+    pictures.check_pillow()
+    if args.save is not None:
+        pictures.check_target(args.save)
+    read: list[Picture] = []
+
+    def feeds_of(opened: OnnxModel | Graph) -> dict[str, np.ndarray]:
+        read.append(pictures.read_picture(args, opened))
+        return read[0].feeds
+
+    measurements = _measured(args, feeds_of)
+    [picture] = read
+    outputs = measurements[0].outputs
+    threshold = 0.5 if args.threshold is None else args.threshold
+    question = findings.Question(picture.frame, len(picture.names), threshold, args.top or 5)
+    answer = question.answer(outputs)
+    if args.labels is not None and isinstance(answer, findings.Classes) and len(picture.names) != answer.scores.size:
+        counts = f"{len(picture.names)} names, and the model has {answer.scores.size} classes"
+        raise InputError(f"--labels {args.labels}: {counts}; give a line for each")
+    facts = [output_facts(name, array) for name, array in outputs.items()]
+    if args.save is not None:
+        if answer is None:
+            shapes = ", ".join(f"{fact['name']} {'x'.join(map(str, fact['shape']))}" for fact in facts)
+            raise InputError(f"--save {args.save}: nothing to draw: {UNKNOWN} ({shapes})")
+        pictures.save_annotated(picture, answer, args.save)
+    if args.json:
+        environment = describe_environment(measurements[0].plan.n_threads)
+        found = {"picture": picture.facts(), "answer": findings.facts(answer, picture.names)}
+        runs = [measurement.to_dict() for measurement in measurements]
+        say_json({"environment": environment, **found, "outputs": facts, "runs": runs})
+        return
+    say(f"{picture.told}\n")
+    if answer is None:
+        say(f"{UNKNOWN}:")
+        print_table(OUTPUT_HEADER, [_output_row(fact) for fact in facts], text_columns=(0, 1, 2))
+    else:
+        print_table(*findings.table_of(answer, picture.names))
+        say(findings.rule_of(answer, threshold))
+    say("")
+    say_comparison(measurements)
+
+
+def _measured(
+    args: argparse.Namespace, more: Callable[[OnnxModel | Graph], dict[str, np.ndarray]] | None = None
+) -> list[Measurement]:
+    with shown_progress("reading the model", is_quiet=args.json) as tell:
+        opened, feeds, plan = open_with_plan(args, more)
+        race = Race(opened, feeds, args.threads, args.rounds, tell, load_options(args))
+        return race.run(_model_contenders(args, plan))
 
 
 def _model_contenders(args: argparse.Namespace, plan: Plan | None) -> list[Contender]:

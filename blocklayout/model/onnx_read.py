@@ -69,6 +69,7 @@ class OnnxModel(Struct, frozen=True, eq=False):
         has_external_data: Whether weights lie in other files.
         demands: Those that its metadata states.
         formats: Memory formats that initializers were given in, by name, as the file has them.
+        metadata: The texts that the file has about itself, by key.
     """
 
     name: str
@@ -79,6 +80,7 @@ class OnnxModel(Struct, frozen=True, eq=False):
     has_external_data: bool = False
     demands: Demands = field(default_factory=Demands)
     formats: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def open_onnx(source: Any) -> OnnxModel:
@@ -180,6 +182,7 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
         if entry.key == FORMAT_KEY
     }
     demands = demands_in(proto, origin)
+    metadata = {entry.key: entry.value for entry in proto.metadata_props}
     proto = upgraded(proto)
     if proto.graph.sparse_initializer:
         raise UnsupportedError(f"{origin} has sparse initializers; store them dense")
@@ -201,7 +204,8 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
         defaults=tuple(info for info in declared if has_defaults and info.name in constants),
     )
     is_external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in proto.graph.initializer)
-    return OnnxModel(proto.graph.name or "model", opset, nodes, constants, signature, is_external, demands, formats)
+    name = proto.graph.name or "model"
+    return OnnxModel(name, opset, nodes, constants, signature, is_external, demands, formats, metadata)
 
 
 def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Node, ...], dict[str, np.ndarray]]:

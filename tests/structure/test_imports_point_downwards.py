@@ -44,10 +44,11 @@ HOMES = {
     "onnx": {"model", "zoo", "onnx_backend", "api"},  # api only to say what load takes
     "google": {"model"},  # protobuf
     "rich": {"inspector", "commands", "cli"},
+    "PIL": {"commands"},
 }
 
 # Modules whose distribution is called otherwise, or comes with another that is declared.
-PROVIDED = {"google": "onnx", "_cffi_backend": "cffi"}
+PROVIDED = {"google": "onnx", "_cffi_backend": "cffi", "PIL": "pillow"}
 
 
 def unit_of(path: Path) -> str:
@@ -89,7 +90,8 @@ def test_foreign_libraries_stay_in_their_place(path: Path) -> None:
 
 def test_the_package_imports_only_what_it_depends_on() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    declared = {requirement.split(">")[0].split("=")[0].strip() for requirement in project["dependencies"]}
+    requirements = project["dependencies"] + project["optional-dependencies"]["image"]
+    declared = {requirement.split(">")[0].split("=")[0].strip() for requirement in requirements}
     known = declared | sys.stdlib_module_names | {"blocklayout"}
     unknown = {
         f"{relative(path)}:{found.line} imports {found.target}"

@@ -1,0 +1,314 @@
+"""What a network's outputs say of a picture: classes, boxes or a mask, told apart by their extents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+OVERLAP = 0.45
+"""Of two boxes of one class that share more of their union, the better is kept."""
+
+
+class Frame(Struct, frozen=True):
+    """Where a picture lies in an input: widths and heights in pixels.
+
+    Attributes:
+        picture: Extents of the picture.
+        size: Extents of the input.
+        resized: Extents of the picture in the input's pixels.
+        corner: Where its left upper corner is in the input.
+        is_channels_last: Where the input's channels are.
+    """
+
+    picture: tuple[int, int]
+    size: tuple[int, int]
+    resized: tuple[int, int]
+    corner: tuple[int, int]
+    is_channels_last: bool = False
+
+    def boxes_in_picture(self, boxes: np.ndarray) -> np.ndarray:
+        """Boxes in the picture's pixels, of boxes in the input's.
+
+        Example:
+            >>> frame = Frame((200, 100), (64, 64), (64, 32), (0, 16))
+            >>> frame.boxes_in_picture(np.array([[0, 16, 32, 80]])).tolist()
+            [[0.0, 0.0, 100.0, 100.0]]
+        """
+        zoom = np.array(self.picture * 2) / np.array(self.resized * 2)
+        moved: np.ndarray = (boxes - np.array(self.corner * 2)) * zoom
+        clipped: np.ndarray = np.clip(moved, 0, np.array(self.picture * 2))
+        return clipped
+
+    def mask_in_picture(self, classes: np.ndarray) -> np.ndarray:
+        """The class of each of the picture's pixels, of a mask of the input; -1 where that does not show them."""
+        (x, x_seen), (y, y_seen) = (self._positions(axis, classes.shape[1 - axis]) for axis in (0, 1))
+        return np.where(y_seen[:, None] & x_seen, classes[y[:, None], x], -1)
+
+    def _positions(self, axis: int, extent: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where each column (or row) of the picture is in a mask, and whether it is in it at all."""
+        centres = (np.arange(self.picture[axis]) + 0.5) * self.resized[axis] / self.picture[axis] + self.corner[axis]
+        found = np.floor(centres * extent / self.size[axis]).astype(int)
+        return found.clip(0, extent - 1), (found >= 0) & (found < extent)
+
+
+class Classes(Struct, frozen=True):
+    """A score for each class.
+
+    Attributes:
+        scores: Shape (classes,).
+        rule: Where the scores come from.
+        n_best: How many are told.
+    """
+
+    scores: np.ndarray
+    rule: str
+    n_best: int
+
+    def best(self) -> list[tuple[int, float]]:
+        """The best classes and their scores, the best first."""
+        order = np.argsort(-self.scores, kind="stable")[: self.n_best]
+        return [(int(each), float(self.scores[each])) for each in order]
+
+
+class Boxes(Struct, frozen=True):
+    """Things found.
+
+    Attributes:
+        boxes: Left, top, right and bottom in the picture's pixels, the best first. Shape (n, 4).
+        scores: Shape (n,).
+        classes: Shape (n,).
+        rule: What the boxes were read from.
+    """
+
+    boxes: np.ndarray
+    scores: np.ndarray
+    classes: np.ndarray
+    rule: str
+
+
+class Mask(Struct, frozen=True):
+    """The class of each pixel of the picture, -1 where the network did not see it."""
+
+    classes: np.ndarray
+
+    def shares(self) -> list[tuple[int, float]]:
+        """The classes, and how much of the picture each covers, the largest first."""
+        found, counts = np.unique(self.classes[self.classes >= 0], return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        return [(int(found[each]), float(counts[each] / self.classes.size)) for each in order]
+
+
+Answer = Classes | Boxes | Mask
+
+
+class Question(Struct, frozen=True):
+    """How outputs are read.
+
+    Attributes:
+        frame: Where the picture lies in the input.
+        n_names: How many classes have names; 0 if that is not known.
+        threshold: The least score of a box.
+        n_best: How many classes are told.
+    """
+
+    frame: Frame
+    n_names: int = 0
+    threshold: float = 0.5
+    n_best: int = 5
+
+    def answer(self, outputs: Mapping[str, np.ndarray]) -> Answer | None:
+        """The outputs' meaning; ``None`` where it is not known. Of a batch, the first image's."""
+        if any(array.ndim >= 3 and not len(array) for array in outputs.values()):  # nothing for the first image
+            return None
+        return (
+            self._listed_boxes(outputs)
+            or self._boxes_in_rows(outputs)
+            or self._yolo_boxes(outputs)
+            or self._mask(outputs)
+            or self._classes(outputs)
+        )
+
+    def _listed_boxes(self, outputs: Mapping[str, np.ndarray]) -> Boxes | None:
+        """Of boxes, scores and labels, each an output, as SSD, Faster R-CNN and TensorFlow's detectors have them."""
+        for name, boxes in outputs.items():
+            others = {other: array for other, array in outputs.items() if array.shape == boxes.shape[:-1]}
+            labels = [
+                each for each, array in others.items() if array.dtype.kind in "iu" or _says(each, "label", "class")
+            ]
+            scores = [each for each in others if each not in labels]
+            if boxes.shape[-1:] != (4,) or boxes.ndim not in (2, 3) or len(labels) != 1 or len(scores) != 1:
+                continue
+            arrays = (boxes, outputs[scores[0]], outputs[labels[0]])
+            corners, good, found = arrays if boxes.ndim == 2 else (array[0] for array in arrays)
+            corners = corners[:, [1, 0, 3, 2]] if _says(name, "detection_boxes") else corners  # TensorFlow has y first
+            return self._boxes(corners, good, found, f"{name}, {scores[0]} and {labels[0]}", is_relative=None)
+        return None
+
+    def _boxes_in_rows(self, outputs: Mapping[str, np.ndarray]) -> Boxes | None:
+        """Of one output with a row for each box, behind a NonMaxSuppression in the graph."""
+        name, array = next(iter(outputs.items()))
+        if len(outputs) == 1 and array.ndim == 3 and array.shape[2] == 6 and _are_whole(array[0, :, 5]):
+            rows = array[0]
+            rule = f"rows of {name}: corners, score, class"
+            return self._boxes(rows[:, :4], rows[:, 4], rows[:, 5], rule, is_relative=None)
+        if len(outputs) == 1 and array.ndim == 4 and array.shape[:2] == (1, 1) and array.shape[3] == 7:
+            rows = array[0, 0][array[0, 0, :, 0] == 0]  # those of the first image; what is unused has -1
+            rule = f"rows of {name}: image, class, score, corners"
+            return self._boxes(rows[:, 3:], rows[:, 2], rows[:, 1], rule, is_relative=True)
+        return None
+
+    def _yolo_boxes(self, outputs: Mapping[str, np.ndarray]) -> Boxes | None:
+        """Of YOLO's candidates: centre, extents, (one score of being anything,) a score for each class, (masks)."""
+        name, array = next(iter(outputs.items()))
+        n_more = sum(other.shape[1] for other in outputs.values() if other.ndim == 4)
+        if array.ndim != 3 or not self.n_names:
+            return None
+        for n_first in (4, 5):
+            for rows in (array[0], array[0].T):
+                if rows.shape[1] == n_first + self.n_names + n_more:
+                    return self._of_candidates(rows, n_first, name)
+        return None
+
+    def _of_candidates(self, rows: np.ndarray, n_first: int, name: str) -> Boxes:
+        by_class = rows[:, n_first : n_first + self.n_names]
+        classes = by_class.argmax(axis=1)
+        scores = by_class.max(axis=1) * (rows[:, 4] if n_first == 5 else 1)
+        corners = np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, :2] + rows[:, 2:4] / 2], axis=1)
+        good = np.flatnonzero(scores >= self.threshold)
+        kept = good[without_overlaps(corners[good], scores[good], classes[good])]
+        rule = f"candidates of {name}, overlaps above {OVERLAP} dropped"
+        return self._boxes(corners[kept], scores[kept], classes[kept], rule, is_relative=False)
+
+    def _boxes(
+        self, corners: np.ndarray, scores: np.ndarray, classes: np.ndarray, rule: str, *, is_relative: bool | None
+    ) -> Boxes:
+        """Those that are good enough, the best first; ``is_relative=None`` looks whether all are within 0..1."""
+        order = np.argsort(-scores, kind="stable")
+        order = order[scores[order] >= self.threshold]
+        is_finite = np.isfinite(corners[order]).all(axis=1) & np.isfinite(classes[order])
+        rule += "" if is_finite.all() else f", {np.count_nonzero(~is_finite)} that are not finite dropped"
+        order = order[is_finite]
+        corners = corners[order].astype(np.float64)
+        if is_relative is None:
+            is_relative = bool(corners.size) and bool((np.abs(corners) <= 2).all())  # a little is outside at times
+        told = f"{rule}, in {'fractions' if is_relative else 'pixels'} of the input"
+        scaled = corners * np.array(self.frame.size * 2) if is_relative else corners
+        ordered = np.concatenate(
+            [np.minimum(scaled[:, :2], scaled[:, 2:]), np.maximum(scaled[:, :2], scaled[:, 2:])], 1
+        )
+        return Boxes(self.frame.boxes_in_picture(ordered), scores[order], classes[order].astype(int), told)
+
+    def _mask(self, outputs: Mapping[str, np.ndarray]) -> Mask | None:
+        """Of a score for each class (or of one for what is not background), or the class, at each position."""
+        planes = [self._planes(array) for array in outputs.values()]
+        found = [each for each in planes if each is not None]
+        if not found or found[0] is not planes[0] or len({each.shape[1:] for each in found}) > 1:
+            return None
+        scores = found[0]
+        if len(scores) > 1:
+            return Mask(self.frame.mask_in_picture(scores.argmax(axis=0)))
+        if scores.dtype.kind in "iub":
+            return Mask(self.frame.mask_in_picture(scores[0].astype(int)))
+        border = 0.5 if _are_within_unit(scores) else 0.0  # a probability, or what a sigmoid makes one
+        return Mask(self.frame.mask_in_picture((scores[0] > border).astype(int)))
+
+    def _planes(self, array: np.ndarray) -> np.ndarray | None:
+        """Classes first; ``None`` where an output is no map."""
+        if array.ndim == 3 and array.dtype.kind in "iu" and min(array.shape[1:]) > 1:
+            return array[:1]
+        if array.ndim != 4:
+            return None
+        planes: np.ndarray = array[0].transpose(2, 0, 1) if self.frame.is_channels_last else array[0]
+        return planes if min(planes.shape[1:]) > 1 else None
+
+    def _classes(self, outputs: Mapping[str, np.ndarray]) -> Classes | None:
+        """Of one number for each class; probabilities are taken as they are."""
+        name, array = next(iter(outputs.items()))
+        if array.ndim < 2 or not array.size or max(array.shape[1:]) != array[0].size or array[0].size < 2:
+            return None
+        scores = array[0].ravel().astype(np.float64)
+        if _are_within_unit(scores):
+            return Classes(scores, f"score: {name} as it is", self.n_best)
+        powers = np.exp(scores - scores.max())
+        return Classes(powers / powers.sum(), f"score: softmax of {name}", self.n_best)
+
+
+def without_overlaps(corners: np.ndarray, scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Indices of the boxes that no better one of their class overlaps, the best first.
+
+    Example:
+        >>> corners = np.array([[0, 0, 10, 10], [1, 1, 10, 10], [20, 0, 30, 10.0]])
+        >>> without_overlaps(corners, np.array([0.8, 0.9, 0.7]), np.zeros(3, int)).tolist()
+        [1, 2]
+    """
+    areas = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
+    order = np.argsort(-scores, kind="stable")
+    kept = []
+    while order.size:
+        best, rest = order[0], order[1:]
+        kept.append(best)
+        sides = np.minimum(corners[best, 2:], corners[rest, 2:]) - np.maximum(corners[best, :2], corners[rest, :2])
+        shared = np.prod(np.maximum(sides, 0), axis=1)
+        is_same = classes[rest] == classes[best]
+        order = rest[~(is_same & (shared > OVERLAP * (areas[best] + areas[rest] - shared)))]
+    return np.array(kept, int)
+
+
+def name_of(index: int, names: Sequence[str]) -> str:
+    """The name of a class, or its number."""
+    return names[index] if 0 <= index < len(names) else f"class {index}"
+
+
+def facts(answer: Answer | None, names: Sequence[str]) -> dict[str, Any]:
+    """An answer for JSON."""
+
+    def of_class(index: int) -> dict[str, Any]:
+        return {"class": int(index), "name": names[index] if 0 <= index < len(names) else None}
+
+    if isinstance(answer, Classes):
+        classes = [of_class(each) | {"score": score} for each, score in answer.best()]
+        return {"kind": "classes", "rule": answer.rule, "classes": classes}
+    if isinstance(answer, Boxes):
+        found = zip(answer.boxes.tolist(), answer.scores.tolist(), answer.classes.tolist(), strict=True)
+        boxes = [of_class(each) | {"score": score, "box": box} for box, score, each in found]
+        return {"kind": "boxes", "rule": answer.rule, "boxes": boxes}
+    if isinstance(answer, Mask):
+        return {"kind": "mask", "classes": [of_class(each) | {"share": share} for each, share in answer.shares()]}
+    return {"kind": None}
+
+
+def table_of(answer: Answer, names: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """An answer as a table: its header and rows."""
+    if isinstance(answer, Classes):
+        return ("class", "score"), [(name_of(each, names), f"{score:.4f}") for each, score in answer.best()]
+    if isinstance(answer, Mask):
+        return ("class", "share"), [(name_of(each, names), f"{share:.1%}") for each, share in answer.shares()]
+    found = zip(answer.boxes, answer.scores, answer.classes, strict=True)
+    rows = [(name_of(each, names), f"{score:.4f}", *(f"{side:.0f}" for side in box)) for box, score, each in found]
+    return ("class", "score", "left", "top", "right", "bottom"), rows
+
+
+def rule_of(answer: Answer, threshold: float) -> str:
+    """How the outputs were read."""
+    if isinstance(answer, Mask):
+        return "share: of the picture, as what it shows most likely; class 0 is drawn as it is"
+    if isinstance(answer, Boxes):
+        return f"{answer.rule}; those of a score of at least {threshold:g}; sides in pixels of the picture"
+    return answer.rule
+
+
+def _says(name: str, *words: str) -> bool:
+    return any(word in name.lower() for word in words)
+
+
+def _are_whole(values: np.ndarray) -> bool:
+    return bool((values == np.rint(values)).all())
+
+
+def _are_within_unit(values: np.ndarray) -> bool:
+    return bool(((values >= 0) & (values <= 1 + 1e-3)).all())

@@ -1,0 +1,428 @@
+"""Pictures as arrays that networks take, and answers drawn into them; Pillow reads and writes the files."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct, to_builtins
+
+from blocklayout.commands.findings import Boxes, Classes, Frame, Mask, name_of
+from blocklayout.dtypes import to_numpy
+from blocklayout.errors import InputError
+from blocklayout.loading.signature import signature_of
+from blocklayout.model import OnnxModel
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from PIL.Image import Image
+
+    from blocklayout.commands.findings import Answer
+    from blocklayout.model import Graph
+    from blocklayout.runtime import InputInfo, OutputInfo
+
+FITS = {
+    "crop": "the middle 7/8 of its shorter side, as ImageNet's classifiers are evaluated",
+    "fill": "the middle, its shorter side whole",
+    "pad": "all of it, grey beside it",
+    "stretch": "all of it, its proportions lost",
+}
+"""How a picture comes to the extents of an input."""
+
+PIXELS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "unit": ((0.0,), (1.0,)),
+    "signed": ((0.5,), (0.5,)),
+    "bytes": ((0.0,), (1 / 255,)),
+}
+"""Means that are taken from pixels of 0 to 1, and deviations that the rest is divided by, in the order R, G, B."""
+
+NOMINAL_RANGES = {"NominalRange_0_255": "bytes", "Normalized_0_1": "unit", "Normalized_1_1": "signed"}
+"""Values of ``Image.NominalPixelRange``. Source: ONNX, MetadataProps.md."""
+
+GREY = 114  # beside padded pictures, as YOLO networks were trained with
+LARGEST = 640
+GRID = 32
+"""An input of free extents is as large as the picture, at most the one, in multiples of the other."""
+CLASSIFIED = 224
+DIFFERENT_DEPTHS = ("I", "F", "I;")
+COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#46f0f0", "#f032e6", "#bcf60c", "#008080", "#9a6324")
+
+
+class Preparation(Struct, frozen=True):
+    """How a picture becomes an input.
+
+    Attributes:
+        name: The input.
+        dtype: Its data type.
+        extents: Those of the array, in the caller's order.
+        is_channels_last: Where its channels are.
+        fit: One of :data:`FITS`.
+        pixels: Means and deviations as in :data:`PIXELS`, by name.
+        order: ``rgb``, ``bgr`` or ``grey``.
+        origins: Where each choice comes from, by name.
+    """
+
+    name: str
+    dtype: str
+    extents: tuple[int, ...]
+    is_channels_last: bool
+    fit: str
+    pixels: str
+    order: str
+    origins: Mapping[str, str]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the input."""
+        height, width = self.extents[-3:-1] if self.is_channels_last else self.extents[-2:]
+        return width, height
+
+    def array(self, fitted: Image) -> np.ndarray:
+        """The input's array of a picture of its extents."""
+        mean, deviation = (255 * np.array(each, np.float32) for each in pixels_of(self.pixels))
+        values = (np.atleast_3d(np.asarray(fitted, np.float32)) - mean) / deviation
+        values = values[..., ::-1] if self.order == "bgr" else values
+        values = values if self.is_channels_last else values.transpose(2, 0, 1)
+        return np.broadcast_to(values, self.extents).astype(to_numpy(self.dtype))
+
+    def frame(self, picture: Image) -> Frame:
+        """Where the picture lies in the input."""
+        (width, height), (picture_width, picture_height) = self.size, picture.size
+        ratios = width / picture_width, height / picture_height
+        zooms = {"pad": min(ratios), "fill": max(ratios), "crop": max(ratios) * 8 / 7}
+        zoom = zooms.get(self.fit)
+        resized = (width, height) if zoom is None else tuple(max(1, int(side * zoom + 1e-6)) for side in picture.size)
+        left, top = round((width - resized[0]) / 2), round((height - resized[1]) / 2)
+        return Frame(picture.size, self.size, (resized[0], resized[1]), (left, top), self.is_channels_last)
+
+
+class Picture(Struct, frozen=True):
+    """A picture read for a model.
+
+    Attributes:
+        path: Its file.
+        image: As Pillow has it, in RGB.
+        names: Those of classes, as far as they are known.
+    """
+
+    path: str
+    image: Image
+    preparation: Preparation
+    frame: Frame
+    names: Sequence[str]
+
+    @property
+    def told(self) -> str:
+        """All that was done to it, and who said so."""
+        done, frame = self.preparation, self.frame
+        cut = {"pad": "padded with grey", "stretch": "stretched"}.get(done.fit, "cut to its middle")
+        mean, deviation = pixels_of(done.pixels)
+        pixels = f"{done.pixels} pixels" if done.pixels in PIXELS else f"pixels less {mean} over {deviation}"
+        by = ", ".join(f"{choice} by {origin}" for choice, origin in done.origins.items())
+        return (
+            f"{self.path}, {_by(frame.picture)}: resized to {_by(frame.resized)}, {cut} ({done.fit}), {done.order}, "
+            f"{pixels}; fed to {done.name}, {_by(done.extents)} ({by})"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """For JSON."""
+        chosen: dict[str, Any] = to_builtins(self.preparation)
+        return {"file": self.path, "size": self.frame.picture, "resized": self.frame.resized} | chosen
+
+    @property
+    def feeds(self) -> dict[str, np.ndarray]:
+        """The array of the model's input."""
+        from PIL import Image
+
+        image = self.image.convert("L" if self.preparation.order == "grey" else "RGB")
+        fitted = Image.new(image.mode, self.frame.size, (GREY,) * len(image.getbands()))
+        fitted.paste(image.resize(self.frame.resized, Image.Resampling.BILINEAR), self.frame.corner)
+        return {self.preparation.name: self.preparation.array(fitted)}
+
+
+def check_pillow() -> None:
+    """Refuse pictures where nothing reads them.
+
+    Raises:
+        InputError: Pillow is not installed.
+    """
+    try:
+        import PIL.Image  # noqa: F401 - asked for, not used
+    except ImportError:
+        raise InputError(
+            "--image: Pillow reads pictures, and is not installed: pip install 'blocklayout[image]'"
+        ) from None
+
+
+def check_target(path: str) -> None:
+    """Refuse a file name whose ending says no format.
+
+    Raises:
+        InputError: Pillow writes no such files.
+    """
+    from PIL import Image
+
+    formats = Image.registered_extensions()
+    if formats.get(Path(path).suffix.lower()) not in Image.SAVE:
+        raise InputError(f"--save {path}: its ending says no format that Pillow writes; give one such as .png or .jpg")
+
+
+def read_picture(args: argparse.Namespace, opened: OnnxModel | Graph) -> Picture:
+    """The picture of ``--image``, prepared for a model.
+
+    Raises:
+        InputError: No file, no picture, or an input that is no image.
+    """
+    image = _opened(args.image)
+    metadata = opened.metadata if isinstance(opened, OnnxModel) else {}
+    preparation = preparation_of(args, opened, metadata, image.size)
+    image = image.convert("RGB")
+    names = read_names(args.labels) if args.labels else names_in(metadata)
+    return Picture(args.image, image, preparation, preparation.frame(image), names)
+
+
+def _opened(path: str) -> Image:
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            if image.mode.startswith(DIFFERENT_DEPTHS):
+                raise InputError(f"--image {path}: {image.mode} pixels; save it with 8 bits a channel")
+            return ImageOps.exif_transpose(image)
+    except FileNotFoundError:
+        raise InputError(f"--image {path}: no such file") from None
+    except UnidentifiedImageError:
+        raise InputError(f"--image {path}: no picture of a format that Pillow reads") from None
+    except OSError as error:
+        raise InputError(f"--image {path}: {error.strerror or error}") from None
+    except (SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise InputError(f"--image {path}: {error}") from None
+
+
+def preparation_of(
+    args: argparse.Namespace, opened: OnnxModel | Graph, metadata: Mapping[str, str], size: tuple[int, int]
+) -> Preparation:
+    """How pictures become the input of a model: by options, its metadata, or defaults.
+
+    Raises:
+        InputError: No input is an image, others are not fed, or an option does not fit.
+    """
+    inputs, outputs = signature_of(opened, dict(args.io_layout))
+    info, declared = _image_input(inputs, args)
+    is_last = _is_channels_last(declared)
+    channels = declared[-1 if is_last else -3]
+    is_classifier = _is_classifier(outputs)
+    extents, size_origin = _settled(declared, is_last, _image_size(metadata, is_classifier, size))
+    is_yolo = {"names", "stride"} <= metadata.keys()  # as ultralytics exports
+    origin = "--shape" if info.name in dict(args.shape) else size_origin
+    usual_fit = ("crop" if is_classifier and channels == 3 else "stretch", "default")
+    yolo_fit = ("fill" if is_classifier else "pad", "metadata") if is_yolo else None
+    fit, fit_origin = _first(args.fit, None, yolo_fit or usual_fit)
+    nominal = NOMINAL_RANGES.get(metadata.get("Image.NominalPixelRange", ""), "unit" if is_yolo else None)
+    usual_pixels = "bytes" if info.dtype == "u8" else "imagenet" if channels == 3 else "unit"
+    pixels, pixels_origin = _first(args.pixels, nominal, (usual_pixels, "default"))
+    stated_order = {"Bgr8": "bgr", "Rgb8": "rgb"}.get(metadata.get("Image.BitmapPixelFormat", ""))
+    grey = ("grey", "its one channel")
+    order, order_origin = grey if channels == 1 else _first(args.order, stated_order, ("rgb", "default"))
+    if len(pixels_of(pixels)[0]) not in (1, channels):
+        raise InputError(
+            f"--pixels {pixels}: {info.name} has {channels} channel, and these are of 3; give such as unit"
+        )
+    if info.dtype == "u8" and pixels != "bytes":
+        raise InputError(f"--pixels {pixels}: {info.name} takes integers (u8), which are bytes as they are")
+    origins = {"size": origin, "fit": fit_origin, "pixels": pixels_origin, "order": order_origin}
+    return Preparation(info.name, info.dtype, extents, is_last, fit, pixels, order, origins)
+
+
+def _first(option: str | None, stated: str | None, usual: tuple[str, str]) -> tuple[str, str]:
+    """What an option says, else metadata, else what is usual; and which it was."""
+    if option is not None:
+        return option, "option"
+    return (stated, "metadata") if stated is not None else usual
+
+
+def _image_input(inputs: Sequence[InputInfo], args: argparse.Namespace) -> tuple[InputInfo, tuple[Any, ...]]:
+    """The input that is an image, and its extents as far as they are known."""
+    given = dict(args.shape)
+    fed = {name for name, _ in args.input}
+    shapes = {info.name: given.get(info.name, info.shape) for info in inputs if info.name not in fed}
+    images = [info for info in inputs if info.name in shapes and _is_image(shapes[info.name], info)]
+    if not images:
+        text = ", ".join(f"{info.name} is {info.dtype} {_by(shapes.get(info.name, info.shape))}" for info in inputs)
+        raise InputError(
+            f"--image: no input left to feed is an image ({text}); one has 1 or 3 channels, first or last, of floats "
+            "or u8: --shape settles extents that the model leaves open"
+        )
+    others = [name for name in shapes if name != images[0].name]
+    if others:
+        raise InputError(f"--image is fed to {images[0].name}; feed {', '.join(others)} by --input NAME=FILE.npy, too")
+    return images[0], tuple(shapes[images[0].name] or ())
+
+
+def _is_image(shape: Sequence[Any] | None, info: InputInfo) -> bool:
+    if shape is None or len(shape) not in (3, 4) or info.dtype not in ("f32", "f16", "bf16", "f64", "u8"):
+        return False
+    return 0 not in shape and (shape[-3] in (1, 3) or shape[-1] in (1, 3))
+
+
+def _is_channels_last(extents: Sequence[Any]) -> bool:
+    return extents[-3] not in (1, 3)
+
+
+def _is_classifier(outputs: Sequence[OutputInfo]) -> bool:
+    """Whether the first output has one extent that is not 1 beside the batch."""
+    shape = outputs[0].shape
+    return shape is not None and len(shape) in (2, 4) and all(extent == 1 for extent in shape[2:])
+
+
+def _image_size(metadata: Mapping[str, str], is_classifier: bool, size: tuple[int, int]) -> tuple[tuple[int, int], str]:  # noqa: FBT001
+    """Height and width where they are free, and why."""
+    stated = _literal(metadata.get("imgsz"))
+    if isinstance(stated, list) and len(stated) == 2 and all(isinstance(side, int) and side > 0 for side in stated):
+        return (stated[0], stated[1]), "metadata"
+    if is_classifier:
+        return (CLASSIFIED, CLASSIFIED), f"default of classifiers, {CLASSIFIED}"
+    zoom = min(1.0, LARGEST / max(size))
+    width, height = (max(GRID, round(side * zoom / GRID) * GRID) for side in size)
+    return (height, width), f"the picture's own in multiples of {GRID}, at most {LARGEST}"
+
+
+def _settled(
+    declared: Sequence[Any],
+    is_last: bool,  # noqa: FBT001
+    free: tuple[tuple[int, int], str],
+) -> tuple[tuple[int, ...], str]:
+    """Extents of the array, and where those of the image come from."""
+    start = len(declared) - 3 + (not is_last)
+    sides = {start: free[0][0], start + 1: free[0][1]}
+    extents = tuple(each if isinstance(each, int) else sides.get(axis, 1) for axis, each in enumerate(declared))
+    is_free = any(not isinstance(declared[axis], int) for axis in sides)
+    return extents, free[1] if is_free else "model"
+
+
+def pixels_of(text: str) -> tuple[Sequence[float], Sequence[float]]:
+    """Means and deviations by name, or as ``0.48,0.46,0.41/0.27,0.26,0.28``.
+
+    Raises:
+        ValueError: The text says neither, or divides by zero.
+
+    Example:
+        >>> pixels_of("signed"), pixels_of("0.5,0.25,0/1")
+        (((0.5,), (0.5,)), ((0.5, 0.25, 0.0), (1.0, 1.0, 1.0)))
+    """
+    if text in PIXELS:
+        return PIXELS[text]
+    means, deviations = (tuple(map(float, part.split(","))) for part in text.split("/"))
+    n = max(len(means), len(deviations))
+    means, deviations = (part * n if len(part) == 1 else part for part in (means, deviations))
+    if (
+        len(means) != len(deviations)
+        or n not in (1, 3)
+        or not all(deviations)
+        or not np.isfinite(means + deviations).all()
+    ):
+        raise ValueError(text)
+    return means, deviations
+
+
+def read_names(path: str) -> list[str]:
+    """The names of classes in a file, one a line.
+
+    Raises:
+        InputError: No such file, or no text.
+    """
+    try:
+        names = Path(path).read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"--labels {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"--labels {path}: no UTF-8 text; give one name a line") from None
+    if not names:
+        raise InputError(f"--labels {path}: it is empty; give one name a line")
+    return [name.strip() for name in names]
+
+
+def names_in(metadata: Mapping[str, str]) -> list[str]:
+    """The names of classes in metadata, as ultralytics writes them; none where there are none.
+
+    Example:
+        >>> names_in({"names": "{0: 'cat', 1: 'dog'}"}), names_in({"names": "Ada"})
+        (['cat', 'dog'], [])
+    """
+    names = _literal(metadata.get("names"))
+    if isinstance(names, dict) and sorted(map(str, names)) == sorted(map(str, range(len(names)))):
+        return [str(names.get(index, names.get(str(index)))) for index in range(len(names))]
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def _literal(text: str | None) -> Any:
+    try:
+        return ast.literal_eval(text or "None")
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def save_annotated(picture: Picture, answer: Answer, path: str) -> None:
+    """Write the picture with the answer drawn into it.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    image = annotated(picture, answer)
+    try:
+        image.save(path)
+    except OSError as error:
+        raise InputError(f"--save {path}: {error.strerror or error}") from None
+
+
+def annotated(picture: Picture, answer: Answer) -> Image:
+    """The picture with the answer drawn into it."""
+    from PIL import ImageDraw
+
+    image = picture.image.copy()
+    if isinstance(answer, Mask):
+        return _tinted(image, answer)
+    draw = ImageDraw.Draw(image)
+    line = max(1, round(max(image.size) / 250))
+    if isinstance(answer, Classes):
+        text = "\n".join(f"{name_of(each, picture.names)} {score:.2f}" for each, score in answer.best())
+        _label(draw, (0, 0), text, "#000000", 6 * line)
+    if isinstance(answer, Boxes):
+        for box, score, each in zip(answer.boxes.tolist(), answer.scores, answer.classes, strict=True):
+            colour = COLOURS[each % len(COLOURS)]
+            draw.rectangle(box, outline=colour, width=line)
+            _label(draw, (box[0], box[1]), f"{name_of(each, picture.names)} {score:.2f}", colour, 6 * line)
+    return image
+
+
+def _label(draw: Any, corner: tuple[float, float], text: str, colour: str, size: int) -> None:
+    """Text on a ground of a colour above the corner, or below where there is no room."""
+    from PIL import ImageFont
+
+    font = ImageFont.load_default(max(10, size))
+    left, top = corner
+    height = draw.multiline_textbbox((0, 0), text, font=font)[3] + 2
+    top = top - height if top >= height else top
+    draw.rectangle((left, top, draw.multiline_textbbox(corner, text, font=font)[2] + 2, top + height), fill=colour)
+    draw.multiline_text((left, top), text, fill="#ffffff", font=font)
+
+
+def _tinted(image: Image, mask: Mask) -> Image:
+    """Half the class's colour, half the picture, but for class 0 and what the network did not see."""
+    from PIL import Image, ImageColor
+
+    colours = np.array([ImageColor.getrgb(colour) for colour in COLOURS])
+    pixels = np.asarray(image)
+    tinted = (pixels + colours[mask.classes % len(COLOURS)]) // 2
+    return Image.fromarray(np.where(mask.classes[..., None] > 0, tinted, pixels).astype(np.uint8))
+
+
+def _by(extents: Sequence[Any] | None) -> str:
+    return (
+        "of no declared rank" if extents is None else "x".join("?" if each is None else str(each) for each in extents)
+    )
