@@ -132,7 +132,7 @@ class Picture(Struct, frozen=True):
     def facts(self) -> dict[str, Any]:
         """For JSON."""
         chosen: dict[str, Any] = to_builtins(self.preparation)
-        return {"file": self.path, "extents": self.frame.picture, "resized": self.frame.resized} | chosen
+        return {"file": self.path, "size": self.frame.picture, "resized": self.frame.resized} | chosen
 
     @property
     def feeds(self) -> dict[str, np.ndarray]:

@@ -291,6 +291,7 @@ def test_what_ultralytics_writes_is_obeyed(cli: Command, photo: Path, tmp_path: 
     written = {"names": "{0: 'cat'}", "stride": "32", "imgsz": "[96, 64]"}
     net = model_of(tmp_path / "net.onnx", ("n", 3, "h", "w"), [("Relu", ["x"], "y", {})], {"y": None}, metadata=written)
     told = cli("run", net, "--image", photo, "--rounds", 1, "--json").json
+    assert (told["picture"]["size"], told["picture"]["extents"]) == ([64, 32], [1, 3, 96, 64])
     assert told["picture"]["origins"].items() >= {"size": "metadata", "fit": "metadata", "pixels": "metadata"}.items()
     [output] = told["outputs"]
     assert output["shape"] == [1, 3, 96, 64]
