@@ -105,8 +105,8 @@ def hidden(extents: Sequence[int], shifts: Sequence[int]) -> np.ndarray:
     ]
     regions = 3 * bands[0][:, None] + bands[1][None, :]
     windows = regions.reshape(extents[0] // WINDOW, WINDOW, extents[1] // WINDOW, WINDOW).transpose(0, 2, 1, 3)
-    windows = windows.reshape(-1, 1, WINDOW**2)
-    return np.where(windows[..., None] == windows[:, :, None], 0, _HIDDEN).astype(np.float32)
+    of_pixels = windows.reshape(-1, 1, WINDOW**2)
+    return np.where(of_pixels[..., None] == of_pixels[:, :, None], 0, _HIDDEN).astype(np.float32)
 
 
 NETWORKS = {

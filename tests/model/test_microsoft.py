@@ -132,7 +132,8 @@ UNKNOWN_THERE = {(B, S, N, 3, 4), (B, 7, N, 2, 4)}
 
 def written(case: tuple[Any, ...]) -> tuple[ModelProto, dict[str, np.ndarray]]:
     """A file of one node, and what it is fed."""
-    op_type, inputs, attrs, read_outputs, domain = (*case, *((0,), "com.microsoft")[len(case) - 3 :])
+    defaults: tuple[Any, ...] = ((0,), "com.microsoft")
+    op_type, inputs, attrs, read_outputs, domain = (*case, *defaults[len(case) - 3 :])
     arrays = {f"in {index}": np.asarray(array) for index, array in enumerate(inputs) if array is not None}
     known = {name for name in arrays if op_type == "DynamicQuantizeLSTM" and name not in ("in 0", "in 5", "in 6")}
     outputs = [f"out {index}" if index in read_outputs else "" for index in range(max(read_outputs) + 1)]
