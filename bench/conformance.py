@@ -1,4 +1,4 @@
-"""Which cases of ONNX's own test suite pass, natively or through the reference, and in which layouts?
+"""Which cases of ONNX's own test suite pass, natively, in numpy or by the reference, and in which layouts?
 
 python bench/conformance.py              # writes docs/conformance.md
 python bench/conformance.py --failing    # prints what does not pass, with the reasons
@@ -24,6 +24,7 @@ from bench.onnx_suite import (
     FOLDED,
     KINDS,
     NATIVE,
+    NUMPY,
     PASSED,
     PLAIN,
     UNSUPPORTED,
@@ -82,7 +83,7 @@ def networks_row() -> tuple[str, ...]:
 
 def _summary(title: str, own: Sequence[Case]) -> tuple[str, ...]:
     ends = Counter(verdict_on(case).outcome for case in own)
-    counts = (ends[outcome] for outcome in (NATIVE, PLAIN, FOLDED, UNSUPPORTED, WRONG))
+    counts = (ends[outcome] for outcome in (NATIVE, NUMPY, PLAIN, FOLDED, UNSUPPORTED, WRONG))
     passed = sum(ends[outcome] for outcome in PASSED)
     return title, str(len(own)), *map(str, counts), f"{passed / len(own):.1%}"
 
@@ -97,13 +98,13 @@ def _by_operator() -> dict[str, list[Case]]:
 
 
 def counts() -> list[tuple[str, tuple[str, ...]]]:
-    """Of each operator: how many cases ended natively, by the reference, folded and unsupported."""
+    """Of each operator: how many cases ended natively, in numpy, by the reference, folded and unsupported."""
     return [(op_type, _counts(own)) for op_type, own in _by_operator().items()]
 
 
 def _counts(own: Sequence[Case]) -> tuple[str, ...]:
     ends = Counter(verdict_on(case).outcome for case in own)
-    return tuple(str(ends[outcome] or "") for outcome in (NATIVE, PLAIN, FOLDED, UNSUPPORTED))
+    return tuple(str(ends[outcome] or "") for outcome in (NATIVE, NUMPY, PLAIN, FOLDED, UNSUPPORTED))
 
 
 def _line(op_type: str, own: Sequence[Case]) -> str:
@@ -111,7 +112,9 @@ def _line(op_type: str, own: Sequence[Case]) -> str:
     native = [case for case, verdict in verdicts.items() if verdict.outcome == NATIVE]
     found = layouts_in_networks().get(op_type, set()).union(*map(layouts_of, native))
     layouts = sorted(found - {VIEW} or found)
-    reasons = dict.fromkeys(_short_reason(v.reason) for v in verdicts.values() if v.outcome in (PLAIN, UNSUPPORTED))
+    reasons = dict.fromkeys(
+        _short_reason(v.reason) for v in verdicts.values() if v.outcome in (NUMPY, PLAIN, UNSUPPORTED)
+    )
     cells = (op_type, *_counts(own), ", ".join(layouts), "; ".join(reasons))
     return as_line(cells)
 
@@ -149,7 +152,8 @@ The `onnx` package carries a test suite: single operators, small networks, and n
 how each case of `onnx` VERSION ends. The tables are written by `python bench/conformance.py`, and a test compares them
 with what happens.
 
-- *native*: oneDNN's primitives compute it, its operator's function in numpy does, or it is a view that moves no byte;
+- *native*: oneDNN's primitives compute it, or it is a view that moves no byte;
+- *numpy*: some node is computed by its operator's function in numpy, since no primitive does the same;
 - *reference*: some node is left to `onnx.reference`, and shown in the plan as a plain kernel;
 - *folded*: every output follows from constants and extents, and is known when the plan is made;
 - *unsupported*: `UnsupportedError`, with the reason. Nothing ends in any other way.
@@ -178,14 +182,14 @@ def as_line(cells: Sequence[str]) -> str:
 def table() -> str:
     """The whole document."""
     lines = [
-        "| part | cases | native | reference | folded | unsupported | wrong | passed |",
-        "|---|---|---|---|---|---|---|---|",
+        "| part | cases | native | numpy | reference | folded | unsupported | wrong | passed |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [as_line(row) for row in (*summary_rows(), networks_row())]
     lines += _OPERATORS.splitlines()
     lines += [
-        "| operator | native | reference | folded | unsupported | layouts | why not native |",
-        "|---|---|---|---|---|---|---|",
+        "| operator | native | numpy | reference | folded | unsupported | layouts | why not native |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     lines += [_line(op_type, own) for op_type, own in _by_operator().items()]
     return _HEADER.replace("VERSION", onnx.__version__) + "\n".join(lines) + "\n"

@@ -23,8 +23,8 @@ from blocklayout.zoo import light
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 NETWORKS = "light models"
 
-NATIVE, PLAIN, FOLDED, UNSUPPORTED, WRONG = "native", "plain", "folded", "unsupported", "wrong"
-PASSED = (NATIVE, PLAIN, FOLDED)
+NATIVE, NUMPY, PLAIN, FOLDED, UNSUPPORTED, WRONG = "native", "numpy", "plain", "folded", "unsupported", "wrong"
+PASSED = (NATIVE, NUMPY, PLAIN, FOLDED)
 
 _TYPES = {
     "float",
@@ -42,8 +42,9 @@ class Verdict:
     """How one case ended.
 
     Attributes:
-        outcome: ``native``: no step is left to the reference; ``plain``: some is; ``folded``: all was computed
-            when the plan was made; ``unsupported``; or ``wrong``: another answer, or another error.
+        outcome: ``native``: primitives and views alone; ``numpy``: some node is a function in numpy; ``plain``: some is
+            left to the reference; ``folded``: all was computed when the plan was made; ``unsupported``; or ``wrong``:
+            another answer, or another error.
         reason: Why it is not native.
     """
 
@@ -225,6 +226,9 @@ def _way(session: Any) -> Verdict:
     made = session.plan
     if made.plain_steps:
         return Verdict(PLAIN, made.plain_steps[0].reason)
+    in_numpy = [step for step in made.steps if step.spec.kind == "numpy"]
+    if in_numpy:
+        return Verdict(NUMPY, in_numpy[0].reason)
     if made.steps or made.entries:
         return Verdict(NATIVE)
     return Verdict(FOLDED, "every output follows from constants and extents")

@@ -203,8 +203,8 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
         for index, tensor in enumerate(proto.graph.initializer)
     }
     skeleton = _inlined(_without_weights(proto, constants), origin)
+    _check_domains(skeleton)
     opset = _opset(skeleton, origin)
-    _check_domains(skeleton, opset)
     _check_specification(skeleton, origin)
     nodes, written = convert_nodes(skeleton.graph, model_path)
     constants |= written
@@ -299,8 +299,9 @@ def _opset(skeleton: ModelProto, origin: str) -> int:
     return int(versions[0])
 
 
-def _check_domains(skeleton: ModelProto, opset: int) -> None:
+def _check_domains(skeleton: ModelProto) -> None:
     """Refuse operators that nobody knows; those that onnxruntime adds to ONNX's set are put into its own."""
+    opset = max((each.version for each in skeleton.opset_import if each.domain in OWN_DOMAINS), default=math.inf)
     for index, node in enumerate(_with_inner(skeleton.graph)):
         if node.domain in OWN_DOMAINS and opset < _ADDED_BY_ONNXRUNTIME.get(node.op_type, 0):
             node.domain = _ONNXRUNTIME

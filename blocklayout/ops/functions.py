@@ -60,13 +60,21 @@ def compute_of(spec: HostSpec) -> Compute:
             tuple(None if each is None else _value(*each, descs) for each in side) for side in (sources, outs)
         )
         node = NodeInfo(said["name"], spec.label, _attrs(said["attrs"]), inputs, outputs, said["opset"])
-        function = facts_of(spec.label).in_numpy(node)
+        facts = facts_of(spec.label)
+        function = facts.in_numpy(node)
     except (ValueError, KeyError, TypeError, AttributeError, BlockLayoutError) as error:
         raise PlanError(f"the plan's step of {spec.label} is none: {error}") from error
     if function is None:
         raise PlanError(f"the plan has numpy compute {spec.label} of {spec.descs[0][1]}; nothing here does")
     row = descs["dst"].dims if descs["dst"].inner_blks else None
-    read, written = ([each and (each[0], _extents(each[1], row)) for each in side] for side in (sources, outs))
+    scalar = None if _is_elementwise(facts, node) else ()  # one element in a row serves a function of elements
+
+    def seen_as(shape: tuple[int, ...]) -> tuple[int, ...] | None:
+        if row not in (None, shape):
+            return ()  # a number beside a row
+        return None if shape else scalar
+
+    read, written = ([each and (each[0], seen_as(each[1])) for each in side] for side in (sources, outs))
 
     def compute(arrays: Mapping[str, np.ndarray]) -> None:
         given = [None if each is None else _seen(arrays, *each) for each in read]
@@ -95,11 +103,6 @@ def _value(arg: str, shape: tuple[int, ...], descs: Mapping[str, Any]) -> Value:
 
 def _attrs(given: Mapping[str, Any]) -> dict[str, Any]:
     return {key: tuple(each) if isinstance(each, list) else each for key, each in given.items()}
-
-
-def _extents(shape: tuple[int, ...], row: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """How a function sees an operand, if not as it lies: scalars, and numbers beside a row, without extents."""
-    return () if not shape or row not in (None, shape) else None
 
 
 def _seen(arrays: Mapping[str, np.ndarray], arg: str, shape: tuple[int, ...] | None) -> np.ndarray:

@@ -211,7 +211,7 @@ def _extreme(x: np.ndarray, out: np.ndarray, function: np.ufunc, *, is_lowest: b
 
 def _mean(x: np.ndarray, out: np.ndarray, **how: Any) -> None:
     total = np.add.reduce(x, dtype=np.float64 if x.dtype.kind in "iu" else None, **how)
-    np.copyto(out, total / max(x.size // max(out.size, 1), 1), casting="unsafe")
+    np.copyto(out, total / (x.size // max(out.size, 1)), casting="unsafe")
 
 
 def _norm(x: np.ndarray, out: np.ndarray, **how: Any) -> None:

@@ -23,7 +23,7 @@ from blocklayout.layout.permutation import identity, inverse, permuted
 OPSET = 20
 UNSUPPORTED = frozenset({"Swish"})
 """The reference does not have them in this operator set."""
-INTEGERS = {"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"}
+INTEGERS = {"BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot"}
 BOOLS = {"And", "Or", "Xor", "Not"}
 
 
@@ -106,6 +106,8 @@ CASES = (
     Case("Clip", constants=(np.float32(0.2), np.float32(0.7))),
     Case("Dropout"),
     Case("Cast", attrs={"to": 11}),
+    Case("BitCast", attrs={"to": TensorProto.INT32}, opset=26),
+    Case("BitShift", attrs={"direction": "LEFT"}, n_sources=2),
     Case("Where", n_sources=3),
     Case("PRelu", n_sources=2),
     Case("Max", n_sources=3),
