@@ -121,7 +121,7 @@ def _line(op_type: str, own: Sequence[Case]) -> str:
 
 _SHORT_REASONS = {
     "is random": "random",
-    "nothing here computes": "no primitive",
+    "no primitive computes": "no primitive",
     "nothing of tensors without elements": "no elements",
     "of the operator set": "another operator set",
     "runs a subgraph again and again": "subgraph",

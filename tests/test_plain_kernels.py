@@ -145,7 +145,7 @@ def test_a_plain_kernel_between_convolutions_is_right_in_every_layout(policy: st
     [step] = session.plan.plain_steps
     assert step.kernel == "error"
     assert "plain: error" in str(session.plan)
-    assert "nothing here computes 'Erf'" in step.reason
+    assert "no primitive computes 'Erf'" in step.reason
 
 
 def test_one_warning_names_the_operators_and_what_they_cost() -> None:

@@ -85,7 +85,7 @@ class Kernel(Struct, frozen=True, eq=False):
         others: Further results, by argument: ``indices``; a plain kernel's are ``dst_1`` ...
         as_plain: Makes the kernel that computes the same by numpy or ``onnx.reference``, for where no
             primitive does; ``None`` if it is one, or there is none.
-        reason: Why a kernel is plain.
+        reason: Why no primitive computes it; empty where one does.
         op_types: As :class:`KernelInfo` has them.
         aliases: As :class:`KernelInfo` has them.
     """

@@ -156,7 +156,7 @@ def _plain(node: Node, info: NodeInfo, constants: _Constants, reason: str) -> Ke
 
 
 def _no_operator(node: Node) -> str:
-    message = f"node {node.name!r}: nothing here computes {node.op_type!r}"
+    message = f"node {node.name!r}: no primitive computes {node.op_type!r}"
     close = _closest(node.op_type)
     return f"{message}; the closest that run are {', '.join(close)}" if close else message
 

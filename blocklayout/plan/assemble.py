@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from blocklayout.ir import Fused, Role, mover
+from blocklayout.ir import Fused, mover
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.depthwise_fusion import FIRST
 from blocklayout.plan.network import declared_desc
@@ -173,7 +173,7 @@ def _put_into_slice(assembly: Assembly, group: Group, operand: Operand, whole: i
 
 
 def _step_reason(group: Group, candidate: Candidate) -> str:
-    if group.main.operator.role is Role.PLAIN:
+    if group.main.reason:
         return group.main.reason
     return f"{ASKED}{candidate.origin}" + (", sum in place" if candidate.alias else "")
 

@@ -88,7 +88,7 @@ def test_a_node_of_two_results_becomes_a_plain_kernel() -> None:
 def test_an_operator_nobody_has_is_named_with_the_closest() -> None:
     b = Builder()
     b.output("y", b.op("MaxRoiPool", b.input("x", (1, 1, 4, 4)), b.input("r", (1, 5)), pooled_shape=(2, 2), name="roi"))
-    with pytest.raises(UnsupportedError, match=r"node 'roi': nothing here computes 'MaxRoiPool'; the closest.*MaxPool"):
+    with pytest.raises(UnsupportedError, match=r"node 'roi': no primitive computes 'MaxRoiPool'; the closest.*MaxPool"):
         lower(b.to_graph())
 
 

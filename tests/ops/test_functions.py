@@ -145,6 +145,7 @@ def test_between_convolutions_nothing_is_reordered_for_it(layout: str) -> None:
     session = bl.load(b, layout=layout)
     plan = session.plan
     assert not plan.plain_steps
+    assert all("no primitive" in step.reason for step in plan.steps if step.spec.kind == "numpy"), plan
     assert {step.kernel for step in plan.steps if step.is_reorder} <= {"before", "the caller"}
     feed = nets.feed_of(session)
     expected: Any = ReferenceEvaluator(b.to_onnx()).run(None, feed)

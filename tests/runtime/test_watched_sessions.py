@@ -206,7 +206,7 @@ def test_a_plain_kernel_is_a_loss_where_its_input_is_not_plain(layout: str) -> N
     with bl.watch("record") as w:
         session.run(None, nets.feed_of(session))
     losses = [(event.operator, event.reason.rpartition(": ")[2]) for event in w if event.kind == "loss"]
-    assert losses == ([] if layout == "plain" else [("error (Hardmax)", "nothing here computes 'Hardmax'")])
+    assert losses == ([] if layout == "plain" else [("error (Hardmax)", "no primitive computes 'Hardmax'")])
 
 
 def run(session: bl.Session) -> Any:
