@@ -1,4 +1,4 @@
-"""What a network's outputs say of a picture: classes, boxes or a mask, told apart by their extents."""
+"""Outputs read as classes, boxes or a mask of a picture, told apart by their extents."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def named_path(text: str) -> tuple[str, str]:
 
 
 def pixels(text: str) -> str:
-    """What pixels become, by name or as ``MEANS/DEVIATIONS``."""
+    """The scale of pixels, by name or as ``MEANS/DEVIATIONS``."""
     from blocklayout.commands.pictures import PIXELS, pixels_of
 
     try:

@@ -240,7 +240,7 @@ def preparation_of(
 
 
 def _first(option: str | None, stated: str | None, usual: tuple[str, str]) -> tuple[str, str]:
-    """What an option says, else metadata, else what is usual; and which it was."""
+    """The option, else the metadata's choice, else the usual one; and which of these it was."""
     if option is not None:
         return option, "option"
     return (stated, "metadata") if stated is not None else usual

@@ -501,7 +501,7 @@ def _matmul_to_float(
 
 
 def _dequantized(x: BuildValue, scale: BuildValue, zero: Given = None, /, *, axis: int = 1) -> BuildValue:
-    shape = (-1, *(1,) * (len(x.shape) - 1 - axis % len(x.shape))) if max(scale.shape, default=1) > 1 else ()
+    shape = _beside(x, scale, axis)
     steps = x.astype(scale.dtype)
     if zero is not None:
         steps = steps - zero.astype(scale.dtype).reshape(shape)
@@ -509,13 +509,18 @@ def _dequantized(x: BuildValue, scale: BuildValue, zero: Given = None, /, *, axi
 
 
 def _quantized(y: BuildValue, scale: BuildValue, zero: Given = None, /, *, axis: int = 1) -> BuildValue:
-    shape = (-1, *(1,) * (len(y.shape) - 1 - axis % len(y.shape))) if max(scale.shape, default=1) > 1 else ()
+    shape = _beside(y, scale, axis)
     dtype = "u8" if zero is None else zero.dtype
     limits = np.iinfo(to_numpy(dtype))
     steps = (y / scale.reshape(shape)).round()
     if zero is not None:
         steps = steps + zero.astype(y.dtype).reshape(shape)
     return steps.clip(float(limits.min), float(limits.max)).astype(dtype)
+
+
+def _beside(x: BuildValue, scale: BuildValue, axis: int) -> tuple[int, ...]:
+    """The extents in which scales and zero points of one dimension, or of the whole, broadcast to a tensor."""
+    return (-1, *(1,) * (len(x.shape) - 1 - axis % len(x.shape))) if max(scale.shape, default=1) > 1 else ()
 
 
 def _of_one(
@@ -592,11 +597,7 @@ def _dynamic_lstm(
         nothing = b.constant(np.zeros((1, batch, size), np.float32))
         h, c = nothing if h is None else h, nothing if c is None else c
         own = {**attrs, "activations": activations[3 * index : 3 * index + 3] or None}
-        places = (
-            range(length)
-            if direction == "forward" or (direction == "bidirectional" and not index)
-            else range(length)[::-1]
-        )
+        places = range(length)[:: -1 if direction == "reverse" or index else 1]
         steps: dict[int, BuildValue] = {}
         for place in places:
             one = whole.slice([place], [place + 1], [0])
@@ -618,7 +619,7 @@ def _of_gates(x: BuildValue) -> BuildValue:
 
 
 def _requantized(x: BuildValue) -> BuildValue:
-    """What is left of numbers as bytes, whose range they say."""
+    """Numbers rounded to bytes of a range of their own, and back."""
     return _dequantized(*x.builder.op("DynamicQuantizeLinear", x, n_outputs=3))
 
 

@@ -33,7 +33,23 @@ _ALGORITHMS: Mapping[str, str] = {
     "Mul": "binary_mul",
     "Div": "binary_div",
 }
-_IN_NUMPY: Mapping[str, NumpyFunction] = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide}
+_IN_NUMPY: Mapping[str, NumpyFunction] = {
+    "Add": np.add,
+    "And": np.logical_and,
+    "BitwiseAnd": np.bitwise_and,
+    "BitwiseOr": np.bitwise_or,
+    "BitwiseXor": np.bitwise_xor,
+    "Div": np.divide,
+    "Equal": np.equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Mul": np.multiply,
+    "Or": np.logical_or,
+    "Sub": np.subtract,
+    "Xor": np.logical_xor,
+}
 _SUMMABLE_DTYPES = frozenset(PRIMITIVE_FLOATS)
 _OTHER = {"src_0": "src_1", "src_1": "src_0"}
 
@@ -188,22 +204,7 @@ class NumpyBinary(Facts, frozen=True):
             return {"LEFT": np.left_shift, "RIGHT": np.right_shift}[node.string_attr("direction", ("LEFT", "RIGHT"))]
         if node.op_type == "Mod":
             return np.fmod if node.flag_attr("fmod") else np.mod
-        return _FUNCTIONS[node.op_type]
-
-
-_FUNCTIONS: Mapping[str, NumpyFunction] = {
-    "And": np.logical_and,
-    "BitwiseAnd": np.bitwise_and,
-    "BitwiseOr": np.bitwise_or,
-    "BitwiseXor": np.bitwise_xor,
-    "Equal": np.equal,
-    "Greater": np.greater,
-    "GreaterOrEqual": np.greater_equal,
-    "Less": np.less,
-    "LessOrEqual": np.less_equal,
-    "Or": np.logical_or,
-    "Xor": np.logical_xor,
-}
+        return _IN_NUMPY[node.op_type]
 
 
 class Where(Facts, frozen=True):

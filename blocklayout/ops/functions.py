@@ -10,8 +10,18 @@ from typing import Any
 import numpy as np
 
 from blocklayout.errors import BlockLayoutError, InputError, PlanError
-from blocklayout.ir import Compute, Elementwise, Facts, HostSpec, NodeInfo, Plain, Value, arguments, results
-from blocklayout.ir.host_spec import row_major_descs
+from blocklayout.ir import (
+    Compute,
+    Elementwise,
+    Facts,
+    HostSpec,
+    NodeInfo,
+    Plain,
+    Value,
+    arguments,
+    results,
+    row_major_descs,
+)
 from blocklayout.ops import facts_of
 
 

@@ -50,7 +50,7 @@ def bert(
     heads: int = 12,
     words: int = 30522,
 ) -> BuildValue:
-    """What words mean where they stand, from their numbers: normalisations behind sums; no classifier."""
+    """Features of words in their context, from the words' numbers: normalisations behind sums; no classifier."""
     net.at("embeddings")
     length = x.shape[1]
     x = net.rows(words, features, x) + net.table(length, features) + net.table(1, features)
