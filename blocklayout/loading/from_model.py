@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
+from math import inf, prod
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,9 @@ SURE_BELOW = 0.15
 
 MAX_RACE_SECONDS = 0.5
 """Longest race of plans where the caller did not ask to measure."""
+
+MAX_LIKE_RATIO = 16.0
+"""How many times more elements an input may have than where layouts were chosen, or fewer, for these to be taken."""
 
 MIN_RUNS = 4
 """Runs of each plan that a race needs at least."""
@@ -169,6 +173,7 @@ class _PlanMaker(Struct):
     memory: FileMemory | None
     n_made: int = 0
     last: Plan | None = None
+    chosen: list[tuple[Shapes, Plan]] = field(default_factory=list)
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
@@ -188,6 +193,7 @@ class _PlanMaker(Struct):
         plan = self._recalled(known.plan, known.demanded) if known is not None else None
         if known is None or plan is None:
             return None
+        self._lend(shapes, plan)
         file = self.memory.file.contents
         outputs = {name: np.array(origin.array(file)) for name, origin in known.outputs.items()}
         self.memory.file.let_go()  # the last constant that is packed holds its bytes
@@ -196,10 +202,11 @@ class _PlanMaker(Struct):
     def _anew(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.tell("simplifying the graph")
         program, deciding, demanded = self._lowered(shapes, contents)
-        plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(program, demanded)
+        plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(shapes, program, demanded)
         outputs, constants = known_outputs(program), constants_of(program)
         del program  # so that each of its constants goes as soon as it is packed
-        if self.memory is not None and not deciding and not self.request.is_frugal:
+        is_chosen = any(plan is chosen for _, chosen in self.chosen)
+        if self.memory is not None and is_chosen and not deciding and not self.request.is_frugal:
             self.memory.remember(shapes, plan, constants, outputs, demanded)
         return self._ready(plan, outputs, constants.pop, deciding)
 
@@ -226,24 +233,45 @@ class _PlanMaker(Struct):
         packed = self.weights.pack(plan, take)
         return ReadyPlan(plan, packed, outputs, self._computes(plan), deciding, self.keeps_denormals)
 
-    def _choose(self, program: Program, demanded: Demanded) -> Plan:
-        """The plan that was made for this before, else a new one, which is remembered."""
+    def _choose(self, shapes: Shapes, program: Program, demanded: Demanded) -> Plan:
+        """The plan that was made for this before, else a new one.
+
+        Its layouts are those of the plan for like extents; where there is none, they are chosen and remembered.
+        """
         text = made_of(program.name, program.digest)
         plan = self._recalled(text, demanded)
         if plan is not None:
+            self._lend(shapes, plan)
             return plan
         from blocklayout.plan.make import make_plan  # 30 ms with all that chooses
 
-        self.tell("choosing layouts")
+        like = self._like(shapes)
+        self.tell("choosing layouts" if like is None else "taking the layouts of the plan for like extents")
         self.last = plan = make_plan(
             program,
             replace(self.request, demanded=demanded),
             self.pricing.recorded(),
             price=self.pricing.priced,
             racing=partial(self._racing, program),
+            like=like,
         )
-        self.pricing.keep(plan, text, replace(self.request, demanded=demanded))
+        if like is None:
+            self._lend(shapes, plan)
+            self.pricing.keep(plan, text, replace(self.request, demanded=demanded))
         return plan
+
+    def _lend(self, shapes: Shapes, plan: Plan) -> None:
+        """Have plans for like extents take their layouts from this one, unless another lends them already."""
+        if self._like(shapes) is None:
+            self.chosen.append((shapes, plan))
+
+    def _like(self, shapes: Shapes) -> Plan | None:
+        """The plan for the nearest extents, if those are near and it was not refused since; measuring asks anew."""
+        if self.pricing.mode == "measure":
+            return None
+        ratios = [(_ratio(shapes, known), plan) for known, plan in self.chosen if not is_refused(plan)]
+        ratio, nearest = min(ratios, key=lambda each: each[0], default=(inf, None))
+        return nearest if ratio <= MAX_LIKE_RATIO else None
 
     def _recalled(self, text: str, demanded: Demanded) -> Plan | None:
         """The plan that is remembered."""
@@ -306,6 +334,14 @@ class _PlanMaker(Struct):
             if missing:
                 warn_caller(missing, PolicyWarning)
         return computes
+
+
+def _ratio(shapes: Shapes, others: Shapes) -> float:
+    """How many times more elements an input has in one than in the other, at most; infinite where ranks differ."""
+    if [len(extents) for _, extents in shapes] != [len(extents) for _, extents in others]:
+        return inf
+    sizes = [sorted((prod(extents), prod(known))) for (_, extents), (_, known) in zip(shapes, others, strict=True)]
+    return max((more / less if less else inf for less, more in sizes), default=1.0)
 
 
 def _plain_warning(plan: Plan) -> str:

@@ -11,16 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
-from msgspec import field
 from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError, PlanError, UnsupportedError
-from blocklayout.ir import Candidate, Role, Wish
+from blocklayout.ir import Candidate
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.assemble import assemble
+from blocklayout.plan.candidates.following import Follower
 from blocklayout.plan.candidates.fuse import fuse
-from blocklayout.plan.candidates.propose import Proposer
-from blocklayout.plan.candidates.recipes import GroupRecipes
 from blocklayout.plan.choices import KernelChoice, Way
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
@@ -128,14 +126,8 @@ def _is(candidate: Candidate, choice: KernelChoice) -> bool:
     return saved == found
 
 
-class Replayer(Proposer, frozen=True):
-    """Proposes for each group what a plan chose, and nothing else.
-
-    Attributes:
-        choices: Of the plan, by kernel.
-    """
-
-    choices: Mapping[str, KernelChoice] = field(default_factory=dict)
+class Replayer(Follower, frozen=True):
+    """Proposes for each group what a plan chose, and nothing else."""
 
     def propose(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
@@ -148,12 +140,12 @@ class Replayer(Proposer, frozen=True):
         choice = self.choices.get(group.name)
         if choice is None or choice.kernels != tuple(kernel.info for kernel in group.kernels):
             raise UnsupportedError(f"choices: the plan has none for {group.name} ({', '.join(group.nodes)})")
-        stored = [layout for layout in choice.chosen.layouts if isinstance(layout, MemoryDesc)]
-        if len(stored) < len(choice.chosen.layouts):
-            return ()  # it is half of a pair
-        for candidate in self._likely(group, incoming, in_place, stored):
-            if _is(candidate, choice):
-                return (candidate,)
+        if choice.is_of_a_pair:
+            return ()
+        for offer in (self.likely(group, incoming, in_place, choice.chosen), self._offered(group, incoming, in_place)):
+            for candidate in offer:
+                if _is(candidate, choice):
+                    return (candidate,)
         raise UnsupportedError(f"choices: nothing on offer here computes {group.name} as the plan says")
 
     def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
@@ -163,20 +155,3 @@ class Replayer(Proposer, frozen=True):
             if len(choices) == 2 and all(map(_is, candidates, choices)):
                 yield candidates
                 return
-
-    def _likely(
-        self,
-        group: Group,
-        incoming: Mapping[str, Sequence[MemoryDesc]],
-        in_place: str | None,
-        layouts: list[MemoryDesc],
-    ) -> Iterator[Candidate]:
-        """Candidates in the layouts that were chosen, sources' first, then all others."""
-        *sources, dst = layouts
-        if group.is_view:
-            yield from self._views(group, [*sources, *incoming["src"]])
-        elif group.main.operator.role is not Role.PLAIN and sources and dst.dtype in group.dtypes(self.dtype):
-            recipes = GroupRecipes(group, dst.dtype, self.costs.machine.n_threads, in_place)
-            for source in dict.fromkeys((sources[0], dst)):
-                yield from self._wished(recipes, Wish(source, dst))
-        yield from self._offered(group, incoming, in_place)

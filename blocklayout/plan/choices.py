@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from blocklayout.ir import KernelInfo, layout_name
+from blocklayout.ir import Fused, KernelInfo, layout_name
 from blocklayout.plan.struct_json import LayoutField
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ class KernelChoice(Struct, frozen=True):
     def nodes(self) -> tuple[str, ...]:
         """Names of the model's nodes it stands for."""
         return tuple(node for kernel in self.kernels for node in kernel.nodes)
+
+    @property
+    def is_of_a_pair(self) -> bool:
+        """Whether it is one primitive with its neighbour."""
+        return any(isinstance(layout, Fused) for layout in self.chosen.layouts)
 
     @property
     def writes(self) -> str:

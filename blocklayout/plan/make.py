@@ -11,15 +11,23 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.errors import DisturbedError
+from blocklayout.plan.candidates.following import Follower
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
-from blocklayout.plan.candidates.propose import Proposer
 from blocklayout.plan.choices import kernel_choices
 from blocklayout.plan.network import propose_all
 from blocklayout.plan.place import place_all
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import Policy, exceptions_of, with_reasons
-from blocklayout.plan.portfolio import Contender, TimePlans, cheapest, contenders_of, race, racers
+from blocklayout.plan.portfolio import (
+    Contender,
+    TimePlans,
+    cheapest,
+    contender_like,
+    contenders_of,
+    race,
+    racers,
+)
 from blocklayout.plan.refused import refused_in
 from blocklayout.plan.report.runs import check_losses
 from blocklayout.plan.request import Request, computed_dtype
@@ -39,6 +47,7 @@ def make_plan(
     *,
     price: Callable[[Network], Network] | None = None,
     racing: Callable[[float], TimePlans | None] = lambda _: None,
+    like: Plan | None = None,
 ) -> Plan:
     """Choose a layout for every value of a program and lay out the steps that compute it.
 
@@ -49,6 +58,7 @@ def make_plan(
         price: Puts better prices on what was proposed, perhaps measured ones.
         racing: For how much the prices of the cheapest plan are doubted, what runs plans whole, if they are to be:
             of the best for ``auto`` the fastest is then taken.
+        like: A plan for other extents, whose layouts and implementations are taken wherever they are on offer.
 
     Raises:
         PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that
@@ -61,19 +71,25 @@ def make_plan(
     groups = fuse(program, request.dtype, costs.machine.n_threads, precision)
     pins = pins_by_group(groups, request.demanded.pins)
     tags = wanted.tags if wanted else ()
-    proposer = Proposer(costs, request.dtype, tags, request.is_frugal, pins, request.without)
+    choices = {choice.kernel: choice for choice in like.choices} if like else {}
+    proposer = Follower(costs, request.dtype, tags, request.is_frugal, pins, request.without, choices=choices)
     network = propose_all(program, groups, proposer, request.io_layout)
     network = price(network) if price else network
     solution = solve_layouts(network)
-    contenders = contenders_of(network, wanted)
+    contenders = [contender_like(like, solution)] if like else contenders_of(network, wanted)
     finish = partial(_finish, program, request, contenders, solution)
     if wanted:
         plan = finish(next(contender for contender in contenders if contender.name == request.policy))
     else:
-        plan = _best(contenders, solution.choice, finish, racing(cheapest(contenders).doubt))
+        time_plans = None if like else racing(cheapest(contenders).doubt)
+        plan = _best(contenders, solution.choice, finish, time_plans)
     if pins:
-        free = propose_all(program, groups, replace(proposer, pins={}), request.io_layout)
+        free = propose_all(program, groups, replace(proposer, pins={}, choices={}), request.io_layout)
         plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders_of(free.priced(network.costs), None)))
+    if like:
+        lent = ", ".join(f"{name} {'x'.join(map(str, desc.dims))}" for name, desc in like.inputs)
+        source = f"{plan.priced_by}; layouts are those that were chosen for {lent}"
+        plan = replace(plan, priced_by=source, bound_ns=0.0, is_optimal=False, is_exact=False)
     check_expectations(plan, request.demanded.expected)
     check_losses(plan, request.on_layout_loss)
     return plan

@@ -16,6 +16,7 @@ from blocklayout.plan.solving.solve import wary_choice
 if TYPE_CHECKING:
     from blocklayout.plan.network import Choice, Network
     from blocklayout.plan.plan import Plan
+    from blocklayout.plan.solving.solve import Solution
 
 UNIFORM_POLICIES = ("any", "blocked", "nhwc", "plain")
 """The simple policies that leave layouts as they are from kernel to kernel."""
@@ -80,6 +81,14 @@ def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
     found = [Contender(policy.name, policy, choose_by(policy, network), network, assembled) for policy in policies]
     simple = min((each.choice for each in found if each.name in UNIFORM_POLICIES), key=network.total_ns)
     return [*found, Contender(SOLVE, None, wary_choice(network, simple), network, assembled)]
+
+
+def contender_like(plan: Plan, solution: Solution) -> Contender:
+    """The choice of who made a plan for other extents, from what was proposed after its choices."""
+    network = solution.network
+    policy = None if plan.chosen in (SOLVE, BOLD_SOLVE) else Policy.parse(plan.chosen, network.costs.machine)
+    choice = choose_by(policy, network) if policy else solution.choice
+    return Contender(plan.chosen, policy, choice, network, cache(partial(assemble, network)))
 
 
 def cheapest(contenders: Sequence[Contender]) -> Contender:

@@ -217,3 +217,12 @@ def test_upsampling(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     [result] = json.loads((tmp_path / "upsampling.json").read_text())["results"]
     assert [*result["ratios"]] == ["merged", "apart", "auto"]
+
+
+def test_extents(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    short = ("--models", "m3", "--sizes", "4000", "--batches", "2", "--json", "out.json")
+    done = run_bench("extents.py", *short, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "geometric mean" in done.stdout
+    [row] = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert row["batch"] == 2

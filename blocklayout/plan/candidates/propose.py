@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from blocklayout.plan.candidates.recipes import GroupRecipe, GroupRecipes, train
 from blocklayout.plan.costs.model import steps_ns
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Demand, RecipeStep
+    from blocklayout.ir import Demand
     from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.costs.model import Costs
 
@@ -116,29 +116,31 @@ class Proposer(Struct, frozen=True):
         special = (dtypes, pin, self.in_slices.get(group.name))
         key = (problem_key(group, dtypes[0]), arriving, in_place, *special)
         if key not in self._known:
-            self._known[key] = self._distinct(group, incoming, in_place)
+            self._known[key] = self._distinct(self._asked(group, incoming, in_place))
         if not self._known[key]:
             raise UnsupportedError(_nothing_offered(group, dtypes[0]))
         return self._known[key]
 
-    def _distinct(
+    def _asked(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
-    ) -> tuple[Candidate, ...]:
-        """Candidates that differ in implementation or in where an element lies, each as the library likes it best."""
-        kinds = _Kinds()
-        found: dict[object, Candidate] = {}
+    ) -> Iterator[Candidate]:
+        """Candidates for all wishes."""
         for dtype in group.dtypes(self.dtype):
             recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place, self._answers)
             for wish in self._wishes(group, incoming, dtype):
-                for candidate in self._wished(recipes, wish):
-                    layouts = (*candidate.source_descs.values(), candidate.dst)
-                    descs = tuple(kinds.of(desc) for desc in layouts if isinstance(desc, MemoryDesc))
-                    impls = tuple(step.spec.impl for step in candidate.steps)
-                    if self.without and any(own.name_of(impl) in self.without for impl in impls):
-                        continue
-                    key = (descs, candidate.alias, candidate.slices, impls)
-                    if key not in found or candidate.rank < found[key].rank:
-                        found[key] = candidate
+                yield from self._wished(recipes, wish)
+
+    def _distinct(self, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+        """Candidates that differ in implementation or in where an element lies, each as the library likes it best."""
+        kinds = _Kinds()
+        found: dict[object, Candidate] = {}
+        for candidate in candidates:
+            layouts = (*candidate.source_descs.values(), candidate.dst)
+            descs = tuple(kinds.of(desc) for desc in layouts if isinstance(desc, MemoryDesc))
+            impls = tuple(step.spec.impl for step in candidate.steps)
+            key = (descs, candidate.alias, candidate.slices, impls)
+            if key not in found or candidate.rank < found[key].rank:
+                found[key] = candidate
         return tuple(map(self._priced, found.values()))
 
     def _wished(self, recipes: GroupRecipes, wish: Wish) -> Iterator[Candidate]:
@@ -148,7 +150,8 @@ class Proposer(Struct, frozen=True):
             if sliced is not None:
                 yield sliced
         for recipe in recipes.wished(wish):
-            yield self._candidate(group, wish, recipe)
+            if not any(own.name_of(step.spec.impl) in self.without for step in recipe.steps):
+                yield self._candidate(group, wish, recipe)
 
     def _wishes(self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], dtype: str) -> Iterator[Wish]:
         names = self.costs.machine.layout_names
@@ -287,10 +290,11 @@ def _nothing_offered(group: Group, dtype: str) -> str:
 
 def _frugal(offered: Sequence[Candidate]) -> Sequence[Candidate]:
     """The candidates whose primitives give all their memory back, where those are not much slower."""
-    frugal = [candidate for candidate in offered if not any(_lasts(step) for step in candidate.steps)]
+    frugal = [candidate for candidate in offered if not lasts(candidate)]
     limit = MAX_FRUGAL_RATIO * min(candidate.cost_ns for candidate in offered)
     return frugal if any(candidate.cost_ns <= limit for candidate in frugal) else offered
 
 
-def _lasts(step: RecipeStep) -> bool:
-    return isinstance(step.spec, dnnl.Spec) and dnnl.leaves_code_behind(step.spec)
+def lasts(candidate: Candidate) -> bool:
+    """Whether its primitives do not give all their memory back."""
+    return any(isinstance(step.spec, dnnl.Spec) and dnnl.leaves_code_behind(step.spec) for step in candidate.steps)

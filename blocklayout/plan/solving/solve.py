@@ -41,6 +41,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
         bound_ns: No choice costs less.
         is_optimal: Whether that is proven.
         is_exact: Whether elimination proves it, so that what every other choice costs is known as well.
+        network: What was chosen from.
     """
 
     choice: Choice
@@ -48,7 +49,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
     bound_ns: float
     is_optimal: bool
     is_exact: bool
-    _network: Network
+    network: Network
     _problem: LayoutProblem
     _min_sum: MinSumSolution
 
@@ -69,7 +70,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
             return self._problem.costs_of_candidates(self._min_sum)
         return [
             [self._with(group, taken) for taken in range(len(offered))]
-            for group, offered in enumerate(self._network.candidates)
+            for group, offered in enumerate(self.network.candidates)
         ]
 
     def costs_without(self, copies: Sequence[tuple[str, ValueLayout]]) -> list[float]:
@@ -82,10 +83,10 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
         return self._problem.costs_without(self._min_sum, copies)
 
     def _with(self, group: int, taken: int) -> float:
-        values = self._network.touching[group]
+        values = self.network.touching[group]
         other = [*self.choice[:group], taken, *self.choice[group + 1 :]]
-        before = _local_ns(self._network, values, list(self.choice), group)
-        return self.cost_ns - before + _local_ns(self._network, values, other, group)
+        before = _local_ns(self.network, values, list(self.choice), group)
+        return self.cost_ns - before + _local_ns(self.network, values, other, group)
 
 
 def solve_layouts(network: Network, max_entries: int = MAX_ENTRIES) -> Solution:
