@@ -120,7 +120,6 @@ def _line(op_type: str, own: Sequence[Case]) -> str:
 
 
 _SHORT_REASONS = {
-    "is random": "random",
     "no primitive computes": "no primitive",
     "nothing of tensors without elements": "no elements",
     "of the operator set": "another operator set",

@@ -39,12 +39,8 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
         opset: Version of ONNX's operator set.
 
     Raises:
-        UnsupportedError: The evaluator does not have the operator, or has it wrong, or its results are random.
+        UnsupportedError: The evaluator does not have the operator, or has it wrong.
     """
-    if node.facts.is_random:
-        raise UnsupportedError(
-            f"node {node.name!r}: {node.op_type} is random; a plan computes the same every time: give it a seed"
-        )
     if is_wrong_there(node, opset):
         raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
     model = _one_node_model(node, inputs, outputs, opset)

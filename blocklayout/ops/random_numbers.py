@@ -8,7 +8,7 @@ from blocklayout.ir import Facts, NodeInfo, NumpyFunction
 
 
 class RandomNumbers(Facts, frozen=True):
-    """The same numbers in each run where the node has a seed; others in each run else, which no plan computes."""
+    """The same numbers in each run where the node has a seed, those of ``onnx.reference``; others in each run else."""
 
     op_types = (
         *("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
@@ -17,20 +17,35 @@ class RandomNumbers(Facts, frozen=True):
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
-        if "seed" not in node.attrs or not node.op_type.startswith("Random"):
-            return None
-        seed = int(node.float_attr("seed", 0.0))
-        is_normal = node.op_type.startswith("RandomNormal")
-        if is_normal:
-            factor, shift = node.float_attr("scale", 1.0), node.float_attr("mean", 0.0)
-        else:
-            shift = node.float_attr("low", 0.0)
-            factor = node.float_attr("high", 1.0) - shift
+        seed = int(node.float_attr("seed", 0.0)) if "seed" in node.attrs else None
+        low, mean = node.float_attr("low", 0.0), node.float_attr("mean", 0.0)
+        span, scale = node.float_attr("high", 1.0) - low, node.float_attr("scale", 1.0)
 
-        def draw(*_: np.ndarray, out: np.ndarray) -> None:
-            state = np.random.RandomState(seed)  # as the reference does
-            out[...] = (state.standard_normal if is_normal else state.random_sample)(out.shape)
-            out *= out.dtype.type(factor)
-            out += out.dtype.type(shift)
+        def draw(*sources: np.ndarray, out: np.ndarray) -> None:
+            state = np.random.RandomState(seed)
+            if node.op_type == "Bernoulli":
+                out[...] = state.binomial(1, sources[0])
+            elif node.op_type == "Multinomial":
+                out[...] = _classes(sources[0], state.random_sample(out.shape))
+            elif node.op_type.startswith("RandomNormal"):
+                _write_scaled(state.standard_normal(out.shape), scale, mean, out)
+            else:
+                _write_scaled(state.random_sample(out.shape), span, low, out)
 
         return draw
+
+
+def _write_scaled(numbers: np.ndarray, factor: float, shift: float, out: np.ndarray) -> None:
+    out[...] = numbers
+    out *= out.dtype.type(factor)
+    out += out.dtype.type(shift)
+
+
+def _classes(logarithms: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """Classes by the logarithms of their weights, a row of them for each row of numbers from 0 to below 1."""
+    weights = np.exp(logarithms.astype(np.float64) - logarithms.max(axis=1, keepdims=True))
+    ends = np.cumsum(weights, axis=1)
+    ends /= ends[:, -1:]
+    rows = np.arange(len(ends))[:, None]  # as integer parts they make one ascending row of all
+    found = np.searchsorted((ends + rows).ravel(), (numbers + rows).ravel(), side="right").reshape(numbers.shape)
+    return found - rows * ends.shape[1]
