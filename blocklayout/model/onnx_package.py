@@ -19,6 +19,7 @@ class _InParts(ModuleType):
         classes = import_module("onnx.onnx_pb")
         if not name.startswith("__"):
             if hasattr(classes, name):
+                setattr(self, name, getattr(classes, name))  # not asked again
                 return getattr(classes, name)
             if find_spec(f"onnx.{name}") is not None:
                 return import_module(f"onnx.{name}")
