@@ -62,7 +62,10 @@ def _fetch(name: str) -> Any:
 
 def __getattr__(name: str) -> Any:
     """Fetch a public name from its home, once."""
-    globals()[name] = value = _fetch(name)
+    from blocklayout.garbage import nothing_collected
+
+    with nothing_collected():
+        globals()[name] = value = _fetch(name)
     return value
 
 

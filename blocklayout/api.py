@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from blocklayout import dnnl
 from blocklayout.errors import InputError, ModelError, PlanError
+from blocklayout.garbage import nothing_collected
 from blocklayout.ir import Demands
 from blocklayout.loading import options
 from blocklayout.loading.saved_plan import Terms, warn_of_misfit
@@ -195,7 +194,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
                 raise
             warn_of_misfit(error, stacklevel=2)
             source = original
-    with _nothing_collected():
+    with nothing_collected():
         # Imported here: loading a saved session needs none of it.
         from blocklayout import model
         from blocklayout.loading.from_model import Loading
@@ -284,24 +283,6 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     from blocklayout import model
 
     return model.tensors_of(path)
-
-
-@contextmanager
-def _nothing_collected() -> Iterator[None]:
-    """Look for no garbage: modules, models and candidates are many objects, and looking takes a tenth of the time.
-
-    Afterwards they count as old. As young ones, all of them would be looked through at once.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            if not gc.get_freeze_count():  # else thawing would thaw what the caller has frozen
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
 
 
 def _threads_of_a_run(threads: int | None, streams: int) -> int | None:

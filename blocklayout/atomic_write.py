@@ -9,11 +9,16 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def replacing(target: Path) -> Iterator[Path]:
+def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
     """Gives the path of a new file beside ``target``, which takes its place when it is written.
 
     Only within a file system one file takes another's place at once, so it lies in the same folder. Where writing
     fails, it goes, and ``target`` is as it was.
+
+    Args:
+        target: The file that is written.
+        outlasts_power: Whether to wait until the disk has it: some milliseconds, which what can be made anew is not
+            worth.
 
     Raises:
         OSError: It cannot be written.
@@ -26,8 +31,9 @@ def replacing(target: Path) -> Iterator[Path]:
         mode = beside.stat().st_mode
         yield beside
         beside.chmod(mode)  # the writer may have made a file of its own there
-        with beside.open("rb") as file:
-            os.fsync(file.fileno())
+        if outlasts_power:
+            with beside.open("rb") as file:
+                os.fsync(file.fileno())
         beside.replace(target)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -161,8 +161,9 @@ def _from_parent(parent: Handle, dims: tuple[int, ...], dtype: str) -> Handle:
     return create("memory_desc", function, parent.c, c_dims(dims), c_offsets, subject=subject)
 
 
+@lru_cache(maxsize=_MAX_CACHED)
 def c_dims(values: tuple[int, ...]) -> Any:
-    """A ``dnnl_dims_t`` that holds ``values``."""
+    """A ``dnnl_dims_t`` that holds ``values``; cached, so do not write to it."""
     return ffi.new("dnnl_dims_t", values)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from blocklayout.dnnl import is_reference
+from blocklayout.ir.fused import Fused
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -101,6 +102,11 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
     def is_reference(self) -> bool:
         """Whether a step runs an unoptimised reference implementation."""
         return any(step.is_reference for step in self.steps)
+
+    @cached_property
+    def is_fused(self) -> bool:
+        """Whether it is half of what another candidate runs, or runs half of another's."""
+        return any(isinstance(layout, Fused) for layout in (self.dst, *self.source_descs.values()))
 
     @cached_property
     def source_descs(self) -> dict[str, ValueLayout]:

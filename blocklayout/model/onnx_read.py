@@ -18,6 +18,7 @@ from blocklayout.ir import Demands
 from blocklayout.model.branches import Branch
 from blocklayout.model.graph import Node
 from blocklayout.model.metadata import demands_in
+from blocklayout.model.onnx_package import import_in_parts
 from blocklayout.model.raw_data import split_raw_data
 from blocklayout.model.tensors import FORMAT_KEY, to_array
 from blocklayout.model.types import from_elem_type
@@ -169,6 +170,7 @@ def _converted(
 
 
 def _from_bytes(contents: bytes | memoryview, origin: str) -> ModelProto:
+    import_in_parts()
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import ModelProto
 

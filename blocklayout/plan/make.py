@@ -79,10 +79,12 @@ def make_plan(
     contenders = [contender_like(like, solution)] if like else contenders_of(network, wanted)
     finish = partial(_finish, program, request, contenders, solution)
     if wanted:
-        plan = finish(next(contender for contender in contenders if contender.name == request.policy))
+        winner = next(contender for contender in contenders if contender.name == request.policy)
+        plan = finish(winner)
     else:
         time_plans = None if like else racing(cheapest(contenders).doubt)
-        plan = _best(contenders, solution.choice, finish, time_plans)
+        winner, plan = _best(contenders, solution.choice, finish, time_plans)
+    plan = _explained(plan, winner, solution)
     if pins:
         free = propose_all(program, groups, replace(proposer, pins={}, choices={}), request.io_layout)
         plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders_of(free.priced(network.costs), None)))
@@ -97,18 +99,18 @@ def make_plan(
 
 def _best(
     contenders: Sequence[Contender], bold: Choice, finish: Callable[[Contender], Plan], time_plans: TimePlans | None
-) -> Plan:
-    """The plan of the cheapest contender; of the fastest of some, where they may be run."""
-    if time_plans is None:
-        return finish(cheapest(contenders))
-    plans = [finish(contender) for contender in racers(contenders, bold)]
-    if len(plans) == 1:
-        return plans[0]
+) -> tuple[Contender, Plan]:
+    """The cheapest contender and its plan; the fastest of some, where they may be run."""
+    racing = [cheapest(contenders)] if time_plans is None else racers(contenders, bold)
+    plans = [finish(contender) for contender in racing]
+    if time_plans is None or len(plans) == 1:
+        return racing[0], plans[0]
     try:
         fastest, raced = race(plans, time_plans)
     except DisturbedError as error:
-        return replace(plans[0], priced_by=f"{plans[0].priced_by}; a race of whole plans told nothing: {error}")
-    return replace(plans[fastest], raced=raced)
+        told = f"{plans[0].priced_by}; a race of whole plans told nothing: {error}"
+        return racing[0], replace(plans[0], priced_by=told)
+    return racing[fastest], replace(plans[fastest], raced=raced)
 
 
 def _finish(
@@ -119,7 +121,6 @@ def _finish(
     costs = {contender.name: contender.cost_ns for contender in contenders}
     costs["auto"] = min(*costs.values(), assembly.cost_ns)
     solved_ns = min(contenders[-1].cost_ns, assembly.cost_ns)
-    without = _costs_without(assembly, solution)
     steps = assembly.steps
     if winner.policy and request.policy != "auto":
         steps = list(with_reasons(steps, winner.policy, network, winner.choice))
@@ -132,15 +133,13 @@ def _finish(
         isa=network.costs.machine.isa,
         library=".".join(map(str, dnnl.version())),
         inputs=network.inputs(winner.choice),
-        entries=tuple(replace(entry, without_ns=without.get(entry.buffer)) for entry in assembly.entries),
-        steps=tuple(
-            replace(step, without_ns=without.get(step.dst.buffer)) if step.is_reorder else step for step in steps
-        ),
+        entries=tuple(assembly.entries),
+        steps=tuple(steps),
         results=tuple(assembly.results),
         buffers=tuple(buffers),
         constants=tuple(assembly.constants),
         values=tuple(assembly.values),
-        choices=tuple(kernel_choices(network, winner.choice, solution.costs_of_candidates, assembly.cost_ns)),
+        choices=(),
         policy_costs=tuple(costs.items()),
         bound_ns=solution.bound_ns,
         is_optimal=solution.is_optimal and solved_ns <= solution.bound_ns * (1 + ROUNDING),
@@ -159,6 +158,20 @@ def _finish(
         scratchpad_nbytes=assembly.scratchpad_nbytes,
         program=program.digest,
         io_layout=tuple(assembly.network.io_layout.items()),
+    )
+
+
+def _explained(plan: Plan, winner: Contender, solution: Solution) -> Plan:
+    """With the alternatives to what was chosen, which take longer to price than to choose."""
+    without = _costs_without(winner.assembly, solution)
+    costs, cost_ns = solution.costs_of_candidates, winner.cost_ns
+    return replace(
+        plan,
+        entries=tuple(replace(entry, without_ns=without.get(entry.buffer)) for entry in plan.entries),
+        steps=tuple(
+            replace(step, without_ns=without.get(step.dst.buffer)) if step.is_reorder else step for step in plan.steps
+        ),
+        choices=tuple(kernel_choices(winner.network, winner.choice, costs, cost_ns)),
     )
 
 

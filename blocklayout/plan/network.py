@@ -20,7 +20,7 @@ from blocklayout.plan.candidates.inplace_concat import writable_slices
 from blocklayout.plan.candidates.merging import Merged, find_merged
 from blocklayout.plan.costs.model import steps_ns
 from blocklayout.plan.plan import FREE
-from blocklayout.plan.solving.copies import copies_wanted
+from blocklayout.plan.solving.copies import Layouts, copies_wanted
 
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, Program, Value, ValueLayout
@@ -143,6 +143,17 @@ class Network(Struct, frozen=True, eq=False, dict=True):
             yield self.candidates[reader][choice[reader]].source_descs[operand]
         if value in self.results:
             yield self.results[value]
+
+    def layouts_of(self, descs: Iterable[ValueLayout]) -> Layouts:
+        """The kinds among some layouts; values that have the same layouts share them, and their prices."""
+        key = tuple(dict.fromkeys(descs))
+        if key not in self._layouts:
+            self._layouts[key] = Layouts.of(key, self.reorder_ns)
+        return self._layouts[key]
+
+    @cached_property
+    def _layouts(self) -> dict[tuple[ValueLayout, ...], Layouts]:
+        return {}
 
     def reorder_ns(self, src: ValueLayout, dst: ValueLayout) -> float:
         """The price of a reorder; infinite from and to what is not stored."""

@@ -128,7 +128,7 @@ def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str,
     role, dtype = group.main.operator.role, value_info(group.dst, group.dtypes(network.dtype)[0]).dtype
 
     def dislike(candidate: Candidate) -> float:
-        if any(isinstance(layout, Fused) for layout in (candidate.dst, *candidate.source_descs.values())):
+        if candidate.is_fused:
             return inf  # half of what two kernels are together
         own = 0.5 * (candidate.rank > 0) + 8.0 * (candidate.dst.dtype != dtype)
         return own + _dislike(policy, role, candidate, incoming)
@@ -149,8 +149,8 @@ def _dislike(policy: Policy, role: Role, candidate: Candidate, incoming: dict[st
     if role is Role.CHOOSER and policy.layout == "any":
         return 0.0 if candidate.origin == "any" else 1.0
     if role is Role.CHOOSER:
-        sources = [desc for _, desc in candidate.sources]
-        return 4.0 * (not policy.prefers(candidate.dst)) + sum(not policy.prefers(desc) for desc in sources[:1])
+        of_source = sum(not policy.prefers(desc) for _, desc in candidate.sources[:1])
+        return 4.0 * (not policy.prefers(candidate.dst)) + of_source
     follows = [readable_as(incoming[operand], desc) for operand, desc in candidate.sources]
     return 2.0 * (not (all(follows) or policy.prefers(candidate.dst))) + (not any(follows))
 

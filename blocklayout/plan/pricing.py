@@ -162,10 +162,8 @@ def measurements(network: Network) -> dict[Spec, float]:
 
 def _reorders(network: Network) -> Iterator[tuple[MemoryDesc, MemoryDesc]]:
     """Every change of layout that any choice could make."""
-    from blocklayout.plan.solving.copies import Layouts
-
     for value in network.readers:
-        layouts = Layouts.of([*network.offers(value), *network.wishes(value)], network.reorder_ns)
+        layouts = network.layouts_of([*network.offers(value), *network.wishes(value)])
         produced = {layouts.index(desc) for desc in network.offers(value)}
         wanted = {layouts.index(desc) for desc in network.wishes(value)}
         for src, dst in product(sorted(produced), sorted(wanted)):

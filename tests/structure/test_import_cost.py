@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+from blocklayout import Builder, save
 
 HEAVY = ("cffi", "ml_dtypes", "onnx", "onnxruntime", "rich", "torch")
 
@@ -65,3 +68,15 @@ def test_the_facade_loads_nothing_of_ours(tree_environ: dict[str, str], tmp_path
         "print(*[name for name in sys.modules if name.split('.')[0] in ('blocklayout', 'numpy')], file=sys.stderr)"
     )
     assert run_python(code, tree_environ, tmp_path) == "blocklayout"
+
+
+def test_a_load_imports_the_parts_of_onnx_that_it_takes(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    b = Builder()
+    b.output("y", b.input("x", (1, 2)).relu())
+    save(b, tmp_path / "relu.onnx")
+    code = (
+        "import sys, blocklayout; blocklayout.load('relu.onnx'); assert 'onnx.compose' not in sys.modules\n"
+        "import onnx; assert onnx.load('relu.onnx').graph.output[0].name == 'y' and onnx.compose.merge_models\n"
+        "print(type(onnx).__name__, onnx.__version__, file=sys.stderr)"
+    )
+    assert run_python(code, tree_environ, tmp_path) == f"module {version('onnx')}"

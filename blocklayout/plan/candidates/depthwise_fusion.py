@@ -25,6 +25,13 @@ if TYPE_CHECKING:
 FIRST = "first."
 """Begins the names of the first group's operands among the second's."""
 
+_LEAST_CACHE_NBYTES = 256 << 10
+"""Of a core's second-level cache, on any machine: the library fuses no two where what lies between is smaller than two
+of them for each thread.
+
+Source: ``depthwise_po_init`` of the pointwise convolutions in ``src/cpu/x64``, oneDNN v3.2.
+"""
+
 
 class Pair(Struct, frozen=True):
     """Two groups that may be one primitive.
@@ -86,8 +93,11 @@ def pair_candidates(
         dtype: Data type of activations.
         costs: Prices the primitive.
     """
+    n_threads = costs.machine.n_threads
     for layout in layouts:
-        for resolved, recipe in _offered(pair, Wish(layout, layout), dtype, costs.machine.n_threads):
+        if wished_desc(layout, value_info(pair.first.dst, dtype)).nbytes <= 2 * _LEAST_CACHE_NBYTES * n_threads:
+            continue
+        for resolved, recipe in _offered(pair, Wish(layout, layout), dtype, n_threads):
             held = wished_desc(layout, value_info(pair.first.dst, resolved.spec.desc("src").dtype))
             if isinstance(held, MemoryDesc):
                 yield _candidates(pair, resolved, recipe, Fused(held, resolved.spec.impl), costs)

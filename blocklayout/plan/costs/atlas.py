@@ -146,7 +146,7 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
             raise PlanError(f"{path} is no atlas of times ({error}): make one with bench/atlas.py") from error
         if fault := _fault(arrays):
             raise PlanError(f"{path} is no atlas of times ({fault}): make one with bench/atlas.py")
-        classes = tuple(SpecClass(*map(str, row)) for row in arrays["classes"])
+        classes = tuple(SpecClass(*row) for row in arrays["classes"].tolist())
         rest = (arrays[name] for name in ("of_class", "numbers", "ns"))
         return cls(str(arrays["origin"]), int(arrays["n_threads"]), classes, *rest)
 

@@ -98,7 +98,7 @@ class Link(Struct, frozen=True, eq=False, dict=True):
         ]
         result = network.results.get(value)
         descs = [*produced, *(desc for _, column in demanded for desc in column), *([result] if result else [])]
-        layouts = Layouts.of(descs, network.reorder_ns)
+        layouts = network.layouts_of(descs)
         wanted: dict[int, list[np.ndarray]] = {}
         for reader, column in demanded:
             wanted.setdefault(reader, []).append(layouts.indices(column))

@@ -11,7 +11,7 @@ Source: R. Dechter and I. Rish, "Mini-buckets: a general scheme for bounded infe
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property, reduce
 from itertools import groupby
 from math import prod
@@ -88,7 +88,7 @@ class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
         for scope in dict.fromkeys(scopes):
             wanted.setdefault(min(scope, key=self._order.__getitem__), []).append(scope)
         found = {}
-        for bunch, best in self._downwards():
+        for bunch, best in self._downwards:
             for scope in wanted.get(bunch.variable, ()):
                 found[scope] = _min_over(bunch.scope, best, scope) + (self.bound - best.min())
         return found
@@ -97,8 +97,10 @@ class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
     def _order(self) -> dict[int, int]:
         return {bunch.variable: position for position, bunch in enumerate(self._bunches)}
 
-    def _downwards(self) -> Iterator[tuple[_Bunch, np.ndarray]]:
+    @cached_property
+    def _downwards(self) -> Sequence[tuple[_Bunch, np.ndarray]]:
         """Each bunch with its tables' sum and the best of all others, those eliminated last first."""
+        found: list[tuple[_Bunch, np.ndarray]] = []
         outside: dict[int, np.ndarray] = {}
         origins = {id(bunch.message): bunch for bunch in self._bunches}
         for bunch in reversed(self._bunches):
@@ -109,9 +111,11 @@ class MinSumSolution(Struct, frozen=True, eq=False, dict=True):
                 child = origins.get(id(table))
                 if child is not None:
                     with np.errstate(invalid="ignore"):  # infinity less infinity: what cannot be stays so
-                        without = np.nan_to_num(best - table.over(bunch.scope), nan=np.inf, posinf=np.inf)
+                        without = best - table.over(bunch.scope)
+                    without[np.isnan(without)] = np.inf
                     outside[child.variable] = _min_over(bunch.scope, without, table.scope)
-            yield bunch, best
+            found.append((bunch, best))
+        return found
 
 
 class MinSum:
