@@ -286,11 +286,16 @@ def load_tensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     return model.tensors_of(path)
 
 
+MANY_OBJECTS = 5_000
+"""Objects that the garbage collector looks through in a fraction of a millisecond."""
+
+
 @contextmanager
 def _nothing_collected() -> Iterator[None]:
     """Look for no garbage: modules, models and candidates are many objects, and looking takes a tenth of the time.
 
-    Afterwards they count as old. As young ones, all of them would be looked through at once.
+    Afterwards they count as old. As young ones, all of them would be looked through at once, which is worth preventing
+    where they are many: to count what the caller has frozen takes as long as that is large.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -298,7 +303,8 @@ def _nothing_collected() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():  # else thawing would thaw what the caller has frozen
+            is_worth_it = gc.get_count()[0] > MANY_OBJECTS
+            if is_worth_it and not gc.get_freeze_count():  # else thawing would thaw what the caller has frozen
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
