@@ -177,9 +177,9 @@ _VERDICTS: dict[str, Verdict] = {}
 
 
 def verdict_on(case: Case) -> Verdict:
-    """The verdict on a case, which is run once in a process."""
+    """The verdict on a case, which is run once in a process, and whose plan takes the place of none that is kept."""
     if case.name not in _VERDICTS:
-        _VERDICTS[case.name] = judge(case)
+        _VERDICTS[case.name] = judge(case, tune="model")
     return _VERDICTS[case.name]
 
 

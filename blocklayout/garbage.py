@@ -6,12 +6,16 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+MANY_OBJECTS = 5_000
+"""Objects that the garbage collector looks through in a fraction of a millisecond."""
+
 
 @contextmanager
 def nothing_collected() -> Iterator[None]:
     """Look for no garbage: modules, models and candidates are many objects, and looking takes a tenth of the time.
 
-    Afterwards they count as old. As young ones, all of them would be looked through at once.
+    Afterwards they count as old. As young ones, all of them would be looked through at once, which is worth preventing
+    where they are many: to count what the caller has frozen takes as long as that is large.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -19,7 +23,8 @@ def nothing_collected() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():  # else thawing would thaw what the caller has frozen
+            is_worth_it = gc.get_count()[0] > MANY_OBJECTS
+            if is_worth_it and not gc.get_freeze_count():  # else thawing would thaw what the caller has frozen
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

@@ -86,6 +86,12 @@ def tree_environ() -> dict[str, str]:
 
 
 @pytest.fixture
+def no_garbage() -> None:
+    """For a test that counts what is alive: none of what others left, which would go at any moment, is counted."""
+    gc.collect()
+
+
+@pytest.fixture
 def refusing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Refusing]:
     """A library that refuses what a test says; nothing is remembered of what was before, nor of it afterwards."""
     from tests.refusing import Refusing

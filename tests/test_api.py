@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
+from blocklayout import api
 from blocklayout.plan import POLICIES
 from tests import nets
 
@@ -156,13 +157,22 @@ def thawed() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("thawed")
-def test_nothing_is_collected_while_loading_and_what_was_made_counts_as_old() -> None:
+def test_nothing_is_collected_while_loading_and_what_was_made_counts_as_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "MANY_OBJECTS", 0)
     were_enabled: list[bool] = []
     session = bl.load(nets.chain(), progress=lambda _: were_enabled.append(gc.isenabled()))
     assert were_enabled == [False] * 4
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
     assert any(each is session for each in gc.get_objects(generation=2))
+
+
+def test_what_the_caller_has_frozen_is_not_counted_for_a_few_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    bl.load(nets.chain())  # modules, which are many, are loaded
+    counted: list[None] = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(None))
+    bl.load(nets.chain())
+    assert not counted
 
 
 @pytest.mark.usefixtures("thawed")

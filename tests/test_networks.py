@@ -47,10 +47,10 @@ import blocklayout as bl
 from blocklayout.plan import POLICIES
 from tests import nets
 for model in (nets.residual(), nets.residual(channels=17, batch=3), nets.chain()):
+    feed = nets.feed_of(bl.load(model))
+    [expected] = ReferenceEvaluator(model.to_onnx()).run(None, feed)
     for policy in POLICIES:
         session = bl.load(model, layout=policy, threads=2)
-        feed = nets.feed_of(session)
-        [expected] = ReferenceEvaluator(model.to_onnx()).run(None, feed)
         error = np.abs(session.run(None, feed)[0] - expected).max() / np.abs(expected).max()
         assert error < 1e-5, (policy, error)
         assert session.plan.reference_steps == ()

@@ -36,7 +36,7 @@ HOWS: Mapping[How, str] = {
     "plain": "by onnx.reference, on row-major arrays",
     "none": "not at all",
 }
-
+"""Meanings, as for people."""
 
 _MEMORY_FORMATS = {"plain": "contiguous_format", "nhwc": "channels_last"}
 _BLOCKS = {f"blocked{size}": size for size in (4, 8, 16)}
@@ -48,10 +48,7 @@ class Offer(Struct, frozen=True, kw_only=True):
     Attributes:
         op_type: The operator's.
         layout: Of its tensors, as asked for.
-        how: ``native``: it is computed in the layout; ``view``: no byte is moved; ``copy``: nothing is computed, but
-            elements are copied; ``reorder``: it is computed in another layout, with reorders before or behind;
-            ``reference``: by an unoptimised implementation of oneDNN's; ``plain``: by ``onnx.reference``; ``none``:
-            not at all.
+        how: One of :data:`HOWS`.
         implementations: Of its steps, reorders left aside.
         computes_in: Layouts of sources and results for these.
         n_reorders: Reorders of its tensors.

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import LayoutError, PlanError, closest
@@ -80,18 +81,17 @@ class Names(Struct, frozen=True, dict=True):
 
     @cached_property
     def _by_name(self) -> Mapping[str, Sequence[KernelInfo]]:
-        found: dict[str, list[KernelInfo]] = {}
-        for kernel in self.kernels:
-            for name in dict.fromkeys(kernel.names):
-                found.setdefault(name, []).append(kernel)
-        return found
+        return self._by(lambda kernel: kernel.names)
 
     @cached_property
     def _by_operator(self) -> Mapping[str, Sequence[KernelInfo]]:
+        return self._by(lambda kernel: kernel.op_types)
+
+    def _by(self, keys_of: Callable[[KernelInfo], Iterable[str]]) -> Mapping[str, Sequence[KernelInfo]]:
         found: dict[str, list[KernelInfo]] = {}
         for kernel in self.kernels:
-            for op_type in dict.fromkeys(kernel.op_types):
-                found.setdefault(op_type, []).append(kernel)
+            for key in dict.fromkeys(keys_of(kernel)):
+                found.setdefault(key, []).append(kernel)
         return found
 
     def selected(self, key: str, said: str) -> tuple[int, Sequence[KernelInfo]]:
@@ -155,13 +155,13 @@ class Demands(Struct, frozen=True):
         return cls(**{option: _checked(option, asked) for option, asked in given.items() if asked is not None})
 
     def __bool__(self) -> bool:
-        return any(callable(asked) or bool(asked) for asked in (self.pin, self.expect, self.precision))
+        return any(callable(asked) or bool(asked) for asked in astuple(self))
 
     @property
     def key(self) -> str | None:
         """Equal for equal demands; ``None`` where functions decide."""
-        asked = [each for each in (self.pin, self.expect, self.precision) if not callable(each)]
-        return repr([sorted(each.items()) for each in asked]) if len(asked) == len(self.__struct_fields__) else None
+        asked = astuple(self)
+        return None if any(map(callable, asked)) else repr([sorted(each.items()) for each in asked])
 
     def settled(self, of_model: Demands, names: Names) -> Demanded:
         """The demands on a network's kernels: these, and those that its model states.
@@ -174,11 +174,8 @@ class Demands(Struct, frozen=True):
         """
         if not (self or of_model):
             return Demanded()
-        return Demanded(
-            _preceding(_all_stated("pin", self.pin, of_model.pin, names)),
-            _preceding(_all_stated("expect", self.expect, of_model.expect, names)),
-            _preceding(_all_stated("precision", self.precision, of_model.precision, names)),
-        )
+        both = zip(self.__struct_fields__, astuple(self), astuple(of_model), strict=True)
+        return Demanded(*(_preceding(_all_stated(option, asked, by_model, names)) for option, asked, by_model in both))
 
 
 def preceding(demands: Iterable[Demand], owners: Mapping[str, str], what: str) -> dict[str, Demand]:

@@ -111,15 +111,17 @@ class PlanStore:
     def _superfluous(self) -> Iterator[Path]:
         """The files beyond what is kept, by when they were used."""
         found = []
-        for path in self.folder.glob(f"*{_SUFFIX}"):
-            with contextlib.suppress(OSError):  # another process has just removed it
-                status = path.stat()
-                found.append((status.st_mtime_ns, status.st_size, path))
+        with os.scandir(self.folder) as entries:  # in half the time of pathlib
+            for entry in entries:
+                if entry.name.endswith(_SUFFIX):
+                    with contextlib.suppress(OSError):  # another process has just removed it
+                        status = entry.stat()
+                        found.append((status.st_mtime_ns, status.st_size, entry.path))
         nbytes = 0
         for number, (_, size, path) in enumerate(sorted(found, reverse=True)):
             nbytes += size
             if number >= MAX_FILES or nbytes > MAX_NBYTES:
-                yield path
+                yield Path(path)
 
     def _report(self, error: Exception) -> None:
         remedy = f"see to its disk and permissions, delete it, or set {VARIABLE} to another folder"

@@ -24,6 +24,7 @@ def new_engine() -> handles.Handle:
     return handles.create("engine", "dnnl_engine_create", enums.value("engine_kind", "cpu"), 0)
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_a_handle_goes_with_its_object() -> None:
     before = n_engines()
     handle = new_engine()
@@ -33,6 +34,7 @@ def test_a_handle_goes_with_its_object() -> None:
     assert n_engines() == before
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_a_handle_is_destroyed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     handle = new_engine()
     before = n_engines()
@@ -43,6 +45,7 @@ def test_a_handle_is_destroyed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     handle.destroy()
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_a_handle_keeps_what_it_refers_to() -> None:
     before = n_engines()
     first = new_engine()

@@ -238,6 +238,7 @@ def test_threads_share_primitives_and_no_buffers() -> None:
         assert (got == right).all()
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_a_run_keeps_neither_its_inputs_nor_its_results() -> None:
     md = dnnl.MemoryDesc((64,))
     spec = dnnl.resolve(dnnl.eltwise_backward(md, md, md, "relu", n_threads=1)).spec

@@ -68,6 +68,7 @@ def test_a_busy_machine_keeps_what_it_had(store: CostStore, monkeypatch: pytest.
     assert store.ceilings(2) == {}
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_measuring_leaves_no_handles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeating, "_n_switches", lambda: 0)
     before = dnnl.live_handles()

@@ -118,6 +118,7 @@ def test_handles_are_back_where_they_were() -> None:
     assert {kind: after[kind] for kind in KINDS} == {kind: before[kind] for kind in KINDS}
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_handles_are_let_go_where_binding_fails(timer: SpecTimer, monkeypatch: pytest.MonkeyPatch) -> None:
     before = dnnl.live_handles()["memory"]
     with monkeypatch.context() as patch:

@@ -139,6 +139,7 @@ def test_torch_in_the_same_process(tree_environ: dict[str, str]) -> None:
     subprocess.run([sys.executable, "-c", TORCH], env=tree_environ, check=True, timeout=120)
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_nothing_is_left_when_a_session_goes() -> None:
     session = bl.load(nets.residual())
     session.run(None, nets.feed_of(session))

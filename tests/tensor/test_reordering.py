@@ -15,6 +15,7 @@ from blocklayout.tensor import as_array, as_memory, as_tensor, reordering
 from tests.tensor.tensors import numbered
 
 
+@pytest.mark.usefixtures("no_garbage")
 def test_a_second_reorder_makes_no_second_primitive() -> None:
     tensor = numbered((3, 19, 7, 5))
     tensor.reorder("nChw8c")
