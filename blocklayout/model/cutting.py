@@ -154,7 +154,8 @@ def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[InputInfo], na
 def without_copies(branch: Branch) -> Branch:
     """A subgraph that returns values themselves in place of copies, such as a condition that nothing changes."""
     copied = {node.outputs[0]: node.inputs[0] for node in branch.nodes if node.op_type == "Identity"}
-    return replace(branch, outputs=tuple(resolve(copied, name) for name in branch.outputs))
+    outputs = tuple(resolve(copied, name) for name in branch.outputs)
+    return replace(branch, nodes=live_nodes(branch.nodes, outputs), outputs=outputs)
 
 
 def body_model(branch: Branch, inputs: Sequence[InputInfo], opset: int, name: str) -> OnnxModel:
