@@ -178,10 +178,10 @@ def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputIn
     Raises:
         UnsupportedError: An array of strings, or of another type of which there are no tensors.
     """
-    if value is None or isinstance(value, list):
-        return InputInfo(name, "", None, "optional" if value is None else "sequence")
     if declared is not None and declared.dtype and not declared.container:
         return declared
+    if value is None or isinstance(value, list):
+        return InputInfo(name, "", None, "optional" if value is None else "sequence")
     return InputInfo(name, from_numpy(value.dtype, f"the value {name!r}"), None)
 
 
