@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from blocklayout.tensor import Tensor, reorder
 if TYPE_CHECKING:
     from blocklayout.plan import Plan
     from blocklayout.runtime.inputs import InputInfo, OutputInfo
+    from blocklayout.runtime.profile import Profile
     from blocklayout.runtime.session import Session
 
 Values = Mapping[str, Any]
@@ -193,6 +195,26 @@ class Pieces:
         if out is not None:
             check_given(out, wanted, {name: np.shape(each) for name, each in results.items()})
         return [deliver(info.name, results[info.name], (out or {}).get(info.name)) for info in wanted]
+
+    def profile(self, feed: Values, n_runs: int) -> Profile:
+        """As :meth:`Session.profile`: the steps of each piece behind each other."""
+        from blocklayout.runtime.profile import Profile, StepProfile, profile_of_call
+
+        values = self._fed(feed)
+        steps: list[StepProfile] = []
+        for piece in self.pieces:
+            if isinstance(piece, Straight):
+                fed = {name: values[name] for name in piece.inputs}
+                steps += self._session(piece, fed).profile(fed, n_runs=n_runs).steps
+            self._run_piece(piece, values)
+            if isinstance(piece, Call):
+                times = []
+                for _ in range(n_runs):
+                    start = time.monotonic_ns()
+                    self._run_piece(piece, dict(values))
+                    times.append(time.monotonic_ns() - start)
+                steps.append(profile_of_call(piece.name, piece.by, times))
+        return Profile(self.name, n_runs, tuple(steps))
 
     def _fed(self, feed: Values) -> dict[str, Any]:
         tensors = [info for info in self._inputs if not info.container]
