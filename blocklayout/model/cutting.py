@@ -70,8 +70,6 @@ def always_cut(model: OnnxModel) -> dict[str, str]:
             reasons[first] = f"{node.op_type} runs its subgraph as often as its data say"
         elif any(made) or any(given) or held.intersection(node.inputs):
             reasons[first] = f"{node.op_type} reads or writes what is no tensor"
-        if held.intersection(node.inputs) and not made:
-            continue
         held.update(name for name, is_container in zip(node.outputs, made, strict=False) if is_container)
     return reasons
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.forking import Lock
-from blocklayout.runtime.inputs import check_feed, check_feeds, check_mapping
+from blocklayout.runtime.inputs import check_feed, check_feeds, check_held, check_mapping
 from blocklayout.runtime.outputs import check_given, deliver
 from blocklayout.tensor import Tensor, reorder
 
@@ -218,13 +218,13 @@ class Pieces:
 
     def _fed(self, feed: Values) -> dict[str, Any]:
         tensors = [info for info in self._inputs if not info.container]
-        held = [info.name for info in self._inputs if info.container]
+        held = {info.name: info for info in self._inputs if info.container}
         check_mapping("feed", feed, "{'x': array}")
         missing = [name for name in held if name not in feed]
         if missing:
             raise InputError(f"missing input {', '.join(missing)}: give a list of arrays, or None where it is optional")
         check_feeds(tensors, {name: each for name, each in feed.items() if name not in held})
-        return {**self._constants, **feed}
+        return {**self._constants, **feed, **{name: check_held(info, feed[name]) for name, info in held.items()}}
 
     def _run_piece(self, piece: Piece, values: dict[str, Any]) -> None:
         if isinstance(piece, Straight):
