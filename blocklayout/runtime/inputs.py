@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import InputError
@@ -32,6 +33,7 @@ class InputInfo(Struct, frozen=True, dict=True):
         layout: The format in which it crosses the border; row-major if ``None``. One without blocks is an
             order of axes: ``shape`` and arrays are in that order. In one with blocks it is a Tensor.
         is_free: Whether the plan chooses the format. An input may then come in any; an output is a Tensor.
+        container: Empty for a tensor; ``sequence`` for a list of arrays, ``optional`` where it may be ``None``.
     """
 
     name: str
@@ -39,6 +41,7 @@ class InputInfo(Struct, frozen=True, dict=True):
     dtype: str
     layout: TagField | None = None
     is_free: bool = False
+    container: str = ""
 
     @cached_property
     def numpy_dtype(self) -> np.dtype:
@@ -157,6 +160,25 @@ def check_feed(info: InputInfo, source: Any) -> Feed:
         _check_rank(info, array.shape)
         array = array.transpose(info.inverse_order)
     return Feed(*as_memory(array), array.shape)
+
+
+def check_held(info: InputInfo, source: Any) -> Any:
+    """What is fed to an input that is no tensor: a list of arrays, an array, or ``None``.
+
+    Raises:
+        InputError: It is something else, or of another type than declared.
+    """
+    if source is None and info.container == "optional":
+        return None
+    if isinstance(source, list | tuple):
+        return [check_held(replace(info, container="optional"), each) for each in source]
+    if info.container == "sequence":
+        given = "None" if source is None else f"a {type(source).__name__}"
+        raise InputError(f"input {info.name!r} is a sequence, got {given}: give a list of arrays")
+    array = as_array(source, f"input {info.name}")
+    if info.dtype and array.dtype != info.numpy_dtype:
+        raise _wrong_dtype(info, array.dtype.name)
+    return array
 
 
 def _check_tensor(info: InputInfo, tensor: Tensor) -> Feed:
