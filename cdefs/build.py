@@ -14,7 +14,9 @@ from cffi import FFI
 HERE = Path(__file__).resolve().parent
 TARGET = HERE.parent / "blocklayout" / "dnnl" / "_abi.py"
 MODULE = "blocklayout.dnnl._abi"
-OWN = tuple(HERE / "executor" / name for name in ("describe.h", "executor.h", "team.h", "winograd.h", "max_pooling.h"))
+OWN = tuple(
+    HERE / "executor" / f"{name}.h" for name in ("describe", "executor", "team", "winograd", "max_pooling", "copying")
+)
 
 SHARED = ("status", "library", "engine", "memory", "primitive", "attributes", "openmp")
 """Files the others depend on, in the order of their dependencies."""

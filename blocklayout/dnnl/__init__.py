@@ -42,6 +42,7 @@ _NAMES = {
     "primitives.reduction": "reduction",
     "primitives.reorder": "reorder",
     "primitives.resampling": "resampling",
+    "primitives.reversal": "reversal",
     "primitives.rnn": "rnn",
     "primitives.shuffle": "shuffle",
     "primitives.softmax": "softmax",

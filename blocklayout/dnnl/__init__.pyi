@@ -57,6 +57,7 @@ from blocklayout.dnnl.primitives.prelu import prelu as prelu
 from blocklayout.dnnl.primitives.reduction import reduction as reduction
 from blocklayout.dnnl.primitives.reorder import reorder as reorder
 from blocklayout.dnnl.primitives.resampling import resampling as resampling
+from blocklayout.dnnl.primitives.reversal import reversal as reversal
 from blocklayout.dnnl.primitives.rnn import rnn as rnn
 from blocklayout.dnnl.primitives.shuffle import shuffle as shuffle
 from blocklayout.dnnl.primitives.softmax import softmax as softmax

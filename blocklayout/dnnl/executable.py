@@ -14,13 +14,11 @@ from blocklayout.dnnl import library
 from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.execution import Execution
-from blocklayout.dnnl.memory import ALIGNMENT, aligned_empty
+from blocklayout.dnnl.memory import ALIGNMENT, Memory, aligned_empty
 from blocklayout.dnnl.native import native
 from blocklayout.dnnl.threads import run_parallel, team, wake_team
 
 if TYPE_CHECKING:
-    from blocklayout.dnnl.memory import Memory
-
     Times = list[int] | None
     After = Callable[[int, Any], None] | None
 
@@ -174,10 +172,13 @@ class Executable:
         self._call = code.bl_run if has_team else partial(_call_in_parallel, code.bl_run, self._n_threads)
 
     def _split(self) -> Iterator[Executable | Step | None]:
-        """Steps of the library in a row as one part, others each as their own."""
+        """Steps of the library in a row as one part that binds their memories, others each as their own."""
         for is_native, steps in groupby(self._steps, lambda step: isinstance(step, Execution | None)):
             if is_native:
-                yield Executable(list(steps), self._n_threads, keeps_denormals=self._keeps_denormals)
+                part = cast("list[Execution | None]", [*steps])
+                read = {id(memory) for step in part if step for memory in step.memories.values()}
+                given = [[memory for memory in memories if id(memory) in read] for memories in self._memories]
+                yield Executable(part, self._n_threads, given=given, keeps_denormals=self._keeps_denormals)
             else:
                 yield from steps
 
@@ -189,29 +190,35 @@ class Executable:
         after: After = None,
     ) -> list[np.ndarray]:
         made = [aligned_empty(nbytes) for nbytes in self._fresh_nbytes]
+        bound = [*buffers, *made]
+        is_split = any(isinstance(part, Executable) for part in parts)
+        by_hand = [
+            (memory, buffer)
+            for memories, buffer in zip(self._memories, bound, strict=True)
+            for memory in memories
+            if not (is_split and isinstance(memory, Memory))  # the library's are bound by these
+        ]
 
         def run() -> None:
             wake_team()
-            for memories, buffer in zip(self._memories, (*buffers, *made), strict=True):
-                for memory in memories:
-                    memory.rebind(buffer)
+            for memory, buffer in by_hand:
+                memory.rebind(buffer)
             for number, part in enumerate(parts):
-                _run_part(part, times)
+                _run_part(part, bound, times)
                 if after is not None and part is not None:
                     after(number, part)
 
         try:
             run_parallel(run, self._n_threads)
         finally:
-            for memories in self._memories:
-                for memory in memories:
-                    memory.release()
+            for memory, _ in by_hand:
+                memory.release()
         return made
 
 
-def _run_part(part: Executable | Execution | Step | None, times: Times) -> None:
+def _run_part(part: Executable | Execution | Step | None, buffers: Sequence[np.ndarray], times: Times) -> None:
     if isinstance(part, Executable):
-        part.run((), times)
+        part.run(buffers, times)
         return
     start = time.monotonic_ns()
     if part is not None:

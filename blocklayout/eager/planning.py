@@ -127,7 +127,7 @@ def _planned(problem: Problem) -> Planned:
     is_computed = dtype in DTYPES and dnnl.missing_isa(dtype) is None
     request = Request(dtype=dtype if is_computed else "f32", io_layout=borders, is_frugal=problem.is_frugal)
     plan = _plan(program, request)
-    known, constants = known_outputs(program), constants_of(program)
+    known, constants = known_outputs(program), constants_of(program, plan)
     ready = ReadyPlan(plan, PackedWeights().pack(plan, constants.pop), known, computes_of(plan))
     return Planned(ready, followed, tuple(_fixed(program, value) for value in program.outputs))
 

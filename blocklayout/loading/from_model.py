@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -41,7 +41,7 @@ from blocklayout.runtime import ContentsNeededError, CutError, InputInfo, ReadyP
 from blocklayout.runtime.streams import Streams
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Compute, Program
+    from blocklayout.ir import Compute, Kernel, Program
     from blocklayout.loading.signature import Opened
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan.portfolio import TimePlans
@@ -246,7 +246,7 @@ class _PlanMaker(Struct):
         self.tell("simplifying the graph")
         program, deciding, demanded = self._lowered(shapes, contents)
         plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(shapes, program, demanded)
-        outputs, constants = known_outputs(program), constants_of(program)
+        outputs, constants = known_outputs(program), constants_of(program, plan)
         del program  # so that each of its constants goes as soon as it is packed
         is_chosen = any(plan is chosen for _, chosen in self.chosen)
         if self.memory is not None and is_chosen and not deciding and not self.request.is_frugal:
@@ -340,7 +340,7 @@ class _PlanMaker(Struct):
         from blocklayout.loading.racing import time_briefly
 
         self.tell(f"running the {len(plans)} best plans in turn, since prices are not sure")
-        ready = [self._ready(plan, {}, constants_of(program).pop, {}) for plan in plans]
+        ready = [self._ready(plan, {}, constants_of(program, plan).pop, {}) for plan in plans]
         try:
             return time_briefly(ready, now_s + seconds)
         except DisturbedError as error:
@@ -351,7 +351,7 @@ class _PlanMaker(Struct):
         """Run plans whole, in turn."""
         from blocklayout.loading.racing import time_ready_plans
 
-        ready = [self._ready(plan, {}, constants_of(program).pop, {}) for plan in plans]
+        ready = [self._ready(plan, {}, constants_of(program, plan).pop, {}) for plan in plans]
         self.tell(f"running the {len(plans)} best plans in turn")
         with self.pricing.alone():
             return time_ready_plans(ready)
@@ -408,6 +408,13 @@ def known_outputs(program: Program) -> dict[str, np.ndarray]:
     return {value.name: value.data for value in program.outputs if value.data is not None}
 
 
-def constants_of(program: Program) -> dict[str, Any]:
-    """The arrays of all constants, by name."""
-    return {constant.name: constant.array for kernel in program.kernels for _, constant in kernel.constants}
+def constants_of(program: Program, plan: Plan | None = None) -> dict[str, Any]:
+    """The arrays of all constants, by name; for a plan also those of nodes that no primitive computes in it."""
+    found = _constants_of(program.kernels)
+    if plan is not None and any(packed.constant not in found for packed in plan.constants):
+        found |= _constants_of(kernel.as_plain() for kernel in program.kernels if kernel.as_plain)
+    return found
+
+
+def _constants_of(kernels: Iterable[Kernel]) -> dict[str, Any]:
+    return {constant.name: constant.array for kernel in kernels for _, constant in kernel.constants}

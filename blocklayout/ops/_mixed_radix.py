@@ -137,6 +137,13 @@ def broadcast_views(
     return tuple(extent for extent, _ in seen), tuple(extent if varies else 1 for extent, varies in seen)
 
 
+def copy_spec(src: MemoryDesc, dst: MemoryDesc, backwards: tuple[int, ...], n_threads: int) -> dnnl.Spec:
+    """A copy of digits, along some of them backwards."""
+    if backwards:
+        return dnnl.reversal(src, dst, backwards, n_threads=n_threads)
+    return dnnl.reorder(src, dst, n_threads=n_threads)
+
+
 def n_elements(parts: Sequence[Digit]) -> int:
     """How many elements the digits count, padding included."""
     return prod(part.extent for part in parts)

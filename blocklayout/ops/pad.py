@@ -29,13 +29,10 @@ from blocklayout.ir import (
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._mixed_radix import Digit, digits
+from blocklayout.ops._mixed_radix import Digit, copy_spec, digits
 from blocklayout.ops._needs import is_known, is_source
 from blocklayout.ops._transposing import in_order
 from blocklayout.ops.views import Identity
-
-_MOST_REFLECTED = 32
-"""Each reflected row is a step of its own, for strides are never negative."""
 
 Pads = tuple[tuple[int, int], ...]
 
@@ -122,14 +119,17 @@ class Pad(BaseOperator, frozen=True):
         steps = [self._step(*_interior(found, src.dtype), "src", problem.n_threads)]
         copies = [copy for index, line in enumerate(found) for copy in _copies(self.mode, index, line)]
         for copy, source, target in _borders(found, copies, src.dtype):
-            steps.append(self._step(source, target, "fill" if copy.source is None else "dst", problem.n_threads))
+            operand = "fill" if copy.source is None else "dst"
+            steps.append(self._step(source, target, operand, problem.n_threads, (copy.line,) * copy.is_backwards))
         if dst.n_padding and self._writes_padding(dst):
             steps.append(zero_padding_step(dst))
         fill = (("fill", MemoryDesc((1,), src.dtype)),) if self.mode == "constant" else ()
         return Recipe(tuple(steps), (), (("src", src), ("dst", dst), *fill))
 
-    def _step(self, source: MemoryDesc, target: MemoryDesc, operand: str, n_threads: int) -> RecipeStep:
-        return RecipeStep(dnnl.reorder(source, target, n_threads=n_threads), (("dst", "dst"), ("src", operand)))
+    def _step(
+        self, source: MemoryDesc, target: MemoryDesc, operand: str, n_threads: int, backwards: tuple[int, ...] = ()
+    ) -> RecipeStep:
+        return RecipeStep(copy_spec(source, target, backwards, n_threads), (("dst", "dst"), ("src", operand)))
 
     def _lines(self, src: MemoryDesc, dst: MemoryDesc) -> list[_Line] | None:
         changed = {dim: pair for dim, pair in enumerate(self.pads) if any(pair)}
@@ -193,8 +193,9 @@ class _Copy(Struct, frozen=True):
         line: Index of the line.
         begin: Where they lie in the destination.
         n: How many.
-        source: Where the first one lies in the destination; ``None``: they are a constant.
+        source: Where the first of those copied lies in the destination; ``None``: they are a constant.
         repeats: Whether all come from there.
+        is_backwards: Whether the last of those copied comes first.
     """
 
     line: int
@@ -202,6 +203,7 @@ class _Copy(Struct, frozen=True):
     n: int
     source: int | None = None
     repeats: bool = False
+    is_backwards: bool = False
 
 
 def _lines(src: Sequence[Digit], dst: Sequence[Digit], padded: dict[int, tuple[int, int]]) -> list[_Line] | None:
@@ -275,8 +277,11 @@ def _edge(index: int, line: _Line) -> list[_Copy]:
 
 
 def _reflect(index: int, line: _Line) -> list[_Copy]:
-    before = [_Copy(index, line.begin - n, 1, line.begin + n) for n in range(1, line.begin + 1)]
-    return before + [_Copy(index, line.end - 1 + n, 1, line.end - 1 - n) for n in range(1, line.dst - line.end + 1)]
+    before, behind = line.begin, line.dst - line.end
+    return [
+        _Copy(index, 0, before, line.begin + 1, is_backwards=True),
+        _Copy(index, line.end, behind, line.end - 1 - behind, is_backwards=True),
+    ]
 
 
 def _wrap(index: int, line: _Line) -> list[_Copy]:
@@ -336,18 +341,15 @@ def _scalar(node: NodeInfo, value: Value) -> Value:
 
 
 def _not_by_copies(node: NodeInfo, mode: str, dims: tuple[int, ...], pads: Pads) -> Refusal | None:
-    """Refuses a result that is not made of copies of the source, or of too many."""
+    """Refuses a result that is not made of copies of the source."""
     kept = [n + min(before, 0) + min(behind, 0) for n, (before, behind) in zip(dims, pads, strict=True)]
     if min(kept) < 1:
         return node.refused(f"of extents {list(dims)} pads {pads} keep {kept}", "one element at least must be left")
     if mode == "constant":
         return None
-    largest = max(number for pair in pads for number in pair)
     if min(number for pair in pads for number in pair) < 0:
         return node.refused(f"mode {mode} with negative pads {pads}", "cut first, with a Slice")
     room = [n - (mode == "reflect") for n in dims]
     if mode != "edge" and any(max(pair) > most for pair, most in zip(pads, room, strict=True)):
         return node.refused(f"mode {mode} with pads {pads} of extents {list(dims)}", f"at most {room} are one copy")
-    if mode == "reflect" and largest > _MOST_REFLECTED:
-        return node.refused(f"mode reflect with {largest} elements", f"up to {_MOST_REFLECTED} are copied")
     return None

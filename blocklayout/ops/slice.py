@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, product
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -31,13 +30,15 @@ from blocklayout.ir import (
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
-from blocklayout.ops._mixed_radix import paired
+from blocklayout.ops._mixed_radix import copy_spec, paired
 from blocklayout.ops._needs import is_known
 from blocklayout.ops._transposing import along_axis, over_axis, with_axes
 from blocklayout.ops.indexing import take
 from blocklayout.ops.views import same_if_same_shape
 
-_MOST_BACKWARDS = 128
+_Part = tuple[MemoryDesc, MemoryDesc, tuple[int, ...]]
+"""Where it lies in the source and in the result, and along which axes it is copied backwards."""
+
 _INPUTS = {"starts": 1, "ends": 2, "axes": 3, "steps": 4}
 
 
@@ -89,10 +90,6 @@ class Slice(BaseOperator, frozen=True):
         node.check_result(shape, f"the bounds give {list(shape)}")
         if all(distance == 1 for distance in distances):
             return cls(shape, offsets).bind({"src": src})
-        n_backwards = prod(n for n, distance in zip(shape, distances, strict=True) if distance < 0)
-        if n_backwards > _MOST_BACKWARDS:
-            what = f"steps are {list(steps)}, backwards over {n_backwards} elements"
-            return node.refused(what, f"strides are never negative: up to {_MOST_BACKWARDS} are copied one by one")
         return node.of_other_dtype(src) or SteppedSlice(offsets, distances).bind({"src": src})
 
     @classmethod
@@ -151,15 +148,15 @@ class SteppedSlice(BaseOperator, frozen=True):
         descs = followed(problem, wish, argument(problem, "src"))
         if descs is None or attr.post_ops:
             return None
-        pairs = self._parts(*descs)
-        if pairs is None:
+        parts = self._parts(*descs)
+        if parts is None:
             return None
-        specs = (dnnl.reorder(*pair, n_threads=problem.n_threads) for pair in pairs)
+        specs = (copy_spec(*part, problem.n_threads) for part in parts)
         steps = tuple(RecipeStep(spec, (("dst", "dst"), ("src", "src"))) for spec in specs)
         return Recipe(steps, (), tuple(zip(("src", "dst"), descs, strict=True)))
 
-    def _parts(self, src: MemoryDesc, dst: MemoryDesc) -> list[tuple[MemoryDesc, MemoryDesc]] | None:
-        """Parts to copy, in the source and in the result; ``None`` where blocks are cut."""
+    def _parts(self, src: MemoryDesc, dst: MemoryDesc) -> list[_Part] | None:
+        """Parts to copy; ``None`` where blocks are cut."""
         is_cut = {dim for dim, step in enumerate(self.steps) if dst.dims[dim] != src.dims[dim] or step != 1}
         pairs = paired(src, dst, is_cut)
         if pairs is None:
@@ -194,22 +191,21 @@ class _Line(Struct, frozen=True):
     def stretches(self) -> tuple[tuple[int, int], ...]:
         """Beginnings and extents in the result.
 
-        The library has no strides whose last step would leave the tensor: that element is taken apart. Nor has it
-        negative ones: there each is.
+        The library has no strides whose last step would leave the tensor: that element is taken apart.
         """
-        if self.step < 0:
-            return tuple((index, 1) for index in range(self.n_kept))
-        if self.n_kept * self.step <= self.whole:
+        if self.n_kept * abs(self.step) <= self.whole:
             return ((0, self.n_kept),)
         return (0, self.n_kept - 1), (self.n_kept - 1, 1)
 
 
-def _part(lines: Sequence[_Line], stretches: Sequence[tuple[int, int]], dtype: str) -> tuple[MemoryDesc, MemoryDesc]:
+def _part(lines: Sequence[_Line], stretches: Sequence[tuple[int, int]], dtype: str) -> _Part:
     begins, box = zip(*stretches, strict=True)
     strides = tuple(line.stride * abs(line.step) for line in lines)
-    offset = sum((line.offset + begin * line.step) * line.stride for line, begin in zip(lines, begins, strict=True))
+    lowest = (begin + n - 1 if line.step < 0 else begin for line, (begin, n) in zip(lines, stretches, strict=True))
+    offset = sum((line.offset + at * line.step) * line.stride for line, at in zip(lines, lowest, strict=True))
     target = MemoryDesc((line.n_kept for line in lines), dtype).submemory(box, begins)
-    return MemoryDesc(box, dtype, strides=strides, offset=offset), target
+    backwards = tuple(axis for axis, line in enumerate(lines) if line.step < 0)
+    return MemoryDesc(box, dtype, strides=strides, offset=offset), target, backwards
 
 
 def _box(

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from blocklayout.errors import PlanError
 from blocklayout.layout.packing import elements_of, pack, unpack
@@ -59,7 +58,7 @@ class HostMemory:
                 self._array = elements[:0].reshape(desc.dims)
             else:
                 strides = tuple(step * desc.itemsize for step in desc.strides)
-                self._array = as_strided(elements[desc.offset0 :], desc.dims, strides)
+                self._array = np.ndarray(desc.dims, elements.dtype, elements, desc.offset0 * desc.itemsize, strides)
         return self._array
 
 

@@ -90,12 +90,16 @@ class _Kept(Struct, eq=False):
 
 
 class _Bound(Struct, frozen=True, eq=False):
-    """The workspace and executable for feeds of certain descriptors on a stream."""
+    """The workspace and executable for feeds of certain descriptors on a stream.
+
+    Where contents decide as well, ``deciding`` has the bytes of these inputs, by their places among the buffers.
+    """
 
     kept: _Kept
     workspace: Workspace
     executable: dnnl.Executable
     descs: dict[str, MemoryDesc]
+    deciding: tuple[tuple[int, bytes], ...] = ()
 
 
 class Session:
@@ -310,7 +314,12 @@ class Session:
         if len(feed) != len(buffers):
             return self._checked(feed)
         bound = self._bound.get(tuple(key))
-        return self._checked(feed, tuple(key), buffers) if bound is None else (bound, buffers)
+        if bound is None:
+            return self._checked(feed, tuple(key), buffers)
+        for place, contents in bound.deciding:
+            if buffers[place].tobytes() != contents:
+                return self._checked(feed, tuple(key), buffers)
+        return bound, buffers
 
     def _checked(
         self, feed: Mapping[str, Any], key: tuple[Any, ...] = (), sources: Sequence[np.ndarray] = ()
@@ -327,10 +336,15 @@ class Session:
         kept = self._ready(shapes, lambda name: feeds[name].contents())
         workspace = self._workspace(kept)
         descs = {name: fed.desc for name, fed in feeds.items()}
-        bound = _Bound(kept, workspace, workspace.executable(descs), descs)
         buffers = [fed.buffer for fed in feeds.values()]
+        deciding = tuple(
+            (place, source.tobytes())
+            for place, (name, source) in enumerate(zip(feeds, sources, strict=False))
+            if name in kept.ready.contents
+        )
+        bound = _Bound(kept, workspace, workspace.executable(descs), descs, deciding)
         is_copied = any(_address(given) != _address(read) for given, read in zip(sources, buffers, strict=False))
-        if key and not is_copied and not kept.ready.contents:
+        if key and not is_copied:
             with self._lock:
                 while len(self._bound) >= _MAX_BOUND:
                     del self._bound[next(iter(self._bound))]

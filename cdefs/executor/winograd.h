@@ -25,7 +25,12 @@ typedef struct {
     int64_t tiles_at_once;                  /* whose transformed sources are held, by each thread or by all together */
     int64_t tiles_of_task;                  /* whose products one thread holds, at most */
     float slope, low, high;                 /* results below 0 times slope, then no less than low, no more than high */
+    int gate;                               /* then times a function of themselves: BL_NO_GATE or another */
+    float gate_alpha, gate_beta;            /* of it: of alpha * result + beta */
 } bl_winograd_t;
+
+/* The logistic function, as of Swish; no less than 0 and no more than 1, as of HardSwish. */
+enum { BL_NO_GATE, BL_LOGISTIC_GATE, BL_LINEAR_GATE };
 
 /* What bl_winograd takes, in this order. */
 enum { BL_SRC, BL_WEIGHTS, BL_BIAS, BL_ADDEND, BL_DST, BL_SCRATCHPAD, BL_N_ARGS };

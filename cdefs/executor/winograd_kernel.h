@@ -126,6 +126,28 @@ TARGET static void OWN(add_product)(const float *a, int64_t a_row, const float *
     }
 }
 
+/* 1 / (1 + exp(-x)): exp(-x) is a power of two times a polynomial of what is left, within half a unit of ln 2. */
+INLINE vec OWN(logistic)(vec x) {
+    typedef int32_t ints __attribute__((vector_size(sizeof(vec))));
+    vec zero = {0}, most = zero + 87.0f, magic = zero + 12582912.0f; /* 1.5 * 2^23: with it added, a number is whole */
+    vec y = MIN(most, MAX(zero - most, zero - x)), sum = y * 1.44269504f + magic, n = sum - magic;
+    vec rest = y - n * 0.693359375f + n * 2.12194440e-4f;
+    vec p = rest * 1.9875691500e-4f + 1.3981999507e-3f;
+    p = p * rest + 8.3334519073e-3f;
+    p = p * rest + 4.1665795894e-2f;
+    p = p * rest + 1.6666665459e-1f;
+    p = p * rest + 5.0000001201e-1f;
+    p = p * rest * rest + rest + 1.0f;
+    ints power = ((ints)sum - (ints)magic + 127) << 23;
+    return 1.0f / (1.0f + p * (vec)power);
+}
+
+INLINE vec OWN(gated)(const bl_winograd_t *p, vec x) {
+    vec zero = {0}, y = p->gate_alpha * x + p->gate_beta;
+    if (p->gate == BL_LOGISTIC_GATE) return x * OWN(logistic)(y);
+    return x * MIN(zero + 1.0f, MAX(zero, y));
+}
+
 /* LANES results of a tile from their products, which are `apart` from each other. */
 INLINE void OWN(write_tile)(const bl_winograd_t *p, const float *products, int64_t apart, vec bias, bl_tile_t tile,
     const float *addend, float *dst) {
@@ -142,7 +164,8 @@ INLINE void OWN(write_tile)(const bl_winograd_t *p, const float *products, int64
             vec result = r[4 * i + j] + bias;
             if (addend) result += OWN(load)(addend + at);
             if (p->slope != 1) result = MAX(zero, result) + p->slope * MIN(zero, result);
-            OWN(store)(dst + at, MIN(high, MAX(low, result)));
+            result = MIN(high, MAX(low, result));
+            OWN(store)(dst + at, p->gate == BL_NO_GATE ? result : OWN(gated)(p, result));
         }
 }
 

@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
 from blocklayout.runtime import ContentsNeededError
+from blocklayout.runtime.inputs import check_feeds
 from tests import nets
 
 ELEM_TYPES = {"f": TensorProto.FLOAT, "l": TensorProto.INT64, "?": TensorProto.BOOL}
@@ -121,6 +122,21 @@ def test_what_the_caller_changes_later_changes_no_plan() -> None:
     target[:] = 4, -1
     assert session.run(None, {"x": IMAGE, "target": target})[0].shape == (4, 306)
     assert session.run(None, {"x": IMAGE, "target": np.array([2, -1])})[0].shape == (2, 612)
+
+
+def test_what_has_the_contents_of_the_last_run_is_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    n_looks = []
+
+    def counting(*args: Any) -> Any:
+        n_looks.append(args)
+        return check_feeds(*args)
+
+    monkeypatch.setattr("blocklayout.runtime.session.check_feeds", counting)
+    session = bl.load(_reshape())
+    for target, n_expected in (([2, -1], 1), ([2, -1], 1), ([4, -1], 2), ([4, -1], 2), ([2, -1], 3)):
+        [output] = session.run(None, {"x": IMAGE, "target": np.array(target)})
+        np.testing.assert_array_equal(output, IMAGE.reshape(target))
+        assert len(n_looks) == n_expected
 
 
 def test_contents_come_with_any_strides_and_as_tensors() -> None:

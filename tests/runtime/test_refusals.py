@@ -68,6 +68,15 @@ def test_where_the_library_refuses_all_of_a_kind_numpy_computes(
     assert {step.spec.kind for step in session.plan.steps} <= {"copy", "convolution", "plain"}
 
 
+def test_what_only_we_compute_is_left_to_numpy_where_we_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blocklayout.dnnl.own.copying.native", lambda: None)
+    b = bl.Builder()
+    b.output("y", b.input("x", (2, 9)).pad((0, 5, 0, 8), mode="reflect"))
+    session, x = bl.load(b), nets.random_input((2, 9))
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.pad(x, ((0, 0), (5, 8)), "reflect"))
+    assert [step.spec.kind for step in session.plan.steps] == ["numpy"]
+
+
 def test_another_process_replays_the_plan_that_runs(refusing: Refusing) -> None:
     impl = chosen(bl.load(convolution()))
     refusing.create(of_implementation(impl))

@@ -46,6 +46,9 @@ _WEIGHTS_IN_TILES = 3
 """Time of transforming a panel of weights, in tiles that are multiplied by it."""
 
 
+_GATES = {"eltwise_swish": 1, "eltwise_hardswish": 2}
+"""Functions that are their argument times another: ``BL_LOGISTIC_GATE`` and ``BL_LINEAR_GATE`` in C."""
+
 _PEAK_SHARE = 0.85
 """Of a machine's peak, in the products of transformed tiles and weights."""
 
@@ -57,9 +60,9 @@ def offer(spec: Spec) -> Resolved | None:
     """The Spec settled for this implementation, or ``None`` where there is none for it.
 
     It takes f32 convolutions of 3x3 windows, stride 1, without dilation, from channels-last or blocks of a vector to
-    either; at most an addend as large as the result and then a (leaky) ReLU or clip behind it. Groups have to fill
-    panels of two vectors, several in one or one in several. Results differ from those of other implementations by some
-    1e-6 to 1e-5 of the largest.
+    either; at most an addend as large as the result and then a (leaky) ReLU, clip, Swish or HardSwish behind it. Groups
+    have to fill panels of two vectors, several in one or one in several. Results differ from those of other
+    implementations by some 1e-6 to 1e-5 of the largest.
     """
     if not _is_of_our_kind(spec) or _tail(spec.attr) is None:
         return None
@@ -133,11 +136,17 @@ class _Kernel:
 
 
 class _Tail(Struct, frozen=True):
-    """The function of a result: times ``slope`` where it is negative, then between ``low`` and ``high``."""
+    """The function of a result: times ``slope`` where it is negative, then between ``low`` and ``high``.
+
+    Where there is a ``gate``, times this function of ``gate_alpha`` times itself plus ``gate_beta``.
+    """
 
     slope: float = 1.0
     low: float = -inf
     high: float = inf
+    gate: int = 0
+    gate_alpha: float = 0.0
+    gate_beta: float = 0.0
 
 
 def _is_of_our_kind(spec: Spec) -> bool:
@@ -165,6 +174,8 @@ def _tail(attr: Attr) -> _Tail | None:
         return _Tail(low=0.0) if function.alpha == 0 else _Tail(slope=function.alpha)
     if function.algorithm in ("eltwise_clip", "eltwise_clip_v2") and function.alpha <= 0 <= function.beta:
         return _Tail(low=function.alpha, high=function.beta)  # padding stays zero
+    if gate := _GATES.get(function.algorithm):
+        return _Tail(gate=gate, gate_alpha=function.alpha, gate_beta=function.beta)
     return None
 
 
@@ -253,6 +264,9 @@ def _problem(spec: Spec) -> Any:
             "slope": tail.slope,
             "low": tail.low,
             "high": tail.high,
+            "gate": tail.gate,
+            "gate_alpha": tail.gate_alpha,
+            "gate_beta": tail.gate_beta,
         },
     )
 

@@ -31,9 +31,12 @@ TAILS: dict[str, tuple[Any, ...]] = {
     "leaky": (dnnl.Eltwise("relu", 0.1),),
     "clip": (dnnl.Eltwise("clip", 0, 6),),
     "clip_v2": (dnnl.Eltwise("clip_v2", -1, 1),),
+    "swish": (dnnl.Eltwise("swish", 1.0),),
+    "hardswish": (dnnl.Eltwise("hardswish", 1 / 6, 0.5),),
     "sum": (dnnl.Sum(),),
     "sum relu": (dnnl.Sum(), RELU),
     "add relu": ("add", RELU),
+    "add swish": ("add", dnnl.Eltwise("swish", 1.7)),
 }
 
 
@@ -82,6 +85,10 @@ def check(spec: dnnl.Spec) -> None:
 def function_of(post_op: dnnl.Eltwise) -> Any:
     if post_op.algorithm == "eltwise_relu":
         return lambda x: np.where(x < 0, post_op.alpha * x, x)
+    if post_op.algorithm == "eltwise_swish":
+        return lambda x: x / (1 + np.exp(-post_op.alpha * x))
+    if post_op.algorithm == "eltwise_hardswish":
+        return lambda x: x * np.clip(post_op.alpha * x + post_op.beta, 0, 1)
     return lambda x: np.clip(x, post_op.alpha, post_op.beta)
 
 

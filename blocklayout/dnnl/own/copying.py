@@ -1,0 +1,113 @@
+"""Copies in steps of any sign, in C of our own beside the executor: the library's strides are never negative."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from blocklayout.dnnl import library
+from blocklayout.dnnl._abi import ffi
+from blocklayout.dnnl.native import native
+from blocklayout.dnnl.own import Implementation
+from blocklayout.dnnl.primitive_desc import Resolved
+from blocklayout.dnnl.spec import Spec
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl.memory import Memory
+
+_IMPL = "copying:any"
+_ARGUMENTS = ("src", "dst")
+_COPIES_PER_NS = 1.0
+"""Pieces without holes that a thread copies in a nanosecond, beside the traffic."""
+
+
+class _Loop(NamedTuple):
+    """How many elements, and bytes from one to the next; negative where the source is read backwards."""
+
+    extent: int
+    src: int
+    dst: int
+
+
+def offer(spec: Spec) -> Resolved | None:
+    """The Spec settled for this implementation, or ``None`` where there is none for it.
+
+    It takes any strides, and no blocks.
+    """
+    if spec.kind != "reversal" or spec.impl not in ("", _IMPL) or native() is None:
+        return None
+    src, dst = spec.memory_desc("src"), spec.memory_desc("dst")
+    if src.inner_blks or dst.inner_blks or 0 in src.dims:
+        return None
+    return Resolved(spec.settled(descs=spec.descs, impl=_IMPL), 0)
+
+
+def multiply_adds(spec: Spec) -> int:
+    """None: it copies."""
+    del spec
+    return 0
+
+
+def compute_ns(spec: Spec, peak_flops: float, n_threads: int) -> float:
+    """Pieces, one after the other."""
+    del peak_flops, n_threads
+    nbytes, _ = _pieces(spec)
+    src = spec.memory_desc("src")
+    return src.n_elements * src.itemsize / nbytes / _COPIES_PER_NS
+
+
+def _pieces(spec: Spec) -> tuple[int, list[_Loop]]:
+    """Bytes that are copied at once, and the loops around them, outermost first."""
+    src, dst, axes = spec.memory_desc("src"), spec.memory_desc("dst"), spec.param("axes")
+    itemsize = src.itemsize
+    loops = [
+        _Loop(extent, itemsize * (-src.strides[axis] if axis in axes else src.strides[axis]), itemsize * step)
+        for axis, (extent, step) in enumerate(zip(src.dims, dst.strides, strict=True))
+        if extent > 1
+    ]
+    nbytes, found = itemsize, list[_Loop]()
+    for loop in sorted(loops, key=lambda loop: loop.dst):
+        if not found and loop.src == loop.dst == nbytes:
+            nbytes *= loop.extent
+        elif found and (loop.src, loop.dst) == (found[-1].src * found[-1].extent, found[-1].dst * found[-1].extent):
+            found[-1] = found[-1]._replace(extent=found[-1].extent * loop.extent)
+        else:
+            found.append(loop)
+    return nbytes, found[::-1] or [_Loop(1, 0, 0)]
+
+
+class _Kernel:
+    __slots__ = ("c", "execute")
+
+    def __init__(self, spec: Spec) -> None:
+        code: Any = native()
+        self.execute = code.bl_copying
+        nbytes, loops = _pieces(spec)
+        extents, src, dst = zip(*loops, strict=True)
+        self.c = ffi.new(
+            "bl_copying_t *",
+            {
+                "get_data": ffi.cast("bl_get_data_t", library.load().dnnl_memory_get_data_handle),
+                "n_threads": spec.n_threads,
+                "n_loops": len(loops),
+                "extents": extents,
+                "src": src,
+                "dst": dst,
+                "begin": sum(-loop.src * (loop.extent - 1) for loop in loops if loop.src < 0),
+                "nbytes": nbytes,
+            },
+        )
+
+    def c_args(self, spec: Spec, memories: Mapping[str, Memory]) -> Any:
+        """Memories in the order in which it takes them."""
+        del spec
+        c_args = ffi.new("dnnl_exec_arg_t[]", len(_ARGUMENTS))
+        for c_arg, name in zip(c_args, _ARGUMENTS, strict=True):
+            c_arg.memory = memories[name].c
+        return c_args
+
+    def destroy(self) -> None:
+        """There is nothing to give back."""
+
+
+OURS = Implementation(offer=offer, kernel=_Kernel, multiply_adds=multiply_adds, compute_ns=compute_ns)

@@ -1,0 +1,62 @@
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "winograd.h"
+
+#include "copying.h"
+
+#include <omp.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { BL_WORTH_SHARING = 1 << 16 }; /* bytes */
+
+typedef struct {
+    int arg;
+    void *memory;
+} bl_arg_t;
+
+/* With a length that the compiler knows, one element is one instruction or two. */
+INLINE void copy_each(char *dst, const char *src, int64_t n, int64_t to, int64_t from, int64_t nbytes) {
+    for (int64_t i = 0; i < n; i++) memcpy(dst + i * to, src + i * from, (size_t)nbytes);
+}
+
+static void copy_row(const bl_copying_t *p, char *dst, const char *src) {
+    int64_t n = p->extents[p->n_loops - 1], to = p->dst[p->n_loops - 1], from = p->src[p->n_loops - 1];
+    switch (p->nbytes) {
+    case 1: copy_each(dst, src, n, to, from, 1); break;
+    case 2: copy_each(dst, src, n, to, from, 2); break;
+    case 4: copy_each(dst, src, n, to, from, 4); break;
+    case 8: copy_each(dst, src, n, to, from, 8); break;
+    default: copy_each(dst, src, n, to, from, p->nbytes);
+    }
+}
+
+int bl_copying(const void *problem, void *stream, int n_args, const void *args) {
+    (void)stream, (void)n_args;
+    const bl_copying_t *p = problem;
+    const bl_arg_t *given = args;
+    void *data[BL_COPY_ARGS];
+    for (int i = 0; i < BL_COPY_ARGS; i++) {
+        int status = p->get_data(given[i].memory, &data[i]);
+        if (status) return status;
+    }
+    const char *src = (const char *)data[BL_COPY_SRC] + p->begin;
+    char *dst = data[BL_COPY_DST];
+    int64_t n_rows = 1;
+    for (int loop = 0; loop < p->n_loops - 1; loop++) n_rows *= p->extents[loop];
+    int is_shared = n_rows * p->extents[p->n_loops - 1] * p->nbytes >= BL_WORTH_SHARING;
+#pragma omp parallel for schedule(static) num_threads(p->n_threads) if (is_shared)
+    for (int64_t row = 0; row < n_rows; row++) {
+        int64_t left = row, to = 0, from = 0;
+        for (int loop = p->n_loops - 2; loop >= 0; loop--) {
+            int64_t i = left % p->extents[loop];
+            left /= p->extents[loop];
+            to += i * p->dst[loop];
+            from += i * p->src[loop];
+        }
+        copy_row(p, dst + to, src + from);
+    }
+    return 0;
+}
