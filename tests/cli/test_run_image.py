@@ -10,7 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from blocklayout.commands.findings import Boxes, Classes, Frame, Mask, Question
+from blocklayout.commands.answers import Boxes, Classes, Mask, Text
+from blocklayout.commands.findings import Frame, Question
 from blocklayout.zoo import digits
 from tests.cli.command import saved
 
@@ -204,8 +205,8 @@ def test_a_mask_tints_what_is_no_background(cli: Command, photo: Path, tmp_path:
 def test_boxes_and_masks_find_back_from_every_fit() -> None:
     padded = Frame((200, 100), (64, 64), (64, 32), (0, 16))
     cut = Frame((200, 100), (64, 64), (128, 64), (-32, 0))
-    assert padded.boxes_in_picture(np.array([[32, 16, 64, 48]])).tolist() == [[100, 0, 200, 100]]
-    assert cut.boxes_in_picture(np.array([[0, 0, 64, 32]])).tolist() == [[50, 0, 150, 50]]
+    assert padded.points_in_picture(np.array([[32, 16], [64, 48]])).tolist() == [[100, 0], [200, 100]]
+    assert cut.points_in_picture(np.array([[0, 0], [64, 32]])).tolist() == [[50, 0], [150, 50]]
     mask = np.arange(2)[:, None].repeat(4, axis=1)
     assert padded.mask_in_picture(mask).tolist() == [[0] * 200] * 50 + [[1] * 200] * 50
     assert cut.mask_in_picture(mask)[0].tolist() == [-1] * 50 + [0] * 100 + [-1] * 50
