@@ -186,7 +186,8 @@ class Question(Struct, frozen=True):
         best = rows.argmax(axis=1)
         is_new = np.append(True, best[1:] != best[:-1]) & ~np.isin(best, blanks)
         found = shares.max(axis=1)[is_new]
-        rule = f"characters: best of {name} at each of {len(rows)} places; score: mean of {'' if is_share else 'softmax of '}theirs"
+        of = "" if is_share else "softmax of "
+        rule = f"characters: best of {name} at each of {len(rows)} places; score: mean of {of}theirs"
         corners = np.array([[(0, 0), (1, 0), (1, 1), (0, 1)]]) * self.frame.picture
         text = "".join(characters[each] for each in best[is_new])
         return Text([text], np.array([found.mean() if found.size else 0.0]), corners, rule)

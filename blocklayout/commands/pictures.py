@@ -392,10 +392,10 @@ def read_names(path: str) -> list[str]:
 
 
 def names_in(metadata: Mapping[str, str]) -> list[str]:
-    """The names of classes in metadata, as ultralytics or PP-OCR write them; none where there are none.
+    r"""The names of classes in metadata, as ultralytics or PP-OCR write them; none where there are none.
 
     Example:
-        >>> names_in({"names": "{0: 'cat', 1: 'dog'}"}), names_in({"names": "Ada"}), names_in({"character": "a\\nb"})
+        >>> names_in({"names": "{0: 'cat', 1: 'dog'}"}), names_in({"names": "Ada"}), names_in({"character": "a\nb"})
         (['cat', 'dog'], [], ['a', 'b'])
     """
     if "character" in metadata:

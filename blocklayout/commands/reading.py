@@ -61,9 +61,9 @@ def read_boxes(
             found[index] = answer
             first = first or own_picture.told
     kept = [index for index in sorted(found) if found[index].said[1] >= threshold]
-    rule = (
-        f"read by {args.model}; {len(found) - len(kept)} of {len(cuts)} boxes left out, of a score below {threshold:g}"
-    )
+    n_dropped = len(cuts) - len(kept)
+    dropped = f"; {n_dropped} left out, smaller or of a score below {threshold:g}" if n_dropped else ""
+    rule = f"boxes read by {args.model}{dropped}; sides in pixels of the picture"
     texts, scores = zip(*(found[index].said for index in kept), strict=True) if kept else ((), ())
     return Text(texts, np.array(scores), boxes.corners[kept], rule), first
 

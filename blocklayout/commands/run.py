@@ -75,8 +75,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=pixels,
         metavar="VALUES",
         help="imagenet: less ImageNet's means over its deviations (default for 3 channels); unit: 0 to 1 (default for "
-        "1 channel); signed: -1 to 1 (default for text); bytes: 0 to 255 (default for integers); or means/deviations of pixels of 0 to 1 "
-        "in the order R,G,B, such as 0.48,0.46,0.41/0.27,0.26,0.28",
+        "1 channel); signed: -1 to 1 (default for text); bytes: 0 to 255 (default for integers); or means/deviations "
+        "of pixels of 0 to 1 in the order R,G,B, such as 0.48,0.46,0.41/0.27,0.26,0.28",
     )
     group.add_argument("--order", choices=("rgb", "bgr"), help="order of the channels (default: rgb; for text bgr)")
     group.add_argument("--threshold", type=fraction, metavar="SCORE", help="least score of a box (default: 0.5)")

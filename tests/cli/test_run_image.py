@@ -235,7 +235,7 @@ def test_outputs_are_told_apart_by_their_extents(outputs: dict[str, Any], kind: 
 def test_what_is_not_understood_is_shown_in_numbers(cli: Command, photo: Path, tmp_path: Path) -> None:
     ops = [("ReduceMean", ["x"], "y", {"axes": [1, 2, 3], "keepdims": 0})]
     net = model_of(tmp_path / "net.onnx", (1, 3, 8, 8), ops, {"y": None})
-    assert "no classes, boxes or mask" in cli("run", net, "--image", photo, "--rounds", 1).out
+    assert "no classes, boxes, mask or text" in cli("run", net, "--image", photo, "--rounds", 1).out
     refusal = cli("run", net, "--image", photo, "--rounds", 1, "--save", tmp_path / "out.png").refusal
     assert "y 1)" in refusal
 
