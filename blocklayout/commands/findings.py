@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 OVERLAP = 0.45
 """Of two boxes of one class that share more of their union, the better is kept."""
 
-BLANKS = ("", "blank", "<blank>", "[blank]")
+STRIDES = (4, 8, 16, 32, 64, 128)
+"""Pixels from one place of a map of candidates to the next."""
+
+BLANKS = {"", "blank", "<blank>", "[blank]"}
 """Names of the class that stands for no character."""
 
 
@@ -88,6 +91,7 @@ class Question(Struct, frozen=True):
             self._listed_boxes(outputs)
             or self._boxes_in_rows(outputs)
             or self._yolo_boxes(outputs)
+            or self._levels(outputs)
             or self._text(outputs)
             or self._regions(outputs)
             or self._mask(outputs)
@@ -136,10 +140,36 @@ class Question(Struct, frozen=True):
         return None
 
     def _of_candidates(self, rows: np.ndarray, n_first: int, name: str) -> Boxes:
-        by_class = rows[:, n_first : n_first + len(self.names)]
-        classes = by_class.argmax(axis=1)
-        scores = by_class.max(axis=1) * (rows[:, 4] if n_first == 5 else 1)
         corners = np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, :2] + rows[:, 2:4] / 2], axis=1)
+        by_class = rows[:, n_first : n_first + len(self.names)]
+        return self._without_overlaps(corners, by_class * (rows[:, 4:5] if n_first == 5 else 1), name)
+
+    def _levels(self, outputs: Mapping[str, np.ndarray]) -> Boxes | None:
+        """Of PicoDet's maps of several strides: scores of classes of all, then how far off each side is, in shares."""
+        half = len(outputs) // 2
+        arrays = [array[0] for array in outputs.values() if array.ndim == 3]
+        pairs = list(zip(arrays[:half], arrays[half:], strict=False))
+        if not half or len(arrays) != 2 * half or len(outputs) != 2 * half:
+            return None
+        width, height = self.frame.size
+        corners = []
+        for scores, shares in pairs:
+            n_columns = [(-(-width // stride), stride) for stride in STRIDES]
+            found = [(n, stride) for n, stride in n_columns if n * -(-height // stride) == len(scores)]
+            is_known = scores.shape[1] == len(self.names) and shares.shape[1] % 4 == 0 and len(shares) == len(scores)
+            if not found or not is_known:
+                return None
+            n, stride = found[0]
+            bins = _softmax(shares.reshape(len(shares), 4, -1).astype(np.float64))
+            sides = bins @ np.arange(bins.shape[2])
+            centres = np.stack(np.divmod(np.arange(len(scores)), n)[::-1], axis=1) + 0.5
+            corners.append(stride * np.concatenate([centres - sides[:, :2], centres + sides[:, 2:]], axis=1))
+        return self._without_overlaps(
+            np.concatenate(corners), np.concatenate(arrays[:half]), f"{half} maps from {next(iter(outputs))} on"
+        )
+
+    def _without_overlaps(self, corners: np.ndarray, by_class: np.ndarray, name: str) -> Boxes:
+        classes, scores = by_class.argmax(axis=1), by_class.max(axis=1)
         good = np.flatnonzero(scores >= self.threshold)
         kept = good[without_overlaps(corners[good], scores[good], classes[good])]
         rule = f"candidates of {name}, overlaps above {OVERLAP} dropped"
@@ -178,8 +208,6 @@ class Question(Struct, frozen=True):
         is_whole = array.shape[2] == len(self.names)
         characters = list(self.names) if is_whole else ["", *self.names, " "][: array.shape[2]]
         blanks = [index for index, each in enumerate(characters) if each in BLANKS]
-        if not blanks:
-            return None
         rows = (array[:, 0] if array.shape[1] == 1 else array[0]).astype(np.float64)
         is_share = _are_within_unit(rows)
         shares = rows if is_share else _softmax(rows)
@@ -248,7 +276,9 @@ class Question(Struct, frozen=True):
 
 def may_be_text(shape: Sequence[object], names: Sequence[str]) -> bool:
     """Whether extents are those of a score for each character, one for none, and one for a space that has no name."""
-    return len(shape) == 3 and bool(names) and shape[2] in range(len(names), len(names) + 3)
+    if len(shape) != 3 or not names:
+        return False
+    return shape[2] in (len(names) + 1, len(names) + 2) or (shape[2] == len(names) and not BLANKS.isdisjoint(names))
 
 
 def without_overlaps(corners: np.ndarray, scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
