@@ -90,9 +90,9 @@ class Question(Struct, frozen=True):
         return (
             self._listed_boxes(outputs)
             or self._boxes_in_rows(outputs)
+            or self._text(outputs)
             or self._yolo_boxes(outputs)
             or self._levels(outputs)
-            or self._text(outputs)
             or self._regions(outputs)
             or self._mask(outputs)
             or self._classes(outputs)
@@ -203,7 +203,8 @@ class Question(Struct, frozen=True):
         space, as PP-OCR has it, the last.
         """
         name, array = next(iter(outputs.items()))
-        if array.dtype.kind != "f" or not may_be_text(array.shape, self.names) or array.size == array.shape[2]:
+        is_text = array.dtype.kind == "f" and may_be_text([each.shape for each in outputs.values()], self.names)
+        if not is_text or array.size == array.shape[2]:
             return None
         is_whole = array.shape[2] == len(self.names)
         characters = list(self.names) if is_whole else ["", *self.names, " "][: array.shape[2]]
@@ -274,11 +275,12 @@ class Question(Struct, frozen=True):
         return Classes(_softmax(scores), self.names, f"score: softmax of {name}", self.n_best)
 
 
-def may_be_text(shape: Sequence[object], names: Sequence[str]) -> bool:
-    """Whether extents are those of a score for each character, one for none, and one for a space that has no name."""
-    if len(shape) != 3 or not names:
+def may_be_text(shapes: Sequence[Sequence[object]], names: Sequence[str]) -> bool:
+    """Whether outputs are one of a score for each character, one for none, and one for a space that has no name."""
+    if len(shapes) != 1 or len(shapes[0]) != 3 or not names:
         return False
-    return shape[2] in (len(names) + 1, len(names) + 2) or (shape[2] == len(names) and not BLANKS.isdisjoint(names))
+    n_unnamed = {len(names) + 1, len(names) + 2} if BLANKS.isdisjoint(names) else {len(names)}
+    return shapes[0][2] in n_unnamed
 
 
 def without_overlaps(corners: np.ndarray, scores: np.ndarray, classes: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from blocklayout.commands.answers import Answer
     from blocklayout.model import Graph
-    from blocklayout.runtime import InputInfo, OutputInfo
+    from blocklayout.runtime import InputInfo
 
 FITS = {
     "crop": "the middle 7/8 of its shorter side, as ImageNet's classifiers are evaluated",
@@ -241,7 +241,7 @@ def preparation_of(
     info, declared = _image_input(inputs, args)
     is_last = _is_channels_last(declared)
     channels = declared[-1 if is_last else -3]
-    use = _use_of(outputs[0], names, args)
+    use = _use_of([output.shape or () for output in outputs], names, args)
     height = declared[-3 if is_last else -2]
     extents, size_origin = _settled(declared, is_last, _image_size(metadata, use, height, size))
     is_yolo = {"names", "stride"} <= metadata.keys()  # as ultralytics exports
@@ -302,12 +302,12 @@ def _is_channels_last(extents: Sequence[Any]) -> bool:
     return extents[-3] not in (1, 3)
 
 
-def _use_of(output: OutputInfo, names: Sequence[str], args: argparse.Namespace) -> str:
-    """What the first output says a network is for: ``classifier``, ``line`` or ``page`` of text, or any ``other``."""
-    shape = output.shape or ()
+def _use_of(shapes: Sequence[Sequence[Any]], names: Sequence[str], args: argparse.Namespace) -> str:
+    """What outputs say a network is for: ``classifier``, ``line`` or ``page`` of text, or any ``other``."""
+    shape = shapes[0]
     if len(shape) in (2, 4) and all(extent == 1 for extent in shape[2:]):
         return "classifier"
-    if may_be_text(shape, names):
+    if may_be_text(shapes, names):
         return "line"
     is_sought = args.then is not None or args.unclip is not None
     return "page" if is_sought and len(shape) == 4 and 1 in (shape[1], shape[3]) else "other"
