@@ -31,6 +31,13 @@ Arrays of the node's inputs, ``None`` for an absent one; where it has several ou
 for one that nobody reads.
 """
 
+ArraysFunction = Callable[..., Any]
+"""Computes a node apart from any plan: ``function(*inputs)`` returns the result, or a tuple of several.
+
+Inputs are arrays in any strides, lists of arrays where the node reads a sequence, and ``None`` for an absent input or an
+empty optional; results likewise.
+"""
+
 
 class Transposed(Struct, frozen=True, eq=False):
     """A node rewritten to read a source from before a Transpose.
@@ -162,6 +169,9 @@ class Facts(Struct, frozen=True):
     elements_read: ClassVar[tuple[int, ...] | None] = None
     """Indices of the inputs whose elements results follow from, if not from all: of others, extents and type do."""
 
+    counts_elements: ClassVar[bool] = False
+    """Extents of results follow from all elements of the inputs: plans are never made for contents of these."""
+
     is_random: ClassVar[bool] = False
     """Results are others in each run."""
 
@@ -172,6 +182,18 @@ class Facts(Struct, frozen=True):
         A saved plan asks again: extents, data types and attributes decide, never the contents of inputs. Where the
         operator is elementwise or broadcasts, arrays have any strides, and blocks come as one row with their padding;
         everywhere else they are row-major.
+        """
+        return None
+
+    @classmethod
+    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+        """The function that computes the node where a program is cut at it.
+
+        That is where its results' extents depend on data, or where it reads or writes sequences, or runs a subgraph.
+
+        Args:
+            node: Name, attributes and version of the operator set; it has no inputs and outputs. Subgraphs are
+                functions: ``attrs["body"](*arguments)`` returns a list.
         """
         return None
 
