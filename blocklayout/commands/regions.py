@@ -107,8 +107,8 @@ def least_rectangle(points: np.ndarray) -> np.ndarray:
     """Corners of the rectangle of least area around points: one of its sides lies on a side of their hull.
 
     Example:
-        >>> least_rectangle(np.array([[9, 2], [1, 0], [5, 3], [0, 4], [8, 6.0]])).round().tolist()
-        [[1.0, 0.0], [9.0, 2.0], [8.0, 6.0], [0.0, 4.0]]
+        >>> least_rectangle(np.array([[9, 2], [1, 0], [5, 3], [0, 4], [8, 6.0]])).round().astype(int).tolist()
+        [[1, 0], [9, 2], [8, 6], [0, 4]]
     """
     hull = _hull(points)
     sides = np.roll(hull, -1, axis=0) - hull
@@ -155,28 +155,35 @@ def _extents(box: np.ndarray) -> tuple[float, float]:
 
 
 def _mean_inside(probabilities: np.ndarray, box: np.ndarray) -> float:
-    """The mean of the pixels in a box whose corners are cut to whole pixels."""
+    """The mean of the pixels in a box whose corners are cut to whole pixels, its outline included."""
     height, width = probabilities.shape
     limits = (width - 1, height - 1)
     (left, top), (right, bottom) = (
         np.clip(each, 0, limits).astype(int) for each in (np.floor(box.min(axis=0)), np.ceil(box.max(axis=0)))
     )
     y, x = np.mgrid[top : bottom + 1, left : right + 1]
+    is_inside = np.ones(x.shape, bool)
     corners = np.trunc(box)
-    turns = [_turn(a, b, (x, y)) >= 0 for a, b in zip(corners, np.roll(corners, -1, axis=0), strict=True)]  # type: ignore[arg-type,operator]
-    is_inside = np.logical_and.reduce(turns)
+    for start, end in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+        (dx, dy), outline = end - start, np.abs(end - start).max() / 2
+        is_inside &= dx * (y - start[1]) - dy * (x - start[0]) >= -outline
     return float(probabilities[top : bottom + 1, left : right + 1][is_inside].mean()) if is_inside.any() else 0.0
 
 
 def _moved_outwards(box: np.ndarray, unclip: float) -> np.ndarray:
-    """Points around a box at a distance from it, in whole pixels: its sides moved, its corners rounded."""
+    """Points around a box at a distance from it, in whole pixels: its sides moved, its corners rounded.
+
+    Source: Clipper 6, ``ClipperOffset::DoRound``, whose steps keep within a quarter of a pixel of the arc.
+    """
     width, height = _extents(box)
     distance = width * height * unclip / (2 * (width + height))
-    normals = np.roll(box, -1, axis=0) - box
-    normals = normals[:, ::-1] * (1, -1) / np.maximum(np.linalg.norm(normals, axis=1), 1e-9)[:, None]
-    angles = np.linspace(0, 1, 9)[:, None, None]
-    before = np.roll(normals, 1, axis=0)
-    arcs = before * (1 - angles) + normals * angles
-    arcs /= np.linalg.norm(arcs, axis=2, keepdims=True)
-    points: np.ndarray = np.rint(np.trunc(box) + distance * arcs).reshape(-1, 2) if distance else box
+    if not distance:
+        return box
+    sides = np.roll(box, -1, axis=0) - box
+    after = sides[:, ::-1] * (1, -1) / np.linalg.norm(sides, axis=1)[:, None]
+    before = np.roll(after, 1, axis=0)
+    step = max(2 * np.arccos(1 - min(0.25, distance / 4) / distance), 2 / distance)
+    angles = [*(step * np.arange(max(1, round(np.pi / 2 / step)))), np.pi / 2]
+    arcs = [before * np.cos(angle) + after * np.sin(angle) for angle in angles]
+    points: np.ndarray = np.floor(np.trunc(box) + distance * np.stack(arcs) + 0.5).reshape(-1, 2)
     return points

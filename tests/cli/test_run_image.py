@@ -267,7 +267,7 @@ def test_regions_are_boxed_as_they_are_turned() -> None:
     first, second = sorted(corners.tolist(), key=lambda box: box[0][1])
     middle = 60.5, 50.5  # regions begin a pixel before they end
     expected = [middle + u * along + v * across for u, v in ((-48, -14), (48, -14), (48, 14), (-48, 14))]
-    assert np.abs(first - np.array(expected)).max() < 3  # corners are rounded to whole pixels before they are boxed
+    assert np.abs(first - np.array(expected)).max() < 3  # its corners are rounded to whole pixels before they are boxed
     assert second == [[-1, 74], [41, 74], [41, 96], [-1, 96]]
     assert (scores > 0.75).all()
     assert boxes_of(np.zeros((9, 9)), 0.5, 1.6)[0].shape == (0, 4, 2)
