@@ -53,6 +53,8 @@ LARGEST = 640
 GRID = 32
 """An input of free extents is as large as the picture, at most the one, in multiples of the other."""
 CLASSIFIED = 224
+DIRECTION = (48, 192)
+"""Height and width, where they are free, of a line that a classifier says the direction of: those of PP-OCR's."""
 LINE = (48, 320)
 """Height, where it is free, and least width of a line of text, as PP-OCR's networks were trained with."""
 PAGE_SIDES = (736, 2000)
@@ -250,7 +252,7 @@ def preparation_of(
     yolo_fit = ("fill" if use == "classifier" else "pad", "metadata") if is_yolo else None
     fit, fit_origin = _first(args.fit, None, yolo_fit or (fits.get(use, "stretch"), "default"))
     nominal = NOMINAL_RANGES.get(metadata.get("Image.NominalPixelRange", ""), "unit" if is_yolo else None)
-    is_text = use in ("line", "page")
+    is_text = use in ("line", "page", "direction")
     usual_pixels = "signed" if is_text else "imagenet" if channels == 3 else "unit"
     pixels, pixels_origin = _first(args.pixels, nominal, ("bytes" if info.dtype == "u8" else usual_pixels, "default"))
     stated_order = {"Bgr8": "bgr", "Rgb8": "rgb"}.get(metadata.get("Image.BitmapPixelFormat", ""))
@@ -303,10 +305,10 @@ def _is_channels_last(extents: Sequence[Any]) -> bool:
 
 
 def _use_of(shapes: Sequence[Sequence[Any]], names: Sequence[str], args: argparse.Namespace) -> str:
-    """What outputs say a network is for: ``classifier``, ``line`` or ``page`` of text, or any ``other``."""
+    """What outputs say a network is for: ``classifier``, ``direction``, ``line`` or ``page`` of text, or ``other``."""
     shape = shapes[0]
     if len(shape) in (2, 4) and all(extent == 1 for extent in shape[2:]):
-        return "classifier"
+        return "direction" if args.fit == "line" else "classifier"
     if may_be_text(shapes, names):
         return "line"
     is_sought = args.then is not None or args.unclip is not None
@@ -322,6 +324,8 @@ def _image_size(
         return (stated[0], stated[1]), "metadata"
     if use == "classifier":
         return (CLASSIFIED, CLASSIFIED), f"default of classifiers, {CLASSIFIED}"
+    if use == "direction":
+        return DIRECTION, "default of directions of lines"
     if use == "line":
         high = height if isinstance(height, int) else LINE[0]
         return (high, max(LINE[1], int(high * size[0] / size[1]))), f"its proportions, at least {LINE[1]} wide"

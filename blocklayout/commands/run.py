@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 UNCLIP = 1.6  # as PP-OCR has it
 OUTPUT_HEADER = ("output", "type", "shape", "smallest", "mean", "largest")
-PICTURE_OPTIONS = ("save", "then", "labels", "fit", "pixels", "order", "threshold", "unclip", "top")
+PICTURE_OPTIONS = ("save", "then", "turn", "labels", "fit", "pixels", "order", "threshold", "unclip", "top")
 UNKNOWN = (
     "the outputs are no classes, boxes, mask or text in a known form; to candidates of YOLO the names of all classes "
     "belong, and to text all characters, an empty line for none (--labels)"
@@ -62,6 +62,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--save", metavar="FILE", help="write the picture there with its classes, boxes, mask or text")
     group.add_argument(
         "--then", metavar="MODEL", help="cut out the boxes that are found, and read or classify each with this one"
+    )
+    group.add_argument(
+        "--turn",
+        metavar="MODEL",
+        help="turn boxes first whose best class by this one is the second: upside down",
     )
     group.add_argument("--labels", metavar="FILE", help="names of the classes or characters, one a line; of --then's")
     group.add_argument(
@@ -92,6 +97,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
+    if args.turn is not None and args.then is None:
+        raise InputError("--turn belongs to --then: it is about the boxes that are read")
     if args.image is not None:
         run_picture(args)
         return

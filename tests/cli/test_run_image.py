@@ -295,6 +295,22 @@ def test_boxes_are_cut_out_as_they_are() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::blocklayout.errors.BlockLayoutWarning")  # constants by onnx.reference
+def test_boxes_that_are_upside_down_are_turned(cli: Command, photo: Path, tmp_path: Path) -> None:
+    boxes = np.array([[[20, 8, 44, 16]]], np.float32)
+    found = {"boxes": boxes, "labels": np.zeros((1, 1), np.int64), "scores": np.full((1, 1), 0.9, np.float32)}
+    finds = model_of(tmp_path / "finds.onnx", (1, 3, 32, 64), [], found)
+    weights = np.zeros((2, 3, 8, 24), np.float32)
+    weights[0, 1, :, :12] = weights[1, 1, :, 12:] = 1  # what is green: white, at the left or at the right
+    ops = [("Constant", [], "w", {"value": numpy_helper.from_array(weights)}), ("Conv", ["x", "w"], "y", {})]
+    side = model_of(tmp_path / "side.onnx", (1, 3, 8, 24), ops, {"y": None}, metadata={"names": "['left', 'right']"})
+    flags = (finds, "--image", photo, "--pixels", "unit", "--rounds", 1, "--json")
+    for turn, word in (((), "right"), (("--turn", side), "left")):
+        [line] = cli("run", *flags, "--then", side, *turn).json["answer"]["lines"]
+        assert line["text"] == word
+    assert "--turn belongs to --then" in cli("run", *flags, "--turn", side).refusal
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.BlockLayoutWarning")  # constants by onnx.reference
 def test_then_classifies_what_is_in_boxes(cli: Command, photo: Path, tmp_path: Path) -> None:
     boxes = np.array([[[0, 0, 32, 31], [36, 8, 60, 24]]], np.float32)
     found = {"boxes": boxes, "labels": np.zeros((1, 2), np.int64), "scores": np.full((1, 2), 0.9, np.float32)}
