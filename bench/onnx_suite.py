@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -180,22 +179,10 @@ def verdict_on(case: Case) -> Verdict:
 def judge(case: Case, **options: Any) -> Verdict:
     """Run a case and compare, with the comparison and the tolerances of ONNX's own runner.
 
-    As where Pillow is not installed: ONNX's reference decodes pictures with it.
-
     Args:
         case: The case.
         options: Those of :func:`blocklayout.load`.
     """
-    held = {name: sys.modules[name] for name in ("PIL",) if name in sys.modules}
-    sys.modules["PIL"] = None  # type: ignore[assignment]  # patch.dict would forget all that is loaded meanwhile
-    try:
-        return _judged(case, **options)
-    finally:
-        del sys.modules["PIL"]
-        sys.modules.update(held)
-
-
-def _judged(case: Case, **options: Any) -> Verdict:
     try:
         prepared = onnx_backend.prepare(case.model, **options)
         for sources, results in case.data:

@@ -1,17 +1,28 @@
-"""Outputs read as classes, boxes or a mask of a picture, told apart by their extents."""
+"""Outputs read as classes, boxes, a mask or text of a picture, told apart by their extents."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 
+from blocklayout.commands import regions
+from blocklayout.commands.answers import Boxes, Classes, Mask, Text
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from blocklayout.commands.answers import Answer
+
 OVERLAP = 0.45
 """Of two boxes of one class that share more of their union, the better is kept."""
+
+STRIDES = (4, 8, 16, 32, 64, 128)
+"""Pixels from one place of a map of candidates to the next."""
+
+BLANKS = {"", "blank", "<blank>", "[blank]"}
+"""Names of the class that stands for no character."""
 
 
 class Frame(Struct, frozen=True):
@@ -31,18 +42,16 @@ class Frame(Struct, frozen=True):
     corner: tuple[int, int]
     is_channels_last: bool = False
 
-    def boxes_in_picture(self, boxes: np.ndarray) -> np.ndarray:
-        """Boxes in the picture's pixels, of boxes in the input's.
+    def points_in_picture(self, points: np.ndarray) -> np.ndarray:
+        """Points x, y in the picture's pixels, of points in the input's.
 
         Example:
             >>> frame = Frame((200, 100), (64, 64), (64, 32), (0, 16))
-            >>> frame.boxes_in_picture(np.array([[0, 16, 32, 80]])).tolist()
-            [[0.0, 0.0, 100.0, 100.0]]
+            >>> frame.points_in_picture(np.array([[0, 16], [32, 80]])).tolist()
+            [[0.0, 0.0], [100.0, 100.0]]
         """
-        zoom = np.array(self.picture * 2) / np.array(self.resized * 2)
-        moved: np.ndarray = (boxes - np.array(self.corner * 2)) * zoom
-        clipped: np.ndarray = np.clip(moved, 0, np.array(self.picture * 2))
-        return clipped
+        moved: np.ndarray = (points - self.corner) * self.picture / self.resized
+        return np.clip(moved, 0, self.picture)
 
     def mask_in_picture(self, classes: np.ndarray) -> np.ndarray:
         """The class of each of the picture's pixels, of a mask of the input; -1 where that does not show them."""
@@ -56,70 +65,23 @@ class Frame(Struct, frozen=True):
         return found.clip(0, extent - 1), (found >= 0) & (found < extent)
 
 
-class Classes(Struct, frozen=True):
-    """A score for each class.
-
-    Attributes:
-        scores: Shape (classes,).
-        rule: Where the scores come from.
-        n_best: How many are told.
-    """
-
-    scores: np.ndarray
-    rule: str
-    n_best: int
-
-    def best(self) -> list[tuple[int, float]]:
-        """The best classes and their scores, the best first."""
-        order = np.argsort(-self.scores, kind="stable")[: self.n_best]
-        return [(int(each), float(self.scores[each])) for each in order]
-
-
-class Boxes(Struct, frozen=True):
-    """Things found.
-
-    Attributes:
-        boxes: Left, top, right and bottom in the picture's pixels, the best first. Shape (n, 4).
-        scores: Shape (n,).
-        classes: Shape (n,).
-        rule: What the boxes were read from.
-    """
-
-    boxes: np.ndarray
-    scores: np.ndarray
-    classes: np.ndarray
-    rule: str
-
-
-class Mask(Struct, frozen=True):
-    """The class of each pixel of the picture, -1 where the network did not see it."""
-
-    classes: np.ndarray
-
-    def shares(self) -> list[tuple[int, float]]:
-        """The classes, and how much of the picture each covers, the largest first."""
-        found, counts = np.unique(self.classes[self.classes >= 0], return_counts=True)
-        order = np.argsort(-counts, kind="stable")
-        return [(int(found[each]), float(counts[each] / self.classes.size)) for each in order]
-
-
-Answer = Classes | Boxes | Mask
-
-
 class Question(Struct, frozen=True):
     """How outputs are read.
 
     Attributes:
         frame: Where the picture lies in the input.
-        n_names: How many classes have names; 0 if that is not known.
+        names: Those of classes, or the characters of text; empty if they are not known.
         threshold: The least score of a box.
         n_best: How many classes are told.
+        unclip: Of maps of probabilities that are read as boxes, as :func:`~blocklayout.commands.regions.boxes_of` has
+            it; ``None`` where maps are masks.
     """
 
     frame: Frame
-    n_names: int = 0
+    names: Sequence[str] = ()
     threshold: float = 0.5
     n_best: int = 5
+    unclip: float | None = None
 
     def answer(self, outputs: Mapping[str, np.ndarray]) -> Answer | None:
         """The outputs' meaning; ``None`` where it is not known. Of a batch, the first image's."""
@@ -128,7 +90,10 @@ class Question(Struct, frozen=True):
         return (
             self._listed_boxes(outputs)
             or self._boxes_in_rows(outputs)
+            or self._text(outputs)
             or self._yolo_boxes(outputs)
+            or self._levels(outputs)
+            or self._regions(outputs)
             or self._mask(outputs)
             or self._classes(outputs)
         )
@@ -166,19 +131,45 @@ class Question(Struct, frozen=True):
         """Of YOLO's candidates: centre, extents, (one score of being anything,) a score for each class, (masks)."""
         name, array = next(iter(outputs.items()))
         n_more = sum(other.shape[1] for other in outputs.values() if other.ndim == 4)
-        if array.ndim != 3 or not self.n_names:
+        if array.ndim != 3 or not self.names:
             return None
         for n_first in (4, 5):
             for rows in (array[0], array[0].T):
-                if rows.shape[1] == n_first + self.n_names + n_more:
+                if rows.shape[1] == n_first + len(self.names) + n_more:
                     return self._of_candidates(rows, n_first, name)
         return None
 
     def _of_candidates(self, rows: np.ndarray, n_first: int, name: str) -> Boxes:
-        by_class = rows[:, n_first : n_first + self.n_names]
-        classes = by_class.argmax(axis=1)
-        scores = by_class.max(axis=1) * (rows[:, 4] if n_first == 5 else 1)
         corners = np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, :2] + rows[:, 2:4] / 2], axis=1)
+        by_class = rows[:, n_first : n_first + len(self.names)]
+        return self._without_overlaps(corners, by_class * (rows[:, 4:5] if n_first == 5 else 1), name)
+
+    def _levels(self, outputs: Mapping[str, np.ndarray]) -> Boxes | None:
+        """Of PicoDet's maps of several strides: scores of classes of all, then how far off each side is, in shares."""
+        half = len(outputs) // 2
+        arrays = [array[0] for array in outputs.values() if array.ndim == 3]
+        pairs = list(zip(arrays[:half], arrays[half:], strict=False))
+        if not half or len(arrays) != 2 * half or len(outputs) != 2 * half:
+            return None
+        width, height = self.frame.size
+        corners = []
+        for scores, shares in pairs:
+            n_columns = [(-(-width // stride), stride) for stride in STRIDES]
+            found = [(n, stride) for n, stride in n_columns if n * -(-height // stride) == len(scores)]
+            is_known = scores.shape[1] == len(self.names) and shares.shape[1] % 4 == 0 and len(shares) == len(scores)
+            if not found or not is_known:
+                return None
+            n, stride = found[0]
+            bins = _softmax(shares.reshape(len(shares), 4, -1).astype(np.float64))
+            sides = bins @ np.arange(bins.shape[2])
+            centres = np.stack(np.divmod(np.arange(len(scores)), n)[::-1], axis=1) + 0.5
+            corners.append(stride * np.concatenate([centres - sides[:, :2], centres + sides[:, 2:]], axis=1))
+        return self._without_overlaps(
+            np.concatenate(corners), np.concatenate(arrays[:half]), f"{half} maps from {next(iter(outputs))} on"
+        )
+
+    def _without_overlaps(self, corners: np.ndarray, by_class: np.ndarray, name: str) -> Boxes:
+        classes, scores = by_class.argmax(axis=1), by_class.max(axis=1)
         good = np.flatnonzero(scores >= self.threshold)
         kept = good[without_overlaps(corners[good], scores[good], classes[good])]
         rule = f"candidates of {name}, overlaps above {OVERLAP} dropped"
@@ -201,7 +192,52 @@ class Question(Struct, frozen=True):
         ordered = np.concatenate(
             [np.minimum(scaled[:, :2], scaled[:, 2:]), np.maximum(scaled[:, :2], scaled[:, 2:])], 1
         )
-        return Boxes(self.frame.boxes_in_picture(ordered), scores[order], classes[order].astype(int), told)
+        points = self.frame.points_in_picture(ordered[:, [0, 1, 2, 1, 2, 3, 0, 3]].reshape(-1, 4, 2))
+        told += f"; those of a score of at least {self.threshold:g}; sides in pixels of the picture"
+        return Boxes(points, scores[order], classes[order].astype(int), self.names, told)
+
+    def _text(self, outputs: Mapping[str, np.ndarray]) -> Text | None:
+        """Of a score for each character, and for none, at each place along a line: 1 x places x classes, or 2nd first.
+
+        Characters are those of the names; a class without a name is none (a blank, the first), and one more is the
+        space, as PP-OCR has it, the last.
+        """
+        name, array = next(iter(outputs.items()))
+        is_text = array.dtype.kind == "f" and may_be_text([each.shape for each in outputs.values()], self.names)
+        if not is_text or array.size == array.shape[2]:
+            return None
+        is_whole = array.shape[2] == len(self.names)
+        characters = list(self.names) if is_whole else ["", *self.names, " "][: array.shape[2]]
+        blanks = [index for index, each in enumerate(characters) if each in BLANKS]
+        rows = (array[:, 0] if array.shape[1] == 1 else array[0]).astype(np.float64)
+        is_share = _are_within_unit(rows)
+        shares = rows if is_share else _softmax(rows)
+        best = rows.argmax(axis=1)
+        is_new = np.append(True, best[1:] != best[:-1]) & ~np.isin(best, blanks)
+        found = shares.max(axis=1)[is_new]
+        of = "" if is_share else "softmax of "
+        rule = f"characters: best of {name} at each of {len(rows)} places; score: mean of {of}theirs"
+        corners = np.array([[(0, 0), (1, 0), (1, 1), (0, 1)]]) * self.frame.picture
+        text = "".join(characters[each] for each in best[is_new])
+        return Text([text], np.array([found.mean() if found.size else 0.0]), corners, rule)
+
+    def _regions(self, outputs: Mapping[str, np.ndarray]) -> Boxes | None:
+        """Of a map of probabilities: boxes around what is connected, in reading order."""
+        if self.unclip is None:
+            return None
+        name, array = next(iter(outputs.items()))
+        planes = self._planes(array)
+        if planes is None or len(planes) != 1 or not _are_within_unit(planes):
+            return None
+        corners, scores = regions.boxes_of(planes[0].astype(np.float64), self.threshold, self.unclip)
+        zoom = np.array(self.frame.size) / planes.shape[:0:-1]
+        points = np.rint(self.frame.points_in_picture(corners * zoom))
+        order = regions.in_reading_order(points)
+        rule = (
+            f"regions of {name} above {regions.PIXEL}, boxes moved outwards by {self.unclip:g} of area over perimeter; "
+            f"those of a mean of at least {self.threshold:g}; sides in pixels of the picture"
+        )
+        return Boxes(points[order], scores[order], np.zeros(len(order), int), self.names, rule)
 
     def _mask(self, outputs: Mapping[str, np.ndarray]) -> Mask | None:
         """Of a score for each class (or of one for what is not background), or the class, at each position."""
@@ -211,11 +247,13 @@ class Question(Struct, frozen=True):
             return None
         scores = found[0]
         if len(scores) > 1:
-            return Mask(self.frame.mask_in_picture(scores.argmax(axis=0)))
-        if scores.dtype.kind in "iub":
-            return Mask(self.frame.mask_in_picture(scores[0].astype(int)))
-        border = 0.5 if _are_within_unit(scores) else 0.0  # a probability, or what a sigmoid makes one
-        return Mask(self.frame.mask_in_picture((scores[0] > border).astype(int)))
+            classes = scores.argmax(axis=0)
+        elif scores.dtype.kind in "iub":
+            classes = scores[0].astype(int)
+        else:
+            border = 0.5 if _are_within_unit(scores) else 0.0  # a probability, or what a sigmoid makes one
+            classes = (scores[0] > border).astype(int)
+        return Mask(self.frame.mask_in_picture(classes), self.names)
 
     def _planes(self, array: np.ndarray) -> np.ndarray | None:
         """Classes first; ``None`` where an output is no map."""
@@ -233,9 +271,16 @@ class Question(Struct, frozen=True):
             return None
         scores = array[0].ravel().astype(np.float64)
         if _are_within_unit(scores):
-            return Classes(scores, f"score: {name} as it is", self.n_best)
-        powers = np.exp(scores - scores.max())
-        return Classes(powers / powers.sum(), f"score: softmax of {name}", self.n_best)
+            return Classes(scores, self.names, f"score: {name} as it is", self.n_best)
+        return Classes(_softmax(scores), self.names, f"score: softmax of {name}", self.n_best)
+
+
+def may_be_text(shapes: Sequence[Sequence[object]], names: Sequence[str]) -> bool:
+    """Whether outputs are one of a score for each character, one for none, and one for a space that has no name."""
+    if len(shapes) != 1 or len(shapes[0]) != 3 or not names:
+        return False
+    n_unnamed = {len(names) + 1, len(names) + 2} if BLANKS.isdisjoint(names) else {len(names)}
+    return shapes[0][2] in n_unnamed
 
 
 def without_overlaps(corners: np.ndarray, scores: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -259,47 +304,10 @@ def without_overlaps(corners: np.ndarray, scores: np.ndarray, classes: np.ndarra
     return np.array(kept, int)
 
 
-def name_of(index: int, names: Sequence[str]) -> str:
-    """The name of a class, or its number."""
-    return names[index] if 0 <= index < len(names) else f"class {index}"
-
-
-def facts(answer: Answer | None, names: Sequence[str]) -> dict[str, Any]:
-    """An answer for JSON."""
-
-    def of_class(index: int) -> dict[str, Any]:
-        return {"class": int(index), "name": names[index] if 0 <= index < len(names) else None}
-
-    if isinstance(answer, Classes):
-        classes = [of_class(each) | {"score": score} for each, score in answer.best()]
-        return {"kind": "classes", "rule": answer.rule, "classes": classes}
-    if isinstance(answer, Boxes):
-        found = zip(answer.boxes.tolist(), answer.scores.tolist(), answer.classes.tolist(), strict=True)
-        boxes = [of_class(each) | {"score": score, "box": box} for box, score, each in found]
-        return {"kind": "boxes", "rule": answer.rule, "boxes": boxes}
-    if isinstance(answer, Mask):
-        return {"kind": "mask", "classes": [of_class(each) | {"share": share} for each, share in answer.shares()]}
-    return {"kind": None}
-
-
-def table_of(answer: Answer, names: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """An answer as a table: its header and rows."""
-    if isinstance(answer, Classes):
-        return ("class", "score"), [(name_of(each, names), f"{score:.4f}") for each, score in answer.best()]
-    if isinstance(answer, Mask):
-        return ("class", "share"), [(name_of(each, names), f"{share:.1%}") for each, share in answer.shares()]
-    found = zip(answer.boxes, answer.scores, answer.classes, strict=True)
-    rows = [(name_of(each, names), f"{score:.4f}", *(f"{side:.0f}" for side in box)) for box, score, each in found]
-    return ("class", "score", "left", "top", "right", "bottom"), rows
-
-
-def rule_of(answer: Answer, threshold: float) -> str:
-    """How the outputs were read."""
-    if isinstance(answer, Mask):
-        return "share: of the picture, as what it shows most likely; class 0 is drawn as it is"
-    if isinstance(answer, Boxes):
-        return f"{answer.rule}; those of a score of at least {threshold:g}; sides in pixels of the picture"
-    return answer.rule
+def _softmax(scores: np.ndarray) -> np.ndarray:
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    shares: np.ndarray = powers / powers.sum(axis=-1, keepdims=True)
+    return shares
 
 
 def _says(name: str, *words: str) -> bool:

@@ -244,6 +244,17 @@ def fraction(text: str) -> float:
     return number
 
 
+def ratio(text: str) -> float:
+    """A finite number of at least 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of at least 0")
+    return number
+
+
 def named_layout(text: str) -> tuple[str, str]:
     """An input or output and its format, such as ``x=nhwc``.
 

@@ -1,15 +1,16 @@
-"""Pictures as arrays that networks take, and answers drawn into them; Pillow reads and writes the files."""
+"""Pictures as arrays that networks take; Pillow reads and writes the files."""
 
 from __future__ import annotations
 
 import ast
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, to_builtins
 
-from blocklayout.commands.findings import Boxes, Classes, Frame, Mask, name_of
+from blocklayout.commands.findings import Frame, may_be_text
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError
 from blocklayout.loading.signature import signature_of
@@ -21,17 +22,20 @@ if TYPE_CHECKING:
 
     from PIL.Image import Image
 
-    from blocklayout.commands.findings import Answer
+    from blocklayout.commands.answers import Answer
     from blocklayout.model import Graph
-    from blocklayout.runtime import InputInfo, OutputInfo
+    from blocklayout.runtime import InputInfo
 
 FITS = {
     "crop": "the middle 7/8 of its shorter side, as ImageNet's classifiers are evaluated",
     "fill": "the middle, its shorter side whole",
+    "line": "as high as the input and at its left, the mean of pixels beside it",
     "pad": "all of it, grey beside it",
     "stretch": "all of it, its proportions lost",
 }
 """How a picture comes to the extents of an input."""
+
+FITTED = {"pad": "padded with grey", "stretch": "stretched", "line": "padded at the right"}
 
 PIXELS = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -49,8 +53,13 @@ LARGEST = 640
 GRID = 32
 """An input of free extents is as large as the picture, at most the one, in multiples of the other."""
 CLASSIFIED = 224
+DIRECTION = (48, 192)
+"""Height and width, where they are free, of a line that a classifier says the direction of: those of PP-OCR's."""
+LINE = (48, 320)
+"""Height, where it is free, and least width of a line of text, as PP-OCR's networks were trained with."""
+PAGE_SIDES = (736, 2000)
+"""Least shorter and greatest longer side of a page whose text is sought, the first before the second."""
 DIFFERENT_DEPTHS = ("I", "F", "I;")
-COLOURS = ("#e6194b", "#3cb44b", "#4363d8", "#f58231", "#911eb4", "#46f0f0", "#f032e6", "#bcf60c", "#008080", "#9a6324")
 
 
 class Preparation(Struct, frozen=True):
@@ -82,10 +91,12 @@ class Preparation(Struct, frozen=True):
         height, width = self.extents[-3:-1] if self.is_channels_last else self.extents[-2:]
         return width, height
 
-    def array(self, fitted: Image) -> np.ndarray:
-        """The input's array of a picture of its extents."""
+    def array(self, fitted: Image, width: int) -> np.ndarray:
+        """The input's array of a picture of its extents, in which it fills columns up to ``width``."""
         mean, deviation = (255 * np.array(each, np.float32) for each in pixels_of(self.pixels))
         values = (np.atleast_3d(np.asarray(fitted, np.float32)) - mean) / deviation
+        if self.fit == "line":
+            values[:, width:] = 0
         values = values[..., ::-1] if self.order == "bgr" else values
         values = values if self.is_channels_last else values.transpose(2, 0, 1)
         return np.broadcast_to(values, self.extents).astype(to_numpy(self.dtype))
@@ -94,6 +105,9 @@ class Preparation(Struct, frozen=True):
         """Where the picture lies in the input."""
         (width, height), (picture_width, picture_height) = self.size, picture.size
         ratios = width / picture_width, height / picture_height
+        if self.fit == "line":
+            resized = min(width, ceil(picture_width * ratios[1])), height
+            return Frame(picture.size, self.size, resized, (0, 0), self.is_channels_last)
         zooms = {"pad": min(ratios), "fill": max(ratios), "crop": max(ratios) * 8 / 7}
         zoom = zooms.get(self.fit)
         resized = (width, height) if zoom is None else tuple(max(1, int(side * zoom + 1e-6)) for side in picture.size)
@@ -120,7 +134,7 @@ class Picture(Struct, frozen=True):
     def told(self) -> str:
         """All that was done to it, and who said so."""
         done, frame = self.preparation, self.frame
-        cut = {"pad": "padded with grey", "stretch": "stretched"}.get(done.fit, "cut to its middle")
+        cut = FITTED.get(done.fit, "cut to its middle")
         mean, deviation = pixels_of(done.pixels)
         pixels = f"{done.pixels} pixels" if done.pixels in PIXELS else f"pixels less {mean} over {deviation}"
         by = ", ".join(f"{choice} by {origin}" for choice, origin in done.origins.items())
@@ -142,7 +156,7 @@ class Picture(Struct, frozen=True):
         image = self.image.convert("L" if self.preparation.order == "grey" else "RGB")
         fitted = Image.new(image.mode, self.frame.size, (GREY,) * len(image.getbands()))
         fitted.paste(image.resize(self.frame.resized, Image.Resampling.BILINEAR), self.frame.corner)
-        return {self.preparation.name: self.preparation.array(fitted)}
+        return {self.preparation.name: self.preparation.array(fitted, self.frame.resized[0])}
 
 
 def check_pillow() -> None:
@@ -178,12 +192,21 @@ def read_picture(args: argparse.Namespace, opened: OnnxModel | Graph) -> Picture
     Raises:
         InputError: No file, no picture, or an input that is no image.
     """
-    image = _opened(args.image)
+    return picture_of(args, opened, args.image, _opened(args.image))
+
+
+def picture_of(
+    args: argparse.Namespace, opened: OnnxModel | Graph, title: str, image: Image, size: tuple[int, int] | None = None
+) -> Picture:
+    """A picture prepared for a model, whose free extents follow from ``size``, by default the picture's own.
+
+    Raises:
+        InputError: An input that is no image, or names that cannot be read.
+    """
     metadata = opened.metadata if isinstance(opened, OnnxModel) else {}
-    preparation = preparation_of(args, opened, metadata, image.size)
-    image = image.convert("RGB")
-    names = read_names(args.labels) if args.labels else names_in(metadata)
-    return Picture(args.image, image, preparation, preparation.frame(image), names)
+    names = read_names(args.labels) if args.labels and not args.then else names_in(metadata)
+    preparation = preparation_of(args, opened, metadata, names, size or image.size)
+    return Picture(title, image.convert("RGB"), preparation, preparation.frame(image), names)
 
 
 def _opened(path: str) -> Image:
@@ -205,7 +228,11 @@ def _opened(path: str) -> Image:
 
 
 def preparation_of(
-    args: argparse.Namespace, opened: OnnxModel | Graph, metadata: Mapping[str, str], size: tuple[int, int]
+    args: argparse.Namespace,
+    opened: OnnxModel | Graph,
+    metadata: Mapping[str, str],
+    names: Sequence[str],
+    size: tuple[int, int],
 ) -> Preparation:
     """How pictures become the input of a model: by options, its metadata, or defaults.
 
@@ -216,19 +243,22 @@ def preparation_of(
     info, declared = _image_input(inputs, args)
     is_last = _is_channels_last(declared)
     channels = declared[-1 if is_last else -3]
-    is_classifier = _is_classifier(outputs)
-    extents, size_origin = _settled(declared, is_last, _image_size(metadata, is_classifier, size))
+    use = _use_of([output.shape or () for output in outputs], names, args)
+    height = declared[-3 if is_last else -2]
+    extents, size_origin = _settled(declared, is_last, _image_size(metadata, use, height, size))
     is_yolo = {"names", "stride"} <= metadata.keys()  # as ultralytics exports
     origin = "--shape" if info.name in dict(args.shape) else size_origin
-    usual_fit = ("crop" if is_classifier and channels == 3 else "stretch", "default")
-    yolo_fit = ("fill" if is_classifier else "pad", "metadata") if is_yolo else None
-    fit, fit_origin = _first(args.fit, None, yolo_fit or usual_fit)
+    fits = {"line": "line", "classifier": "crop" if channels == 3 else "stretch"}
+    yolo_fit = ("fill" if use == "classifier" else "pad", "metadata") if is_yolo else None
+    fit, fit_origin = _first(args.fit, None, yolo_fit or (fits.get(use, "stretch"), "default"))
     nominal = NOMINAL_RANGES.get(metadata.get("Image.NominalPixelRange", ""), "unit" if is_yolo else None)
-    usual_pixels = "bytes" if info.dtype == "u8" else "imagenet" if channels == 3 else "unit"
-    pixels, pixels_origin = _first(args.pixels, nominal, (usual_pixels, "default"))
+    is_text = use in ("line", "page", "direction")
+    usual_pixels = "signed" if is_text else "imagenet" if channels == 3 else "unit"
+    pixels, pixels_origin = _first(args.pixels, nominal, ("bytes" if info.dtype == "u8" else usual_pixels, "default"))
     stated_order = {"Bgr8": "bgr", "Rgb8": "rgb"}.get(metadata.get("Image.BitmapPixelFormat", ""))
     grey = ("grey", "its one channel")
-    order, order_origin = grey if channels == 1 else _first(args.order, stated_order, ("rgb", "default"))
+    usual_order = ("bgr" if is_text else "rgb", "default")
+    order, order_origin = grey if channels == 1 else _first(args.order, stated_order, usual_order)
     if len(pixels_of(pixels)[0]) not in (1, channels):
         raise InputError(
             f"--pixels {pixels}: {info.name} has {channels} channel, and these are of 3; give such as unit"
@@ -274,22 +304,40 @@ def _is_channels_last(extents: Sequence[Any]) -> bool:
     return extents[-3] not in (1, 3)
 
 
-def _is_classifier(outputs: Sequence[OutputInfo]) -> bool:
-    """Whether the first output has one extent that is not 1 beside the batch."""
-    shape = outputs[0].shape
-    return shape is not None and len(shape) in (2, 4) and all(extent == 1 for extent in shape[2:])
+def _use_of(shapes: Sequence[Sequence[Any]], names: Sequence[str], args: argparse.Namespace) -> str:
+    """What outputs say a network is for: ``classifier``, ``direction``, ``line`` or ``page`` of text, or ``other``."""
+    shape = shapes[0]
+    if len(shape) in (2, 4) and all(extent == 1 for extent in shape[2:]):
+        return "direction" if args.fit == "line" else "classifier"
+    if may_be_text(shapes, names):
+        return "line"
+    is_sought = args.then is not None or args.unclip is not None
+    return "page" if is_sought and len(shape) == 4 and 1 in (shape[1], shape[3]) else "other"
 
 
-def _image_size(metadata: Mapping[str, str], is_classifier: bool, size: tuple[int, int]) -> tuple[tuple[int, int], str]:  # noqa: FBT001
+def _image_size(
+    metadata: Mapping[str, str], use: str, height: object, size: tuple[int, int]
+) -> tuple[tuple[int, int], str]:
     """Height and width where they are free, and why."""
     stated = _literal(metadata.get("imgsz"))
     if isinstance(stated, list) and len(stated) == 2 and all(isinstance(side, int) and side > 0 for side in stated):
         return (stated[0], stated[1]), "metadata"
-    if is_classifier:
+    if use == "classifier":
         return (CLASSIFIED, CLASSIFIED), f"default of classifiers, {CLASSIFIED}"
-    zoom = min(1.0, LARGEST / max(size))
-    width, height = (max(GRID, round(side * zoom / GRID) * GRID) for side in size)
-    return (height, width), f"the picture's own in multiples of {GRID}, at most {LARGEST}"
+    if use == "direction":
+        return DIRECTION, "default of directions of lines"
+    if use == "line":
+        high = height if isinstance(height, int) else LINE[0]
+        return (high, max(LINE[1], int(high * size[0] / size[1]))), f"its proportions, at least {LINE[1]} wide"
+    if use == "page":
+        least, most = PAGE_SIDES
+        zoom = max(min(1.0, most / max(size)), least / min(size))
+        rule = f"the picture's own in multiples of {GRID}, its shorter side at least {least}"
+    else:
+        zoom = min(1.0, LARGEST / max(size))
+        rule = f"the picture's own in multiples of {GRID}, at most {LARGEST}"
+    width, height = (max(GRID, round(int(side * zoom) / GRID) * GRID) for side in size)
+    return (height, width), rule
 
 
 def _settled(
@@ -344,16 +392,18 @@ def read_names(path: str) -> list[str]:
         raise InputError(f"--labels {path}: no UTF-8 text; give one name a line") from None
     if not names:
         raise InputError(f"--labels {path}: it is empty; give one name a line")
-    return [name.strip() for name in names]
+    return [name.strip() or name for name in names]  # a space is a character
 
 
 def names_in(metadata: Mapping[str, str]) -> list[str]:
-    """The names of classes in metadata, as ultralytics writes them; none where there are none.
+    r"""The names of classes in metadata, as ultralytics or PP-OCR write them; none where there are none.
 
     Example:
-        >>> names_in({"names": "{0: 'cat', 1: 'dog'}"}), names_in({"names": "Ada"})
-        (['cat', 'dog'], [])
+        >>> names_in({"names": "{0: 'cat', 1: 'dog'}"}), names_in({"names": "Ada"}), names_in({"character": "a\nb"})
+        (['cat', 'dog'], [], ['a', 'b'])
     """
+    if "character" in metadata:
+        return metadata["character"].split("\n")
     names = _literal(metadata.get("names"))
     if isinstance(names, dict) and sorted(map(str, names)) == sorted(map(str, range(len(names)))):
         return [str(names.get(index, names.get(str(index)))) for index in range(len(names))]
@@ -373,53 +423,10 @@ def save_annotated(picture: Picture, answer: Answer, path: str) -> None:
     Raises:
         InputError: The file cannot be written.
     """
-    image = annotated(picture, answer)
     try:
-        image.save(path)
+        answer.drawn(picture.image.copy()).save(path)
     except OSError as error:
         raise InputError(f"--save {path}: {error.strerror or error}") from None
-
-
-def annotated(picture: Picture, answer: Answer) -> Image:
-    """The picture with the answer drawn into it."""
-    from PIL import ImageDraw
-
-    image = picture.image.copy()
-    if isinstance(answer, Mask):
-        return _tinted(image, answer)
-    draw = ImageDraw.Draw(image)
-    line = max(1, round(max(image.size) / 250))
-    if isinstance(answer, Classes):
-        text = "\n".join(f"{name_of(each, picture.names)} {score:.2f}" for each, score in answer.best())
-        _label(draw, (0, 0), text, "#000000", 6 * line)
-    if isinstance(answer, Boxes):
-        for box, score, each in zip(answer.boxes.tolist(), answer.scores, answer.classes, strict=True):
-            colour = COLOURS[each % len(COLOURS)]
-            draw.rectangle(box, outline=colour, width=line)
-            _label(draw, (box[0], box[1]), f"{name_of(each, picture.names)} {score:.2f}", colour, 6 * line)
-    return image
-
-
-def _label(draw: Any, corner: tuple[float, float], text: str, colour: str, size: int) -> None:
-    """Text on a ground of a colour above the corner, or below where there is no room."""
-    from PIL import ImageFont
-
-    font = ImageFont.load_default(max(10, size))
-    left, top = corner
-    height = draw.multiline_textbbox((0, 0), text, font=font)[3] + 2
-    top = top - height if top >= height else top
-    draw.rectangle((left, top, draw.multiline_textbbox(corner, text, font=font)[2] + 2, top + height), fill=colour)
-    draw.multiline_text((left, top), text, fill="#ffffff", font=font)
-
-
-def _tinted(image: Image, mask: Mask) -> Image:
-    """Half the class's colour, half the picture, but for class 0 and what the network did not see."""
-    from PIL import Image, ImageColor
-
-    colours = np.array([ImageColor.getrgb(colour) for colour in COLOURS])
-    pixels = np.asarray(image)
-    tinted = (pixels + colours[mask.classes % len(COLOURS)]) // 2
-    return Image.fromarray(np.where(mask.classes[..., None] > 0, tinted, pixels).astype(np.uint8))
 
 
 def _by(extents: Sequence[Any] | None) -> str:

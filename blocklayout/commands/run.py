@@ -8,7 +8,8 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.commands import findings, pictures
+from blocklayout.commands import findings, pictures, reading
+from blocklayout.commands.answers import Boxes, Classes
 from blocklayout.commands.comparing import Contender, Measurement, Race, say_agreement, say_comparison, say_layouts
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import open_model, open_with_plan
@@ -19,6 +20,7 @@ from blocklayout.commands.options import (
     load_options,
     pixels,
     positive,
+    ratio,
     words,
 )
 from blocklayout.commands.output import kib, print_table, say, say_json, shown_progress
@@ -35,11 +37,12 @@ if TYPE_CHECKING:
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan import Plan
 
+UNCLIP = 1.6  # as PP-OCR has it
 OUTPUT_HEADER = ("output", "type", "shape", "smallest", "mean", "largest")
-PICTURE_OPTIONS = ("save", "labels", "fit", "pixels", "order", "threshold", "top")
+PICTURE_OPTIONS = ("save", "then", "turn", "labels", "fit", "pixels", "order", "threshold", "unclip", "top")
 UNKNOWN = (
-    "the outputs are no classes, boxes or mask in a known form; to candidates of YOLO the names of all classes belong "
-    "(--labels)"
+    "the outputs are no classes, boxes, mask or text in a known form; to candidates of YOLO the names of all classes "
+    "belong, and to text all characters, an empty line for none (--labels)"
 )
 DIGITS_HEADER = ("layout", "dtype", "right", "images/s", "ratio", "reorders", "KiB moved", "pad KiB", "pad work")
 
@@ -56,29 +59,46 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--image", metavar="FILE", help="a picture to feed, and to say what is in it; without MODEL, a digit"
     )
     group = parser.add_argument_group("with --image (defaults are the model's, else usual; all of it is printed)")
-    group.add_argument("--save", metavar="FILE", help="write the picture there with its classes, boxes or mask")
-    group.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
+    group.add_argument("--save", metavar="FILE", help="write the picture there with its classes, boxes, mask or text")
+    group.add_argument(
+        "--then", metavar="MODEL", help="cut out the boxes that are found, and read or classify each with this one"
+    )
+    group.add_argument(
+        "--turn",
+        metavar="MODEL",
+        help="turn boxes first whose best class by this one is the second: upside down",
+    )
+    group.add_argument("--labels", metavar="FILE", help="names of the classes or characters, one a line; of --then's")
     group.add_argument(
         "--fit",
         choices=tuple(pictures.FITS),
         help="; ".join(f"{name}: {meaning}" for name, meaning in pictures.FITS.items())
-        + " (default: crop for classifiers of 3 channels, else stretch)",
+        + " (default: crop for classifiers of 3 channels, line for readers of text, else stretch)",
     )
     group.add_argument(
         "--pixels",
         type=pixels,
         metavar="VALUES",
         help="imagenet: less ImageNet's means over its deviations (default for 3 channels); unit: 0 to 1 (default for "
-        "1 channel); signed: -1 to 1; bytes: 0 to 255 (default for integers); or means/deviations of pixels of 0 to 1 "
-        "in the order R,G,B, such as 0.48,0.46,0.41/0.27,0.26,0.28",
+        "1 channel); signed: -1 to 1 (default for text); bytes: 0 to 255 (default for integers); or means/deviations "
+        "of pixels of 0 to 1 in the order R,G,B, such as 0.48,0.46,0.41/0.27,0.26,0.28",
     )
-    group.add_argument("--order", choices=("rgb", "bgr"), help="order of the channels (default: rgb)")
+    group.add_argument("--order", choices=("rgb", "bgr"), help="order of the channels (default: rgb; for text bgr)")
     group.add_argument("--threshold", type=fraction, metavar="SCORE", help="least score of a box (default: 0.5)")
+    group.add_argument(
+        "--unclip",
+        type=ratio,
+        metavar="RATIO",
+        help="read a map as boxes around its regions, as text detectors are, each moved outwards by RATIO of its area "
+        "over its perimeter (default: 1.6 with --then; else a map is a mask)",
+    )
     group.add_argument("--top", type=positive, metavar="N", help="how many classes to tell (default: 5)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
+    if args.turn is not None and args.then is None:
+        raise InputError("--turn belongs to --then: it is about the boxes that are read")
     if args.image is not None:
         run_picture(args)
         return
@@ -129,30 +149,37 @@ def run_picture(args: argparse.Namespace) -> None:
     [picture] = read
     outputs = measurements[0].outputs
     threshold = 0.5 if args.threshold is None else args.threshold
-    question = findings.Question(picture.frame, len(picture.names), threshold, args.top or 5)
-    answer = question.answer(outputs)
-    if args.labels is not None and isinstance(answer, findings.Classes) and len(picture.names) != answer.scores.size:
-        counts = f"{len(picture.names)} names, and the model has {answer.scores.size} classes"
-        raise InputError(f"--labels {args.labels}: {counts}; give a line for each")
+    unclip = UNCLIP if args.then is not None and args.unclip is None else args.unclip
+    answer = findings.Question(picture.frame, picture.names, threshold, args.top or 5, unclip).answer(outputs)
     facts = [output_facts(name, array) for name, array in outputs.items()]
+    shapes = ", ".join(f"{fact['name']} {'x'.join(map(str, fact['shape']))}" for fact in facts)
+    told = picture.told
+    if args.then is not None:
+        if not isinstance(answer, Boxes):
+            raise InputError(f"--then {args.then}: {args.model or 'the embedded model'} finds no boxes ({shapes})")
+        with shown_progress(f"reading {args.then}", is_quiet=args.json) as tell:
+            answer, first = reading.read_boxes(args, picture, answer, threshold, tell)
+        told += f"\n{first}" if first else ""
+    if args.labels is not None and isinstance(answer, Classes) and len(answer.names) != answer.scores.size:
+        counts = f"{len(answer.names)} names, and the model has {answer.scores.size} classes"
+        raise InputError(f"--labels {args.labels}: {counts}; give a line for each")
     if args.save is not None:
         if answer is None:
-            shapes = ", ".join(f"{fact['name']} {'x'.join(map(str, fact['shape']))}" for fact in facts)
             raise InputError(f"--save {args.save}: nothing to draw: {UNKNOWN} ({shapes})")
         pictures.save_annotated(picture, answer, args.save)
     if args.json:
         environment = describe_environment(measurements[0].plan.n_threads)
-        found = {"picture": picture.facts(), "answer": findings.facts(answer, picture.names)}
+        found = {"picture": picture.facts(), "answer": {"kind": None} if answer is None else answer.facts()}
         runs = [measurement.to_dict() for measurement in measurements]
         say_json({"environment": environment, **found, "outputs": facts, "runs": runs})
         return
-    say(f"{picture.told}\n")
+    say(f"{told}\n")
     if answer is None:
         say(f"{UNKNOWN}:")
         print_table(OUTPUT_HEADER, [_output_row(fact) for fact in facts], text_columns=(0, 1, 2))
     else:
-        print_table(*findings.table_of(answer, picture.names))
-        say(findings.rule_of(answer, threshold))
+        print_table(*answer.table())
+        say(answer.rule)
     say("")
     say_comparison(measurements)
 

@@ -10,7 +10,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from blocklayout.commands.findings import Boxes, Classes, Frame, Mask, Question
+from blocklayout.commands.answers import Boxes, Classes, Mask, Text
+from blocklayout.commands.findings import Frame, Question
+from blocklayout.commands.reading import cut_out
+from blocklayout.commands.regions import boxes_of
 from blocklayout.zoo import digits
 from tests.cli.command import saved
 
@@ -166,7 +169,7 @@ DETECTORS = [
     },
     {"rows": np.array([[[0, 0, 3, 3, 0.1, 1], [8, 8, 24, 24, 0.9, 1]]], np.float32)},
     {"rows": np.array([[[[0, 1, 0.9, 0.25, 0.25, 0.75, 0.75], [-1, 0, 0, 0, 0, 0, 0]]]], np.float32)},
-    {"v8": np.array([[16, 16, 16, 16, 0, 0.9], [16, 17, 16, 16, 0, 0.8], [2, 2, 2, 2, 0, 0.1]], np.float32).T[None]},
+    {"v8": np.array([[16, 16, 16, 16, 0, 0.9], [16, 17, 16, 16, 0, 0.8], *[[0] * 6] * 3], np.float32).T[None]},
     {"v5": np.array([[[16, 16, 16, 16, 0.95, 0.1, 0.9475]]], np.float32)},
 ]
 
@@ -204,11 +207,14 @@ def test_a_mask_tints_what_is_no_background(cli: Command, photo: Path, tmp_path:
 def test_boxes_and_masks_find_back_from_every_fit() -> None:
     padded = Frame((200, 100), (64, 64), (64, 32), (0, 16))
     cut = Frame((200, 100), (64, 64), (128, 64), (-32, 0))
-    assert padded.boxes_in_picture(np.array([[32, 16, 64, 48]])).tolist() == [[100, 0, 200, 100]]
-    assert cut.boxes_in_picture(np.array([[0, 0, 64, 32]])).tolist() == [[50, 0, 150, 50]]
+    assert padded.points_in_picture(np.array([[32, 16], [64, 48]])).tolist() == [[100, 0], [200, 100]]
+    assert cut.points_in_picture(np.array([[0, 0], [64, 32]])).tolist() == [[50, 0], [150, 50]]
     mask = np.arange(2)[:, None].repeat(4, axis=1)
     assert padded.mask_in_picture(mask).tolist() == [[0] * 200] * 50 + [[1] * 200] * 50
     assert cut.mask_in_picture(mask)[0].tolist() == [-1] * 50 + [0] * 100 + [-1] * 50
+
+
+SQUARE = Frame((8, 8), (8, 8), (8, 8), (0, 0))
 
 
 @pytest.mark.parametrize(
@@ -224,17 +230,113 @@ def test_boxes_and_masks_find_back_from_every_fit() -> None:
         ({"y": np.zeros(3)}, type(None)),
         ({"y": np.zeros((0, 7))}, type(None)),
         ({"y": np.full((1, 2, 6), np.nan)}, type(None)),
+        ({"a": np.zeros((1, 9, 2)), "b": np.zeros((1, 9, 32))}, type(None)),
         ({"y": np.array([[[9, 9, 3, 3, 0.9, 1], [np.nan, 0, 3, 3, 0.9, 1]]])}, Boxes),
     ],
 )
 def test_outputs_are_told_apart_by_their_extents(outputs: dict[str, Any], kind: type) -> None:
-    assert isinstance(Question(Frame((8, 8), (8, 8), (8, 8), (0, 0))).answer(outputs), kind)
+    assert isinstance(Question(SQUARE).answer(outputs), kind)
+
+
+READ = [
+    # names, the best class at each place, what it says
+    (["a", "b"], [0, 1, 1, 0, 1, 2, 2, 0], 3, "aab"),  # none is first
+    (["a", "b"], [1, 3, 2, 0, 3, 3], 4, "a b "),  # and a space is last
+    (["a", "b", "<blank>"], [0, 2, 0, 0, 1, 2], 3, "aab"),
+    (["", "a", "b"], [0, 0], 3, ""),
+]
+
+
+@pytest.mark.parametrize(("names", "best", "n_classes", "text"), READ)
+def test_characters_are_read_as_ctc_has_them(names: list[str], best: list[int], n_classes: int, text: str) -> None:
+    likely = np.eye(n_classes, dtype=np.float32)[best]
+    for scores in (likely[None], likely[:, None], 40 * likely[None] - 20):
+        answer = Question(SQUARE, names).answer({"y": scores})
+        assert isinstance(answer, Text)
+        assert (answer.said[0], round(answer.said[1], 6)) == (text, 1.0 if text else 0.0)
+
+
+def test_regions_are_boxed_as_they_are_turned() -> None:
+    along, across = np.array([4, 3]) / 5, np.array([-3, 4]) / 5
+    y, x = np.mgrid[:100, :120]
+    points = np.stack([x, y], axis=-1) - np.array([60, 50])
+    turned = (np.abs(points @ along) < 40) & (np.abs(points @ across) < 6)
+    level = (x >= 5) & (x < 35) & (y >= 80) & (y < 90)
+    specks = ((x == 100) | (x == 103)) & (y == 5)
+    corners, scores = boxes_of(np.where(turned | level | specks, 0.9, 0.1), 0.5, 1.6)
+    first, second = sorted(corners.tolist(), key=lambda box: box[0][1])
+    middle = 60.5, 50.5  # regions begin a pixel before they end
+    expected = [middle + u * along + v * across for u, v in ((-48, -14), (48, -14), (48, 14), (-48, 14))]
+    assert np.abs(first - np.array(expected)).max() < 3  # its corners are rounded to whole pixels before they are boxed
+    assert second == [[-1, 74], [41, 74], [41, 96], [-1, 96]]
+    assert (scores > 0.75).all()
+    assert boxes_of(np.zeros((9, 9)), 0.5, 1.6)[0].shape == (0, 4, 2)
+
+
+def test_candidates_of_several_maps_are_boxes() -> None:
+    scores = [np.zeros((1, n, 2), np.float32) for n in (16, 4)]
+    sides = [np.zeros((1, n, 4 * 8), np.float32) for n in (16, 4)]
+    scores[1][0, 3, 1] = 0.9
+    sides[1][0, 3].reshape(4, 8)[range(4), (1, 0, 0, 0)] = 50
+    outputs = dict(zip("abcd", (*scores, *sides), strict=True))
+    answer = Question(Frame((32, 32), (32, 32), (32, 32), (0, 0)), ["cat", "dog"]).answer(outputs)
+    assert isinstance(answer, Boxes)
+    assert answer.facts()["boxes"][0] | {"score": 0.9, "corners": 0} == {
+        "class": 1, "name": "dog", "score": 0.9, "box": [8, 24, 24, 24], "corners": 0,
+    }  # fmt: skip
+
+
+def test_boxes_are_cut_out_as_they_are() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+    image = Image.fromarray(pixels)
+    level = np.array([[3, 4], [13, 4], [13, 9], [3, 9.0]])
+    assert (np.asarray(cut_out(image, level)) == pixels[4:9, 3:13]).all()
+    assert (np.asarray(cut_out(image, level[:, ::-1][[0, 3, 2, 1]])) == np.rot90(pixels[3:13, 4:9])).all()
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.BlockLayoutWarning")  # constants by onnx.reference
+def test_boxes_that_are_upside_down_are_turned(cli: Command, photo: Path, tmp_path: Path) -> None:
+    boxes = np.array([[[20, 8, 44, 16]]], np.float32)
+    found = {"boxes": boxes, "labels": np.zeros((1, 1), np.int64), "scores": np.full((1, 1), 0.9, np.float32)}
+    finds = model_of(tmp_path / "finds.onnx", (1, 3, 32, 64), [], found)
+    weights = np.zeros((2, 3, 8, 24), np.float32)
+    weights[0, 1, :, :12] = weights[1, 1, :, 12:] = 1  # what is green: white, at the left or at the right
+    ops = [("Constant", [], "w", {"value": numpy_helper.from_array(weights)}), ("Conv", ["x", "w"], "y", {})]
+    side = model_of(tmp_path / "side.onnx", (1, 3, 8, 24), ops, {"y": None}, metadata={"names": "['left', 'right']"})
+    flags = (finds, "--image", photo, "--pixels", "unit", "--rounds", 1, "--json")
+    for turn, word in (((), "right"), (("--turn", side), "left")):
+        [line] = cli("run", *flags, "--then", side, *turn).json["answer"]["lines"]
+        assert line["text"] == word
+    assert "--turn belongs to --then" in cli("run", *flags, "--turn", side).refusal
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.BlockLayoutWarning")  # constants by onnx.reference
+def test_then_classifies_what_is_in_boxes(cli: Command, photo: Path, tmp_path: Path) -> None:
+    boxes = np.array([[[0, 0, 32, 31], [36, 8, 60, 24]]], np.float32)
+    found = {"boxes": boxes, "labels": np.zeros((1, 2), np.int64), "scores": np.full((1, 2), 0.9, np.float32)}
+    finds = model_of(tmp_path / "finds.onnx", (1, 3, 32, 64), [], found)
+    ops = [("Conv", ["x", "w"], "y", {}), ("GlobalAveragePool", ["y"], "z", {}), ("Flatten", ["z"], "out", {})]
+    weights = {"value": numpy_helper.from_array(np.array([[9, -9, 0], [0, 9, 0]], np.float32).reshape(2, 3, 1, 1))}
+    names = {"names": "['red', 'white']"}
+    ops = [("Constant", [], "w", weights), *ops]
+    tells = model_of(tmp_path / "tells.onnx", (1, 3, 8, 8), ops, {"out": None}, metadata=names)
+    out = tmp_path / "out.png"
+    flags = ("--image", photo, "--pixels", "unit", "--rounds", 1, "--then")
+    told = cli("run", finds, *flags, tells, "--save", out, "--json").json["answer"]
+    assert [(line["text"], line["box"]) for line in told["lines"]] == [
+        ("red", [0, 0, 32, 31]),
+        ("white", [36, 8, 60, 24]),
+    ]
+    assert (np.asarray(Image.open(out))[16, 32:64] != 255).any()
+    assert "finds.onnx: it neither reads nor classifies" in cli("run", finds, *flags, finds).refusal
+    assert f"--then {tells}: {tells} finds no boxes (out 1x2)" in cli("run", tells, *flags, tells).refusal
+    assert "absent.onnx" in cli("run", finds, *flags, "absent.onnx").refusal
 
 
 def test_what_is_not_understood_is_shown_in_numbers(cli: Command, photo: Path, tmp_path: Path) -> None:
     ops = [("ReduceMean", ["x"], "y", {"axes": [1, 2, 3], "keepdims": 0})]
     net = model_of(tmp_path / "net.onnx", (1, 3, 8, 8), ops, {"y": None})
-    assert "no classes, boxes or mask" in cli("run", net, "--image", photo, "--rounds", 1).out
+    assert "no classes, boxes, mask or text" in cli("run", net, "--image", photo, "--rounds", 1).out
     refusal = cli("run", net, "--image", photo, "--rounds", 1, "--save", tmp_path / "out.png").refusal
     assert "y 1)" in refusal
 
@@ -251,6 +353,7 @@ WRONG = [
     (("--labels", "two.txt"), {"op": MEANS}, "2 names, and the model has 3 classes"),
     (("--pixels", "0.5/0"), {}, "give imagenet, unit"),
     (("--threshold", "2"), {}, "a number from 0 to 1"),
+    (("--unclip", "-1"), {}, "a number of at least 0"),
     ((), {"shape": (1, 5)}, "is an image (x is f32 1x5)"),
     ((), {"shape": ("n", "c", "h", "w")}, "x is f32 nxcxhxw"),
     (("--pixels", "imagenet"), {"shape": (1, 1, 8, 8)}, "x has 1 channel"),

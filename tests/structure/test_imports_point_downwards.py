@@ -44,7 +44,7 @@ HOMES = {
     "onnx": {"model", "zoo", "onnx_backend", "api"},  # api only to say what load takes
     "google": {"model"},  # protobuf
     "rich": {"inspector", "commands", "cli"},
-    "PIL": {"commands"},
+    "PIL": {"commands", "ops"},
 }
 
 # Modules whose distribution is called otherwise, or comes with another that is declared.
