@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 IMAGE = (3, 224, 224)
 """Input extents of networks for ImageNet."""
 
-_N_LEARNT = {"BatchNormalization": 3}
-"""Inputs up to which parameters are learnt; a batch normalisation's mean and variance are counted by nobody."""
+_N_LEARNT = {"BatchNormalization": 3, "InstanceNormalization": 1}
+"""Inputs up to which parameters are learnt; a batch normalisation's mean and variance are counted by nobody, and those
+of an instance normalisation are ones and zeros where it is part of another one."""
 
-_SETTINGS = frozenset(("Clip", "Expand", "Pad", "Resize", "Reshape", "Slice", "Split", "ReduceL2", "ReduceMean"))
+_SETTINGS = frozenset(
+    (
+        *("Clip", "Expand", "NonMaxSuppression", "Pad", "ReduceL2", "ReduceMean", "Reshape", "Resize"),
+        *("Slice", "Split", "Squeeze", "Unsqueeze"),
+    )
+)
 """Operators whose constants say what to do and are not learnt."""
 
 
@@ -193,6 +199,9 @@ def _multiply_adds(graph: Graph, node: Node) -> int:
             return math.prod(shapes[0]) * math.prod(shapes[1][1:])
         case "Gemm":
             return math.prod(shapes[2]) * shapes[0][0 if node.attrs.get("transA") else 1]
+        case "LSTM":
+            steps = math.prod(shapes[0][:2])
+            return sum(steps * math.prod(graph.shape(name)) for name in node.inputs[1:3])
         case "MatMul":
             return math.prod(shapes[2]) * shapes[0][-1]
     return 0

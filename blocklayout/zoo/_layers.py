@@ -35,6 +35,9 @@ _ACTIVATIONS: dict[str, tuple[Callable[[BuildValue, str], BuildValue], float]] =
 
 _SIGMOID_POWER = 0.29
 
+_STATE_POWER = 0.05
+"""Of the states of an LSTM."""
+
 
 class Weights:
     """Draws weights, one array after the other.
@@ -204,6 +207,29 @@ class Layers:
         table = self._weights.normal((n_rows, features), 1.0)
         y: BuildValue = self.builder.op("Gather", table, places, name=self._name("rows"))
         return y
+
+    def lstm(self, x: BuildValue, states: int) -> BuildValue:
+        """An LSTM in both directions over (steps, batch, features): (steps, batch, 2 * states)."""
+        of_source = self._weights.he((2, 4 * states, x.shape[-1]), x.shape[-1], self._power(x))
+        of_state = self._weights.he((2, 4 * states, states), states, 4 * _STATE_POWER)
+        arrays = (of_source, of_state, self._weights.normal((2, 8 * states), 0.1))
+        y = x.builder.op(
+            "LSTM", x, *arrays, direction="bidirectional", hidden_size=states, name=self._name("lstm")
+        )
+        return self._known(y.transpose((0, 2, 1, 3)).reshape((*x.shape[:2], 2 * states)), _STATE_POWER)
+
+    def prelu(self, x: BuildValue) -> BuildValue:
+        """A leaky ReLU with one learnt slope."""
+        slope = self._weights.uniform((1,) * (len(x.shape) - 1), 0.2, 0.3)
+        return self._known(x.prelu(slope, self._name("prelu")), self._power(x) * 0.53)
+
+    def global_norm(self, x: BuildValue, epsilon: float) -> BuildValue:
+        """Normalisation of each sample as a whole; channels are scaled and shifted."""
+        shape = (x.shape[1], *(1 for _ in x.shape[2:]))
+        ones, zeros = np.ones(1, np.float32), np.zeros(1, np.float32)
+        y = x.reshape((x.shape[0], 1, -1)).instance_norm(ones, zeros, epsilon, self._name("norm")).reshape(x.shape)
+        scale = self._weights.uniform(shape, 0.9, 1.1)
+        return self._known(y * scale + self._weights.normal(shape, 0.1), 1.0)
 
     def scaled(self, x: BuildValue, low: float, high: float) -> BuildValue:
         """Each channel times a learnt number."""
