@@ -18,21 +18,10 @@ if TYPE_CHECKING:
     from blocklayout.model import Builder
     from blocklayout.model.build_value import BuildValue
     from blocklayout.model.graph import Graph, Node
+    from blocklayout.zoo._layers import Layers
 
 IMAGE = (3, 224, 224)
 """Input extents of networks for ImageNet."""
-
-_N_LEARNT = {"BatchNormalization": 3, "InstanceNormalization": 1}
-"""Inputs up to which parameters are learnt; a batch normalisation's mean and variance are counted by nobody, and those
-of an instance normalisation are ones and zeros where it is part of another one."""
-
-_SETTINGS = frozenset(
-    (
-        *("Clip", "Expand", "NonMaxSuppression", "Pad", "ReduceL2", "ReduceMean", "Reshape", "Resize"),
-        *("Slice", "Split", "Squeeze", "Unsqueeze"),
-    )
-)
-"""Operators whose constants say what to do and are not learnt."""
 
 
 class Network(Struct, frozen=True):
@@ -40,13 +29,13 @@ class Network(Struct, frozen=True):
 
     Attributes:
         write: Adds the family's layers to a network: takes a ``Layers``, the input and, by keyword, what its
-            members differ in; returns the output.
+            members differ in; returns the output, or several by name.
         shape: Extents of one sample, channels first, as the network is usually used.
         variant: What this member is, as keywords for ``write``.
         dtype: Of its input.
     """
 
-    write: Callable[..., BuildValue]
+    write: Callable[..., BuildValue | Mapping[str, BuildValue]]
     shape: tuple[int, ...] = IMAGE
     variant: Mapping[str, Any] = field(default_factory=dict)
     dtype: str = "f32"
@@ -80,7 +69,7 @@ def names() -> tuple[str, ...]:
 def build(
     name: str, *, batch: int = 1, size: int | Sequence[int] | None = None, seed: int | None = 0, **variant: Any
 ) -> Builder:
-    """A network with random weights; its input is ``x``, its output ``y``.
+    """A network with random weights; its input is ``x``, its output ``y``; detectors name theirs.
 
     Args:
         name: One of :func:`names`.
@@ -99,19 +88,7 @@ def build(
         >>> bl.load(network).get_outputs()[0].shape
         (1, 10)
     """
-    from blocklayout.model import Builder
-    from blocklayout.zoo._layers import Layers
-
-    network = _find(name)
-    _check_variant(name, network, variant)
-    builder = Builder(name)
-    x = builder.input("x", (batch, *_extents(name, network, size)), network.dtype)
-    try:
-        builder.output("y", network.write(Layers(builder, seed), x, **{**network.variant, **variant}))
-    except ModelError as error:
-        raise ModelError(f"{name} cannot take {x.shape}: {error}") from error
-    _check_extents(builder, x.shape)
-    return builder
+    return _written(name, batch, size, seed, **variant).builder
 
 
 def info(name: str) -> NetworkInfo:
@@ -124,10 +101,32 @@ def info(name: str) -> NetworkInfo:
         >>> info("resnet18")
         NetworkInfo(name='resnet18', shape=(1, 3, 224, 224), parameters=11689512, multiply_adds=1814073344)
     """
-    graph = build(name, seed=None).to_graph()
+    net = _written(name)
+    graph = net.builder.to_graph()
     return NetworkInfo(
-        name, graph.shape("x"), _parameters(graph), sum(_multiply_adds(graph, node) for node in graph.nodes)
+        name, graph.shape("x"), net.n_parameters, sum(_multiply_adds(graph, node) for node in graph.nodes)
     )
+
+
+def _written(
+    name: str, batch: int = 1, size: int | Sequence[int] | None = None, seed: int | None = None, **variant: Any
+) -> Layers:
+    from blocklayout.model import Builder
+    from blocklayout.zoo._layers import Layers
+
+    network = _find(name)
+    _check_variant(name, network, variant)
+    builder = Builder(name)
+    x = builder.input("x", (batch, *_extents(name, network, size)), network.dtype)
+    net = Layers(builder, seed)
+    try:
+        results = network.write(net, x, **{**network.variant, **variant})
+    except ModelError as error:
+        raise ModelError(f"{name} cannot take {x.shape}: {error}") from error
+    for output, value in (results if isinstance(results, Mapping) else {"y": results}).items():
+        builder.output(output, value)
+    _check_extents(builder, x.shape)
+    return net
 
 
 @cache
@@ -175,18 +174,6 @@ def _extents(name: str, network: Network, size: int | Sequence[int] | None) -> t
         wanted = "one number" if len(usual) == 1 else f"one number, or {len(usual)} of them"
         raise ModelError(f"{name}: size is {tuple(size)}; give {wanted}, such as {usual}")
     return (*channels, *size)
-
-
-def _parameters(graph: Graph) -> int:
-    """How many numbers training would learn."""
-    learnt = {
-        name
-        for node in graph.nodes
-        if node.op_type not in _SETTINGS
-        for name in node.inputs[: _N_LEARNT.get(node.op_type)]
-        if graph.values[name].is_constant and graph.shape(name)  # single numbers are settings, too
-    }
-    return sum(math.prod(graph.shape(name)) for name in learnt)
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int:

@@ -44,13 +44,18 @@ class Weights:
 
     Args:
         seed: Of the generator; ``None`` for ones that take no memory, to count by.
+
+    Attributes:
+        n_drawn: Numbers, so far.
     """
 
     def __init__(self, seed: int | None) -> None:
         self._generator = None if seed is None else np.random.default_rng(seed)
+        self.n_drawn = 0
 
     def normal(self, shape: Sequence[int], deviation: float) -> NDArray[np.float32]:
         """Normally distributed around 0."""
+        self.n_drawn += math.prod(shape)
         if self._generator is None:
             return _ones(shape)
         values = self._generator.standard_normal(tuple(shape), np.float32)
@@ -59,6 +64,7 @@ class Weights:
 
     def uniform(self, shape: Sequence[int], low: float, high: float) -> NDArray[np.float32]:
         """Uniformly distributed between two positive numbers."""
+        self.n_drawn += math.prod(shape)
         if self._generator is None:
             return _ones(shape)
         return self._generator.uniform(low, high, tuple(shape)).astype(np.float32)
@@ -87,16 +93,23 @@ class Layers:
     Attributes:
         builder: For operators that have no weights.
         epsilon: Of the batch normalisations.
+        n_statistics: Means and variances of batch normalisations, which are not learnt.
     """
 
     def __init__(self, builder: Builder, seed: int | None) -> None:
         self.builder = builder
         self.epsilon = 1e-5
+        self.n_statistics = 0
         self._weights = Weights(seed)
         self._powers: dict[str, float] = {}
         self._positive: set[str] = set()  # mostly: a ReLU leaves nearly all of them
         self._place = ""
         self._used: Counter[str] = Counter()
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers that training would learn."""
+        return self._weights.n_drawn - self.n_statistics
 
     def at(self, place: str) -> None:
         """Begin a part of the network: what follows is named after it, ``layer1.0.conv1``."""
@@ -112,16 +125,19 @@ class Layers:
         pads: Extents | None = None,
         dilations: int = 1,
         group: int = 1,
-        bias: bool = False,
+        bias: bool | float = False,
     ) -> BuildValue:
-        """Convolution; ``pads`` of half the kernel, as far as that reaches, unless they are given."""
+        """Convolution; ``pads`` of half the kernel, as far as that reaches, unless they are given.
+
+        A ``bias`` has zero mean, or the one given.
+        """
         extents = _spread(x, kernel)
         weights = self._weights.he(
             (channels, x.shape[1] // group, *extents), x.shape[1] // group * math.prod(extents), self._power(x)
         )
         return x.conv(
             weights,
-            self._bias(channels) if bias else None,
+            None if bias is False else self._bias(channels, 0.0 if bias is True else bias),
             strides=strides,
             pads=tuple(extent // 2 * dilations for extent in extents) if pads is None else pads,
             dilations=dilations,
@@ -145,6 +161,7 @@ class Layers:
         scale = self._weights.uniform(shape, 0.9 * gain * BALANCE, 1.1 * gain * BALANCE)
         bias, mean = self._bias(*shape), self._bias(*shape)
         variance = self._weights.uniform(shape, 0.5, 1.5)
+        self.n_statistics += 2 * x.shape[1]
         y = x.batch_norm(scale, bias, mean, variance, self.epsilon, self._name("bn"))
         return self._known(y, gain**2)
 
@@ -270,8 +287,9 @@ class Layers:
     def _power(self, x: BuildValue) -> float:
         return self._powers.get(x.name, 1.0)
 
-    def _bias(self, channels: int) -> np.ndarray:
-        return self._weights.normal((channels,), 0.1)
+    def _bias(self, channels: int, mean: float = 0.0) -> np.ndarray:
+        values = self._weights.normal((channels,), 0.1)
+        return values + np.float32(mean) if mean else values
 
     def _name(self, kind: str) -> str:
         stem = f"{self._place}{kind}"

@@ -49,9 +49,7 @@ TORCHVISION: dict[str, tuple[int, float]] = {
     "shufflenet_v2_x2_0": (7_393_996, 0.583),
     "squeezenet1_0": (1_248_424, 0.819),
     "squeezenet1_1": (1_235_496, 0.349),
-    # Of numbers for places it counts a table, and not what each pair of a window's pixels reads there; of shifted
-    # blocks that is another for each of 64, 16 and 4 windows.
-    "swin_t": (28_288_354 - 138 * 13**2 + (93 + 64 * 3 + 16 * 6 + 3 * 4 * 12) * 49**2, 4.491),
+    "swin_t": (28_288_354, 4.491),
     "vgg11": (132_863_336, 7.609),
     "vgg11_bn": (132_868_840, 7.609),
     "vgg13": (133_047_848, 11.308),
