@@ -45,7 +45,7 @@ def ssdlite(
     blocks: Sequence[Block] = BLOCKS,
     extras: Sequence[int] = (512, 256, 256, 128),
     classes: int = 91,
-    nms: bool = True,
+    nms: bool = False,
 ) -> dict[str, BuildValue]:
     """Boxes (corners, in parts of the image), their classes and scores.
 

@@ -57,7 +57,7 @@ def yolo_v8(
     channels: Sequence[int] = (16, 32, 64, 128, 256),
     blocks: Sequence[int] = (1, 2, 2, 1),
     classes: int = 80,
-    nms: bool = True,
+    nms: bool = False,
 ) -> dict[str, BuildValue]:
     """Boxes (centres and extents, in pixels), their classes and scores.
 
