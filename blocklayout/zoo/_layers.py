@@ -35,6 +35,9 @@ _ACTIVATIONS: dict[str, tuple[Callable[[BuildValue, str], BuildValue], float]] =
 
 _SIGMOID_POWER = 0.29
 
+_MAX_GROWTH = 3.0
+"""Of the mean square, by the largest of some dozens."""
+
 _STATE_POWER = 0.05
 """Of the states of an LSTM."""
 
@@ -224,6 +227,10 @@ class Layers:
         table = self._weights.normal((n_rows, features), 1.0)
         y: BuildValue = self.builder.op("Gather", table, places, name=self._name("rows"))
         return y
+
+    def max_around(self, x: BuildValue, kernel: int) -> BuildValue:
+        """The largest of so many pixels around each, which is no longer small anywhere."""
+        return self._known(x.max_pool(kernel, 1, pads=kernel // 2), _MAX_GROWTH * self._power(x))
 
     def lstm(self, x: BuildValue, states: int) -> BuildValue:
         """An LSTM in both directions over (steps, batch, features): (steps, batch, 2 * states)."""

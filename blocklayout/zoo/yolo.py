@@ -22,11 +22,14 @@ if TYPE_CHECKING:
 N_DISTANCES = 16
 """Numbers of which each side's distance from the centre is a mean."""
 
+TAME = 0.9
+"""Gain of normalisations: sums of many branches, and the largest of many pixels, grow more than theory knows."""
+
 RARE = -4.5
 """Mean of scores before the sigmoid: few pixels have something to tell."""
 
 
-def conv(net: Layers, x: BuildValue, channels: int, kernel: int = 1, strides: int = 1, gain: float = 1.0) -> BuildValue:
+def conv(net: Layers, x: BuildValue, channels: int, kernel: int = 1, strides: int = 1, gain: float = TAME) -> BuildValue:
     """A convolution, normalised, and SiLU."""
     return net.conv_bn(x, channels, kernel, strides=strides, act="silu", gain=gain)
 
@@ -37,7 +40,7 @@ def partial(net: Layers, x: BuildValue, channels: int, n: int, *, is_residual: b
     y = conv(net, x, channels)
     parts = [net.same(part, y) for part in y.split((half, half))]
     for _ in range(n):
-        y = conv(net, conv(net, parts[-1], half, 3), half, 3, gain=BRANCH_GAIN if is_residual else 1.0)
+        y = conv(net, conv(net, parts[-1], half, 3), half, 3, gain=BRANCH_GAIN if is_residual else TAME)
         parts.append(net.add(parts[-1], y) if is_residual else y)
     return conv(net, net.concat(parts), channels)
 
@@ -46,7 +49,7 @@ def pooled(net: Layers, x: BuildValue, channels: int) -> BuildValue:
     """The largest of ever wider surroundings side by side: SPPF."""
     parts = [conv(net, x, x.shape[1] // 2)]
     for _ in range(3):
-        parts.append(net.same(parts[-1].max_pool(5, 1, pads=2), parts[-1]))
+        parts.append(net.max_around(parts[-1], 5))
     return conv(net, net.concat(parts), channels)
 
 
