@@ -1,7 +1,7 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
 from blocklayout.ir.demands import Asked, Demand, Demanded, Demands, Names, preceding
-from blocklayout.ir.facts import Affine, Facts, NumpyFunction, Padding, Transposed, Window
+from blocklayout.ir.facts import Affine, ArraysFunction, Facts, NumpyFunction, Padding, Transposed, Window
 from blocklayout.ir.fused import Fused, ValueLayout, layout_name, readable_as
 from blocklayout.ir.host_spec import (
     Compute,
@@ -36,6 +36,7 @@ from blocklayout.ir.value import Value
 __all__ = [
     "LAYOUT_NAMES",
     "Affine",
+    "ArraysFunction",
     "Asked",
     "BaseOperator",
     "Candidate",

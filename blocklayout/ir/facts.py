@@ -31,6 +31,13 @@ Arrays of the node's inputs, ``None`` for an absent one; where it has several ou
 for one that nobody reads.
 """
 
+ArraysFunction = Callable[..., Any]
+"""Computes a node apart from any plan: ``function(*inputs)`` returns the result, or a tuple of several.
+
+Inputs are arrays in any strides, lists of arrays where the node reads a sequence, and ``None`` for an absent input or an
+empty optional; results likewise.
+"""
+
 
 class Transposed(Struct, frozen=True, eq=False):
     """A node rewritten to read a source from before a Transpose.
@@ -165,6 +172,9 @@ class Facts(Struct, frozen=True):
     channels_last: ClassVar[tuple[int, ...]] = ()
     """Indices of the inputs that come to the function in numpy with their channels innermost."""
 
+    counts_elements: ClassVar[bool] = False
+    """Extents of results follow from all elements of the inputs: plans are never made for contents of these."""
+
     is_random: ClassVar[bool] = False
     """Results are others in each run."""
 
@@ -176,6 +186,18 @@ class Facts(Struct, frozen=True):
         operator is elementwise or broadcasts, arrays have any strides, and blocks come as one row with their padding;
         everywhere else they are row-major, or channels last where
         the operator asks for that.
+        """
+        return None
+
+    @classmethod
+    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+        """The function that computes the node where a program is cut at it.
+
+        That is where its results' extents depend on data, or where it reads or writes sequences, or runs a subgraph.
+
+        Args:
+            node: Name, attributes and version of the operator set; it has no inputs and outputs. Subgraphs are
+                functions: ``attrs["body"](*arguments)`` returns a list.
         """
         return None
 

@@ -19,6 +19,7 @@ from blocklayout import dnnl, model
 from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError, PolicyWarning
 from blocklayout.ir import Demanded, Demands, HostSpec, Names
 from blocklayout.layout_events import warn_caller
+from blocklayout.loading.cutting import Cutter
 from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.saved_plan import (
     SavedPlan,
@@ -35,14 +36,15 @@ from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.policies import unavailable
 from blocklayout.plan.prepack import PackedWeights
 from blocklayout.plan.refused import is_refused
-from blocklayout.runtime import ContentsNeededError, InputInfo, ReadyPlan, Session, Signature
+from blocklayout.runtime import ContentsNeededError, CutError, InputInfo, ReadyPlan, Session, Signature
 from blocklayout.runtime.streams import Streams
 
 if TYPE_CHECKING:
     from blocklayout.ir import Compute, Program
     from blocklayout.loading.signature import Opened
-    from blocklayout.model import Graph
+    from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan.portfolio import TimePlans
+    from blocklayout.runtime import Pieces
     from blocklayout.runtime.session import Contents, Shapes
     from blocklayout.value_checks import CheckMode
 
@@ -75,6 +77,8 @@ class Loading(Struct, frozen=True):
     tell: Callable[[str], None]
     keeps_denormals: bool
     check: CheckMode | None = None
+    streams: Streams | None = None
+    """Of the session that this is a piece of."""
 
     def anew(self) -> Session:
         """A session that makes its own plans."""
@@ -140,6 +144,11 @@ class Loading(Struct, frozen=True):
             saved,
             memory,
         )
+        streams = self.streams or Streams(self.asked.streams, n_threads)
+        cutter = Cutter(self.opened, partial(self._piece, pricing, streams), inputs, outputs)
+        maker.pieces = partial(self._pieces, cutter, saved)
+        maker.is_piece = self.streams is not None
+        is_held = any(info.container for info in (*inputs, *outputs))
         defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.signature(self.opened).defaults]
         session = Session(
             Signature(tuple(inputs), tuple(outputs), tuple(defaults)),
@@ -147,11 +156,38 @@ class Loading(Struct, frozen=True):
             write_session,
             max_plans=self.max_plans,
             originals_nbytes=partial(model.weights_nbytes, self.opened),
-            streams=Streams(self.asked.streams, n_threads),
+            streams=streams,
             check=self.check,
             asked=maker.request,
+            pieces=maker.pieces(None) if is_held else None,
         )
         return session, inputs
+
+    def _pieces(self, cutter: Cutter, saved: SavedPlan, error: model.DependsOnDataError | None) -> Pieces:
+        """The pieces of the model.
+
+        Raises:
+            PlanError: Its plan, or what is demanded of its kernels, is given for the whole.
+        """
+        why = "the model is cut into pieces, each with plans of its own"
+        if saved.plan is not None:
+            raise PlanError(f"{why}: no plan of the whole can be given")
+        if self.demands or model.demands(self.opened):
+            raise PlanError(f"{why}: pin, expect and precision are not for such models")
+        return cutter.pieces(error)
+
+    def _piece(self, pricing: Pricing, streams: Streams, opened: OnnxModel) -> Session:
+        """The session of a piece."""
+        named = {info.name for info in (*opened.signature.inputs, *opened.signature.outputs)}
+        formats = {name: text for name, text in (self.asked.io_layout or {}).items() if name in named}
+        loading = replace(
+            self,
+            opened=opened,
+            asked=replace(self.asked, io_layout=formats),
+            pricing=lambda _: pricing,
+            streams=streams,
+        )
+        return loading._bind(loading.asked, SavedPlan(None))[0]  # noqa: SLF001 - of its own class
 
 
 class _PlanMaker(Struct):
@@ -172,6 +208,8 @@ class _PlanMaker(Struct):
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
+    pieces: Callable[[model.DependsOnDataError | None], Pieces] | None = None
+    is_piece: bool = False
 
     def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.began_s = monotonic()
@@ -288,7 +326,12 @@ class _PlanMaker(Struct):
         overridable = {info.name for info in model.signature(self.opened).defaults}
         given = {name: np.array(contents(name)) for name, _ in shapes if name in overridable}
         extents = {name: shape for name, shape in shapes if name not in given}
-        graph, deciding = model.read_fed(self.opened, extents, contents, given)
+        try:
+            graph, deciding = model.read_fed(self.opened, extents, contents, given, is_piece=self.is_piece)
+        except model.DependsOnDataError as error:
+            if self.pieces is None or isinstance(self.opened, model.Graph):
+                raise
+            raise CutError(self.pieces(error)) from None
         for info in self.borders:
             check_rank(info, graph.shape(info.name) if info.name in graph.values else extents[info.name])
         return graph, deciding

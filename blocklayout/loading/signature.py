@@ -31,8 +31,8 @@ def signature_of(opened: Opened, io_layout: Mapping[str, str]) -> tuple[list[Inp
         LayoutError: It names a format that does not exist, or has another rank.
     """
     declared = model.signature(opened)
-    inputs = [InputInfo(info.name, info.extents, info.dtype) for info in declared.inputs]
-    outputs = [OutputInfo(info.name, info.extents, info.dtype) for info in declared.outputs]
+    inputs = [InputInfo(info.name, info.extents, info.dtype, container=info.container) for info in declared.inputs]
+    outputs = [OutputInfo(info.name, info.extents, info.dtype, container=info.container) for info in declared.outputs]
     _check_names(io_layout, (*inputs, *outputs))
     return _with_layouts(inputs, io_layout), _with_layouts(outputs, io_layout)
 

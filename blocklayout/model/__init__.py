@@ -17,9 +17,11 @@ from __future__ import annotations
 from blocklayout.lazy_names import fetching, homes_of
 
 _NAMES = {
+    "branches": "branches_of captured_by",
     "build_value": "BuildValue",
     "builder": "Builder",
-    "graph": "Graph Node",
+    "cutting": "always_cut body_model by_reference checked_call function_of info_of pieces_of reasons_of straight_model",
+    "graph": "DependsOnDataError Graph Node",
     "lowering": "lower",
     "model_file": "ModelFile",
     "onnx_read": "InputInfo OnnxModel",

@@ -1,4 +1,4 @@
-"""Control flow in a straight list: an ``If`` is the branch that it takes, or both where that is known at run time."""
+"""Subgraphs, and an ``If`` in a straight list: the branch that it takes, or both where that is known at run time."""
 
 from __future__ import annotations
 
@@ -18,22 +18,26 @@ if TYPE_CHECKING:
 
 
 class Branch(Struct, frozen=True, eq=False):
-    """One of the two subgraphs of an ``If``, which also reads values of the graph around it.
+    """A subgraph of a node, which also reads values of the graph around it.
 
     Attributes:
         nodes: In topological order, without ``Constant`` nodes.
         constants: By name.
-        outputs: Names of what becomes the outputs of the ``If``.
+        outputs: Names of its results.
+        inputs: Names of its arguments; an ``If`` has none.
+        results: No rows of each result: what is returned by a node that runs it once a row, and never did.
     """
 
     nodes: tuple[Node, ...]
     constants: Mapping[str, np.ndarray]
     outputs: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
+    results: tuple[np.ndarray, ...] = ()
 
     @property
     def captured(self) -> tuple[str, ...]:
         """Names of what it reads of the graph around it."""
-        own = {"", *self.constants, *(name for node in self.nodes for name in node.outputs)}
+        own = {"", *self.constants, *self.inputs, *(name for node in self.nodes for name in node.outputs)}
         read = (*(name for node in self.nodes for name in node.inputs), *self.outputs)
         return tuple(dict.fromkeys(name for name in read if name not in own))
 
@@ -41,7 +45,18 @@ class Branch(Struct, frozen=True, eq=False):
         """The same with other names for some values."""
         nodes = tuple(_renamed(node, names) for node in self.nodes)
         constants = {names.get(name, name): array for name, array in self.constants.items()}
-        return Branch(nodes, constants, tuple(names.get(name, name) for name in self.outputs))
+        outputs, inputs = (tuple(names.get(name, name) for name in side) for side in (self.outputs, self.inputs))
+        return Branch(nodes, constants, outputs, inputs, self.results)
+
+
+def branches_of(node: Node) -> dict[str, Branch]:
+    """The subgraphs of a node, by attribute; what they read of the graph around it are its last inputs."""
+    return {name: value for name, value in node.attrs.items() if isinstance(value, Branch)}
+
+
+def captured_by(node: Node) -> tuple[str, ...]:
+    """Names of what a node's subgraphs read of the graph around it: its last inputs."""
+    return tuple(dict.fromkeys(name for branch in branches_of(node).values() for name in branch.captured))
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:

@@ -99,11 +99,12 @@ class DependsOnDataError(UnsupportedError):
 
     Attributes:
         node: The node whose output it is an extent of, or the ``If``.
+        origin: The node of the model that it is, or is a part of.
     """
 
     def __init__(self, message: str, node: Node) -> None:
         super().__init__(message)
-        self.node = node
+        self.node = self.origin = node
 
 
 class Graph(Struct, frozen=True, eq=False):

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocklayout.affordable import check_affordable
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir.value import Value
+from blocklayout.model.branches import branches_of
 from blocklayout.model.function_body import function_body
 from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.reference import is_wrong_there
@@ -55,6 +57,8 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
     """
     if node.domain:
         return _registered(node, inputs)
+    if branches_of(node):
+        raise DependsOnDataError(f"node {node.name!r}: {node.op_type} runs a subgraph as often as its data say", node)
     inputs = _as_scalars(inputs) if node.op_type in _OF_SCALARS else inputs
     misread = _MISREAD_DEFAULTS.get(node.op_type)
     spelled_out = node.replace(attrs=misread | dict(node.attrs)) if misread else node
@@ -191,9 +195,7 @@ def _is_complete(type_: TypeProto | None) -> bool:
 def _value(node: Node, name: str, type_: TypeProto | None) -> Value:
     if type_ is not None and type_.WhichOneof("value") not in (None, "tensor_type"):
         kind = str(type_.WhichOneof("value")).removesuffix("_type")
-        raise UnsupportedError(
-            f"node {node.name!r}: {node.op_type}'s output {name!r} is a {kind}; only tensors can be run"
-        )
+        raise DependsOnDataError(f"node {node.name!r}: {node.op_type}'s output {name!r} is a {kind}, no tensor", node)
     if type_ is None or not _is_complete(type_):
         message = (
             f"node {node.name!r}: the extents of {node.op_type}'s output {name!r} depend on data computed at run time; "
@@ -203,7 +205,9 @@ def _value(node: Node, name: str, type_: TypeProto | None) -> Value:
     shape = tuple(extent.dim_value for extent in type_.tensor_type.shape.dim)
     if any(extent < 0 for extent in shape):
         raise ModelError(f"node {node.name!r}: {node.op_type}'s output {name!r} would have the extents {shape}")
-    dtype = from_elem_type(type_.tensor_type.elem_type, f"node {node.name!r}: {node.op_type}'s output {name!r}")
+    what = f"node {node.name!r}: {node.op_type}'s output {name!r}"
+    dtype = from_elem_type(type_.tensor_type.elem_type, what)
+    check_affordable(shape, to_numpy(dtype).itemsize, what)
     return Value(name, shape, dtype)
 
 

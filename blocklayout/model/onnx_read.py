@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, field
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Demands
-from blocklayout.model.branches import Branch
+from blocklayout.model.branches import Branch, captured_by
 from blocklayout.model.graph import Node
 from blocklayout.model.metadata import demands_in
 from blocklayout.model.raw_data import split_raw_data
@@ -24,7 +25,7 @@ from blocklayout.model.types import from_elem_type
 from blocklayout.model.upgrading import OLDEST_OPSET, OWN_DOMAINS, is_outdated, upgraded
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 _FIRST_IR_WITH_DEFAULTS = 4
 """Before it every initializer had to be an input as well, which said nothing about who may change it."""
@@ -48,11 +49,13 @@ class InputInfo(Struct, frozen=True):
         dtype: By our names.
         extents: A number, the name of a free extent, or ``None`` for a nameless free one, such as "?" and "unk__12"
             stand for; ``None`` altogether where not even the rank is declared.
+        container: Empty for a tensor; ``sequence`` for a list of tensors, ``optional`` for what may be ``None``.
     """
 
     name: str
     dtype: str
     extents: tuple[int | str | None, ...] | None
+    container: str = ""
 
 
 class Signature(Struct, frozen=True):
@@ -276,12 +279,28 @@ def _copy_field(message: Any, name: str, value: Any) -> None:
 def _inlined(skeleton: ModelProto, origin: str) -> ModelProto:
     if not skeleton.functions:
         return skeleton
+    _check_recursion(skeleton, origin)
     from onnx import inliner
 
     try:
         return inliner.inline_local_functions(skeleton)
     except Exception as error:  # the C++ inliner raises several types
         raise ModelError(f"the model functions of {origin} cannot be inlined: {error}") from error
+
+
+def _check_recursion(skeleton: ModelProto, origin: str) -> None:
+    """Refuse a function that calls itself: inlining it would never end."""
+    calls = {
+        (each.domain, each.name): {(node.domain, node.op_type) for node in _with_inner(each)}
+        for each in skeleton.functions
+    }
+    pending = set(calls)
+    while pending:
+        ready = {key for key in pending if not calls[key] & pending}
+        if not ready:
+            names = ", ".join(sorted(repr(name) for _, name in pending))
+            raise ModelError(f"{origin}: a model function calls itself, directly or through others: among {names}")
+        pending -= ready
 
 
 def _opset(skeleton: ModelProto, origin: str) -> int:
@@ -330,8 +349,8 @@ def _import(skeleton: ModelProto, domain: str) -> None:
         skeleton.opset_import.append(helper.make_opsetid(domain, 1))
 
 
-def _with_inner(graph: GraphProto) -> Iterator[NodeProto]:
-    """The nodes of a graph and of all subgraphs."""
+def _with_inner(graph: GraphProto | FunctionProto) -> Iterator[NodeProto]:
+    """The nodes of a graph, or of a function, and of all subgraphs."""
     for node in graph.node:
         yield node
         for attribute in node.attribute:
@@ -352,23 +371,19 @@ def _check_specification(skeleton: ModelProto, origin: str) -> None:
 
 
 def _node(proto: NodeProto, model_path: Path | None) -> Node:
-    if proto.op_type == "If" and proto.domain in OWN_DOMAINS:
-        return _if_node(proto, model_path)
-    attrs = {attribute.name: _attribute(attribute, proto) for attribute in proto.attribute}
+    attrs = {
+        attribute.name: _branch(attribute.g, model_path) if attribute.HasField("g") else _attribute(attribute, proto)
+        for attribute in proto.attribute
+    }
     domain = "" if proto.domain in OWN_DOMAINS else proto.domain
     op_type = f"{domain}.{proto.op_type}" if domain else proto.op_type
-    return Node(proto.name, op_type, tuple(proto.input), tuple(proto.output), attrs, domain)
+    node = Node(proto.name, op_type, tuple(proto.input), tuple(proto.output), attrs, domain)
+    # behind its own inputs it reads whatever its subgraphs read of the graph around it
+    return node.replace(inputs=(*node.inputs, *captured_by(node)))
 
 
 def _is_constant(node: NodeProto) -> bool:
     return bool(node.op_type == "Constant" and node.domain in OWN_DOMAINS)
-
-
-def _if_node(proto: NodeProto, model_path: Path | None) -> Node:
-    """An ``If`` reads, behind its condition, whatever its branches read of the graph around it."""
-    branches = {attribute.name: _branch(attribute.g, model_path) for attribute in proto.attribute}
-    captured = dict.fromkeys(name for branch in branches.values() for name in branch.captured)
-    return Node(proto.name, proto.op_type, (*proto.input, *captured), tuple(proto.output), branches)
 
 
 def _branch(graph: GraphProto, model_path: Path | None) -> Branch:
@@ -376,17 +391,22 @@ def _branch(graph: GraphProto, model_path: Path | None) -> Branch:
         raise UnsupportedError(f"the subgraph {graph.name!r} has sparse initializers; store them dense")
     constants = {tensor.name: to_array(tensor, model_path) for tensor in graph.initializer}
     nodes, written = convert_nodes(graph, model_path)
-    return Branch(nodes, constants | written, tuple(info.name for info in graph.output))
+    outputs, inputs = (tuple(info.name for info in infos) for infos in (graph.output, graph.input))
+    return Branch(nodes, constants | written, outputs, inputs, tuple(_no_rows(info) for info in graph.output))
+
+
+def _no_rows(info: ValueInfoProto) -> np.ndarray:
+    extents = [extent if isinstance(extent, int) else 0 for extent in _extents(info)]
+    try:
+        dtype = to_numpy(from_elem_type(info.type.tensor_type.elem_type, f"{info.name!r}"))
+    except UnsupportedError:  # not declared, or of no type that there are tensors of here
+        dtype = np.dtype(np.float32)
+    return np.zeros((0, *extents), dtype)
 
 
 def _attribute(attribute: AttributeProto, node: NodeProto) -> Any:
     from onnx import AttributeProto, helper
 
-    if attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
-        raise UnsupportedError(
-            f"{_label(node)} runs a subgraph again and again, which is not done here; "
-            "export the model without control flow"
-        )
     if attribute.type == AttributeProto.TENSOR:
         return to_array(attribute.t, None)
     value = helper.get_attribute_value(attribute)
@@ -414,6 +434,12 @@ def _constant_node(node: NodeProto, model_path: Path | None) -> tuple[str, np.nd
 
 
 def _info(info: ValueInfoProto, what: str) -> InputInfo:
+    tensor, container = info.type, ""
+    while (kind := tensor.WhichOneof("value")) in ("optional_type", "sequence_type"):
+        container = container or kind.removesuffix("_type")
+        tensor = getattr(tensor, kind).elem_type
+    if container:
+        return InputInfo(info.name, from_elem_type(tensor.tensor_type.elem_type, f"the {what}"), None, container)
     extents = tuple(_extents(info)) if info.type.tensor_type.HasField("shape") else None
     return InputInfo(info.name, _dtype_of(info, what), extents)
 
@@ -432,7 +458,7 @@ def _dtype_of(info: ValueInfoProto, what: str) -> str:
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
         described = str(kind).removesuffix("_type") if kind else "value of no declared type"
-        raise UnsupportedError(f"the {what} {info.name!r} is a {described}; only tensors can be fed and returned")
+        raise UnsupportedError(f"the {what} {info.name!r} is a {described}; only tensors, sequences and optionals can be")
     return from_elem_type(info.type.tensor_type.elem_type, f"the {what} {info.name!r}")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.ir import Demands
+from blocklayout.model.cutting import is_cut_at
 from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.model_file import ModelFile
 from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature, open_onnx
@@ -146,7 +147,12 @@ def read(source: Any, shapes: Shapes | None = None, constants: Mapping[str, np.n
 
 
 def read_fed(
-    source: Any, shapes: Shapes, contents: Contents, given: Mapping[str, np.ndarray] | None = None
+    source: Any,
+    shapes: Shapes,
+    contents: Contents,
+    given: Mapping[str, np.ndarray] | None = None,
+    *,
+    is_piece: bool = False,
 ) -> tuple[Graph, dict[str, np.ndarray]]:
     """The graph of a model for what it is fed: for extents, and for contents where other extents follow from those.
 
@@ -155,6 +161,8 @@ def read_fed(
         shapes: Extents of inputs, by name.
         contents: Gives what an input is fed; asked for none whose contents decide nothing.
         given: Contents that are known in any case, as the ``constants`` of :func:`read`.
+        is_piece: Whether it is a piece of a model that is cut: then contents decide nothing that can be computed
+            between pieces, since they may be others in every run.
 
     Returns:
         The graph, and the contents it was made for, ``given`` included; those are no inputs of it.
@@ -172,8 +180,13 @@ def read_fed(
         try:
             return set_shapes(model, shapes, known, undecided), known
         except DependsOnDataError as error:
-            found = _deciding(model, shapes, contents, known, undecided, error)
-            if not found and (error.node.op_type != "If" or error.node.outputs[0] in undecided):
+            if is_cut_at(error.node, model.opset, is_piece=is_piece):
+                raise
+            is_if = error.node.op_type == "If"
+            found = (
+                _deciding(model, shapes, contents, known, undecided, error) if not (is_piece and is_if) else {}
+            )
+            if not found and (not is_if or error.node.outputs[0] in undecided):
                 raise
             known |= found
             undecided |= set() if found else {error.node.outputs[0]}

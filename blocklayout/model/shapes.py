@@ -69,7 +69,7 @@ def set_shapes(
     nodes = walk(live_nodes(model.nodes, outputs), values, model.opset, undecided)
     for info in signature.outputs:
         computed = values[info.name].dtype
-        if computed != info.dtype:
+        if info.dtype and computed != info.dtype:
             raise ModelError(f"the output {info.name!r} is declared {info.dtype}, but its node computes {computed}")
     inputs = tuple(info.name for info in signature.inputs if info.name not in known)
     graph = Graph(model.name, model.opset, nodes, values, inputs, outputs, demands=model.demands)
@@ -89,29 +89,39 @@ def walk(
 
     Of the ``If`` nodes whose first outputs are ``undecided``, both branches run.
     """
-    pending = deque(nodes)
+    pending = deque((node, node) for node in nodes)
     choices: dict[str, Node] = {}
-    taken = {node.name for node in pending if node.name}
+    taken = {node.name for node, _ in pending if node.name}
     kept: list[Node] = []
     seen: set[str] = set()
-    while pending:
-        node = pending.popleft()
-        named = _with_name(node, len(kept), taken, seen)
-        if node.op_type == "If":
-            is_known = values[node.inputs[0]].is_constant or node.outputs[0] not in undecided
-            pending.extendleft(reversed((branch_taken if is_known else both_branches)(named, values)))
-            choices |= {} if is_known else dict.fromkeys(filter(None, node.outputs), named)
-            continue
-        if named.domain and not _is_registered(named.op_type):
-            pending.extendleft(reversed(_written_out(named, values, opset)))
-            seen.discard(named.name)  # the node that computes its output has its name
-            continue
-        if node.outputs[0] in choices:
-            _check_choice(choices[node.outputs[0]], node.outputs[0], *(values[name].shape for name in node.inputs[1:]))
-        outputs = _evaluate(named, [values[name] if name else None for name in node.inputs], opset)
-        values.update({value.name: value for value in outputs if value is not None})
-        if any(value is not None and not value.is_constant for value in outputs):
-            kept.append(named)
+    origin: Node | None = None
+
+    def put_back(parts: Iterable[Node]) -> None:
+        pending.extendleft(reversed([(part, origin) for part in parts]))  # type: ignore[misc]  # of a node in hand
+
+    try:
+        while pending:
+            node, origin = pending.popleft()
+            named = _with_name(node, len(kept), taken, seen)
+            if node.op_type == "If":
+                is_known = values[node.inputs[0]].is_constant or node.outputs[0] not in undecided
+                put_back((branch_taken if is_known else both_branches)(named, values))
+                choices |= {} if is_known else dict.fromkeys(filter(None, node.outputs), named)
+                continue
+            if named.domain and not _is_registered(named.op_type):
+                put_back(_written_out(named, values, opset))
+                seen.discard(named.name)  # the node that computes its output has its name
+                continue
+            if node.outputs[0] in choices:
+                shapes = (values[name].shape for name in node.inputs[1:])
+                _check_choice(choices[node.outputs[0]], node.outputs[0], *shapes)
+            outputs = _evaluate(named, [values[name] if name else None for name in node.inputs], opset)
+            values.update({value.name: value for value in outputs if value is not None})
+            if any(value is not None and not value.is_constant for value in outputs):
+                kept.append(named)
+    except DependsOnDataError as error:
+        error.origin = origin or error.node
+        raise
     return tuple(kept)
 
 

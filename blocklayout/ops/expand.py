@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from blocklayout import dnnl
+from blocklayout.affordable import check_affordable
 from blocklayout.errors import LayoutError
 from blocklayout.ir import (
+    ArraysFunction,
     BaseOperator,
     Facts,
     Lowered,
@@ -42,6 +44,19 @@ class Expand(BaseOperator, frozen=True):
     """A copy out of a source whose strides along some dimensions are 0."""
 
     op_types = ("Expand",)
+
+    @classmethod
+    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+        def expand(x: np.ndarray, extents: np.ndarray) -> np.ndarray:
+            try:
+                shape = np.broadcast_shapes(x.shape, tuple(map(int, extents)))
+            except ValueError:
+                what = f"its input has extents {list(x.shape)}, its shape is {extents.tolist()}"
+                raise node.wrong(what, "they must broadcast") from None
+            check_affordable(shape, x.itemsize, f"node {node.name!r}: its output")
+            return np.array(np.broadcast_to(x, shape), order="C")
+
+        return expand
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
@@ -99,6 +114,18 @@ class Tile(Facts, frozen=True):
     """The whole tensor again and again along some dimensions."""
 
     op_types = ("Tile",)
+
+    @classmethod
+    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+        def tile(x: np.ndarray, repeats: np.ndarray) -> np.ndarray:
+            if repeats.size != x.ndim or (repeats < 0).any():
+                what = f"its input has extents {list(x.shape)}, its repeats are {repeats.tolist()}"
+                raise node.wrong(what, "there must be one of at least 0 for each dimension")
+            shape = [extent * n for extent, n in zip(x.shape, repeats, strict=True)]
+            check_affordable(shape, x.itemsize, f"node {node.name!r}: its output")
+            return np.tile(x, repeats)
+
+        return tile
 
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from blocklayout import dnnl
 from blocklayout.errors import LayoutError
 from blocklayout.ir import (
+    ArraysFunction,
     BaseOperator,
     Facts,
     Lowered,
@@ -54,6 +55,27 @@ class Slice(BaseOperator, frozen=True):
 
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
+
+    @classmethod
+    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+        def cut(
+            x: np.ndarray,
+            starts: np.ndarray,
+            ends: np.ndarray,
+            axes: np.ndarray | None = None,
+            steps: np.ndarray | None = None,
+        ) -> np.ndarray:
+            box = [slice(None)] * x.ndim
+            along = range(len(starts)) if axes is None else axes
+            strides = np.ones(len(starts), np.int64) if steps is None else steps
+            for axis, *bounds in zip(along, starts, ends, strides, strict=True):
+                if not -x.ndim <= axis < x.ndim or not bounds[2]:
+                    what = f"axis {axis} of {x.ndim} is sliced with a step of {bounds[2]}"
+                    raise node.wrong(what, "axes must be there, and no step can be 0")
+                box[axis] = slice(*map(int, bounds))
+            return x[tuple(box)]
+
+        return cut
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+from blocklayout.ir import ArraysFunction, Facts, NodeInfo, NumpyFunction
 
 _WORTH_PARTING = 4
 """How many times as many elements there must be as are wanted, for parting them before sorting to pay."""
@@ -34,6 +34,21 @@ class TopK(Facts, frozen=True):
                 places[...] = found
             if values is not None:
                 values[...] = np.take_along_axis(source, found, -1)
+
+        return top
+
+    @classmethod
+    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+        is_largest = bool(node.int_attr("largest", 1))
+
+        def top(x: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            axis, n = node.axis_attr("axis", x.ndim, -1), int(k.item())
+            if not 0 <= n <= x.shape[axis]:
+                raise node.wrong(f"k is {n}", f"axis {axis} has {x.shape[axis]} elements")
+            source = np.moveaxis(x, axis, -1)
+            places = _first(source, n, is_largest=is_largest) if n else np.zeros((*source.shape[:-1], 0), np.int64)
+            values = np.take_along_axis(source, places, -1)
+            return np.moveaxis(values, -1, axis), np.moveaxis(places, -1, axis)
 
         return top
 

@@ -9,7 +9,17 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.errors import LayoutError
-from blocklayout.ir import BaseOperator, Facts, Lowered, NodeInfo, NumpyFunction, Refusal, Role, Transposed
+from blocklayout.ir import (
+    ArraysFunction,
+    BaseOperator,
+    Facts,
+    Lowered,
+    NodeInfo,
+    NumpyFunction,
+    Refusal,
+    Role,
+    Transposed,
+)
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout.permutation import Perm, identity, inverse
@@ -49,6 +59,25 @@ class Reshape(BaseOperator, frozen=True):
             rule = f"output {dst.name} has {list(dst.shape)}, another number of elements"
             raise node.wrong(f"{src.name} has extents {list(src.shape)}", rule)
         return cls(dst.dims, src.dims).bind({"src": src})
+
+    @classmethod
+    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+        if node.op_type != "Reshape":
+            return None
+        copies = not node.flag_attr("allowzero")
+
+        def reshape(x: np.ndarray, target: np.ndarray) -> np.ndarray:
+            wanted = [
+                x.shape[axis] if extent == 0 and copies and axis < x.ndim else int(extent)
+                for axis, extent in enumerate(target)
+            ]
+            try:
+                return x.reshape(wanted)
+            except ValueError:
+                what = f"its input has extents {list(x.shape)} and its target is {target.tolist()}"
+                raise node.wrong(what, "they must have equally many elements") from None
+
+        return reshape
 
     same_as = staticmethod(same_if_same_shape)
 

@@ -32,6 +32,7 @@ class InputInfo(Struct, frozen=True, dict=True):
         layout: The format in which it crosses the border; row-major if ``None``. One without blocks is an
             order of axes: ``shape`` and arrays are in that order. In one with blocks it is a Tensor.
         is_free: Whether the plan chooses the format. An input may then come in any; an output is a Tensor.
+        container: Empty for a tensor; ``sequence`` for a list of arrays, ``optional`` where it may be ``None``.
     """
 
     name: str
@@ -39,6 +40,7 @@ class InputInfo(Struct, frozen=True, dict=True):
     dtype: str
     layout: TagField | None = None
     is_free: bool = False
+    container: str = ""
 
     @cached_property
     def numpy_dtype(self) -> np.dtype:

@@ -20,6 +20,7 @@ from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping
 from blocklayout.runtime.memory import MemoryUse
+from blocklayout.runtime.pieces import CutError
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
 from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Plan, Request
+    from blocklayout.runtime.pieces import Pieces
     from blocklayout.runtime.profile import Profile
     from blocklayout.value_checks import CheckMode
 
@@ -115,6 +117,7 @@ class Session:
         streams: Streams | None = None,
         check: CheckMode | None = None,
         asked: Request | None = None,
+        pieces: Pieces | None = None,
     ) -> None:
         """Bind a model's signature to a maker of plans.
 
@@ -128,6 +131,7 @@ class Session:
             streams: What runs it; one if ``None``.
             check: What is proven in each run; see :func:`blocklayout.checking`.
             asked: The plans it makes are asked for so.
+            pieces: Those of a model that is known to be cut.
 
         Raises:
             DnnlError: One of these cannot run here.
@@ -141,6 +145,7 @@ class Session:
         self._streams = streams or Streams()
         self._check = check
         self._asked = asked
+        self._pieces = pieces
         self._names = tuple(info.name for info in self._inputs)
         self._plans: dict[PlanKey, _Kept] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
@@ -232,6 +237,8 @@ class Session:
             for kept in self._plans.values():
                 kept.workspaces.clear()
             self._bound.clear()
+        for session in () if self._pieces is None else self._pieces.sessions:
+            session.close()
 
     def __enter__(self) -> Self:
         return self
@@ -244,7 +251,12 @@ class Session:
     ) -> list[Any]:
         """Run once; with a list for the times of entries and steps, report them to the watches."""
         wanted = self._outputs if names is None else check_wanted(names, self._outputs)
-        return _without_refusals(self._run_once, wanted, feed, out, times)
+        if self._pieces is None:
+            try:
+                return _without_refusals(self._run_once, wanted, feed, out, times)
+            except CutError as cut:
+                return cut.pieces.run(wanted, feed, out)
+        return self._pieces.run(wanted, feed, out)
 
     def _run_once(
         self, wanted: Sequence[OutputInfo], feed: Mapping[str, Any], out: Given | None, times: list[int] | None
@@ -385,7 +397,13 @@ class Session:
         """
         self._streams.check_open()
         given = dict(contents or {})
-        kept = self._ready(self._key(shapes), lambda name: self._given(name, given))
+        try:
+            kept = self._ready(self._key(shapes), lambda name: self._given(name, given))
+        except CutError as cut:
+            cut.pieces.prepare(shapes, given)
+            if not self.plans:
+                raise ContentsNeededError("the model is cut, and its first piece has no plan: run once") from None
+            return self.plans[0]
         self._workspace(kept)
         return kept.ready.plan
 
@@ -396,6 +414,7 @@ class Session:
         Raises:
             PlanError: There is none yet, or more than one.
         """
+        self._check_whole()
         with self._lock:
             plans = [kept.ready.plan for kept in self._plans.values()]
         if not plans:
@@ -404,12 +423,33 @@ class Session:
             raise PlanError(f"the session has {len(plans)} plans: ask plan_for({{name: shape}})")
         return plans[0]
 
+    @property
+    def plans(self) -> list[Plan]:
+        """All plans that there are: the one that ran last at the end, and of a model in pieces, piece by piece."""
+        return [ready.plan for _, ready in self._by_last_run()] if self._pieces is None else self._pieces.plans
+
+    @property
+    def pieces(self) -> Pieces | None:
+        """The pieces of a model that is cut where only data settle extents; ``None`` while it runs as a whole.
+
+        Print them for each piece's plan, and why the model is cut between them.
+        """
+        return self._pieces
+
+    def _check_whole(self) -> None:
+        if self._pieces is not None:
+            raise PlanError(
+                f"the model is cut into {len(self._pieces)} pieces, each with plans of its own: print(session.pieces), "
+                "or see session.plans"
+            )
+
     def plan_for(self, shapes: Mapping[str, Sequence[int]]) -> Plan:
         """The plan for these input shapes; where contents decide as well, the one that ran last.
 
         Raises:
             PlanError: None was made for them.
         """
+        self._check_whole()
         wanted = self._key(shapes)
         plans = self._by_last_run()
         for made_for, ready in reversed(plans):
@@ -431,6 +471,8 @@ class Session:
         Raises:
             PlanError: There is no plan yet, or the file cannot be written.
         """
+        if self._pieces is not None:
+            raise PlanError("a model that is cut into pieces cannot be saved as a session: keep its file")
         plans = self._by_last_run()
         if not plans:
             raise PlanError("no plan yet: give shapes= when loading, or run once")
@@ -463,16 +505,30 @@ class Session:
             >>> load(b).memory().n_plans
             1
         """
+        sessions = self._sessions()
+        pieces_nbytes = sum(each._originals_nbytes() for each in sessions[1:])  # noqa: SLF001 - of its own class
+        # what a model in pieces holds, pieces hold as well
+        return MemoryUse.of(
+            [held for each in sessions for held in each._held()],  # noqa: SLF001
+            max(self._originals_nbytes(), pieces_nbytes),
+        )
+
+    def _sessions(self) -> list[Session]:
+        """This one, and those of pieces."""
+        inner = () if self._pieces is None else self._pieces.sessions
+        return [self, *(each for session in inner for each in session._sessions())]  # noqa: SLF001
+
+    def _held(self) -> list[tuple[ReadyPlan, int]]:
         with self._lock:
-            held = [(kept.ready, len(kept.workspaces)) for kept in self._plans.values()]
-        return MemoryUse.of(held, self._originals_nbytes())
+            return [(kept.ready, len(kept.workspaces)) for kept in self._plans.values()]
 
     def __repr__(self) -> str:
         from blocklayout.runtime.session_text import session_text
 
-        plans = [ready.plan for _, ready in self._by_last_run()]
+        plans = self.plans
         threads = "1 thread" if self._streams.n_threads == 1 else f"{self._streams.n_threads} threads"
         facts = [threads, f"{self.streams} streams" if self.streams > 1 else ""]
+        facts += [] if self._pieces is None else [f"cut into {len(self._pieces)} pieces"]
         facts += [f"{self.executor} executor", f"check={self._check!r}" if self._check else ""]
         facts.append("closed" if self._streams.is_closed else "")
         return session_text(self._inputs, self._outputs, plans, self._asked, [fact for fact in facts if fact])
@@ -505,8 +561,14 @@ class Session:
         if kept is not None:
             return kept
         with self._planning:
+            if self._pieces is not None:
+                raise CutError(self._pieces)
             kept = self._found(shapes, contents)  # somebody may have planned meanwhile
-            return kept or _without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
+            try:
+                return kept or _without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
+            except CutError as cut:
+                self._pieces = cut.pieces
+                raise
 
     def _found(self, shapes: Shapes, contents: Contents) -> _Kept | None:
         with self._lock:

@@ -1,0 +1,236 @@
+"""Models in pieces: straight ones, and between them the nodes that only data settle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+
+from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
+from blocklayout.ir import NodeInfo
+from blocklayout.model.branches import Branch, branches_of
+from blocklayout.model.graph import live_nodes
+from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature
+from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
+from blocklayout.model.types import from_numpy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from blocklayout.ir import ArraysFunction
+    from blocklayout.model.graph import Node
+
+
+class Cut(Struct, frozen=True, eq=False):
+    """Some nodes of a model, which run together.
+
+    Attributes:
+        nodes: In topological order. A single one where the model is cut at it.
+        inputs: Names of the values that they read of others, constants not included.
+        outputs: Names of the values that others read of them, and of the model's outputs among theirs.
+        reason: Why the model is cut at the node; empty for a straight piece.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    reason: str = ""
+
+
+def is_cut_at(node: Node, opset: int, *, is_piece: bool) -> bool:
+    """Whether a node whose extents depend on data is computed between pieces, and not planned for contents."""
+    if branches_of(node):
+        return False  # both branches of an If may be computed
+    return node.facts.counts_elements or (is_piece and function_of(node, opset, {}) is not None)
+
+
+def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunction | None:
+    """The function that computes a node apart from plans, if its operator has one.
+
+    Args:
+        node: The node.
+        opset: Version of ONNX's operator set.
+        bodies: Functions for its subgraphs, by attribute.
+    """
+    return node.facts.on_arrays(NodeInfo(node.name or node.op_type, node.op_type, node.attrs | bodies, (), (), opset))
+
+
+def always_cut(model: OnnxModel) -> dict[str, str]:
+    """Reasons to cut at nodes whatever the extents, by their first outputs: subgraphs that loop, and sequences."""
+    held = {info.name for info in model.signature.inputs if info.container}
+    reasons = {}
+    for node in model.nodes:
+        schema = None if node.domain else schema_or_none(node.op_type, model.opset)
+        given, made = ((), ()) if schema is None else (_containers(schema.inputs), _containers(schema.outputs))
+        first = _first_output(node)
+        if node.op_type != "If" and branches_of(node):
+            reasons[first] = f"{node.op_type} runs its subgraph as often as its data say"
+        elif any(made) or any(given) or held.intersection(node.inputs):
+            reasons[first] = f"{node.op_type} reads or writes what is no tensor"
+        if held.intersection(node.inputs) and not made:
+            continue
+        held.update(name for name, is_container in zip(node.outputs, made, strict=False) if is_container)
+    return reasons
+
+
+def _containers(formals: Iterable[Any]) -> tuple[bool, ...]:
+    return tuple(all(str(type_).startswith(("seq(", "optional(")) for type_ in formal.types) for formal in formals)
+
+
+def _first_output(node: Node) -> str:
+    return next(filter(None, node.outputs))
+
+
+def reasons_of(model: OnnxModel, node: Node, message: str) -> dict[str, str]:
+    """The reason to cut a model at a node, by the first output of that among its nodes which ``node`` stands for."""
+    written = {*filter(None, node.outputs)}
+    return {_first_output(each): message for each in model.nodes if written.intersection(each.outputs)}
+
+
+def pieces_of(model: OnnxModel, reasons: Mapping[str, str]) -> tuple[Cut, ...]:
+    """The model as pieces in an order in which they can run: as few straight ones as there can be.
+
+    Args:
+        model: The model.
+        reasons: Why it is cut at nodes, by their first outputs.
+    """
+    outputs = [info.name for info in model.signature.outputs]
+    nodes = live_nodes(model.nodes, outputs)
+    levels: dict[str, int] = {}
+    straight: dict[int, list[Node]] = {}
+    cut: dict[int, list[tuple[Node, str]]] = {}
+    firsts = {first: why for first, why in reasons.items()}
+    renamed = {name: _first_output(node) for node in model.nodes for name in node.outputs if name}
+    for node in nodes:
+        level = max((levels.get(name, 0) for name in node.inputs), default=0)
+        why = firsts.get(renamed[_first_output(node)], "")
+        if why:
+            cut.setdefault(level, []).append((node, why))
+        else:
+            straight.setdefault(level, []).append(node)
+        levels.update(dict.fromkeys(filter(None, node.outputs), level + bool(why)))
+    groups: list[tuple[tuple[Node, ...], str]] = []
+    for level in range(max((*straight, *cut), default=-1) + 1):
+        if level in straight:
+            groups.append((tuple(straight[level]), ""))
+        groups += [((node,), why) for node, why in cut.get(level, ())]
+    return tuple(_cuts(groups, model.constants, outputs))
+
+
+def _cuts(
+    groups: Sequence[tuple[tuple[Node, ...], str]], constants: Mapping[str, np.ndarray], outputs: Sequence[str]
+) -> list[Cut]:
+    wanted = set(outputs)
+    found = []
+    for nodes, why in reversed(groups):
+        written = [name for node in nodes for name in node.outputs if name]
+        read = dict.fromkeys(name for node in nodes for name in node.inputs if name)
+        inputs = tuple(name for name in read if name not in written and name not in constants)
+        # one that a node is cut at returns all of its results, in their places
+        crossing = nodes[0].outputs if why else tuple(name for name in written if name in wanted)
+        found.append(Cut(nodes, inputs, crossing, why))
+        wanted.update(inputs)
+    return found[::-1]
+
+
+def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[InputInfo], name: str) -> OnnxModel:
+    """A piece as a model of its own.
+
+    Args:
+        model: The whole.
+        piece: Some of its nodes.
+        inputs: Those of the piece.
+        name: The name of the model that is made.
+    """
+    read = {name for node in piece.nodes for name in node.inputs}
+    constants = {name: array for name, array in model.constants.items() if name in read}
+    declared = {info.name: info for info in model.signature.outputs}
+    outputs = tuple(declared.get(each) or InputInfo(each, "", None) for each in piece.outputs if each)
+    return OnnxModel(name, model.opset, piece.nodes, constants, Signature(tuple(inputs), outputs))
+
+
+def body_model(branch: Branch, inputs: Sequence[InputInfo], opset: int, name: str) -> OnnxModel:
+    """A subgraph as a model, without those of its results that no node of it computes.
+
+    Args:
+        branch: The subgraph.
+        inputs: Its arguments, and what it reads of the graph around it.
+        opset: Version of ONNX's operator set.
+        name: The name of the model that is made.
+    """
+    written = {each for node in branch.nodes for each in node.outputs}
+    outputs = tuple(InputInfo(each, "", None) for each in dict.fromkeys(branch.outputs) if each in written)
+    return OnnxModel(name, opset, branch.nodes, branch.constants, Signature(tuple(inputs), outputs))
+
+
+def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputInfo:
+    """The input that a value, as it is between pieces, can be fed to.
+
+    Raises:
+        UnsupportedError: An array of strings, or of another type of which there are no tensors.
+    """
+    if value is None or isinstance(value, list):
+        return InputInfo(name, "", None, "optional" if value is None else "sequence")
+    if declared is not None and not declared.container:
+        return declared
+    return InputInfo(name, from_numpy(value.dtype, f"the value {name!r}"), None)
+
+
+def by_reference(node: Node, opset: int) -> Callable[..., Any]:
+    """The function that computes a node by ``onnx.reference``, whatever the extents of its results.
+
+    Raises:
+        UnsupportedError: The evaluator does not have the operator.
+    """
+    from onnx import GraphProto, ValueInfoProto
+    from onnx.reference import ReferenceEvaluator
+
+    if branches_of(node) or node.domain:
+        raise UnsupportedError(f"node {node.name!r}: {node.op_type} cannot be computed where its extents are unknown")
+    proto = to_proto(with_named_outputs(node))
+    names = list(dict.fromkeys(filter(None, node.inputs)))
+    graph = GraphProto(
+        name="node",
+        node=[proto],
+        input=[ValueInfoProto(name=name) for name in names],
+        output=[ValueInfoProto(name=name) for name in proto.output],
+    )
+    try:
+        evaluator = ReferenceEvaluator(graph, opsets={"": opset})
+    except Exception as error:  # the evaluator raises anything for what it lacks
+        raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
+
+    def compute(*given: Any) -> tuple[Any, ...]:
+        feed = {name: value for name, value in zip(node.inputs, given, strict=True) if name}
+        return tuple(evaluator.run(None, feed))
+
+    return compute
+
+
+def checked_call(node: Node, function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
+    """What a function returns for a node, as a list.
+
+    Raises:
+        InputError: The function fails; its own errors of ours stay.
+        UnsupportedError: Memory does not suffice.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            results = function(*given)
+    except BlockLayoutError:
+        raise
+    except MemoryError as error:
+        raise UnsupportedError(f"node {node.name!r}: memory does not suffice for its results: {error}") from error
+    except Exception as error:  # indices out of range, and the like
+        shapes = ", ".join(_shown(each) for each in given)
+        raise InputError(f"node {node.name!r}: {node.op_type} of {shapes}: {error}") from error
+    results = results if isinstance(results, tuple) else (results,)
+    return [each if each is None or isinstance(each, list) else np.asarray(each) for each in results]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    return f"a sequence of {len(value)}" if isinstance(value, list) else f"{value.dtype} {list(value.shape)}"

@@ -1,0 +1,134 @@
+"""Operators that run subgraphs: functions in their attributes, as sessions of their own."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from blocklayout.ir import ArraysFunction, Facts, NodeInfo
+
+
+class If(Facts, frozen=True):
+    """One of two subgraphs."""
+
+    op_types = ("If",)
+
+    @classmethod
+    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+        def run(condition: np.ndarray) -> tuple[Any, ...]:
+            if condition.size != 1:
+                raise node.wrong(f"the condition has extents {list(condition.shape)}", "it must be one bool")
+            return tuple(node.attrs["then_branch" if condition.item() else "else_branch"]())
+
+        return run
+
+
+class Loop(Facts, frozen=True):
+    """A subgraph again and again, on what it returned the last time."""
+
+    op_types = ("Loop",)
+
+    @classmethod
+    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+        body = node.attrs["body"]
+
+        def run(most: np.ndarray | None = None, condition: np.ndarray | None = None, *state: Any) -> tuple[Any, ...]:
+            is_obeyed = condition is not None or most is None  # as ONNX has it, only where it is asked for
+            goes_on = condition is None or bool(condition.item())
+            rows: list[list[Any]] = [[] for _ in body.results[1 + len(state) :]]
+            for index in count() if most is None else range(int(most.item())):
+                if not goes_on:
+                    break
+                again, *results = body(np.array(index), np.array(goes_on), *state)
+                goes_on = not is_obeyed or bool(again.item())
+                state = tuple(results[: len(state)])
+                for row, result in zip(rows, results[len(state) :], strict=True):
+                    row.append(result)
+            empty = body.results[1 + len(state) :]
+            return *state, *(np.stack(row) if row else none for row, none in zip(rows, empty, strict=True))
+
+        return run
+
+
+class Scan(Facts, frozen=True):
+    """A subgraph for each slice along a dimension, with what it returned the last time."""
+
+    op_types = ("Scan",)
+
+    @classmethod
+    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+        body, n_scanned = node.attrs["body"], node.int_attr("num_scan_inputs", 1)
+        n_results = len(body.results)
+
+        def numbers(name: str, n: int) -> tuple[int, ...]:
+            return node.ints_attr(name, n, 0, -(2**31))
+
+        def run(*given: Any) -> tuple[Any, ...]:
+            state, sources = given[: len(given) - n_scanned], given[len(given) - n_scanned :]
+            n_rows = n_results - len(state)
+            axes, ways = numbers("scan_input_axes", n_scanned), numbers("scan_input_directions", n_scanned)
+            turned = (np.moveaxis(x, axis, 0) for x, axis in zip(sources, axes, strict=True))
+            slices = [x[::-1] if way else x for x, way in zip(turned, ways, strict=True)]
+            if len({len(x) for x in slices}) > 1:
+                raise node.wrong(f"it scans {[len(x) for x in slices]} slices", "they must be equally many")
+            rows: list[list[Any]] = [[] for _ in range(n_rows)]
+            for parts in zip(*slices, strict=True):
+                results = body(*state, *parts)
+                state = tuple(results[: len(state)])
+                for row, result in zip(rows, results[len(state) :], strict=True):
+                    row.append(result)
+            ends = zip(numbers("scan_output_axes", n_rows), numbers("scan_output_directions", n_rows), strict=True)
+            empty = body.results[len(state) :]
+            return *state, *(
+                np.stack(row[::-1] if way else row, axis) if row else none
+                for row, none, (axis, way) in zip(rows, empty, ends, strict=True)
+            )
+
+        return run if node.opset >= _FIRST_WITHOUT_BATCH else _batched(node, body)
+
+
+_FIRST_WITHOUT_BATCH = 9
+
+
+def _batched(node: NodeInfo, body: Any) -> ArraysFunction:
+    """As operator set 8 has it: dimension 0 is a batch, dimension 1 is scanned."""
+    n_scanned = node.int_attr("num_scan_inputs", 1)
+
+    def run(lengths: np.ndarray | None, *given: Any) -> tuple[Any, ...]:
+        ways = node.ints_attr("directions", n_scanned, 0, 0)
+        if lengths is not None or any(ways):
+            raise node.wrong("it has sequence_lens or directions", "upgrade the model to operator set 9")
+        found = []
+        for each in zip(*given, strict=True):
+            state, sources = each[: len(each) - n_scanned], each[len(each) - n_scanned :]
+            rows = []
+            for parts in zip(*sources, strict=True):
+                results = body(*map(np.asarray, (*state, *parts)))
+                state = tuple(results[: len(state)])
+                rows.append(results[len(state) :])
+            found.append((*state, *map(np.stack, zip(*rows, strict=True))))
+        return tuple(map(np.stack, zip(*found, strict=True)))
+
+    return run
+
+
+class SequenceMap(Facts, frozen=True):
+    """A subgraph for each element of a sequence."""
+
+    op_types = ("SequenceMap",)
+
+    @classmethod
+    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+        body = node.attrs["body"]
+
+        def run(sequence: Any, *others: Any) -> tuple[Any, ...]:
+            found: list[list[Any]] = [[] for _ in body.results]
+            for index, each in enumerate(sequence):
+                own = (other[index] if isinstance(other, list) else other for other in others)
+                for row, result in zip(found, body(each, *own), strict=True):
+                    row.append(result)
+            return tuple(found)
+
+        return run

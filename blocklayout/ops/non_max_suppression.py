@@ -1,0 +1,87 @@
+"""NonMaxSuppression: the best boxes of each class, without those that overlap a better one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from blocklayout.ir import ArraysFunction, Facts, NodeInfo
+
+
+class NonMaxSuppression(Facts, frozen=True):
+    """Batch, class and box of each that is left, by decreasing score in each class."""
+
+    op_types = ("NonMaxSuppression",)
+    counts_elements = True
+
+    @classmethod
+    def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
+        is_centered = node.flag_attr("center_point_box")
+
+        def select(
+            boxes: np.ndarray,
+            scores: np.ndarray,
+            most: np.ndarray | None = None,
+            overlap: np.ndarray | None = None,
+            least: np.ndarray | None = None,
+        ) -> np.ndarray:
+            n_most = 0 if most is None else int(most.item())
+            within = ~np.isnan(scores) if least is None else scores > least.astype(scores.dtype).reshape(())
+            if n_most <= 0 or not scores.size:
+                return np.zeros((0, 3), np.int64)
+            batch, kind, box = np.nonzero(within)
+            score = scores[batch, kind, box]
+            group = batch * scores.shape[1] + kind
+            order = np.lexsort((box, -score, group))
+            corners, areas = _corners(boxes, is_centered=is_centered)
+            found = _left(
+                group[order],
+                corners[:, batch[order], box[order]],
+                areas[batch[order], box[order]],
+                np.zeros((), boxes.dtype) if overlap is None else overlap.astype(boxes.dtype).reshape(()),
+                n_most,
+            )
+            places = order[found]
+            return np.stack([batch[places], kind[places], box[places]], 1)
+
+        return select
+
+
+def _corners(boxes: np.ndarray, *, is_centered: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The least and the greatest coordinates, of shape (4, batch, boxes), and areas."""
+    one, two = (boxes[..., :2], boxes[..., 2:])
+    if is_centered:
+        half = two / 2
+        one, two = one - half, one + half
+    least, most = np.minimum(one, two), np.maximum(one, two)
+    areas = (most - least).prod(-1)
+    return np.moveaxis(np.concatenate([least, most], -1), -1, 0), areas
+
+
+def _left(group: np.ndarray, corners: np.ndarray, areas: np.ndarray, overlap: np.ndarray, n_most: int) -> np.ndarray:
+    """Indices of the boxes that stay, ascending.
+
+    In each round, the best box of every group stays, and drops those of its group that overlap it.
+
+    Args:
+        group: Of each box, ascending; boxes of a group by decreasing score.
+        corners: Of each box, shape (4, boxes).
+        areas: Of each box.
+        overlap: Share of the union from which on, exclusively, a box is dropped.
+        n_most: How many stay of each group.
+    """
+    left = np.arange(len(group))
+    stay = []
+    for _ in range(n_most):
+        if not left.size:
+            break
+        is_first = np.empty(left.size, bool)
+        is_first[0] = True
+        np.not_equal(group[left[1:]], group[left[:-1]], out=is_first[1:])
+        stay.append(left[is_first])
+        rest = left[~is_first]
+        best = stay[-1][np.cumsum(is_first)[~is_first] - 1]
+        sides = np.minimum(corners[2:, rest], corners[2:, best]) - np.maximum(corners[:2, rest], corners[:2, best])
+        inner = np.maximum(sides, 0).prod(0)
+        share = np.divide(inner, areas[rest] + areas[best] - inner, out=np.zeros_like(inner), where=inner > 0)
+        left = rest[share <= overlap]
+    return np.sort(np.concatenate(stay)) if stay else left

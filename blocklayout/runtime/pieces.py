@@ -1,0 +1,222 @@
+"""A model in pieces: sessions of straight parts, and calls of the nodes between them that only data settle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+
+from blocklayout.errors import InputError
+from blocklayout.layout import MemoryDesc
+from blocklayout.runtime.forking import Lock
+from blocklayout.runtime.inputs import check_feed, check_feeds, check_mapping
+from blocklayout.runtime.outputs import check_given, deliver
+from blocklayout.tensor import Tensor, reorder
+
+if TYPE_CHECKING:
+    from blocklayout.plan import Plan
+    from blocklayout.runtime.inputs import InputInfo, OutputInfo
+    from blocklayout.runtime.session import Session
+
+Values = Mapping[str, Any]
+"""What is between pieces, by name: arrays, Tensors, lists of arrays (sequences) and ``None`` (empty optionals)."""
+
+
+class CutError(Exception):
+    """No plan can be made for a model as a whole; it runs in pieces.
+
+    Attributes:
+        pieces: These.
+    """
+
+    def __init__(self, pieces: Pieces) -> None:
+        super().__init__("the model is cut into pieces")
+        self.pieces = pieces
+
+
+class Piece(Struct, eq=False):
+    """One piece of a model.
+
+    Attributes:
+        name: The node's name; of a straight piece, its model's.
+        inputs: Names of the values that it reads; empty for absent ones.
+        outputs: Names of the values that it computes; empty for those that nobody reads.
+        reason: Why the model is cut here; empty for a straight piece.
+        call: Computes a node, of its inputs in order.
+        open: Makes the session of a straight piece, for what it is fed by name.
+        session: That one; ``None`` before the first run that comes so far, and of a call.
+        bodies: The sessions of subgraphs that a call runs.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    reason: str = ""
+    call: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+    open: Callable[[Values], Session] | None = None
+    session: Session | None = None
+    bodies: Callable[[], Sequence[Session]] = list
+
+    @property
+    def sessions(self) -> list[Session]:
+        """Those that it has by now."""
+        return [*([self.session] if self.session is not None else []), *self.bodies()]
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        head = f"{self.name} -> {', '.join(filter(None, self.outputs))}"
+        yield f"{head}: {self.reason}" if self.reason else head
+        if self.open is not None and self.session is None:
+            yield "  planned when it is fed"
+        for session in self.sessions:
+            texts = [str(session.pieces)] if session.pieces is not None else map(str, session.plans)
+            yield from (f"  {line}".rstrip() for text in texts for line in text.splitlines())
+
+
+class Pieces:
+    """The pieces of a model in the order in which they run.
+
+    Attributes:
+        name: The model's.
+        pieces: The pieces.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        inputs: Sequence[InputInfo],
+        outputs: Sequence[OutputInfo],
+        constants: Mapping[str, np.ndarray],
+        pieces: Sequence[Piece],
+    ) -> None:
+        """Take what a model is made of.
+
+        Args:
+            name: The model's.
+            inputs: The model's, those included that have defaults.
+            outputs: The model's.
+            constants: Those that calls read, and outputs that are constants, by name.
+            pieces: In order.
+        """
+        self.name = name
+        self.pieces = tuple(pieces)
+        self._inputs = inputs
+        self._constants = constants
+        self._borders = {info.name: info for info in outputs if info.border is not None}
+        self._borders |= {info.name: info for info in inputs if not info.container}
+        of_calls = (name for piece in pieces if piece.call is not None for name in piece.outputs)
+        self._shared = {*of_calls, *constants, *(info.name for info in inputs)}  # perhaps views of other values
+        self._lock = Lock()
+        last = {name: index for index, piece in enumerate(self.pieces) for name in piece.inputs if name}
+        kept = {info.name for info in outputs}
+        self._done = [
+            [name for name, place in last.items() if place == index and name not in kept]
+            for index in range(len(self.pieces))
+        ]
+
+    def __str__(self) -> str:
+        lines = [f"{self.name}, cut into {len(self.pieces)} pieces"]
+        lines += [f"{index}. {piece}" for index, piece in enumerate(self.pieces, 1)]
+        return "\n".join(lines)
+
+    def __iter__(self) -> Iterator[Piece]:
+        return iter(self.pieces)
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def __getitem__(self, index: int) -> Piece:
+        return self.pieces[index]
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The sessions that there are by now, in order."""
+        return [session for piece in self.pieces for session in piece.sessions]
+
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans that there are by now, in order."""
+        return [plan for session in self.sessions for plan in session.plans]
+
+    def prepare(self, shapes: Mapping[str, Sequence[int]], contents: Values) -> None:
+        """Plan the piece that reads nothing but inputs; others need results of the pieces before them.
+
+        Args:
+            shapes: Extents of each input, as the caller's arrays have them.
+            contents: Arrays by input, which may decide extents.
+        """
+        for piece in self.pieces:
+            if piece.open is not None and shapes.keys() >= {*piece.inputs}:
+                session = self._session(piece, {})
+                given = {name: contents[name] for name in piece.inputs if name in contents}
+                session.prepare({name: shapes[name] for name in piece.inputs}, given)
+
+    def run(self, wanted: Sequence[OutputInfo], feed: Values, out: Mapping[str, np.ndarray] | None) -> list[Any]:
+        """Run all pieces; as :meth:`Session.run`."""
+        values = self._fed(feed)
+        for piece, done in zip(self.pieces, self._done, strict=True):
+            self._run_piece(piece, values)
+            for name in done:
+                values.pop(name, None)
+        results = {info.name: self._fresh(info.name, values[info.name]) for info in wanted}
+        if out is not None:
+            check_given(out, wanted, {name: np.shape(each) for name, each in results.items()})
+        return [deliver(info.name, results[info.name], (out or {}).get(info.name)) for info in wanted]
+
+    def _fed(self, feed: Values) -> dict[str, Any]:
+        tensors = [info for info in self._inputs if not info.container]
+        held = [info.name for info in self._inputs if info.container]
+        check_mapping("feed", feed, "{'x': array}")
+        missing = [name for name in held if name not in feed]
+        if missing:
+            raise InputError(f"missing input {', '.join(missing)}: give a list of arrays, or None where it is optional")
+        check_feeds(tensors, {name: each for name, each in feed.items() if name not in held})
+        return {**self._constants, **feed}
+
+    def _run_piece(self, piece: Piece, values: dict[str, Any]) -> None:
+        if piece.call is not None:
+            given = [self._logical(name, values[name]) if name else None for name in piece.inputs]
+            results = piece.call(given)
+            for name, result in zip(piece.outputs, results, strict=False):
+                if name:
+                    values[name] = self._at_border(name, result)
+            return
+        fed = {name: values[name] for name in piece.inputs}
+        session = self._session(piece, fed)
+        values.update(zip(piece.outputs, session.run(piece.outputs, fed), strict=True))
+
+    def _session(self, piece: Piece, fed: Values) -> Session:
+        if piece.session is None:
+            with self._lock:
+                if piece.session is None:
+                    assert piece.open is not None
+                    piece.session = piece.open(fed)
+        return piece.session
+
+    def _logical(self, name: str, value: Any) -> Any:
+        """What a call is given: an array in the model's order of dimensions."""
+        info = self._borders.get(name)
+        if info is not None:
+            return check_feed(info, value).contents()
+        return value.numpy() if isinstance(value, Tensor) else value
+
+    def _at_border(self, name: str, result: Any) -> Any:
+        """The result of a call as the caller, and the pieces behind it, hold it."""
+        info = self._borders.get(name)
+        if info is None or result is None or isinstance(result, list):
+            return result
+        if info.is_free or info.is_blocked:
+            return reorder(result, MemoryDesc(result.shape or (1,), info.dtype, info.layout))
+        return result if info.order is None else np.ascontiguousarray(result.transpose(info.order))
+
+    def _fresh(self, name: str, value: Any) -> Any:
+        """An output that shares no memory with anything else."""
+        if isinstance(value, list):
+            return [np.array(each, order="C") for each in value]
+        if name not in self._shared or value is None or isinstance(value, Tensor):
+            return value
+        return np.array(value, order="C")
