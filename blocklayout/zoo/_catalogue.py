@@ -15,9 +15,12 @@ from msgspec import Struct, field
 from blocklayout.errors import ModelError, closest
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from blocklayout.model import Builder
     from blocklayout.model.build_value import BuildValue
     from blocklayout.model.graph import Graph, Node
+    from blocklayout.zoo._boxes import Suppression
     from blocklayout.zoo._layers import Layers
 
 IMAGE = (3, 224, 224)
@@ -33,12 +36,14 @@ class Network(Struct, frozen=True):
         shape: Extents of one sample, channels first, as the network is usually used.
         variant: What this member is, as keywords for ``write``.
         dtype: Of its input.
+        kept: Which of its boxes are, where it is a detector.
     """
 
     write: Callable[..., BuildValue | Mapping[str, BuildValue]]
     shape: tuple[int, ...] = IMAGE
     variant: Mapping[str, Any] = field(default_factory=dict)
     dtype: str = "f32"
+    kept: Suppression | None = None
 
 
 class NetworkInfo(Struct, frozen=True):
@@ -89,6 +94,32 @@ def build(
         (1, 10)
     """
     return _written(name, batch, size, seed, **variant).builder
+
+
+def detector(
+    name: str, *, batch: int = 1, size: int | Sequence[int] | None = None, seed: int | None = 0, **variant: Any
+) -> ModelProto:
+    """A detector with NonMaxSuppression: its results are the ``boxes`` that are kept, their ``scores`` and ``classes``.
+
+    Args:
+        name: One of :func:`names`: a network of boxes and scores.
+        batch: As of :func:`build`.
+        size: As of :func:`build`.
+        seed: As of :func:`build`.
+        variant: As of :func:`build`.
+
+    Raises:
+        ModelError: As of :func:`build`; or the network is no such detector.
+
+    Example:
+        >>> [result.name for result in detector("yolo_v8n", size=64).graph.output]
+        ['boxes', 'scores', 'classes']
+    """
+    kept = _find(name).kept
+    if kept is None:
+        known = ", ".join(name for name in names() if _find(name).kept is not None)
+        raise ModelError(f"{name} makes no boxes to choose among; detectors are {known}")
+    return kept.behind(build(name, batch=batch, size=size, seed=seed, **variant).to_onnx())
 
 
 def info(name: str) -> NetworkInfo:

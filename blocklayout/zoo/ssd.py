@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout.zoo._boxes import best, decoded
+from blocklayout.zoo._boxes import Suppression, decoded
 from blocklayout.zoo._catalogue import Network
 from blocklayout.zoo.inverted_residuals import MOBILENET_V3_BLOCKS, Block, narrowed, widened
 
@@ -37,6 +37,8 @@ SMALLEST, LARGEST = 0.2, 0.95
 MOSTLY_NOTHING = 6.0
 """Added to the scores of the background before the softmax."""
 
+KEPT = Suppression(300, overlap=0.55, score=0.05)
+
 
 def ssdlite(
     net: Layers,
@@ -45,9 +47,8 @@ def ssdlite(
     blocks: Sequence[Block] = BLOCKS,
     extras: Sequence[int] = (512, 256, 256, 128),
     classes: int = 91,
-    nms: bool = False,
 ) -> dict[str, BuildValue]:
-    """Boxes (corners, in parts of the image), their classes and scores.
+    """All boxes (corners, in parts of the image), and their scores for each class but the background.
 
     Args:
         net: Whose layers they become.
@@ -55,7 +56,6 @@ def ssdlite(
         blocks: Of MobileNet v3; the last of those with strides is where the first level is seen.
         extras: Channels of further levels, each half as large as the one before.
         classes: The background, which is the first, among them.
-        nms: Whether the best boxes are found; otherwise there are all, with a score for each class.
     """
     net.epsilon = 1e-3
     levels = list(features(net, x, blocks, extras))
@@ -71,7 +71,7 @@ def ssdlite(
     boxes = decoded(offsets, centres, extents)
     nothing = np.float32([MOSTLY_NOTHING, *[0] * (classes - 1)])
     kinds = (scores + nothing).softmax().slice([1], [classes], [2]).transpose((0, 2, 1))
-    return best(boxes, kinds, n=300, overlap=0.55, score=0.01) if nms else {"boxes": boxes, "scores": kinds}
+    return {"boxes": boxes, "scores": kinds}
 
 
 def features(net: Layers, x: BuildValue, blocks: Sequence[Block], extras: Sequence[int]) -> Sequence[BuildValue]:
@@ -112,4 +112,4 @@ def priors(levels: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(centres).astype(np.float32), np.concatenate(extents).astype(np.float32)
 
 
-NETWORKS = {"ssdlite320_mobilenet_v3_large": Network(ssdlite, (3, 320, 320))}
+NETWORKS = {"ssdlite320_mobilenet_v3_large": Network(ssdlite, (3, 320, 320), kept=KEPT)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from blocklayout.zoo._boxes import best
+from blocklayout.zoo._boxes import Suppression
 from blocklayout.zoo._catalogue import Network
 from blocklayout.zoo._layers import BRANCH_GAIN
 
@@ -25,8 +25,10 @@ N_DISTANCES = 16
 TAME = 0.9
 """Gain of normalisations: sums of many branches, and the largest of many pixels, grow more than theory knows."""
 
-RARE = -4.5
+RARE = -5.0
 """Mean of scores before the sigmoid: few pixels have something to tell."""
+
+KEPT = Suppression(100, overlap=0.45, score=0.25, is_centred=True)
 
 
 def conv(net: Layers, x: BuildValue, channels: int, kernel: int = 1, strides: int = 1, gain: float = TAME) -> BuildValue:
@@ -60,9 +62,8 @@ def yolo_v8(
     channels: Sequence[int] = (16, 32, 64, 128, 256),
     blocks: Sequence[int] = (1, 2, 2, 1),
     classes: int = 80,
-    nms: bool = False,
 ) -> dict[str, BuildValue]:
-    """Boxes (centres and extents, in pixels), their classes and scores.
+    """Boxes of all pixels (centres and extents, in pixels of the image), and their scores for each class.
 
     Args:
         net: Whose layers they become.
@@ -70,7 +71,6 @@ def yolo_v8(
         channels: Of the levels, each half as large as the one before.
         blocks: Bottlenecks of each but the first.
         classes: Kinds of things.
-        nms: Whether the best boxes are found; otherwise there are all, with a score for each class.
     """
     net.epsilon = 1e-3
     net.at("level1")
@@ -91,12 +91,7 @@ def yolo_v8(
     down = net.concat([conv(net, fourth, channels[3], 3, 2), fifth])
     fifth = partial(net, down, channels[4], n, is_residual=False)
     boxes, scores = detected(net, (third, fourth, fifth), classes)
-    boxes = boxes.transpose((0, 2, 1))
-    return (
-        best(boxes, scores, n=100, overlap=0.45, score=0.25, is_centred=True)
-        if nms
-        else {"boxes": boxes, "scores": scores}
-    )
+    return {"boxes": boxes.transpose((0, 2, 1)), "scores": scores}
 
 
 def upsampled(net: Layers, x: BuildValue) -> BuildValue:
@@ -141,4 +136,4 @@ def pixels(levels: Sequence[BuildValue]) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(places, 1)[None].astype(np.float32), np.concatenate(strides, 1)
 
 
-NETWORKS = {"yolo_v8n": Network(yolo_v8, (3, 640, 640))}
+NETWORKS = {"yolo_v8n": Network(yolo_v8, (3, 640, 640), kept=KEPT)}

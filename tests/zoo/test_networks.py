@@ -66,7 +66,7 @@ SMALL = {
         (70, 60), {"blocks": (1, 1), "width": 8, "channels": 12, "features": 20, "grid": 3, "classes": 5}
     ),
     "yolo_v8n": Small(
-        (64, 96), {"channels": (8, 16, 16, 24, 32), "blocks": (1, 2, 1, 1), "classes": 7, "nms": False}
+        (64, 96), {"channels": (8, 16, 16, 24, 32), "blocks": (1, 2, 1, 1), "classes": 7}
     ),
     "ssdlite320_mobilenet_v3_large": Small(
         (70, 50),
@@ -74,7 +74,6 @@ SMALL = {
             "blocks": ((3, 16, 16, False, "relu", 1), (5, 40, 24, True, "hard_swish", 2)),
             "extras": (24, 16),
             "classes": 7,
-            "nms": False,
         },
     ),
 }
