@@ -212,7 +212,7 @@ def _judged(case: Case, **options: Any) -> Verdict:
                     for ours, theirs in zip(outputs, results, strict=True)
                 )
             with np.errstate(all="ignore"):
-                Runner.assert_similar_outputs(results, outputs, case.rtol, case.atol)
+                Runner.assert_similar_outputs(_with_rows(results), _with_rows(outputs), case.rtol, case.atol)
     except UnsupportedError as error:
         return Verdict(UNSUPPORTED, str(error))
     except AssertionError as error:
@@ -222,13 +222,28 @@ def _judged(case: Case, **options: Any) -> Verdict:
     return _way(prepared.session)
 
 
+def _with_rows(results: Sequence[Any]) -> list[Any]:
+    """Scalars in sequences as rows of one element: ONNX's runner takes their lengths."""
+    return [[np.atleast_1d(part) for part in each] if isinstance(each, list) else each for each in results]
+
+
+def _pieces(session: Any) -> list[Any]:
+    """The pieces of a session that is cut, and of those that they run."""
+    own = [] if session.pieces is None else [*session.pieces]
+    return own + [piece for each in own for inner in each.sessions for piece in _pieces(inner)]
+
+
 def _way(session: Any) -> Verdict:
-    made = session.plan
-    if made.plain_steps:
-        return Verdict(PLAIN, made.plain_steps[0].reason)
-    in_numpy = [step for step in made.steps if step.spec.kind == "numpy"]
+    plans = session.plans
+    calls = [piece for piece in _pieces(session) if piece.by]
+    plain = [step.reason for plan in plans for step in plan.plain_steps]
+    plain += [piece.reason for piece in calls if piece.by != "numpy"]
+    if plain:
+        return Verdict(PLAIN, plain[0])
+    in_numpy = [piece.reason for piece in calls]
+    in_numpy += [step.reason for plan in plans for step in plan.steps if step.spec.kind == "numpy"]
     if in_numpy:
-        return Verdict(NUMPY, in_numpy[0].reason)
-    if made.steps or made.entries:
+        return Verdict(NUMPY, in_numpy[0])
+    if any(plan.steps or plan.entries for plan in plans):
         return Verdict(NATIVE)
     return Verdict(FOLDED, "every output follows from constants and extents")

@@ -183,9 +183,7 @@ def read_fed(
             if is_cut_at(error.node, model.opset, is_piece=is_piece):
                 raise
             is_if = error.node.op_type == "If"
-            found = (
-                _deciding(model, shapes, contents, known, undecided, error) if not (is_piece and is_if) else {}
-            )
+            found = _deciding(model, shapes, contents, known, undecided, error) if not (is_piece and is_if) else {}
             if not found and (not is_if or error.node.outputs[0] in undecided):
                 raise
             known |= found

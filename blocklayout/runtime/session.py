@@ -20,8 +20,8 @@ from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping
 from blocklayout.runtime.memory import MemoryUse
-from blocklayout.runtime.pieces import CutError
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
+from blocklayout.runtime.pieces import CutError
 from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
 from blocklayout.runtime.workspace import ReadyPlan, Workspace
