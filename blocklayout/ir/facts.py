@@ -169,6 +169,9 @@ class Facts(Struct, frozen=True):
     elements_read: ClassVar[tuple[int, ...] | None] = None
     """Indices of the inputs whose elements results follow from, if not from all: of others, extents and type do."""
 
+    channels_last: ClassVar[tuple[int, ...]] = ()
+    """Indices of the inputs that come to the function in numpy with their channels innermost."""
+
     counts_elements: ClassVar[bool] = False
     """Extents of results follow from all elements of the inputs: plans are never made for contents of these."""
 
@@ -181,7 +184,8 @@ class Facts(Struct, frozen=True):
 
         A saved plan asks again: extents, data types and attributes decide, never the contents of inputs. Where the
         operator is elementwise or broadcasts, arrays have any strides, and blocks come as one row with their padding;
-        everywhere else they are row-major.
+        everywhere else they are row-major, or channels last where
+        the operator asks for that.
         """
         return None
 

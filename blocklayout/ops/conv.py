@@ -97,6 +97,10 @@ class Conv(BaseOperator, frozen=True):
             image = as_one_image(src, dst)
             if image is not None:
                 return self._of_pixels((src, dst), image, problem, attr)
+        if isinstance(src, MemoryDesc) and isinstance(dst, MemoryDesc) and self._is_depthwise_line(problem, attr):
+            recipe = self._of_line(src, dst, problem, wish, attr)
+            if recipe is not None:
+                return recipe
         spec = dnnl.convolution(
             src,
             seen,
@@ -129,6 +133,38 @@ class Conv(BaseOperator, frozen=True):
             image[0], row_major, image[1], plain_if_any(problem, "bias"), attr=attr, n_threads=problem.n_threads
         )
         return Recipe.single(spec, whole=zip(("src", "dst", "weights"), (*descs, plain(weights)), strict=True))
+
+    def _is_depthwise_line(self, problem: Problem, attr: dnnl.Attr) -> bool:
+        """Whether each channel of a line is convolved on its own: the library's fast kernels are for images only."""
+        weights = argument(problem, "weights").dims
+        return len(weights) == 4 and weights[1:3] == (1, 1) and len(problem.dst.dims) == 3 and are_eltwise(attr.post_ops)
+
+    def _of_line(
+        self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, wish: Wish, attr: dnnl.Attr
+    ) -> Recipe | None:
+        """A line as an image one pixel high, or one wide: among rows any dilation is fast."""
+        is_dense = self.window.dilations == (1,)
+
+        def lifted(extents: Sequence[int], other: int) -> tuple[int, ...]:
+            return (*extents[:-1], other, extents[-1]) if is_dense else (*extents, other)
+
+        weights, window = argument(problem, "weights"), self.window
+        block = src.inner_blks[0] if src.inner_blks else 16 if dnnl.isa().startswith("avx512") else 8
+        packed = MemoryDesc(weights.dims, weights.dtype, f"Abcd{block}a")
+        spec = dnnl.convolution(
+            src.viewed_as(lifted(src.dims, 1)),
+            packed.viewed_as(lifted(weights.dims, 1)),
+            dst.viewed_as(lifted(dst.dims, 1)),
+            self._bias(problem),
+            strides=lifted(window.strides, 1),
+            pads=lifted(window.pads_begin, 0) + lifted(window.pads_end, 0),
+            dilations=lifted(window.dnnl_dilations, 0),
+            prop_kind=wish.prop_kind,
+            attr=attr,
+            n_threads=problem.n_threads,
+        )
+        whole = {"src": src, "dst": dst, "weights": packed}
+        return Recipe.single(spec, whole=tuple(whole.items())) if dnnl.has_optimised(spec) else None
 
     def _bias(self, problem: Problem) -> MemoryDesc | None:
         """In f32; in f16 where the fast kernel, of depthwise convolutions in f16, takes no other."""

@@ -22,6 +22,7 @@ from blocklayout.ir import (
     results,
     row_major_descs,
 )
+from blocklayout.layout import MemoryDesc
 from blocklayout.ops import facts_of
 
 
@@ -46,7 +47,12 @@ def operator_of(node: NodeInfo) -> Plain | None:
         text = json.dumps(said, sort_keys=True)
     except TypeError:  # an attribute is an array
         return None
-    spec = HostSpec("numpy", row_major_descs(node.inputs, node.outputs), node.op_type, text)
+    last = {places[node.required(index, f"input {index}").name] for index in facts.channels_last}
+    descs = tuple(
+        (arg, MemoryDesc(desc.dims, desc.dtype, "channels_last") if arg in last else desc)
+        for arg, desc in row_major_descs(node.inputs, node.outputs)
+    )
+    spec = HostSpec("numpy", descs, node.op_type, text)
     return Elementwise(spec) if _is_elementwise(facts, node) else Plain(spec)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from math import prod
@@ -13,6 +14,8 @@ from blocklayout.ir import Facts, NodeInfo, NumpyFunction
 
 Tap = tuple[np.ndarray, np.ndarray]
 """Indices along one dimension, and what is multiplied with the elements there."""
+Points = tuple[np.ndarray, np.ndarray]
+"""Of each region, (regions, bins, points): coordinates along one dimension, and whether they count."""
 _CUBIC = -0.75
 
 
@@ -125,6 +128,7 @@ class RoiAlign(Facts, frozen=True):
     """The mean or the largest of points read in each of the bins of each region."""
 
     op_types = ("RoiAlign",)
+    channels_last = (0,)
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
@@ -149,32 +153,70 @@ def _align(
     is_mean: bool,
     is_half: bool,
 ) -> None:
-    corners = regions * regions.dtype.type(scale) - regions.dtype.type(0.5 if is_half else 0)
-    n_channels, n_bins = out.shape[1], out.shape[2:]
-    for result, image, (left, top, right, bottom) in zip(out, images.tolist(), corners.tolist(), strict=True):
-        spans = (bottom - top, right - left)
-        if not is_half:
-            spans = (max(spans[0], 1.0), max(spans[1], 1.0))
-        counts = [n_points or int(np.ceil(span / n)) for span, n in zip(spans, n_bins, strict=True)]
-        if min(counts) < 1:
-            result[...] = 0
+    corners = (regions * regions.dtype.type(scale) - regions.dtype.type(0.5 if is_half else 0)).astype(float)
+    begins, spans = corners[:, 1::-1], corners[:, 3:1:-1] - corners[:, 1::-1]  # rows, columns
+    spans = spans if is_half else np.maximum(spans, 1)
+    sizes = spans / out.shape[2:]
+    counts = np.full(spans.shape, n_points) if n_points else np.ceil(sizes).astype(np.int64)
+    read = _means if is_mean else _maxima
+    for count in np.unique(counts, axis=0):
+        [chosen] = np.nonzero((counts == count).all(1))
+        if count.min() < 1:
+            out[chosen] = 0
             continue
-        rows, columns = (
-            _points_of(begin, span / n, n, count, extent)
-            for begin, span, n, count, extent in zip((top, left), spans, n_bins, counts, x.shape[2:], strict=True)
-        )
-        read = x[image][:, rows[0][:, None], columns[0]] * rows[1][:, None] * columns[1]
-        bins = read.reshape(n_channels, n_bins[0], -1, n_bins[1], 2 * counts[1])
-        result[...] = bins.sum((2, 4)) / prod(counts) if is_mean else bins.max((2, 4))
+        points = [
+            _points(begins[chosen, dim], sizes[chosen, dim], out.shape[2 + dim], count[dim], x.shape[2 + dim])
+            for dim in (0, 1)
+        ]
+        read(x.transpose(0, 2, 3, 1), images[chosen], points, [out[index] for index in chosen])
 
 
-def _points_of(begin: float, size: float, n_bins: int, count: int, extent: int) -> Tap:
-    """The two elements beside each point of each bin along one dimension; those far outside count for nothing."""
-    at = begin + size * (np.arange(n_bins)[:, None] + (np.arange(count) + 0.5) / count).ravel()
-    is_near = (at >= -1) & (at <= extent)
-    at = np.clip(at, 0, extent - 1)
+def _points(begin: np.ndarray, size: np.ndarray, n_bins: int, count: int, extent: int) -> Points:
+    """Of each region, where the points of each bin lie along one dimension, and whether they count: not far outside."""
+    steps = np.arange(n_bins)[:, None] + (np.arange(count) + 0.5) / count
+    at = begin[:, None, None] + size[:, None, None] * steps
+    return np.clip(at, 0, extent - 1), (at >= -1) & (at <= extent)
+
+
+def _means(pixels: np.ndarray, images: np.ndarray, points: Sequence[Points], results: Sequence[np.ndarray]) -> None:
+    """Two products of matrices for each region: of the rows that its points lie between, and of the columns."""
+    (top, rows), (left, columns) = (_means_of(*each) for each in points)
+    n_columns, n_channels = pixels.shape[2:]
+    lines = pixels.reshape(*pixels.shape[:2], -1)
+    for index, (image, first, begin) in enumerate(zip(images.tolist(), top.tolist(), left.tolist(), strict=True)):
+        end = min(begin + columns.shape[2], n_columns)
+        window = lines[image, first : first + rows.shape[2], begin * n_channels : end * n_channels]
+        across = rows[index, :, : len(window)] @ window
+        bins = columns[index, :, : end - begin] @ across.reshape(len(across), -1, n_channels)
+        results[index][...] = bins.transpose(2, 0, 1)
+
+
+def _means_of(at: np.ndarray, is_near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each region the first element that is read, and the matrix (bins, elements) that makes means of them."""
+    first = np.floor(at.min((1, 2))).astype(np.int64)
+    n = int(np.ceil(at.max((1, 2)) - first).max()) + 1
+    apart = np.abs(at[..., None] - first[:, None, None, None] - np.arange(n))
+    weights = np.maximum(1 - apart, 0) * is_near[..., None]
+    return first, weights.mean(2).astype(np.float32)
+
+
+def _maxima(pixels: np.ndarray, images: np.ndarray, points: Sequence[Points], results: Sequence[np.ndarray]) -> None:
+    """The largest of the products that each point is the sum of: four elements, times their weights."""
+    extents = pixels.shape[1:3]
+    (rows, of_rows), (columns, of_columns) = (
+        _taps_of(*each, extent) for each, extent in zip(points, extents, strict=True)
+    )
+    for index, image in enumerate(images.tolist()):
+        read = pixels[image][rows[index].ravel()[:, None], columns[index].ravel()]
+        read = read * of_rows[index].reshape(-1, 1, 1) * of_columns[index].reshape(1, -1, 1)
+        n_rows, n_columns = rows.shape[1], columns.shape[1]
+        bins = read.reshape(n_rows, -1, n_columns, columns[index].size // n_columns, read.shape[-1])
+        results[index][...] = bins.max((1, 3)).transpose(2, 0, 1)
+
+
+def _taps_of(at: np.ndarray, is_near: np.ndarray, extent: int) -> Tap:
+    """The two elements beside each point, (regions, bins, points, 2), and their weights."""
     low = np.floor(at).astype(np.int64)
     t = at - low
-    index = np.stack([low, np.minimum(low + 1, extent - 1)], 1)
-    weight = np.stack([1 - t, t], 1) * is_near[:, None]
-    return index.ravel(), weight.ravel().astype(np.float32)
+    index = np.stack([low, np.minimum(low + 1, extent - 1)], -1)
+    return index, (np.stack([1 - t, t], -1) * is_near[..., None]).astype(np.float32)

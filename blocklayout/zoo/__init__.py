@@ -1,6 +1,6 @@
 """Models to try and to measure with.
 
-:func:`build` makes networks of the literature, with random weights. ``zoo.digits`` is small, trained and embedded,
+:func:`build` makes networks of the literature, with random weights, :func:`detector` such as keep the best boxes only. ``zoo.digits`` is small, trained and embedded,
 ``zoo.light`` is made of graphs in the ``onnx`` package.
 
 Nothing is read or computed before a function of this package or those modules is called.
@@ -8,6 +8,6 @@ Nothing is read or computed before a function of this package or those modules i
 
 from __future__ import annotations
 
-from blocklayout.zoo._catalogue import NetworkInfo, build, info, names
+from blocklayout.zoo._catalogue import NetworkInfo, build, detector, info, names
 
-__all__ = ["NetworkInfo", "build", "info", "names"]
+__all__ = ["NetworkInfo", "build", "detector", "info", "names"]

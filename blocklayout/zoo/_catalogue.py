@@ -15,18 +15,16 @@ from msgspec import Struct, field
 from blocklayout.errors import ModelError, closest
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from blocklayout.model import Builder
     from blocklayout.model.build_value import BuildValue
     from blocklayout.model.graph import Graph, Node
+    from blocklayout.zoo._boxes import Suppression
+    from blocklayout.zoo._layers import Layers
 
 IMAGE = (3, 224, 224)
 """Input extents of networks for ImageNet."""
-
-_N_LEARNT = {"BatchNormalization": 3}
-"""Inputs up to which parameters are learnt; a batch normalisation's mean and variance are counted by nobody."""
-
-_SETTINGS = frozenset(("Clip", "Expand", "Pad", "Resize", "Reshape", "Slice", "Split", "ReduceL2", "ReduceMean"))
-"""Operators whose constants say what to do and are not learnt."""
 
 
 class Network(Struct, frozen=True):
@@ -34,16 +32,18 @@ class Network(Struct, frozen=True):
 
     Attributes:
         write: Adds the family's layers to a network: takes a ``Layers``, the input and, by keyword, what its
-            members differ in; returns the output.
+            members differ in; returns the output, or several by name.
         shape: Extents of one sample, channels first, as the network is usually used.
         variant: What this member is, as keywords for ``write``.
         dtype: Of its input.
+        kept: Which of its boxes are, where it is a detector.
     """
 
-    write: Callable[..., BuildValue]
+    write: Callable[..., BuildValue | Mapping[str, BuildValue]]
     shape: tuple[int, ...] = IMAGE
     variant: Mapping[str, Any] = field(default_factory=dict)
     dtype: str = "f32"
+    kept: Suppression | None = None
 
 
 class NetworkInfo(Struct, frozen=True):
@@ -74,7 +74,7 @@ def names() -> tuple[str, ...]:
 def build(
     name: str, *, batch: int = 1, size: int | Sequence[int] | None = None, seed: int | None = 0, **variant: Any
 ) -> Builder:
-    """A network with random weights; its input is ``x``, its output ``y``.
+    """A network with random weights; its input is ``x``, its output ``y``; detectors name theirs.
 
     Args:
         name: One of :func:`names`.
@@ -93,19 +93,33 @@ def build(
         >>> bl.load(network).get_outputs()[0].shape
         (1, 10)
     """
-    from blocklayout.model import Builder
-    from blocklayout.zoo._layers import Layers
+    return _written(name, batch, size, seed, **variant).builder
 
-    network = _find(name)
-    _check_variant(name, network, variant)
-    builder = Builder(name)
-    x = builder.input("x", (batch, *_extents(name, network, size)), network.dtype)
-    try:
-        builder.output("y", network.write(Layers(builder, seed), x, **{**network.variant, **variant}))
-    except ModelError as error:
-        raise ModelError(f"{name} cannot take {x.shape}: {error}") from error
-    _check_extents(builder, x.shape)
-    return builder
+
+def detector(
+    name: str, *, batch: int = 1, size: int | Sequence[int] | None = None, seed: int | None = 0, **variant: Any
+) -> ModelProto:
+    """A detector with NonMaxSuppression: its results are the ``boxes`` that are kept, their ``scores`` and ``classes``.
+
+    Args:
+        name: One of :func:`names`: a network of boxes and scores.
+        batch: As of :func:`build`.
+        size: As of :func:`build`.
+        seed: As of :func:`build`.
+        variant: As of :func:`build`.
+
+    Raises:
+        ModelError: As of :func:`build`; or the network is no such detector.
+
+    Example:
+        >>> [result.name for result in detector("yolo_v8n", size=64).graph.output]
+        ['boxes', 'scores', 'classes']
+    """
+    kept = _find(name).kept
+    if kept is None:
+        known = ", ".join(name for name in names() if _find(name).kept is not None)
+        raise ModelError(f"{name} makes no boxes to choose among; detectors are {known}")
+    return kept.behind(build(name, batch=batch, size=size, seed=seed, **variant).to_onnx())
 
 
 def info(name: str) -> NetworkInfo:
@@ -118,10 +132,32 @@ def info(name: str) -> NetworkInfo:
         >>> info("resnet18")
         NetworkInfo(name='resnet18', shape=(1, 3, 224, 224), parameters=11689512, multiply_adds=1814073344)
     """
-    graph = build(name, seed=None).to_graph()
+    net = _written(name)
+    graph = net.builder.to_graph()
     return NetworkInfo(
-        name, graph.shape("x"), _parameters(graph), sum(_multiply_adds(graph, node) for node in graph.nodes)
+        name, graph.shape("x"), net.n_parameters, sum(_multiply_adds(graph, node) for node in graph.nodes)
     )
+
+
+def _written(
+    name: str, batch: int = 1, size: int | Sequence[int] | None = None, seed: int | None = None, **variant: Any
+) -> Layers:
+    from blocklayout.model import Builder
+    from blocklayout.zoo._layers import Layers
+
+    network = _find(name)
+    _check_variant(name, network, variant)
+    builder = Builder(name)
+    x = builder.input("x", (batch, *_extents(name, network, size)), network.dtype)
+    net = Layers(builder, seed)
+    try:
+        results = network.write(net, x, **{**network.variant, **variant})
+    except ModelError as error:
+        raise ModelError(f"{name} cannot take {x.shape}: {error}") from error
+    for output, value in (results if isinstance(results, Mapping) else {"y": results}).items():
+        builder.output(output, value)
+    _check_extents(builder, x.shape)
+    return net
 
 
 @cache
@@ -171,18 +207,6 @@ def _extents(name: str, network: Network, size: int | Sequence[int] | None) -> t
     return (*channels, *size)
 
 
-def _parameters(graph: Graph) -> int:
-    """How many numbers training would learn."""
-    learnt = {
-        name
-        for node in graph.nodes
-        if node.op_type not in _SETTINGS
-        for name in node.inputs[: _N_LEARNT.get(node.op_type)]
-        if graph.values[name].is_constant and graph.shape(name)  # single numbers are settings, too
-    }
-    return sum(math.prod(graph.shape(name)) for name in learnt)
-
-
 def _multiply_adds(graph: Graph, node: Node) -> int:
     """Multiplications of a convolution or matrix product; all other operators are left out, as usual."""
     shapes = [graph.shape(name) if name else () for name in (*node.inputs[:2], node.outputs[0])]
@@ -193,6 +217,9 @@ def _multiply_adds(graph: Graph, node: Node) -> int:
             return math.prod(shapes[0]) * math.prod(shapes[1][1:])
         case "Gemm":
             return math.prod(shapes[2]) * shapes[0][0 if node.attrs.get("transA") else 1]
+        case "LSTM":
+            steps = math.prod(shapes[0][:2])
+            return sum(steps * math.prod(graph.shape(name)) for name in node.inputs[1:3])
         case "MatMul":
             return math.prod(shapes[2]) * shapes[0][-1]
     return 0

@@ -35,19 +35,30 @@ _ACTIVATIONS: dict[str, tuple[Callable[[BuildValue, str], BuildValue], float]] =
 
 _SIGMOID_POWER = 0.29
 
+_MAX_GROWTH = 3.0
+"""Of the mean square, by the largest of some dozens."""
+
+_STATE_POWER = 0.05
+"""Of the states of an LSTM."""
+
 
 class Weights:
     """Draws weights, one array after the other.
 
     Args:
         seed: Of the generator; ``None`` for ones that take no memory, to count by.
+
+    Attributes:
+        n_drawn: Numbers, so far.
     """
 
     def __init__(self, seed: int | None) -> None:
         self._generator = None if seed is None else np.random.default_rng(seed)
+        self.n_drawn = 0
 
     def normal(self, shape: Sequence[int], deviation: float) -> NDArray[np.float32]:
         """Normally distributed around 0."""
+        self.n_drawn += math.prod(shape)
         if self._generator is None:
             return _ones(shape)
         values = self._generator.standard_normal(tuple(shape), np.float32)
@@ -56,6 +67,7 @@ class Weights:
 
     def uniform(self, shape: Sequence[int], low: float, high: float) -> NDArray[np.float32]:
         """Uniformly distributed between two positive numbers."""
+        self.n_drawn += math.prod(shape)
         if self._generator is None:
             return _ones(shape)
         return self._generator.uniform(low, high, tuple(shape)).astype(np.float32)
@@ -84,16 +96,23 @@ class Layers:
     Attributes:
         builder: For operators that have no weights.
         epsilon: Of the batch normalisations.
+        n_statistics: Means and variances of batch normalisations, which are not learnt.
     """
 
     def __init__(self, builder: Builder, seed: int | None) -> None:
         self.builder = builder
         self.epsilon = 1e-5
+        self.n_statistics = 0
         self._weights = Weights(seed)
         self._powers: dict[str, float] = {}
         self._positive: set[str] = set()  # mostly: a ReLU leaves nearly all of them
         self._place = ""
         self._used: Counter[str] = Counter()
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers that training would learn."""
+        return self._weights.n_drawn - self.n_statistics
 
     def at(self, place: str) -> None:
         """Begin a part of the network: what follows is named after it, ``layer1.0.conv1``."""
@@ -109,16 +128,19 @@ class Layers:
         pads: Extents | None = None,
         dilations: int = 1,
         group: int = 1,
-        bias: bool = False,
+        bias: bool | float = False,
     ) -> BuildValue:
-        """Convolution; ``pads`` of half the kernel, as far as that reaches, unless they are given."""
+        """Convolution; ``pads`` of half the kernel, as far as that reaches, unless they are given.
+
+        A ``bias`` has zero mean, or the one given.
+        """
         extents = _spread(x, kernel)
         weights = self._weights.he(
             (channels, x.shape[1] // group, *extents), x.shape[1] // group * math.prod(extents), self._power(x)
         )
         return x.conv(
             weights,
-            self._bias(channels) if bias else None,
+            None if bias is False else self._bias(channels, 0.0 if bias is True else bias),
             strides=strides,
             pads=tuple(extent // 2 * dilations for extent in extents) if pads is None else pads,
             dilations=dilations,
@@ -142,6 +164,7 @@ class Layers:
         scale = self._weights.uniform(shape, 0.9 * gain * BALANCE, 1.1 * gain * BALANCE)
         bias, mean = self._bias(*shape), self._bias(*shape)
         variance = self._weights.uniform(shape, 0.5, 1.5)
+        self.n_statistics += 2 * x.shape[1]
         y = x.batch_norm(scale, bias, mean, variance, self.epsilon, self._name("bn"))
         return self._known(y, gain**2)
 
@@ -205,6 +228,33 @@ class Layers:
         y: BuildValue = self.builder.op("Gather", table, places, name=self._name("rows"))
         return y
 
+    def max_around(self, x: BuildValue, kernel: int) -> BuildValue:
+        """The largest of so many pixels around each, which is no longer small anywhere."""
+        return self._known(x.max_pool(kernel, 1, pads=kernel // 2), _MAX_GROWTH * self._power(x))
+
+    def lstm(self, x: BuildValue, states: int) -> BuildValue:
+        """An LSTM in both directions over (steps, batch, features): (steps, batch, 2 * states)."""
+        of_source = self._weights.he((2, 4 * states, x.shape[-1]), x.shape[-1], self._power(x))
+        of_state = self._weights.he((2, 4 * states, states), states, 4 * _STATE_POWER)
+        arrays = (of_source, of_state, self._weights.normal((2, 8 * states), 0.1))
+        y = x.builder.op(
+            "LSTM", x, *arrays, direction="bidirectional", hidden_size=states, name=self._name("lstm")
+        )
+        return self._known(y.transpose((0, 2, 1, 3)).reshape((*x.shape[:2], 2 * states)), _STATE_POWER)
+
+    def prelu(self, x: BuildValue) -> BuildValue:
+        """A leaky ReLU with one learnt slope."""
+        slope = self._weights.uniform((1,) * (len(x.shape) - 1), 0.2, 0.3)
+        return self._known(x.prelu(slope, self._name("prelu")), self._power(x) * 0.53)
+
+    def global_norm(self, x: BuildValue, epsilon: float) -> BuildValue:
+        """Normalisation of each sample as a whole; channels are scaled and shifted."""
+        shape = (x.shape[1], *(1 for _ in x.shape[2:]))
+        ones, zeros = np.ones(1, np.float32), np.zeros(1, np.float32)
+        y = x.reshape((x.shape[0], 1, -1)).instance_norm(ones, zeros, epsilon, self._name("norm")).reshape(x.shape)
+        scale = self._weights.uniform(shape, 0.9, 1.1)
+        return self._known(y * scale + self._weights.normal(shape, 0.1), 1.0)
+
     def scaled(self, x: BuildValue, low: float, high: float) -> BuildValue:
         """Each channel times a learnt number."""
         scale = self._weights.uniform((x.shape[1], *(1 for _ in x.shape[2:])), low, high)
@@ -244,8 +294,9 @@ class Layers:
     def _power(self, x: BuildValue) -> float:
         return self._powers.get(x.name, 1.0)
 
-    def _bias(self, channels: int) -> np.ndarray:
-        return self._weights.normal((channels,), 0.1)
+    def _bias(self, channels: int, mean: float = 0.0) -> np.ndarray:
+        values = self._weights.normal((channels,), 0.1)
+        return values + np.float32(mean) if mean else values
 
     def _name(self, kind: str) -> str:
         stem = f"{self._place}{kind}"

@@ -51,7 +51,9 @@ EFFICIENTNET_STAGES = (
 )
 """Expansion, kernel, strides, channels and number of blocks of each."""
 
-MOBILENET_V3_BLOCKS = (
+Block = tuple[int, int, int, bool, str, int]
+
+MOBILENET_V3_BLOCKS: tuple[Block, ...] = (
     (3, 16, 16, False, "relu", 1),
     (3, 64, 24, False, "relu", 2),
     (3, 72, 24, False, "relu", 1),
@@ -204,26 +206,37 @@ def mobilenet_v3(
     net: Layers,
     x: BuildValue,
     *,
-    blocks: Sequence[tuple[int, int, int, bool, str, int]] = MOBILENET_V3_BLOCKS,
+    blocks: Sequence[Block] = MOBILENET_V3_BLOCKS,
     classes: int = 1000,
 ) -> BuildValue:
     """Inverted residuals of various widths; the later ones have HardSwish."""
     net.epsilon = 1e-3
     net.at("stem")
     x = net.conv_bn(x, 16, strides=2, act="hard_swish")
-    for number, (kernel, between, channels, squeezes, act, strides) in enumerate(blocks):
+    for number, block in enumerate(blocks):
         net.at(f"block{number}")
-        y = net.conv_bn(x, between, 1, act=act) if between != x.shape[1] else x
-        y = net.conv_bn(y, between, kernel, strides=strides, group=between, act=act)
-        if squeezes:
-            y = squeeze_and_excite(net, y, rounded(between / 4), "relu", is_hard=True)
-        is_residual = strides == 1 and x.shape[1] == channels
-        y = net.conv_bn(y, channels, 1, act=None, gain=BRANCH_GAIN if is_residual else 1.0)
-        x = net.add(y, x) if is_residual else y
+        x = narrowed(net, x, widened(net, x, block), block)
     net.at("head")
     x = net.conv_bn(x, 6 * x.shape[1], 1, act="hard_swish")
     net.at("classifier")
     return net.linear(net.act(net.linear(x.global_average_pool().flatten(), 1280), "hard_swish"), classes)
+
+
+def widened(net: Layers, x: BuildValue, block: Block) -> BuildValue:
+    """The first convolution of a block of MobileNet v3."""
+    _, between, _, _, act, _ = block
+    return net.conv_bn(x, between, 1, act=act) if between != x.shape[1] else x
+
+
+def narrowed(net: Layers, x: BuildValue, y: BuildValue, block: Block) -> BuildValue:
+    """The rest of a block, which was ``widened`` to ``y``; it is added to ``x`` where the extents allow it."""
+    kernel, between, channels, squeezes, act, strides = block
+    y = net.conv_bn(y, between, kernel, strides=strides, group=between, act=act)
+    if squeezes:
+        y = squeeze_and_excite(net, y, rounded(between / 4), "relu", is_hard=True)
+    is_residual = strides == 1 and x.shape[1] == channels
+    y = net.conv_bn(y, channels, 1, act=None, gain=BRANCH_GAIN if is_residual else 1.0)
+    return net.add(y, x) if is_residual else y
 
 
 def efficientnet_v2(

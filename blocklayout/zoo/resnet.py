@@ -7,7 +7,7 @@ Deep Neural Networks", arXiv:1611.05431; as in torchvision 0.29, where the 3x3 c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from blocklayout.zoo._catalogue import IMAGE, Network
@@ -52,7 +52,15 @@ def resnet(
     group: int = 1,
     classes: int = 1000,
 ) -> BuildValue:
-    """Four layers of ``blocks`` each.
+    """Four layers of ``blocks`` each, and a classifier."""
+    *_, last = layers(net, x, blocks=blocks, has_bottlenecks=has_bottlenecks, width=width, group=group)
+    return net.classifier(last, classes)
+
+
+def layers(
+    net: Layers, x: BuildValue, *, blocks: Sequence[int], has_bottlenecks: bool = True, width: int = 64, group: int = 1
+) -> Iterator[BuildValue]:
+    """The result of each layer of ``blocks``.
 
     Bottlenecks of the first layer are ``width`` channels wide, of each further layer twice as many.
     """
@@ -67,7 +75,7 @@ def resnet(
                 x = bottleneck(net, x, channels, strides, width=width << layer, group=group)
             else:
                 x = basic(net, x, channels, strides)
-    return net.classifier(x, classes)
+        yield x
 
 
 VARIANTS: dict[str, dict[str, Any]] = {

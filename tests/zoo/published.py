@@ -49,9 +49,8 @@ TORCHVISION: dict[str, tuple[int, float]] = {
     "shufflenet_v2_x2_0": (7_393_996, 0.583),
     "squeezenet1_0": (1_248_424, 0.819),
     "squeezenet1_1": (1_235_496, 0.349),
-    # Of numbers for places it counts a table, and not what each pair of a window's pixels reads there; of shifted
-    # blocks that is another for each of 64, 16 and 4 windows.
-    "swin_t": (28_288_354 - 138 * 13**2 + (93 + 64 * 3 + 16 * 6 + 3 * 4 * 12) * 49**2, 4.491),
+    "ssdlite320_mobilenet_v3_large": (3_440_060, 0.583),
+    "swin_t": (28_288_354, 4.491),
     "vgg11": (132_863_336, 7.609),
     "vgg11_bn": (132_868_840, 7.609),
     "vgg13": (133_047_848, 11.308),
@@ -106,3 +105,15 @@ CONVNEXT_V2_PARAMETERS = 28_635_496
 
 BERT_PARAMETERS = 109_482_240 - (768 * 768 + 768) - (512 - 128 + 2 - 1) * 768
 """Source: transformers 4, ``BertModel`` of ``bert-base-uncased``, without its pooler and rows that are never read."""
+
+FASTER_RCNN_PARAMETERS = 41_755_286 + 53_120 - (256 * 256 * 9 + 256 + 256 * 15 + 15)
+"""Source: torchvision 0.29.2, which leaves out normalisations; without its network that proposes."""
+
+YOLO_PARAMETERS = 3_157_200 - 16
+"""Source: Ultralytics 8.3, ``yolov8n``, which counts the numbers from 0 to 15."""
+
+CRNN_PARAMETERS = 8_331_301
+"""Source: crnn.pytorch, for 36 characters; arXiv:1507.05717 rounds to 8.3 millions."""
+
+CONV_TASNET_PARAMETERS = 4_984_881
+"""Source: torchaudio 2.8, ``conv_tasnet_base``; table II of arXiv:1809.07454 has 5.1 millions."""

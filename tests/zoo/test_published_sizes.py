@@ -37,20 +37,22 @@ def test_the_generator_is_that_of_dcgan() -> None:
     assert zoo.build("dcgan_generator", seed=None).to_graph().shape("y") == (1, 3, 64, 64)
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("bert_base", published.BERT_PARAMETERS),
-        ("convnext_v2_tiny", published.CONVNEXT_V2_PARAMETERS),
-        ("unet_3d", published.UNET_3D_PARAMETERS),
-    ],
-)
-def test_others_have_the_parameters_that_others_count(name: str, parameters: int) -> None:
-    assert zoo.info(name).parameters == parameters
+OTHERS = {
+    "bert_base": published.BERT_PARAMETERS,
+    "conv_tasnet": published.CONV_TASNET_PARAMETERS,
+    "convnext_v2_tiny": published.CONVNEXT_V2_PARAMETERS,
+    "crnn": published.CRNN_PARAMETERS,
+    "faster_rcnn_resnet50_fpn": published.FASTER_RCNN_PARAMETERS,
+    "unet_3d": published.UNET_3D_PARAMETERS,
+    "yolo_v8n": published.YOLO_PARAMETERS,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_have_the_parameters_that_others_count(name: str) -> None:
+    assert zoo.info(name).parameters == OTHERS[name]
 
 
 def test_of_every_network_something_was_published() -> None:
-    known = {*published.TORCHVISION, *published.WAVEFORM_PARAMETERS, "unet", "dcgan_generator"} | {
-        *("bert_base", "convnext_v2_tiny", "unet_3d")
-    }
+    known = {*published.TORCHVISION, *published.WAVEFORM_PARAMETERS, *OTHERS, "unet", "dcgan_generator"}
     assert set(zoo.names()) == known
