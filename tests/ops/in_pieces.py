@@ -19,7 +19,7 @@ RNG = np.random.default_rng(0)
 IMAGE = nets.random_input((1, 3, 8, 8))
 ROW = RNG.standard_normal(600).astype(np.float32)
 """More elements than an input has whose contents may decide extents."""
-CONSTANTS = {
+CONSTANTS: dict[str, Any] = {
     "w": RNG.standard_normal((8, 3, 3, 3)).astype(np.float32),
     "square": RNG.standard_normal((8, 8, 1, 1)).astype(np.float32) / 4,
     "zero": np.float32(0),
