@@ -406,10 +406,11 @@ class Session:
         given = dict(contents or {})
         try:
             kept = self._ready(self._key(shapes), lambda name: self._given(name, given))
-            self._workspace(kept)
-            return kept.ready.plan
         except CutError as cut:
             pieces = cut.pieces
+        else:
+            self._workspace(kept)
+            return kept.ready.plan
         pieces.prepare(shapes, given)
         if not pieces.plans:
             raise ContentsNeededError("the model is cut, and its first piece has no plan: run once")
