@@ -151,7 +151,7 @@ class Loading(Struct, frozen=True):
         maker.pieces = partial(self._pieces, cutter, saved)
         maker.is_piece = self.streams is not None
         maker.remembers = self.remembers
-        is_held = any(info.container for info in (*inputs, *outputs))
+        is_held = any(info.container for info in inputs)
         defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.signature(self.opened).defaults]
         session = Session(
             Signature(tuple(inputs), tuple(outputs), tuple(defaults)),
