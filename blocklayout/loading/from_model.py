@@ -155,7 +155,7 @@ class Loading(Struct, frozen=True):
         maker.pieces = partial(self._pieces, cutter, saved)
         maker.is_piece = self.streams is not None
         maker.remembers = self.remembers
-        is_held = any(info.container for info in (*inputs, *outputs))
+        is_held = any(info.container for info in inputs)
         defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.signature(self.opened).defaults]
         session = Session(
             Signature(tuple(inputs), tuple(outputs), tuple(defaults)),
@@ -177,7 +177,7 @@ class Loading(Struct, frozen=True):
             PlanError: Its plan, or what is demanded of its kernels, is given for the whole.
         """
         why = "the model is cut into pieces, each with plans of its own"
-        if saved.plan is not None:
+        if saved.plan is not None and not saved.replans:
             raise PlanError(f"{why}: no plan of the whole can be given")
         if self.demands or model.demands(self.opened):
             raise PlanError(f"{why}: pin, expect and precision are not for such models")

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
-from blocklayout.ir import NodeInfo
+from blocklayout.ir import NodeInfo, Role
 from blocklayout.model.branches import Branch, branches_of
 from blocklayout.model.graph import live_nodes, resolve
 from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature
@@ -47,6 +47,12 @@ def is_cut_at(node: Node, opset: int, *, is_piece: bool) -> bool:
     return node.facts.counts_elements or (is_piece and function_of(node, opset, {}) is not None)
 
 
+def has_much_to_do(node: Node) -> bool:
+    """Whether a subgraph of a node holds operators that choose layouts: running one branch costs less than both."""
+    inner = [each for branch in branches_of(node).values() for each in branch.nodes]
+    return any(getattr(each.facts, "role", None) is Role.CHOOSER or has_much_to_do(each) for each in inner)
+
+
 def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunction | None:
     """The function that computes a node apart from plans, if its operator has one.
 
@@ -55,7 +61,9 @@ def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunc
         opset: Version of ONNX's operator set.
         bodies: Functions for its subgraphs, by attribute.
     """
-    return node.facts.on_arrays(NodeInfo(node.name or node.op_type, node.op_type, node.attrs | bodies, (), (), opset))
+    return node.facts.on_arrays(
+        NodeInfo(node.name or node.op_type, node.op_type, {**node.attrs, **bodies}, (), (), opset)
+    )
 
 
 def always_cut(model: OnnxModel) -> dict[str, str]:

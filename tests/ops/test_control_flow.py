@@ -6,10 +6,10 @@ import signal
 
 import numpy as np
 import pytest
-from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
-from tests.ops.in_pieces import BOOL, CONSTANTS, F32, IMAGE, NODE, ROW, S64, Case, check, graph_of, model_of
+from tests import nets
+from tests.ops.in_pieces import BOOL, CONSTANTS, F32, IMAGE, NODE, ROW, S64, Case, check, graph_of, model_of, reference
 
 STEP = graph_of(
     [
@@ -34,7 +34,7 @@ SCANNED = graph_of(
 
 
 def _looped(x: np.ndarray, n: np.ndarray) -> list[np.ndarray]:
-    [state] = ReferenceEvaluator(model_of([NODE("Conv", ["x", "w"], ["y"])], {"x": x})).run(None, {"x": x})
+    [state] = reference(model_of([NODE("Conv", ["x", "w"], ["y"])], {"x": x}), x=x)
     rows = []
     for _ in range(int(n)):
         state = np.tanh(np.einsum("oi,nihw->nohw", CONSTANTS["square"][:, :, 0, 0], state))
@@ -100,6 +100,23 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_subgraph_runs_as_often_as_data_say(name: str) -> None:
     check(CASES[name])
+
+
+def test_of_branches_with_much_to_do_only_the_one_that_is_chosen_runs() -> None:
+    one, other = (
+        graph_of([NODE("Conv", ["x", "w"], ["u"]), NODE(op_type, ["u"], ["v"])], {}, {"v": (1, 8, None, None)})
+        for op_type in ("Relu", "Neg")
+    )
+    nodes = [NODE("ReduceSum", ["x"], ["sum"], keepdims=0), NODE("Greater", ["sum", "large"], ["c"])]
+    nodes.append(NODE("If", ["c"], ["y"], name="which", then_branch=one, else_branch=other))
+    x = nets.random_input((1, 3, 16, 16))
+    model = model_of(nodes, {"x": x}, large=np.float32(1e6))
+    session = bl.load(model)
+    for fed, n_branches in ((x, 1), (x, 1), (x + 1e4, 2)):
+        [expected] = reference(model, x=fed)
+        np.testing.assert_allclose(session(fed), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+        assert session.pieces is not None
+        assert len(session.pieces[-1].sessions) == n_branches
 
 
 def test_weights_of_the_graph_around_a_subgraph_are_packed_once_and_plans_kept() -> None:
