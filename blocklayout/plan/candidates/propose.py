@@ -129,7 +129,7 @@ class Proposer(Struct, frozen=True):
         found: dict[object, Candidate] = {}
         for dtype in group.dtypes(self.dtype):
             recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place, self._answers)
-            for wish in self._wishes(group, incoming, dtype):
+            for wish in dict.fromkeys(map(group.main.operator.meant, self._wishes(group, incoming, dtype))):
                 for candidate in self._wished(recipes, wish):
                     layouts = (*candidate.source_descs.values(), candidate.dst)
                     descs = tuple(kinds.of(desc) for desc in layouts if isinstance(desc, MemoryDesc))
