@@ -234,6 +234,10 @@ class BaseOperator(Facts, frozen=True):
         """
         return None
 
+    def meant(self, wish: Wish) -> Wish:
+        """The plainest wish that is answered alike: of wishes that mean the same one is asked."""
+        return wish
+
     def likeness(self, problem: Problem) -> object:
         """All that decides between which layouts the library has more than references; equal for many problems."""
         return self, *((arg, info.dtype, in_blocks(info.dims)) for arg, info in problem.arguments)

@@ -77,9 +77,16 @@ class MatMul(BaseOperator, frozen=True):
 
     result_format = staticmethod(row_major)
 
+    def meant(self, wish: Wish) -> Wish:
+        """Formats named after an image's channels mean nothing to a matrix: plain."""
+        images = [name for name in LAYOUT_NAMES if name != "any"]
+        src = "plain" if wish.src in images else wish.src
+        dst = "plain" if wish.dst in images else wish.dst
+        return replace(wish, src=src, dst=dst)
+
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")
-        wish = _of_matrices(wish)
+        wish = self.meant(wish)
         is_scaled = has_argument(problem, "scale_src")
         if is_scaled:
             attr = replace(attr, scales=(("src", 0),))
@@ -174,14 +181,6 @@ def _post_ops_of_rows(post_ops: Iterable[dnnl.PostOp], dims: tuple[int, ...]) ->
 def _turned(desc: MemoryDesc) -> MemoryDesc:
     """The last two dimensions exchanged, over the same bytes."""
     return desc.permuted((*range(desc.ndims - 2), desc.ndims - 1, desc.ndims - 2))
-
-
-def _of_matrices(wish: Wish) -> Wish:
-    """Formats named after an image's channels mean nothing to a matrix: plain."""
-    images = [name for name in LAYOUT_NAMES if name != "any"]
-    src = "plain" if wish.src in images else wish.src
-    dst = "plain" if wish.dst in images else wish.dst
-    return replace(wish, src=src, dst=dst)
 
 
 def _of_other_ranks(node: NodeInfo, operands: Iterable[Value], ndims: int) -> Refusal | None:

@@ -13,6 +13,7 @@ from blocklayout import dnnl
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Wish
 from blocklayout.layout import MemoryDesc
+from blocklayout.ops.matmul import MatMul
 from tests import nets
 from tests.ops.cases import Input, OpCase, Weights, problem_of
 from tests.ops.harness import check_case, in_narrow_floats
@@ -104,3 +105,9 @@ def test_heads_of_attention_are_read_where_they_lie() -> None:
     feed = nets.feed_of(session)
     [expected] = cast("list[np.ndarray]", ReferenceEvaluator(b.to_onnx()).run(None, feed))
     np.testing.assert_allclose(session.run(None, feed)[0], expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+def test_formats_of_images_are_one_wish() -> None:
+    asked = [Wish(src, dst) for src in ("plain", "channels_last", "blocked8") for dst in ("plain", "blocked16")]
+    any_format, exact = Wish("any", "any"), Wish(MemoryDesc((2, 3)), "plain")
+    assert {*map(MatMul().meant, [*asked, any_format, exact])} == {Wish("plain", "plain"), any_format, exact}

@@ -127,7 +127,7 @@ class Proposer(Struct, frozen=True):
         """Candidates for all wishes."""
         for dtype in group.dtypes(self.dtype):
             recipes = GroupRecipes(group, dtype, self.costs.machine.n_threads, in_place, self._answers)
-            for wish in self._wishes(group, incoming, dtype):
+            for wish in dict.fromkeys(map(group.main.operator.meant, self._wishes(group, incoming, dtype))):
                 yield from self._wished(recipes, wish)
 
     def _distinct(self, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
