@@ -70,6 +70,12 @@ def plans_follow_from_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("blocklayout.loading.from_model.SURE_BELOW", 1e9)
 
 
+@pytest.fixture(autouse=True)
+def turns_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time a single call, where nobody says how long a turn is: no test looks at how fast something is."""
+    monkeypatch.setattr("blocklayout.timing.fastest_ns.__defaults__", (1.0,))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def compiled_once() -> Iterator[None]:
     """Let child processes keep the bytecode of what they import, whatever the environment says: there are many."""

@@ -44,8 +44,7 @@ BLOCKED = "blocked"
 _BLOCKS = (4, 8, 16)
 _FACTS = ("compute", "shape", "layouts", "keeps_zeros", "dtype")
 
-_DOMAIN, _NAME = re.compile(r"[A-Za-z_][\w.\-]*"), re.compile(r"[A-Za-z_]\w*")
-_OWN_DOMAINS = ("ai.onnx",)
+_DOMAIN, _NAME = re.compile(r"(?!ai\.onnx$)[A-Za-z_][\w.\-]*"), re.compile(r"[A-Za-z_]\w*")
 _UNTOUCHED = 0xA5
 """A byte that a result is full of before its first run."""
 
@@ -108,7 +107,7 @@ def register_operator(domain: str, name: str, cls: _Class | None = None) -> Any:
         return partial(register_operator, domain, name)
     given: tuple[tuple[Any, re.Pattern[str], str], ...] = ((domain, _DOMAIN, "domain"), (name, _NAME, "name"))
     for text, pattern, role in given:
-        if not isinstance(text, str) or not pattern.fullmatch(text) or (role == "domain" and text in _OWN_DOMAINS):
+        if not isinstance(text, str) or not pattern.fullmatch(text):
             raise OperatorError(
                 f"register_operator: {role} {text!r}; give one such as 'my.domain' and 'Foo', not ONNX's"
             )
