@@ -60,12 +60,20 @@ def test_none_at_all_is_fine() -> None:
     run([None, None])
 
 
+class Nothing:
+    """A step that is not the library's."""
+
+    def run(self) -> None:
+        pass
+
+
 @pytest.mark.usefixtures("language")
-def test_each_run_has_buffers_of_its_own() -> None:
+@pytest.mark.parametrize("others", [[], [Nothing()]], ids=["alone", "beside others"])
+def test_each_run_has_buffers_of_its_own(others: list[Any]) -> None:
     src, dst = dnnl.Memory(DESC), dnnl.Memory(DESC)
     spec = dnnl.eltwise(DESC, algorithm="linear", alpha=2.0, n_threads=2)
     step = dnnl.Primitive(spec).bind({"src": src, "dst": dst})
-    twice = Executable([step], 2, given=[[src]], fresh=[(DESC.nbytes, [dst])])
+    twice = Executable([*others, step, *others], 2, given=[[src]], fresh=[(DESC.nbytes, [dst])])
     spread = np.full(2 * EXTENT, 5, np.float32)[::2]
     for source in (np.full(EXTENT, 3, np.float32), np.full(EXTENT, 4, np.float32)):
         [made] = twice.run([source])
