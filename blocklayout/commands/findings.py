@@ -51,7 +51,8 @@ class Frame(Struct, frozen=True):
             [[0.0, 0.0], [100.0, 100.0]]
         """
         moved: np.ndarray = (points - self.corner) * self.picture / self.resized
-        return np.clip(moved, 0, self.picture)
+        inside: np.ndarray = np.clip(moved, 0, self.picture)
+        return inside
 
     def mask_in_picture(self, classes: np.ndarray) -> np.ndarray:
         """The class of each of the picture's pixels, of a mask of the input; -1 where that does not show them."""

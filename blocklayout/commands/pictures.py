@@ -106,8 +106,8 @@ class Preparation(Struct, frozen=True):
         (width, height), (picture_width, picture_height) = self.size, picture.size
         ratios = width / picture_width, height / picture_height
         if self.fit == "line":
-            resized = min(width, ceil(picture_width * ratios[1])), height
-            return Frame(picture.size, self.size, resized, (0, 0), self.is_channels_last)
+            shown = min(width, ceil(picture_width * ratios[1]))
+            return Frame(picture.size, self.size, (shown, height), (0, 0), self.is_channels_last)
         zooms = {"pad": min(ratios), "fill": max(ratios), "crop": max(ratios) * 8 / 7}
         zoom = zooms.get(self.fit)
         resized = (width, height) if zoom is None else tuple(max(1, int(side * zoom + 1e-6)) for side in picture.size)
