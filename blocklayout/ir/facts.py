@@ -34,8 +34,8 @@ for one that nobody reads.
 ArraysFunction = Callable[..., Any]
 """Computes a node apart from any plan: ``function(*inputs)`` returns the result, or a tuple of several.
 
-Inputs are arrays in any strides, lists of arrays where the node reads a sequence, and ``None`` for an absent input or an
-empty optional; results likewise.
+Inputs are arrays in any strides, lists of arrays where the node reads a sequence, and ``None`` for an absent input or
+an empty optional; results likewise.
 """
 
 

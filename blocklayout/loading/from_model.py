@@ -79,6 +79,8 @@ class Loading(Struct, frozen=True):
     check: CheckMode | None = None
     streams: Streams | None = None
     """Of the session that this is a piece of."""
+    remembers: bool = True
+    """Whether plans outlive the process; those for extents that data decide would crowd out others."""
 
     def anew(self) -> Session:
         """A session that makes its own plans."""
@@ -148,6 +150,7 @@ class Loading(Struct, frozen=True):
         cutter = Cutter(self.opened, partial(self._piece, pricing, streams), inputs, outputs)
         maker.pieces = partial(self._pieces, cutter, saved)
         maker.is_piece = self.streams is not None
+        maker.remembers = self.remembers
         is_held = any(info.container for info in (*inputs, *outputs))
         defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.signature(self.opened).defaults]
         session = Session(
@@ -170,14 +173,14 @@ class Loading(Struct, frozen=True):
             PlanError: Its plan, or what is demanded of its kernels, is given for the whole.
         """
         why = "the model is cut into pieces, each with plans of its own"
-        if saved.plan is not None:
+        if saved.plan is not None and not saved.replans:
             raise PlanError(f"{why}: no plan of the whole can be given")
         if self.demands or model.demands(self.opened):
             raise PlanError(f"{why}: pin, expect and precision are not for such models")
         return cutter.pieces(error)
 
-    def _piece(self, pricing: Pricing, streams: Streams, opened: OnnxModel) -> Session:
-        """The session of a piece."""
+    def _piece(self, pricing: Pricing, streams: Streams, opened: OnnxModel, *, is_first: bool) -> Session:
+        """The session of a piece; the first one reads nothing but what the caller feeds."""
         named = {info.name for info in (*opened.signature.inputs, *opened.signature.outputs)}
         formats = {name: text for name, text in (self.asked.io_layout or {}).items() if name in named}
         loading = replace(
@@ -186,6 +189,7 @@ class Loading(Struct, frozen=True):
             asked=replace(self.asked, io_layout=formats),
             pricing=lambda _: pricing,
             streams=streams,
+            remembers=self.remembers and is_first,
         )
         return loading._bind(loading.asked, SavedPlan(None))[0]  # noqa: SLF001 - of its own class
 
@@ -210,6 +214,7 @@ class _PlanMaker(Struct):
     began_s: float = 0.0
     pieces: Callable[[model.DependsOnDataError | None], Pieces] | None = None
     is_piece: bool = False
+    remembers: bool = True
 
     def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.began_s = monotonic()
@@ -267,7 +272,7 @@ class _PlanMaker(Struct):
     def _choose(self, program: Program, demanded: Demanded) -> Plan:
         """The plan that was made for this before, else a new one, which is remembered."""
         text = made_of(program.name, program.digest)
-        plan = self._recalled(text, demanded)
+        plan = self._recalled(text, demanded) if self.remembers else None
         if plan is not None:
             return plan
         from blocklayout.plan.make import make_plan  # 30 ms with all that chooses
@@ -280,7 +285,8 @@ class _PlanMaker(Struct):
             price=self.pricing.priced,
             racing=partial(self._racing, program),
         )
-        self.pricing.keep(plan, text, replace(self.request, demanded=demanded))
+        if self.remembers:
+            self.pricing.keep(plan, text, replace(self.request, demanded=demanded))
         return plan
 
     def _recalled(self, text: str, demanded: Demanded) -> Plan | None:

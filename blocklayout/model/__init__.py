@@ -20,7 +20,10 @@ _NAMES = {
     "branches": "branches_of captured_by",
     "build_value": "BuildValue",
     "builder": "Builder",
-    "cutting": "always_cut body_model by_reference checked_call function_of info_of pieces_of reasons_of straight_model",
+    "cutting": (
+        "always_cut body_model by_reference checked_call function_of info_of pieces_of reasons_of straight_model "
+        "without_copies"
+    ),
     "graph": "DependsOnDataError Graph Node",
     "lowering": "lower",
     "model_file": "ModelFile",

@@ -1,7 +1,20 @@
 """Generated: ``pytest tests/structure --update-golden`` writes it."""
 
+from blocklayout.model.branches import branches_of as branches_of
+from blocklayout.model.branches import captured_by as captured_by
 from blocklayout.model.build_value import BuildValue as BuildValue
 from blocklayout.model.builder import Builder as Builder
+from blocklayout.model.cutting import always_cut as always_cut
+from blocklayout.model.cutting import body_model as body_model
+from blocklayout.model.cutting import by_reference as by_reference
+from blocklayout.model.cutting import checked_call as checked_call
+from blocklayout.model.cutting import function_of as function_of
+from blocklayout.model.cutting import info_of as info_of
+from blocklayout.model.cutting import pieces_of as pieces_of
+from blocklayout.model.cutting import reasons_of as reasons_of
+from blocklayout.model.cutting import straight_model as straight_model
+from blocklayout.model.cutting import without_copies as without_copies
+from blocklayout.model.graph import DependsOnDataError as DependsOnDataError
 from blocklayout.model.graph import Graph as Graph
 from blocklayout.model.graph import Node as Node
 from blocklayout.model.lowering import lower as lower

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
-from blocklayout.ir import NodeInfo
+from blocklayout.ir import NodeInfo, Role
 from blocklayout.model.branches import Branch, branches_of
-from blocklayout.model.graph import live_nodes
+from blocklayout.model.graph import live_nodes, resolve
 from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature
 from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_numpy
@@ -46,6 +47,12 @@ def is_cut_at(node: Node, opset: int, *, is_piece: bool) -> bool:
     return node.facts.counts_elements or (is_piece and function_of(node, opset, {}) is not None)
 
 
+def has_much_to_do(node: Node) -> bool:
+    """Whether a subgraph of a node holds operators that choose layouts: running one branch costs less than both."""
+    inner = [each for branch in branches_of(node).values() for each in branch.nodes]
+    return any(getattr(each.facts, "role", None) is Role.CHOOSER or has_much_to_do(each) for each in inner)
+
+
 def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunction | None:
     """The function that computes a node apart from plans, if its operator has one.
 
@@ -54,7 +61,9 @@ def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunc
         opset: Version of ONNX's operator set.
         bodies: Functions for its subgraphs, by attribute.
     """
-    return node.facts.on_arrays(NodeInfo(node.name or node.op_type, node.op_type, node.attrs | bodies, (), (), opset))
+    return node.facts.on_arrays(
+        NodeInfo(node.name or node.op_type, node.op_type, {**node.attrs, **bodies}, (), (), opset)
+    )
 
 
 def always_cut(model: OnnxModel) -> dict[str, str]:
@@ -69,8 +78,6 @@ def always_cut(model: OnnxModel) -> dict[str, str]:
             reasons[first] = f"{node.op_type} runs its subgraph as often as its data say"
         elif any(made) or any(given) or held.intersection(node.inputs):
             reasons[first] = f"{node.op_type} reads or writes what is no tensor"
-        if held.intersection(node.inputs) and not made:
-            continue
         held.update(name for name, is_container in zip(node.outputs, made, strict=False) if is_container)
     return reasons
 
@@ -101,11 +108,10 @@ def pieces_of(model: OnnxModel, reasons: Mapping[str, str]) -> tuple[Cut, ...]:
     levels: dict[str, int] = {}
     straight: dict[int, list[Node]] = {}
     cut: dict[int, list[tuple[Node, str]]] = {}
-    firsts = {first: why for first, why in reasons.items()}
-    renamed = {name: _first_output(node) for node in model.nodes for name in node.outputs if name}
+    origins = {name: _first_output(node) for node in model.nodes for name in node.outputs if name}
     for node in nodes:
         level = max((levels.get(name, 0) for name in node.inputs), default=0)
-        why = firsts.get(renamed[_first_output(node)], "")
+        why = reasons.get(origins[_first_output(node)], "")
         if why:
             cut.setdefault(level, []).append((node, why))
         else:
@@ -151,6 +157,13 @@ def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[InputInfo], na
     return OnnxModel(name, model.opset, piece.nodes, constants, Signature(tuple(inputs), outputs))
 
 
+def without_copies(branch: Branch) -> Branch:
+    """A subgraph that returns values themselves in place of copies, such as a condition that nothing changes."""
+    copied = {node.outputs[0]: node.inputs[0] for node in branch.nodes if node.op_type == "Identity"}
+    outputs = tuple(resolve(copied, name) for name in branch.outputs)
+    return replace(branch, nodes=live_nodes(branch.nodes, outputs), outputs=outputs)
+
+
 def body_model(branch: Branch, inputs: Sequence[InputInfo], opset: int, name: str) -> OnnxModel:
     """A subgraph as a model, without those of its results that no node of it computes.
 
@@ -171,10 +184,10 @@ def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputIn
     Raises:
         UnsupportedError: An array of strings, or of another type of which there are no tensors.
     """
+    if declared is not None and declared.dtype and not declared.container:
+        return declared
     if value is None or isinstance(value, list):
         return InputInfo(name, "", None, "optional" if value is None else "sequence")
-    if declared is not None and not declared.container:
-        return declared
     return InputInfo(name, from_numpy(value.dtype, f"the value {name!r}"), None)
 
 
@@ -204,7 +217,11 @@ def by_reference(node: Node, opset: int) -> Callable[..., Any]:
 
     def compute(*given: Any) -> tuple[Any, ...]:
         feed = {name: value for name, value in zip(node.inputs, given, strict=True) if name}
-        return tuple(evaluator.run(None, feed))
+        try:
+            return tuple(evaluator.run(None, feed))
+        except Exception as error:  # the evaluator raises anything
+            what = f"node {node.name!r}: onnx.reference's {node.op_type} failed"
+            raise UnsupportedError(f"{what}: {type(error).__name__}: {error}") from error
 
     return compute
 

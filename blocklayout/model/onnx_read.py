@@ -374,6 +374,7 @@ def _node(proto: NodeProto, model_path: Path | None) -> Node:
     attrs = {
         attribute.name: _branch(attribute.g, model_path) if attribute.HasField("g") else _attribute(attribute, proto)
         for attribute in proto.attribute
+        if not attribute.HasField("tp")  # the type of an optional's absent element, which nothing is computed of
     }
     domain = "" if proto.domain in OWN_DOMAINS else proto.domain
     op_type = f"{domain}.{proto.op_type}" if domain else proto.op_type
@@ -458,7 +459,9 @@ def _dtype_of(info: ValueInfoProto, what: str) -> str:
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
         described = str(kind).removesuffix("_type") if kind else "value of no declared type"
-        raise UnsupportedError(f"the {what} {info.name!r} is a {described}; only tensors, sequences and optionals can be")
+        raise UnsupportedError(
+            f"the {what} {info.name!r} is a {described}; only tensors, sequences and optionals can be"
+        )
     return from_elem_type(info.type.tensor_type.elem_type, f"the {what} {info.name!r}")
 
 

@@ -18,10 +18,8 @@ class NonZero(Facts, frozen=True):
 
     @classmethod
     def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
-        def places(x: np.ndarray) -> np.ndarray:
-            return np.array(np.nonzero(x)) if x.ndim else np.zeros((0, int(x != 0)), np.int64)
-
-        return places
+        del node
+        return lambda x: np.array(np.nonzero(x)) if x.ndim else np.zeros((0, int(x != 0)), np.int64)
 
 
 class Compress(Facts, frozen=True):
@@ -77,7 +75,10 @@ class Range(Facts, frozen=True):
                 raise node.wrong(f"start, limit and delta are {first}, {end} and {step}", "they must be finite")
             n = max(math.ceil(n), 0)
             check_affordable((n,), start.dtype.itemsize, f"node {node.name!r}: its output")
-            return (first + np.arange(n) * step).astype(start.dtype)
+            found: np.ndarray = np.arange(n, dtype=np.float64 if isinstance(step, float) else np.int64)
+            found *= step
+            found += first
+            return found.astype(start.dtype, copy=False)
 
         return numbers
 

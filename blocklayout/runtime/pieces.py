@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,14 @@ from msgspec import Struct
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.forking import Lock
-from blocklayout.runtime.inputs import check_feed, check_feeds, check_mapping
+from blocklayout.runtime.inputs import check_feed, check_feeds, check_held, check_mapping
 from blocklayout.runtime.outputs import check_given, deliver
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
     from blocklayout.plan import Plan
     from blocklayout.runtime.inputs import InputInfo, OutputInfo
+    from blocklayout.runtime.profile import Profile
     from blocklayout.runtime.session import Session
 
 Values = Mapping[str, Any]
@@ -36,45 +38,72 @@ class CutError(Exception):
         self.pieces = pieces
 
 
-class Piece(Struct, eq=False):
+class Piece(Struct, eq=False, kw_only=True):
     """One piece of a model.
 
     Attributes:
         name: The node's name; of a straight piece, its model's.
         inputs: Names of the values that it reads; empty for absent ones.
         outputs: Names of the values that it computes; empty for those that nobody reads.
-        reason: Why the model is cut here; empty for a straight piece.
-        call: Computes a node, of its inputs in order.
-        open: Makes the session of a straight piece, for what it is fed by name.
-        session: That one; ``None`` before the first run that comes so far, and of a call.
-        bodies: The sessions of subgraphs that a call runs.
+        reason: Why the model is cut here; empty where it is not.
+        by: How a node is computed without a plan: ``numpy`` or ``onnx.reference``; empty where plans do.
     """
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     reason: str = ""
-    call: Callable[[Sequence[Any]], Sequence[Any]] | None = None
-    open: Callable[[Values], Session] | None = None
-    session: Session | None = None
-    bodies: Callable[[], Sequence[Session]] = list
+    by: str = ""
 
     @property
-    def sessions(self) -> list[Session]:
+    def sessions(self) -> Sequence[Session]:
         """Those that it has by now."""
-        return [*([self.session] if self.session is not None else []), *self.bodies()]
+        raise NotImplementedError
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
-        head = f"{self.name} -> {', '.join(filter(None, self.outputs))}"
+        by = f" by {self.by}" if self.by else ""
+        head = f"{self.name}{by} -> {', '.join(filter(None, self.outputs))}"
         yield f"{head}: {self.reason}" if self.reason else head
-        if self.open is not None and self.session is None:
+        if not self.by and not self.sessions:
             yield "  planned when it is fed"
         for session in self.sessions:
             texts = [str(session.pieces)] if session.pieces is not None else map(str, session.plans)
             yield from (f"  {line}".rstrip() for text in texts for line in text.splitlines())
+
+
+class Straight(Piece, eq=False, kw_only=True):
+    """Nodes that plans compute, once they are fed.
+
+    Attributes:
+        open: Makes its session, for what it is fed by name.
+        session: That one; ``None`` before the first run that comes so far.
+    """
+
+    open: Callable[[Values], Session]
+    session: Session | None = None
+
+    @property
+    def sessions(self) -> Sequence[Session]:
+        return () if self.session is None else (self.session,)
+
+
+class Call(Piece, eq=False, kw_only=True):
+    """A node that is computed between plans.
+
+    Attributes:
+        function: Computes it, of its inputs in order.
+        running: The sessions of its subgraphs that there are by now.
+    """
+
+    function: Callable[[Sequence[Any]], Sequence[Any]]
+    running: Callable[[], Sequence[Session]] = tuple
+
+    @property
+    def sessions(self) -> Sequence[Session]:
+        return self.running()
 
 
 class Pieces:
@@ -106,9 +135,9 @@ class Pieces:
         self.pieces = tuple(pieces)
         self._inputs = inputs
         self._constants = constants
-        self._borders = {info.name: info for info in outputs if info.border is not None}
-        self._borders |= {info.name: info for info in inputs if not info.container}
-        of_calls = (name for piece in pieces if piece.call is not None for name in piece.outputs)
+        crossing = [*(info for info in outputs if info.border), *(info for info in inputs if not info.container)]
+        self._borders = {info.name: info for info in crossing}
+        of_calls = (name for piece in pieces if isinstance(piece, Call) for name in piece.outputs)
         self._shared = {*of_calls, *constants, *(info.name for info in inputs)}  # perhaps views of other values
         self._lock = Lock()
         last = {name: index for index, piece in enumerate(self.pieces) for name in piece.inputs if name}
@@ -150,7 +179,7 @@ class Pieces:
             contents: Arrays by input, which may decide extents.
         """
         for piece in self.pieces:
-            if piece.open is not None and shapes.keys() >= {*piece.inputs}:
+            if isinstance(piece, Straight) and shapes.keys() >= {*piece.inputs}:
                 session = self._session(piece, {})
                 given = {name: contents[name] for name in piece.inputs if name in contents}
                 session.prepare({name: shapes[name] for name in piece.inputs}, given)
@@ -167,35 +196,51 @@ class Pieces:
             check_given(out, wanted, {name: np.shape(each) for name, each in results.items()})
         return [deliver(info.name, results[info.name], (out or {}).get(info.name)) for info in wanted]
 
+    def profile(self, feed: Values, n_runs: int) -> Profile:
+        """As :meth:`Session.profile`: the steps of each piece behind each other."""
+        from blocklayout.runtime.profile import Profile, StepProfile, profile_of_call
+
+        values = self._fed(feed)
+        steps: list[StepProfile] = []
+        for piece in self.pieces:
+            if isinstance(piece, Straight):
+                fed = {name: values[name] for name in piece.inputs}
+                steps += self._session(piece, fed).profile(fed, n_runs=n_runs).steps
+            self._run_piece(piece, values)
+            if isinstance(piece, Call):
+                times = []
+                for _ in range(n_runs):
+                    start = time.monotonic_ns()
+                    self._run_piece(piece, dict(values))
+                    times.append(time.monotonic_ns() - start)
+                steps.append(profile_of_call(piece.name, piece.by, times))
+        return Profile(self.name, n_runs, tuple(steps))
+
     def _fed(self, feed: Values) -> dict[str, Any]:
         tensors = [info for info in self._inputs if not info.container]
-        held = [info.name for info in self._inputs if info.container]
+        held = {info.name: info for info in self._inputs if info.container}
         check_mapping("feed", feed, "{'x': array}")
         missing = [name for name in held if name not in feed]
         if missing:
             raise InputError(f"missing input {', '.join(missing)}: give a list of arrays, or None where it is optional")
         check_feeds(tensors, {name: each for name, each in feed.items() if name not in held})
-        return {**self._constants, **feed}
+        return {**self._constants, **feed, **{name: check_held(info, feed[name]) for name, info in held.items()}}
 
     def _run_piece(self, piece: Piece, values: dict[str, Any]) -> None:
-        if piece.call is not None:
+        if isinstance(piece, Straight):
+            fed = {name: values[name] for name in piece.inputs}
+            results: Sequence[Any] = self._session(piece, fed).run(piece.outputs, fed)
+        elif isinstance(piece, Call):
             given = [self._logical(name, values[name]) if name else None for name in piece.inputs]
-            results = piece.call(given)
-            for name, result in zip(piece.outputs, results, strict=False):
-                if name:
-                    values[name] = self._at_border(name, result)
-            return
-        fed = {name: values[name] for name in piece.inputs}
-        session = self._session(piece, fed)
-        values.update(zip(piece.outputs, session.run(piece.outputs, fed), strict=True))
+            returned = zip(piece.outputs, piece.function(given), strict=False)
+            results = [self._at_border(name, each) if name else None for name, each in returned]
+        values.update(zip(piece.outputs, results, strict=True))
 
-    def _session(self, piece: Piece, fed: Values) -> Session:
-        if piece.session is None:
-            with self._lock:
-                if piece.session is None:
-                    assert piece.open is not None
-                    piece.session = piece.open(fed)
-        return piece.session
+    def _session(self, piece: Straight, fed: Values) -> Session:
+        with self._lock:
+            if piece.session is None:
+                piece.session = piece.open(fed)
+            return piece.session
 
     def _logical(self, name: str, value: Any) -> Any:
         """What a call is given: an array in the model's order of dimensions."""

@@ -20,8 +20,8 @@ from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping
 from blocklayout.runtime.memory import MemoryUse
-from blocklayout.runtime.pieces import CutError
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
+from blocklayout.runtime.pieces import CutError
 from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
 from blocklayout.runtime.workspace import ReadyPlan, Workspace
@@ -251,12 +251,13 @@ class Session:
     ) -> list[Any]:
         """Run once; with a list for the times of entries and steps, report them to the watches."""
         wanted = self._outputs if names is None else check_wanted(names, self._outputs)
-        if self._pieces is None:
+        pieces = self._pieces
+        if pieces is None:
             try:
                 return _without_refusals(self._run_once, wanted, feed, out, times)
             except CutError as cut:
-                return cut.pieces.run(wanted, feed, out)
-        return self._pieces.run(wanted, feed, out)
+                pieces = cut.pieces
+        return pieces.run(wanted, feed, out)
 
     def _run_once(
         self, wanted: Sequence[OutputInfo], feed: Mapping[str, Any], out: Given | None, times: list[int] | None
@@ -355,8 +356,14 @@ class Session:
 
         if type(n_runs) is not int or n_runs < 1:
             raise InputError(f"n_runs={n_runs!r}: give an integer of at least 1")
-        plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
-        return profile_of(plan, runs, wall, plan.machine())
+        pieces = self._pieces
+        if pieces is None:
+            try:
+                plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
+                return profile_of(plan, runs, wall, plan.machine())
+            except CutError as cut:
+                pieces = cut.pieces
+        return pieces.profile(feed, n_runs)
 
     def _timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[list[int]], list[int]]:
         """For each run the nanoseconds of each step, and of all of it."""
@@ -399,13 +406,14 @@ class Session:
         given = dict(contents or {})
         try:
             kept = self._ready(self._key(shapes), lambda name: self._given(name, given))
+            self._workspace(kept)
+            return kept.ready.plan
         except CutError as cut:
-            cut.pieces.prepare(shapes, given)
-            if not self.plans:
-                raise ContentsNeededError("the model is cut, and its first piece has no plan: run once") from None
-            return self.plans[0]
-        self._workspace(kept)
-        return kept.ready.plan
+            pieces = cut.pieces
+        pieces.prepare(shapes, given)
+        if not pieces.plans:
+            raise ContentsNeededError("the model is cut, and its first piece has no plan: run once")
+        return pieces.plans[0]
 
     @property
     def plan(self) -> Plan:

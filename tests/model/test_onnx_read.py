@@ -164,14 +164,14 @@ def test_an_invented_operator_is_against_the_specification() -> None:
         read(model)
 
 
-def test_loops_are_not_supported() -> None:
+def test_a_loop_is_in_no_graph() -> None:
     given = [helper.make_tensor_value_info("n", 7, ()), helper.make_tensor_value_info("c", 9, ())]
     given.append(helper.make_tensor_value_info("v", 1, (1, 2)))
     results = [helper.make_tensor_value_info("c2", 9, ()), helper.make_tensor_value_info("v2", 1, (1, 2))]
     nodes = [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Relu", ["v"], ["v2"])]
     body = helper.make_graph(nodes, "body", given, results)
     loop = helper.make_node("Loop", ["m", "", "x"], ["y"], name="i", body=body)
-    with pytest.raises(UnsupportedError, match=r"'i' \(Loop\) runs a subgraph again and again"):
+    with pytest.raises(UnsupportedError, match=r"node 'i': Loop runs a subgraph as often as its data say"):
         read(make_model([loop], {"x": (1, 2)}, constants={"m": np.array(2)}))
 
 

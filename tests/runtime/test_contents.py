@@ -61,8 +61,6 @@ CASES = {
     "Squeeze": _one("Squeeze", "axes", x=IMAGE[:1], axes=[0]),
     "ConstantOfShape": _one("ConstantOfShape", "shape", shape=[2, 3]),
     "Range": _one("Range", "start limit delta", elem_type=TensorProto.INT64, start=0, limit=7, delta=2),
-    "NonZero": _one("NonZero", "x", elem_type=TensorProto.INT64, x=np.array([[1, 0], [0, 3]], np.float32)),
-    "Compress": _one("Compress", "x kept", x=IMAGE[0, 0], kept=[True, False, True, True, False, False], axis=1),
     "TopK": Case((NODE("TopK", ["x", "k"], ["y", "i"]),), {"x": IMAGE, "k": np.array([3])}, ("k",)),
     "a sum of what is fed and of extents": Case(
         (NODE("Shape", ["x"], ["extents"]), NODE("Add", ["extents", "more"], ["t"]), NODE("Tile", ["x", "t"], ["y"])),
@@ -161,21 +159,3 @@ def test_a_plan_can_be_made_ahead_with_contents() -> None:
     assert session.plan is plan
     session.run(None, {"x": IMAGE, "target": np.array([4, -1])})
     assert session.plan is plan
-
-
-@pytest.mark.parametrize("n_elements", [513, 4096])
-def test_large_inputs_are_data(n_elements: int) -> None:
-    case = Case((NODE("NonZero", ["x"], ["y"]),), {"x": np.ones(n_elements, np.float32)}, (), TensorProto.INT64)
-    with pytest.raises(bl.UnsupportedError, match="depend on data computed at run time"):
-        bl.load(case.model())
-
-
-def test_what_only_computed_data_decide_stays_unsupported() -> None:
-    case = Case(
-        (NODE("Relu", ["x"], ["r"]), NODE("NonZero", ["r"], ["y"])),
-        {"x": np.ones((2, 600), np.float32)},
-        (),
-        TensorProto.INT64,
-    )
-    with pytest.raises(bl.UnsupportedError, match="depend on data computed at run time"):
-        bl.load(case.model())

@@ -1,0 +1,84 @@
+"""NonZero, Compress, Unique, Range and ConstantOfShape of data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import blocklayout as bl
+from blocklayout.affordable import memory_nbytes
+from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, ROW, S64, Case, check, model_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
+
+MOST = [NODE("ReduceMax", ["x"], ["most"], keepdims=0), NODE("Cast", ["most"], ["n"], to=S64)]
+CASES = {
+    "NonZero": Case(
+        [
+            *PLACES,
+            NODE("Transpose", ["p"], ["pt"]),
+            NODE("GatherND", ["c", "pt"], ["v"]),
+            NODE("Shape", ["p"], ["n"]),
+            NODE("Softmax", ["c"], ["s"], axis=1),
+            NODE("Relu", ["v"], ["y"]),
+        ],
+        [{"x": IMAGE}, {"x": -IMAGE}, {"x": IMAGE[:, :, :5]}],
+        ["nz"],
+        {"y": F32, "n": S64, "s": F32},
+    ),
+    "of a scalar": Case([NODE("NonZero", ["x"], ["y"], name="nz")], [{"x": np.float32(2)}], ["nz"], {"y": S64}),
+    "Compress": Case(
+        [NODE("Compress", ["x", "kept"], ["z"], name="some", axis=-1), NODE("Neg", ["z"], ["y"])],
+        [{"x": IMAGE, "kept": np.arange(8) % n == 0} for n in (2, 3, 9)],
+        ["some"],
+    ),
+    "Unique": Case(
+        [NODE("Unique", ["x"], ["u", "first", "back", "count"], name="u", sorted=0), NODE("Neg", ["u"], ["y"])],
+        [{"x": np.array([2, 1, 1, 3, 4, 3], np.float32)}],
+        ["u"],
+        {"y": F32, "first": S64, "back": S64, "count": S64},
+    ),
+    "Range": Case(
+        [
+            *MOST,
+            NODE("Range", ["none", "n", "one"], ["r"], name="numbers"),
+            NODE("Cast", ["r"], ["f"], to=F32),
+            NODE("Unsqueeze", ["f", "minus"], ["y"]),
+        ],
+        [{"x": np.array([most, *ROW], np.float32)} for most in (4.5, 6.5)],
+        ["numbers"],
+    ),
+    "ConstantOfShape": Case(
+        [*MOST, NODE("Reshape", ["n", "ones"], ["s"]), NODE("ConstantOfShape", ["s"], ["y"], name="filled")],
+        [{"x": np.array([most, *ROW], np.float32)} for most in (4.5, 6.5)],
+        ["filled"],
+    ),
+}
+HUGE = np.array([memory_nbytes()])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_extents_follow_from_data(name: str) -> None:
+    check(CASES[name])
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs"),
+    [("Range", "none n one"), ("ConstantOfShape", "n"), ("Expand", "none n"), ("Tile", "ones n")],
+)
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_extents_beyond_memory_are_refused(op_type: str, inputs: str, *, is_computed: bool) -> None:
+    feed: dict[str, Any] = {"n": HUGE[0] if op_type == "Range" else HUGE}
+    nodes = [NODE(op_type, inputs.split(), ["y"], name="big")]
+    if is_computed:
+        nodes = [
+            NODE("ReduceMax", ["many"], ["most"], keepdims=0),
+            NODE("Add", ["n", "most"], ["more"]),
+            NODE(op_type, ["more" if name == "n" else name for name in inputs.split()], ["y"], name="big"),
+        ]
+        feed |= {"many": np.zeros(600, np.int64)}
+    model = model_of(nodes, feed, {"y": F32 if op_type == "ConstantOfShape" else S64})
+    with pytest.raises(bl.UnsupportedError, match=r"node 'big'.*GiB; .* GiB of memory are left here"):
+        bl.load(model).run(None, feed)
