@@ -157,8 +157,8 @@ class Question(Struct, frozen=True):
         for scores, shares in pairs:
             n_columns = [(-(-width // stride), stride) for stride in STRIDES]
             found = [(n, stride) for n, stride in n_columns if n * -(-height // stride) == len(scores)]
-            is_known = scores.shape[1] == len(self.names) and shares.shape[1] % 4 == 0 and len(shares) == len(scores)
-            if not found or not is_known:
+            is_known = scores.shape[1] == len(self.names) and len(shares) == len(scores)
+            if not found or not is_known or shares.shape[1] % 4 or shares.shape[1] < 8:
                 return None
             n, stride = found[0]
             bins = _softmax(shares.reshape(len(shares), 4, -1).astype(np.float64))

@@ -59,6 +59,8 @@ LINE = (48, 320)
 """Height, where it is free, and least width of a line of text, as PP-OCR's networks were trained with."""
 PAGE_SIDES = (736, 2000)
 """Least shorter and greatest longer side of a page whose text is sought, the first before the second."""
+LONGEST_PAGE = 8
+"""Of the shorter side: a longer page keeps a shorter one."""
 DIFFERENT_DEPTHS = ("I", "F", "I;")
 
 
@@ -331,7 +333,7 @@ def _image_size(
         return (high, max(LINE[1], int(high * size[0] / size[1]))), f"its proportions, at least {LINE[1]} wide"
     if use == "page":
         least, most = PAGE_SIDES
-        zoom = max(min(1.0, most / max(size)), least / min(size))
+        zoom = min(max(min(1.0, most / max(size)), least / min(size)), LONGEST_PAGE * least / max(size))
         rule = f"the picture's own in multiples of {GRID}, its shorter side at least {least}"
     else:
         zoom = min(1.0, LARGEST / max(size))

@@ -83,7 +83,9 @@ def _answers(
             outputs = dict(zip(names, map(np.asarray, session.run(None, picture.feeds)), strict=True))
             answer = Question(picture.frame, picture.names, n_best=1).answer(outputs)
             if not isinstance(answer, Classes | Text):
-                raise InputError(f"{option} {path}: it neither reads nor classifies")
+                shapes = ", ".join(f"{name} {'x'.join(map(str, array.shape))}" for name, array in outputs.items())
+                counts = f"{shapes}; {len(picture.names)} names of classes or characters are known"
+                raise InputError(f"{option} {path}: it neither reads nor classifies ({counts})")
             answers[index] = answer
             told = told or picture.told
     return answers, told
