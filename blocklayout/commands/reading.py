@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -66,7 +66,15 @@ def _answers(
 ) -> tuple[dict[int, Classes | Text], str | None]:
     """What a network says of each picture, and what was done to the first that it was fed."""
     fit = "line" if option == "--turn" else None
-    own = {"model": path, "then": None, "turn": None, "unclip": None, "fit": fit, "input": [], "shape": []}
+    own: dict[str, Any] = {
+        "model": path,
+        "then": None,
+        "turn": None,
+        "unclip": None,
+        "fit": fit,
+        "input": [],
+        "shape": [],
+    }
     args = Namespace(**(vars(args) | own | {"io_layout": [], "labels": args.labels if option == "--then" else None}))
     opened = open_model(args)
     policy = args.layout[0] if args.layout else "auto"
