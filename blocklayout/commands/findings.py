@@ -51,7 +51,8 @@ class Frame(Struct, frozen=True):
             [[0.0, 0.0], [100.0, 100.0]]
         """
         moved: np.ndarray = (points - self.corner) * self.picture / self.resized
-        return np.clip(moved, 0, self.picture)
+        inside: np.ndarray = np.clip(moved, 0, self.picture)
+        return inside
 
     def mask_in_picture(self, classes: np.ndarray) -> np.ndarray:
         """The class of each of the picture's pixels, of a mask of the input; -1 where that does not show them."""
@@ -156,8 +157,8 @@ class Question(Struct, frozen=True):
         for scores, shares in pairs:
             n_columns = [(-(-width // stride), stride) for stride in STRIDES]
             found = [(n, stride) for n, stride in n_columns if n * -(-height // stride) == len(scores)]
-            is_known = scores.shape[1] == len(self.names) and shares.shape[1] % 4 == 0 and len(shares) == len(scores)
-            if not found or not is_known:
+            is_known = scores.shape[1] == len(self.names) and len(shares) == len(scores)
+            if not found or not is_known or shares.shape[1] % 4 or shares.shape[1] < 8:
                 return None
             n, stride = found[0]
             bins = _softmax(shares.reshape(len(shares), 4, -1).astype(np.float64))

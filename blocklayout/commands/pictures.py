@@ -59,6 +59,8 @@ LINE = (48, 320)
 """Height, where it is free, and least width of a line of text, as PP-OCR's networks were trained with."""
 PAGE_SIDES = (736, 2000)
 """Least shorter and greatest longer side of a page whose text is sought, the first before the second."""
+LONGEST_PAGE = 8
+"""Of the shorter side: a longer page keeps a shorter one."""
 DIFFERENT_DEPTHS = ("I", "F", "I;")
 
 
@@ -106,8 +108,8 @@ class Preparation(Struct, frozen=True):
         (width, height), (picture_width, picture_height) = self.size, picture.size
         ratios = width / picture_width, height / picture_height
         if self.fit == "line":
-            resized = min(width, ceil(picture_width * ratios[1])), height
-            return Frame(picture.size, self.size, resized, (0, 0), self.is_channels_last)
+            shown = min(width, ceil(picture_width * ratios[1]))
+            return Frame(picture.size, self.size, (shown, height), (0, 0), self.is_channels_last)
         zooms = {"pad": min(ratios), "fill": max(ratios), "crop": max(ratios) * 8 / 7}
         zoom = zooms.get(self.fit)
         resized = (width, height) if zoom is None else tuple(max(1, int(side * zoom + 1e-6)) for side in picture.size)
@@ -331,7 +333,7 @@ def _image_size(
         return (high, max(LINE[1], int(high * size[0] / size[1]))), f"its proportions, at least {LINE[1]} wide"
     if use == "page":
         least, most = PAGE_SIDES
-        zoom = max(min(1.0, most / max(size)), least / min(size))
+        zoom = min(max(min(1.0, most / max(size)), least / min(size)), LONGEST_PAGE * least / max(size))
         rule = f"the picture's own in multiples of {GRID}, its shorter side at least {least}"
     else:
         zoom = min(1.0, LARGEST / max(size))

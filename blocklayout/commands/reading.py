@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from blocklayout.commands.feeds import open_model
 from blocklayout.commands.findings import Question
 from blocklayout.commands.pictures import picture_of
 from blocklayout.errors import InputError
+from blocklayout.ops.sampling import sample
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,8 @@ UPSIDE_DOWN = 0.9
 SMALLEST = 3
 """Boxes of no more pixels than this, across or down, hold nothing."""
 GROUP = 6
+MARGIN = 2
+"""Pixels beside a box that its cubic interpolation reads."""
 
 
 def read_boxes(
@@ -63,7 +66,15 @@ def _answers(
 ) -> tuple[dict[int, Classes | Text], str | None]:
     """What a network says of each picture, and what was done to the first that it was fed."""
     fit = "line" if option == "--turn" else None
-    own = {"model": path, "then": None, "turn": None, "unclip": None, "fit": fit, "input": [], "shape": []}
+    own: dict[str, Any] = {
+        "model": path,
+        "then": None,
+        "turn": None,
+        "unclip": None,
+        "fit": fit,
+        "input": [],
+        "shape": [],
+    }
     args = Namespace(**(vars(args) | own | {"io_layout": [], "labels": args.labels if option == "--then" else None}))
     opened = open_model(args)
     policy = args.layout[0] if args.layout else "auto"
@@ -80,7 +91,9 @@ def _answers(
             outputs = dict(zip(names, map(np.asarray, session.run(None, picture.feeds)), strict=True))
             answer = Question(picture.frame, picture.names, n_best=1).answer(outputs)
             if not isinstance(answer, Classes | Text):
-                raise InputError(f"{option} {path}: it neither reads nor classifies")
+                shapes = ", ".join(f"{name} {'x'.join(map(str, array.shape))}" for name, array in outputs.items())
+                counts = f"{shapes}; {len(picture.names)} names of classes or characters are known"
+                raise InputError(f"{option} {path}: it neither reads nor classifies ({counts})")
             answers[index] = answer
             told = told or picture.told
     return answers, told
@@ -101,10 +114,18 @@ def _groups(cuts: Mapping[int, Image]) -> list[list[tuple[int, Image]]]:
 
 def cut_out(image: Image, corners: np.ndarray) -> Image:
     """A box of a picture, upright, and turned to the left where it is tall."""
-    from PIL.Image import Resampling, Transform, Transpose
+    from PIL.Image import Transpose, fromarray
 
     sides = np.linalg.norm(np.roll(corners, -1, axis=0) - corners, axis=1)
-    size = max(1, int(max(sides[0], sides[2]))), max(1, int(max(sides[1], sides[3])))
-    around = corners[[0, 3, 2, 1]].ravel().tolist()
-    cut = image.transform(size, Transform.QUAD, around, Resampling.BICUBIC)
-    return cut.transpose(Transpose.ROTATE_90) if size[1] >= TALL * size[0] else cut
+    width, height = max(1, int(max(sides[0], sides[2]))), max(1, int(max(sides[1], sides[3])))
+    x, y = np.arange(width)[:, None] / width, np.arange(height)[:, None, None] / height
+    upper, lower = (start + (end - start) * x for start, end in ((corners[0], corners[1]), (corners[3], corners[2])))
+    limits = np.array(image.size) - 1
+    begin = (corners.min(axis=0).astype(int) - MARGIN).clip(0, limits)
+    end = (corners.max(axis=0).astype(int) + MARGIN).clip(0, limits)
+    around = np.asarray(image.crop((*begin, *(end + 1))), np.float32)[None].transpose(0, 3, 1, 2)
+    points = 2 * (upper + (lower - upper) * y - begin) / np.maximum(end - begin, 1) - 1
+    pixels = np.empty((1, 3, height, width), np.float32)
+    sample(around, points[None], pixels, "cubic", "border", is_aligned=True)
+    cut = fromarray(pixels[0].transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8))
+    return cut.transpose(Transpose.ROTATE_90) if height >= TALL * width else cut

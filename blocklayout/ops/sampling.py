@@ -28,10 +28,11 @@ class GridSample(Facts, frozen=True):
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
         mode = node.string_attr("mode", ("linear", "bilinear", "nearest", "cubic", "bicubic")).removeprefix("bi")
         padding = node.string_attr("padding_mode", ("zeros", "border", "reflection"))
-        return partial(_sample, mode=mode, padding=padding, is_aligned=node.flag_attr("align_corners"))
+        return partial(sample, mode=mode, padding=padding, is_aligned=node.flag_attr("align_corners"))
 
 
-def _sample(x: np.ndarray, grid: np.ndarray, out: np.ndarray, mode: str, padding: str, *, is_aligned: bool) -> None:
+def sample(x: np.ndarray, grid: np.ndarray, out: np.ndarray, mode: str, padding: str, *, is_aligned: bool) -> None:
+    """Elements of ``x`` at the points of ``grid``, as the operator's attributes say."""
     n_images, n_channels, *dims = x.shape
     taps = [
         _taps(grid[..., -1 - dim].reshape(n_images, -1), extent, mode, padding, is_aligned=is_aligned)

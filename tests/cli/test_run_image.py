@@ -315,7 +315,11 @@ def test_then_classifies_what_is_in_boxes(cli: Command, photo: Path, tmp_path: P
     boxes = np.array([[[0, 0, 32, 31], [36, 8, 60, 24]]], np.float32)
     found = {"boxes": boxes, "labels": np.zeros((1, 2), np.int64), "scores": np.full((1, 2), 0.9, np.float32)}
     finds = model_of(tmp_path / "finds.onnx", (1, 3, 32, 64), [], found)
-    ops = [("Conv", ["x", "w"], "y", {}), ("GlobalAveragePool", ["y"], "z", {}), ("Flatten", ["z"], "out", {})]
+    ops: list[Any] = [
+        ("Conv", ["x", "w"], "y", {}),
+        ("GlobalAveragePool", ["y"], "z", {}),
+        ("Flatten", ["z"], "out", {}),
+    ]
     weights = {"value": numpy_helper.from_array(np.array([[9, -9, 0], [0, 9, 0]], np.float32).reshape(2, 3, 1, 1))}
     names = {"names": "['red', 'white']"}
     ops = [("Constant", [], "w", weights), *ops]
