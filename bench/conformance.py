@@ -124,11 +124,12 @@ _SHORT_REASONS = {
     "no primitive computes": "no primitive",
     "nothing of tensors without elements": "no elements",
     "of the operator set": "another operator set",
-    "runs a subgraph again and again": "subgraph",
-    "which branch this If takes": "subgraph",
-    " is a sequence": "sequence",
-    " is a optional": "optional",
-    "TYPE_PROTO": "optional",
+    "runs its subgraph": "runs a subgraph",
+    "runs a subgraph": "runs a subgraph",
+    "what is no tensor": "sequence or optional",
+    " is a sequence": "sequence or optional",
+    " is a optional": "sequence or optional",
+    "ImageDecoder failed: ImportError": "Pillow is not installed",
     "are read": "further results are read",
     "depend on data": "extents depend on data",
     "primitives compute it in": "not a float of up to 32 bits",
@@ -158,9 +159,11 @@ with what happens.
 - *folded*: every output follows from constants and extents, and is known when the plan is made;
 - *unsupported*: `UnsupportedError`, with the reason. Nothing ends in any other way.
 
-In scope are tensors of floats of 16 and 32 bits, integers of 8 to 64 and booleans, and ONNX's own operators, without
-control flow, sequences, training and random numbers. A test asserts, from the plan, that the convolutional operators
-run natively in the suite's own 32-bit cases, and names the exceptions.
+In scope are tensors of floats of 16 and 32 bits, integers of 8 to 64 and booleans, sequences and optionals of them, and
+ONNX's own operators, without training and random numbers. A test asserts, from the plan, that the convolutional
+operators run natively in the suite's own 32-bit cases, and names the exceptions. Subgraphs, sequences, and nodes whose
+extents follow from data are computed between plans ([how](shapes.md#data)): by numpy, and their subgraphs by plans of
+their own.
 
 """
 

@@ -33,8 +33,6 @@ _TYPES = {
     "bool",
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
 }
-_CONTROL_FLOW = {"If", "Loop", "Scan", "SequenceMap"}
-_OF_SEQUENCES = {"SequenceConstruct", "SequenceEmpty", "SplitToSequence"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class Case:
     def in_goal(self) -> bool:
         """Whether it is of ONNX's own operators on floats, integers and booleans.
 
-        Without control flow, sequences, training and random numbers.
+        Without training and random numbers.
         """
         return not self.is_special and all(
             _is_plain_tensor(value.type) for value in (*self.model.graph.input, *self.model.graph.output)
@@ -93,17 +91,13 @@ class Case:
     def is_special(self) -> bool:
         """Whether it is of something that no plan of tensors can hold, whatever the types of its inputs."""
         nodes = self.model.graph.node
-        return (
-            any(node.domain not in ("", "ai.onnx") for node in nodes)
-            or any(node.op_type in _CONTROL_FLOW for node in nodes)
-            or self.is_random
-            or any(node.op_type in _OF_SEQUENCES for node in nodes)
-            or "train" in self.name
-        )
+        return any(node.domain not in ("", "ai.onnx") for node in nodes) or self.is_random or "train" in self.name
 
 
 def _is_plain_tensor(type_: TypeProto) -> bool:
-    if type_.WhichOneof("value") != "tensor_type":
+    while (kind := type_.WhichOneof("value")) in ("optional_type", "sequence_type"):
+        type_ = getattr(type_, kind).elem_type
+    if kind != "tensor_type":
         return False
     name = onnx.TensorProto.DataType.Name(type_.tensor_type.elem_type).lower()
     return name in _TYPES

@@ -13,7 +13,7 @@ from msgspec import Struct, to_builtins
 from blocklayout import dnnl
 from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
 from blocklayout.commands.against.runtimes import chosen_runtimes
-from blocklayout.commands.comparing import Contender, Race, say_comparison
+from blocklayout.commands.comparing import Contender, Race, plan_of, say_comparison
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import feeds_of, n_images, open_model, save_source
 from blocklayout.commands.options import add_model_options, load_options, positive, words
@@ -146,7 +146,7 @@ def _run_streams(args: argparse.Namespace) -> None:
             with race.session(Contender(policy, args.dtype)) as session:
                 tell(f"{policy}: measuring, {args.rounds} rounds")
                 runs_per_s = Spread.of(time_runs(session, feeds, args.rounds))
-                n_threads = session.plan.n_threads
+                n_threads = plan_of(session).n_threads
             rows.append(Throughput(policy, n_threads, runs_per_s, runs_per_s.scaled(n_images(feeds))))
     environment = describe_environment(rows[0].n_threads * args.streams)
     if args.json:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, field, to_builtins
+from msgspec.structs import replace
 
 from blocklayout.api import load
 from blocklayout.commands.output import kib, print_table, say, small
+from blocklayout.errors import PlanError
 from blocklayout.plan.report.text import primitive_name, reference_reason
+from blocklayout.runtime import ContentsNeededError
 from blocklayout.timing import Spread, time_in_turn
 
 if TYPE_CHECKING:
@@ -54,6 +58,22 @@ def _references(plan: Plan) -> list[tuple[str, str, str]]:
 def _plain(plan: Plan) -> list[tuple[str, str, str]]:
     """Kernels that ``onnx.reference`` computes: kernel, operator, reason."""
     return [(step.kernel, primitive_name(step), step.reason) for step in plan.plain_steps]
+
+
+def plan_of(session: Session) -> Plan:
+    """The plan of a session, for its numbers; of one in pieces, all of their steps.
+
+    Raises:
+        PlanError: There is no plan in any piece.
+    """
+    if session.pieces is None:
+        return session.plan
+    if not session.plans:
+        raise PlanError("nothing of this model is planned: numpy computes all of it; print(session.pieces)")
+    first, *others = session.plans
+    rows = [(plan.entries, plan.steps, plan.values, plan.exceptions) for plan in (first, *others)]
+    entries, steps, values, exceptions = (tuple(chain.from_iterable(parts)) for parts in zip(*rows, strict=True))
+    return replace(first, entries=entries, steps=steps, values=values, exceptions=exceptions)
 
 
 class Contender(Struct, frozen=True):
@@ -132,7 +152,13 @@ class Race(Struct, frozen=True):
             progress=lambda stage: self.tell(f"{contender.name}: {stage}"),
             **self.options,
         )
-        session.prepare(shapes, self.feeds)  # where contents decide extents, extents alone make no plan
+        try:
+            session.prepare(shapes, self.feeds)  # where contents decide extents, extents alone make no plan
+        except ContentsNeededError:
+            if session.pieces is None:
+                raise
+        if session.pieces is not None:
+            session.run(None, self.feeds)  # which plans the pieces whose extents data decide
         return session
 
     def _outputs(self, session: Session) -> list[np.ndarray]:
@@ -192,7 +218,7 @@ def _measurement(
 ) -> Measurement:
     names = [info.name for info in session.get_outputs()]
     return Measurement(
-        plan=session.plan,
+        plan=plan_of(session),
         time_ms=Spread.of(times).scaled(1e-6),
         ratio=ratio,
         difference=largest_difference(outputs, expected),

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.feeds import open_with_plan
 from blocklayout.commands.options import add_model_options, add_named, add_plan_options, load_options, named_layout
-from blocklayout.commands.output import say, shown_progress
+from blocklayout.commands.output import json_text, say, shown_progress
+from blocklayout.errors import PlanError
 from blocklayout.loading.exporting import export
 
 if TYPE_CHECKING:
     import argparse
+
+    from blocklayout.runtime import Pieces
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +61,11 @@ def run(args: argparse.Namespace) -> None:
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened, feeds, saved = open_with_plan(args)
         race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | asked)
-        plan = race.session(Contender(args.layout, args.dtype, saved)).plan
+        session = race.session(Contender(args.layout, args.dtype, saved))
+    if session.pieces is not None:
+        _say_pieces(args, session.pieces)
+        return
+    plan = session.plan
     if args.save is not None:
         plan.save(args.save)
     if args.export is not None:
@@ -67,3 +74,17 @@ def run(args: argparse.Namespace) -> None:
         say(plan.to_json())
     else:
         say(plan.explain() if args.why else str(plan))
+
+
+def _say_pieces(args: argparse.Namespace, pieces: Pieces) -> None:
+    """Print the plans of a model that is cut, and where it is."""
+    if args.save is not None or args.export is not None:
+        raise PlanError(f"--save, --export: the model is cut into {len(pieces)} pieces; there is no plan of the whole")
+    if args.json:
+        plans = ", ".join(plan.to_json() for plan in pieces.plans)
+        cut = json_text([{"node": piece.name, "reason": piece.reason} for piece in pieces if piece.reason])
+        say(f'{{"cut": {cut}, "plans": [{plans}]}}')
+    elif args.why:
+        say("\n\n".join([str(pieces), *(plan.explain() for plan in pieces.plans)]))
+    else:
+        say(str(pieces))

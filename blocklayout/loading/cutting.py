@@ -56,7 +56,7 @@ class Cutter(Struct, frozen=True, eq=False):
             raise error or TypeError(whole)
         reasons = model.always_cut(whole)
         if error is not None:
-            reasons |= model.reasons_of(whole, error.origin, str(error))
+            reasons |= model.reasons_of(whole, error.origin, str(error).partition(";")[0])
         cuts = model.pieces_of(whole, reasons)
         pieces = [self._piece(whole, cut, number, is_alone=len(cuts) == 1) for number, cut in enumerate(cuts, 1)]
         read = {name for cut in cuts if cut.reason for name in cut.nodes[0].inputs}

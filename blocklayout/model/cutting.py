@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
-from blocklayout.ir import NodeInfo
+from blocklayout.ir import NodeInfo, Role
 from blocklayout.model.branches import Branch, branches_of
 from blocklayout.model.graph import live_nodes, resolve
 from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature
@@ -47,6 +47,12 @@ def is_cut_at(node: Node, opset: int, *, is_piece: bool) -> bool:
     return node.facts.counts_elements or (is_piece and function_of(node, opset, {}) is not None)
 
 
+def has_much_to_do(node: Node) -> bool:
+    """Whether a subgraph of a node holds operators that choose layouts: running one branch costs less than both."""
+    inner = [each for branch in branches_of(node).values() for each in branch.nodes]
+    return any(getattr(each.facts, "role", None) is Role.CHOOSER or has_much_to_do(each) for each in inner)
+
+
 def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunction | None:
     """The function that computes a node apart from plans, if its operator has one.
 
@@ -70,8 +76,6 @@ def always_cut(model: OnnxModel) -> dict[str, str]:
             reasons[first] = f"{node.op_type} runs its subgraph as often as its data say"
         elif any(made) or any(given) or held.intersection(node.inputs):
             reasons[first] = f"{node.op_type} reads or writes what is no tensor"
-        if held.intersection(node.inputs) and not made:
-            continue
         held.update(name for name, is_container in zip(node.outputs, made, strict=False) if is_container)
     return reasons
 
@@ -178,10 +182,10 @@ def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputIn
     Raises:
         UnsupportedError: An array of strings, or of another type of which there are no tensors.
     """
-    if value is None or isinstance(value, list):
-        return InputInfo(name, "", None, "optional" if value is None else "sequence")
     if declared is not None and declared.dtype and not declared.container:
         return declared
+    if value is None or isinstance(value, list):
+        return InputInfo(name, "", None, "optional" if value is None else "sequence")
     return InputInfo(name, from_numpy(value.dtype, f"the value {name!r}"), None)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.ir import Demands
-from blocklayout.model.cutting import is_cut_at
+from blocklayout.model.cutting import has_much_to_do, is_cut_at
 from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.model_file import ModelFile
 from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature, open_onnx
@@ -184,7 +184,7 @@ def read_fed(
                 raise
             is_if = error.node.op_type == "If"
             found = _deciding(model, shapes, contents, known, undecided, error) if not (is_piece and is_if) else {}
-            if not found and (not is_if or error.node.outputs[0] in undecided):
+            if not found and (not is_if or error.node.outputs[0] in undecided or has_much_to_do(error.node)):
                 raise
             known |= found
             undecided |= set() if found else {error.node.outputs[0]}

@@ -69,19 +69,19 @@ def _left(group: np.ndarray, corners: np.ndarray, areas: np.ndarray, overlap: np
         overlap: Share of the union from which on, exclusively, a box is dropped.
         n_most: How many stay of each group.
     """
-    left = np.arange(len(group))
-    stay = []
+    left, boxes = np.arange(len(group)), np.concatenate([corners, areas[None]])
+    stay = [left[:0]]
     for _ in range(n_most):
         if not left.size:
             break
-        is_first = np.empty(left.size, bool)
-        is_first[0] = True
-        np.not_equal(group[left[1:]], group[left[:-1]], out=is_first[1:])
-        stay.append(left[is_first])
-        rest = left[~is_first]
-        best = stay[-1][np.cumsum(is_first)[~is_first] - 1]
-        sides = np.minimum(corners[2:, rest], corners[2:, best]) - np.maximum(corners[:2, rest], corners[:2, best])
-        inner = np.maximum(sides, 0).prod(0)
-        share = np.divide(inner, areas[rest] + areas[best] - inner, out=np.zeros_like(inner), where=inner > 0)
-        left = rest[share <= overlap]
-    return np.sort(np.concatenate(stay)) if stay else left
+        first = np.flatnonzero(np.diff(group, prepend=-1))
+        stay.append(left[first])
+        best = np.repeat(boxes[:, first], np.diff(first, append=left.size), axis=1)
+        sides = np.minimum(boxes[2:4], best[2:4]) - np.maximum(boxes[:2], best[:2])
+        np.maximum(sides, 0, out=sides)
+        inner = sides[0] * sides[1]
+        drops = inner / (boxes[4] + best[4] - inner) > overlap  # of two without area, neither does
+        drops[first] = True
+        rest = np.flatnonzero(~drops)
+        left, group, boxes = left[rest], group[rest], boxes.take(rest, axis=1)
+    return np.sort(np.concatenate(stay))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.dtypes import has_reorder, to_numpy
 from blocklayout.errors import InputError
@@ -159,6 +160,25 @@ def check_feed(info: InputInfo, source: Any) -> Feed:
         _check_rank(info, array.shape)
         array = array.transpose(info.inverse_order)
     return Feed(*as_memory(array), array.shape)
+
+
+def check_held(info: InputInfo, source: Any) -> Any:
+    """What is fed to an input that is no tensor: a list of arrays, an array, or ``None``.
+
+    Raises:
+        InputError: It is something else, or of another type than declared.
+    """
+    if source is None and info.container == "optional":
+        return None
+    if isinstance(source, list | tuple):
+        return [check_held(replace(info, container="optional"), each) for each in source]
+    if info.container == "sequence":
+        given = "None" if source is None else f"a {type(source).__name__}"
+        raise InputError(f"input {info.name!r} is a sequence, got {given}: give a list of arrays")
+    array = as_array(source, f"input {info.name}")
+    if info.dtype and array.dtype != info.numpy_dtype:
+        raise _wrong_dtype(info, array.dtype.name)
+    return array
 
 
 def _check_tensor(info: InputInfo, tensor: Tensor) -> Feed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +12,14 @@ from msgspec import Struct
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
 from blocklayout.runtime.forking import Lock
-from blocklayout.runtime.inputs import check_feed, check_feeds, check_mapping
+from blocklayout.runtime.inputs import check_feed, check_feeds, check_held, check_mapping
 from blocklayout.runtime.outputs import check_given, deliver
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
     from blocklayout.plan import Plan
     from blocklayout.runtime.inputs import InputInfo, OutputInfo
+    from blocklayout.runtime.profile import Profile
     from blocklayout.runtime.session import Session
 
 Values = Mapping[str, Any]
@@ -194,15 +196,35 @@ class Pieces:
             check_given(out, wanted, {name: np.shape(each) for name, each in results.items()})
         return [deliver(info.name, results[info.name], (out or {}).get(info.name)) for info in wanted]
 
+    def profile(self, feed: Values, n_runs: int) -> Profile:
+        """As :meth:`Session.profile`: the steps of each piece behind each other."""
+        from blocklayout.runtime.profile import Profile, StepProfile, profile_of_call
+
+        values = self._fed(feed)
+        steps: list[StepProfile] = []
+        for piece in self.pieces:
+            if isinstance(piece, Straight):
+                fed = {name: values[name] for name in piece.inputs}
+                steps += self._session(piece, fed).profile(fed, n_runs=n_runs).steps
+            self._run_piece(piece, values)
+            if isinstance(piece, Call):
+                times = []
+                for _ in range(n_runs):
+                    start = time.monotonic_ns()
+                    self._run_piece(piece, dict(values))
+                    times.append(time.monotonic_ns() - start)
+                steps.append(profile_of_call(piece.name, piece.by, times))
+        return Profile(self.name, n_runs, tuple(steps))
+
     def _fed(self, feed: Values) -> dict[str, Any]:
         tensors = [info for info in self._inputs if not info.container]
-        held = [info.name for info in self._inputs if info.container]
+        held = {info.name: info for info in self._inputs if info.container}
         check_mapping("feed", feed, "{'x': array}")
         missing = [name for name in held if name not in feed]
         if missing:
             raise InputError(f"missing input {', '.join(missing)}: give a list of arrays, or None where it is optional")
         check_feeds(tensors, {name: each for name, each in feed.items() if name not in held})
-        return {**self._constants, **feed}
+        return {**self._constants, **feed, **{name: check_held(info, feed[name]) for name, info in held.items()}}
 
     def _run_piece(self, piece: Piece, values: dict[str, Any]) -> None:
         if isinstance(piece, Straight):

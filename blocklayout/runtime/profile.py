@@ -123,6 +123,18 @@ def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], m
     return Profile(plan.model, len(runs), (first, *steps))
 
 
+def profile_of_call(name: str, by: str, times: Sequence[int]) -> StepProfile:
+    """A node that is computed between plans.
+
+    Args:
+        name: The node's.
+        by: What computes it.
+        times: Nanoseconds of some runs.
+    """
+    kind: Kind = "work" if by == "numpy" else "fallback"
+    return StepProfile(name, kind, (name,), by, by, "", statistics.median(times), 0, 0, 0, None)
+
+
 def _piece(piece: Entry | Step, ns: float, machine: Machine) -> StepProfile:
     from blocklayout.plan import Step
 

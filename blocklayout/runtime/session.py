@@ -355,7 +355,12 @@ class Session:
 
         if type(n_runs) is not int or n_runs < 1:
             raise InputError(f"n_runs={n_runs!r}: give an integer of at least 1")
-        plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
+        if self._pieces is not None:
+            return self._pieces.profile(feed, n_runs)
+        try:
+            plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
+        except CutError as cut:
+            return cut.pieces.profile(feed, n_runs)
         return profile_of(plan, runs, wall, plan.machine())
 
     def _timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[list[int]], list[int]]:

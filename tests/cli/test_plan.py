@@ -9,6 +9,7 @@ import onnx
 
 import blocklayout as bl
 from tests import nets
+from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, model_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -123,3 +124,17 @@ def test_expectations_and_losses_are_refused_in_one_line(cli: Command, tmp_path:
 def test_tuning_is_asked_for(cli: Command, tiny: Path) -> None:
     assert "plan of" in cli.ok("plan", tiny, "--tune", "measure", "--tune-seconds", "0.2")
     assert "positive number of seconds" in cli("plan", tiny, "--tune-seconds", "0").refusal
+
+
+def test_of_a_model_in_pieces_every_piece_is_shown(cli: Command, tmp_path: Path) -> None:
+    path = tmp_path / "cut.onnx"
+    onnx.save(model_of([*PLACES, NODE("Cast", ["p"], ["y"], to=F32)], {"x": IMAGE}), path)
+    shape = ("--shape", "x=1x3x8x8")
+    for option in ((), ("--why",)):
+        shown = cli.ok("plan", path, *shape, *option)
+        assert all(text in shown for text in ("net, piece 1", "nz by numpy -> p: node 'nz'", "net, piece 3"))
+    facts = cli("plan", path, "--json", *shape).json
+    assert ([each["node"] for each in facts["cut"]], len(facts["plans"])) == (["nz"], 2)
+    assert "nz" in cli.ok("profile", path, *shape, "--runs", 1)
+    assert "plain" in cli.ok("run", path, *shape, "--rounds", 1)
+    assert "there is no plan of the whole" in cli("plan", path, *shape, "--save", tmp_path / "p.json").refusal

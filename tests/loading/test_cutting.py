@@ -66,6 +66,7 @@ def test_a_session_in_pieces_shows_them_and_answers_all_else_or_says_why_not() -
         with bl.checking(), bl.watch("record") as moves:
             session.run(None, {"x": IMAGE})
         assert str(moves)
+        assert {"conv", "nz"} <= {step.name for step in session.profile({"x": IMAGE}, n_runs=1).steps}
         with pytest.raises(bl.PlanError, match=r"cut into 3 pieces.*print\(session.pieces\)"):
             _ = session.plan
         with pytest.raises(bl.PlanError, match="cut into 3 pieces"):

@@ -9,6 +9,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
+from tests import nets
 from tests.ops.in_pieces import BOOL, CONSTANTS, F32, IMAGE, NODE, ROW, S64, Case, check, graph_of, model_of
 
 STEP = graph_of(
@@ -100,6 +101,23 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_subgraph_runs_as_often_as_data_say(name: str) -> None:
     check(CASES[name])
+
+
+def test_of_branches_with_much_to_do_only_the_one_that_is_chosen_runs() -> None:
+    one, other = (
+        graph_of([NODE("Conv", ["x", "w"], ["u"]), NODE(op_type, ["u"], ["v"])], {}, {"v": (1, 8, None, None)})
+        for op_type in ("Relu", "Neg")
+    )
+    nodes = [NODE("ReduceSum", ["x"], ["sum"], keepdims=0), NODE("Greater", ["sum", "large"], ["c"])]
+    nodes.append(NODE("If", ["c"], ["y"], name="which", then_branch=one, else_branch=other))
+    x = nets.random_input((1, 3, 16, 16))
+    model = model_of(nodes, {"x": x}, large=np.float32(1e6))
+    session = bl.load(model)
+    for fed, n_branches in ((x, 1), (x, 1), (x + 1e4, 2)):
+        [expected] = ReferenceEvaluator(model).run(None, {"x": fed})
+        np.testing.assert_allclose(session(fed), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+        assert session.pieces is not None
+        assert len(session.pieces[-1].sessions) == n_branches
 
 
 def test_weights_of_the_graph_around_a_subgraph_are_packed_once_and_plans_kept() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import blocklayout as bl
 from tests.ops.in_pieces import BOOL, F32, NODE, ROW, S64, Case, check, model_of
@@ -60,3 +61,24 @@ def test_what_a_sequence_does_not_have_is_said(nodes: list[object], message: str
 
 
 FED = {"x": np.zeros(2, np.float32), "z": np.zeros((3, 1), np.float32)}
+
+
+def test_sequences_and_optionals_are_fed_as_lists_and_none() -> None:
+    graph = helper.make_graph(
+        [NODE("ConcatFromSequence", ["s"], ["c"], axis=0), NODE("Relu", ["c"], ["y"])],
+        "lists",
+        [helper.make_tensor_sequence_value_info("s", F32, None)],
+        [helper.make_tensor_value_info("y", F32, None)],
+    )
+    session = bl.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    np.testing.assert_array_equal(session.run(None, {"s": [ROW, -ROW]})[0], np.maximum([*ROW, *-ROW], 0))
+    for fed, message in {
+        "an array": (ROW, "'s' is a sequence, got a ndarray: give a list of arrays"),
+        "nothing": (None, "'s' is a sequence, got None"),
+        "another type": ([ROW.astype(np.int64)], "'s' is float32, got int64"),
+        "words": (["a"], "'s' is float32, got str"),
+    }.values():
+        with pytest.raises(bl.InputError, match=message):
+            session.run(None, {"s": fed})
+    with pytest.raises(bl.InputError, match="missing input s: give a list"):
+        session.run(None, {})
