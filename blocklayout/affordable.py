@@ -1,4 +1,4 @@
-"""What memory can hold: results that would not fit are refused before they are allocated."""
+"""Results that memory could not hold are refused before they are allocated."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_STATUS = Path("/proc/meminfo")
 
 
 @cache
@@ -23,18 +24,26 @@ def memory_nbytes() -> int:
         found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     except (AttributeError, OSError, ValueError):
         found = [1 << 62]
-    for path in _LIMITS:
-        try:
-            text = path.read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        if text.isdecimal():
-            found.append(int(text))
-    return min(found)
+    texts = (_read(path).strip() for path in _LIMITS)
+    return min([*found, *(int(text) for text in texts if text.isdecimal())])
+
+
+def _available_nbytes() -> int:
+    """Bytes that are not taken now, as far as the system tells."""
+    lines = dict(line.partition(":")[::2] for line in _read(_STATUS).splitlines())
+    available = lines.get("MemAvailable", "").split()
+    return min(memory_nbytes(), int(available[0]) * 1024 if available else memory_nbytes())
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
 
 
 def check_affordable(shape: Sequence[int], itemsize: int, what: str) -> None:
-    """Refuse a tensor that is larger than memory.
+    """Refuse a tensor that memory could not hold.
 
     Args:
         shape: Its extents.
@@ -45,8 +54,8 @@ def check_affordable(shape: Sequence[int], itemsize: int, what: str) -> None:
         UnsupportedError: The message has its size, and the limit.
     """
     nbytes = prod(map(int, shape)) * itemsize
-    if nbytes > memory_nbytes():
+    if nbytes > memory_nbytes() // 8 and nbytes > _available_nbytes():
         raise UnsupportedError(
             f"{what} would have the extents {[int(extent) for extent in shape]}, {nbytes / 2**30:,.0f} GiB; "
-            f"this process may have {memory_nbytes() / 2**30:,.1f} GiB of memory"
+            f"{_available_nbytes() / 2**30:,.1f} GiB of memory are left here"
         )

@@ -58,6 +58,8 @@ class Cutter(Struct, frozen=True, eq=False):
         if error is not None:
             reasons |= model.reasons_of(whole, error.origin, str(error).partition(";")[0])
         cuts = model.pieces_of(whole, reasons)
+        if error is not None and not any(cut.reason for cut in cuts):
+            raise error
         pieces = [self._piece(whole, cut, number, is_alone=len(cuts) == 1) for number, cut in enumerate(cuts, 1)]
         read = {name for cut in cuts if cut.reason for name in cut.nodes[0].inputs}
         wanted = read | {info.name for info in whole.signature.outputs}
@@ -72,9 +74,7 @@ class Cutter(Struct, frozen=True, eq=False):
         call = partial(Call, name=node.name, inputs=node.inputs, outputs=node.outputs, reason=cut.reason)
         if model.function_of(node, whole.opset, {}) is not None:
             bodies = {
-                key: _Body(
-                    model.without_copies(_with_constants(branch, whole)), whole.opset, f"{node.name}.{key}", self
-                )
+                key: _Body(_with_constants(branch, whole), whole.opset, f"{node.name}.{key}", self)
                 for key, branch in model.branches_of(node).items()
             }
             function = partial(_call, node, whole.opset, bodies)

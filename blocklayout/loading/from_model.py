@@ -173,7 +173,7 @@ class Loading(Struct, frozen=True):
             PlanError: Its plan, or what is demanded of its kernels, is given for the whole.
         """
         why = "the model is cut into pieces, each with plans of its own"
-        if saved.plan is not None:
+        if saved.plan is not None and not saved.replans:
             raise PlanError(f"{why}: no plan of the whole can be given")
         if self.demands or model.demands(self.opened):
             raise PlanError(f"{why}: pin, expect and precision are not for such models")

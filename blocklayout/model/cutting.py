@@ -61,7 +61,9 @@ def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunc
         opset: Version of ONNX's operator set.
         bodies: Functions for its subgraphs, by attribute.
     """
-    return node.facts.on_arrays(NodeInfo(node.name or node.op_type, node.op_type, node.attrs | bodies, (), (), opset))
+    return node.facts.on_arrays(
+        NodeInfo(node.name or node.op_type, node.op_type, {**node.attrs, **bodies}, (), (), opset)
+    )
 
 
 def always_cut(model: OnnxModel) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from blocklayout.affordable import check_affordable
 from blocklayout.ir import ArraysFunction, Facts, NodeInfo
 
 
@@ -36,7 +37,7 @@ class Loop(Facts, frozen=True):
 
         def run(most: np.ndarray | None = None, condition: np.ndarray | None = None, *state: Any) -> tuple[Any, ...]:
             is_obeyed = condition is not None or most is None  # as ONNX has it, only where it is asked for
-            goes_on = condition is None or bool(condition.item())
+            goes_on, n_held = condition is None or bool(condition.item()), 0
             rows: list[list[Any]] = [[] for _ in body.results[1 + len(state) :]]
             for index in count() if most is None else range(int(most.item())):
                 if not goes_on:
@@ -46,6 +47,8 @@ class Loop(Facts, frozen=True):
                 state = tuple(results[: len(state)])
                 for row, result in zip(rows, results[len(state) :], strict=True):
                     row.append(result)
+                    n_held += result.nbytes
+                check_affordable((2 * n_held,), 1, f"node {node.name!r}: the rows of its results")
             empty = body.results[1 + len(state) :]
             return *state, *(np.stack(row) if row else none for row, none in zip(rows, empty, strict=True))
 

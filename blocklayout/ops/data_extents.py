@@ -75,7 +75,10 @@ class Range(Facts, frozen=True):
                 raise node.wrong(f"start, limit and delta are {first}, {end} and {step}", "they must be finite")
             n = max(math.ceil(n), 0)
             check_affordable((n,), start.dtype.itemsize, f"node {node.name!r}: its output")
-            return (first + np.arange(n) * step).astype(start.dtype)
+            found: np.ndarray = np.arange(n, dtype=np.float64 if isinstance(step, float) else np.int64)
+            found *= step
+            found += first
+            return found.astype(start.dtype, copy=False)
 
         return numbers
 

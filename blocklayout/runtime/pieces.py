@@ -135,8 +135,8 @@ class Pieces:
         self.pieces = tuple(pieces)
         self._inputs = inputs
         self._constants = constants
-        self._borders = {info.name: info for info in outputs if info.border is not None}
-        self._borders |= {info.name: info for info in inputs if not info.container}
+        crossing = [*(info for info in outputs if info.border), *(info for info in inputs if not info.container)]
+        self._borders = {info.name: info for info in crossing}
         of_calls = (name for piece in pieces if isinstance(piece, Call) for name in piece.outputs)
         self._shared = {*of_calls, *constants, *(info.name for info in inputs)}  # perhaps views of other values
         self._lock = Lock()

@@ -251,12 +251,13 @@ class Session:
     ) -> list[Any]:
         """Run once; with a list for the times of entries and steps, report them to the watches."""
         wanted = self._outputs if names is None else check_wanted(names, self._outputs)
-        if self._pieces is None:
+        pieces = self._pieces
+        if pieces is None:
             try:
                 return _without_refusals(self._run_once, wanted, feed, out, times)
             except CutError as cut:
-                return cut.pieces.run(wanted, feed, out)
-        return self._pieces.run(wanted, feed, out)
+                pieces = cut.pieces
+        return pieces.run(wanted, feed, out)
 
     def _run_once(
         self, wanted: Sequence[OutputInfo], feed: Mapping[str, Any], out: Given | None, times: list[int] | None
@@ -355,13 +356,14 @@ class Session:
 
         if type(n_runs) is not int or n_runs < 1:
             raise InputError(f"n_runs={n_runs!r}: give an integer of at least 1")
-        if self._pieces is not None:
-            return self._pieces.profile(feed, n_runs)
-        try:
-            plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
-        except CutError as cut:
-            return cut.pieces.profile(feed, n_runs)
-        return profile_of(plan, runs, wall, plan.machine())
+        pieces = self._pieces
+        if pieces is None:
+            try:
+                plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
+                return profile_of(plan, runs, wall, plan.machine())
+            except CutError as cut:
+                pieces = cut.pieces
+        return pieces.profile(feed, n_runs)
 
     def _timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[list[int]], list[int]]:
         """For each run the nanoseconds of each step, and of all of it."""
@@ -405,12 +407,14 @@ class Session:
         try:
             kept = self._ready(self._key(shapes), lambda name: self._given(name, given))
         except CutError as cut:
-            cut.pieces.prepare(shapes, given)
-            if not self.plans:
-                raise ContentsNeededError("the model is cut, and its first piece has no plan: run once") from None
-            return self.plans[0]
-        self._workspace(kept)
-        return kept.ready.plan
+            pieces = cut.pieces
+        else:
+            self._workspace(kept)
+            return kept.ready.plan
+        pieces.prepare(shapes, given)
+        if not pieces.plans:
+            raise ContentsNeededError("the model is cut, and its first piece has no plan: run once")
+        return pieces.plans[0]
 
     @property
     def plan(self) -> Plan:

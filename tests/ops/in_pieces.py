@@ -19,7 +19,7 @@ RNG = np.random.default_rng(0)
 IMAGE = nets.random_input((1, 3, 8, 8))
 ROW = RNG.standard_normal(600).astype(np.float32)
 """More elements than an input has whose contents may decide extents."""
-CONSTANTS = {
+CONSTANTS: dict[str, Any] = {
     "w": RNG.standard_normal((8, 3, 3, 3)).astype(np.float32),
     "square": RNG.standard_normal((8, 8, 1, 1)).astype(np.float32) / 4,
     "zero": np.float32(0),
@@ -86,11 +86,16 @@ class Case:
         return model_of(self.nodes, self.feeds[0], self.outputs)
 
 
+def reference(model: ModelProto, **feed: np.ndarray) -> Any:
+    """Outputs by ``onnx.reference``."""
+    return ReferenceEvaluator(model).run(None, feed)
+
+
 def check(case: Case) -> None:
     """Run it twice on each feed: as it should, and cut where it should be."""
     session = bl.load(case.model())
     for feed in case.feeds * 2:
-        wanted = case.expected(**feed) if case.expected else ReferenceEvaluator(case.model()).run(None, feed)
+        wanted = case.expected(**feed) if case.expected else reference(case.model(), **feed)
         for output, expected in zip(session.run(None, feed), wanted, strict=True):
             assert (output.dtype, output.shape) == (expected.dtype, expected.shape)
             np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)

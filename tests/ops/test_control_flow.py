@@ -6,11 +6,10 @@ import signal
 
 import numpy as np
 import pytest
-from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
 from tests import nets
-from tests.ops.in_pieces import BOOL, CONSTANTS, F32, IMAGE, NODE, ROW, S64, Case, check, graph_of, model_of
+from tests.ops.in_pieces import BOOL, CONSTANTS, F32, IMAGE, NODE, ROW, S64, Case, check, graph_of, model_of, reference
 
 STEP = graph_of(
     [
@@ -35,7 +34,7 @@ SCANNED = graph_of(
 
 
 def _looped(x: np.ndarray, n: np.ndarray) -> list[np.ndarray]:
-    [state] = ReferenceEvaluator(model_of([NODE("Conv", ["x", "w"], ["y"])], {"x": x})).run(None, {"x": x})
+    [state] = reference(model_of([NODE("Conv", ["x", "w"], ["y"])], {"x": x}), x=x)
     rows = []
     for _ in range(int(n)):
         state = np.tanh(np.einsum("oi,nihw->nohw", CONSTANTS["square"][:, :, 0, 0], state))
@@ -114,7 +113,7 @@ def test_of_branches_with_much_to_do_only_the_one_that_is_chosen_runs() -> None:
     model = model_of(nodes, {"x": x}, large=np.float32(1e6))
     session = bl.load(model)
     for fed, n_branches in ((x, 1), (x, 1), (x + 1e4, 2)):
-        [expected] = ReferenceEvaluator(model).run(None, {"x": fed})
+        [expected] = reference(model, x=fed)
         np.testing.assert_allclose(session(fed), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
         assert session.pieces is not None
         assert len(session.pieces[-1].sessions) == n_branches

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
-from tests.ops.in_pieces import NODE, RNG, S64, model_of
+from tests.ops.in_pieces import NODE, RNG, S64, model_of, reference
 
 
 @pytest.mark.parametrize("is_centered", [False, True])
@@ -15,6 +14,6 @@ from tests.ops.in_pieces import NODE, RNG, S64, model_of
 def test_boxes_that_overlap_better_ones_go(n_most: int, least: float, *, is_centered: bool) -> None:
     feed = {"boxes": RNG.random((2, 40, 4)).astype(np.float32), "scores": RNG.random((2, 3, 40)).astype(np.float32)}
     node = NODE("NonMaxSuppression", [*feed, "k", "i", "s"], ["y"], center_point_box=int(is_centered))
-    limits = {"k": np.array([n_most]), "i": np.float32([0.5]), "s": np.float32([least])}
+    limits = {"k": np.array([n_most]), "i": np.array([0.5], np.float32), "s": np.array([least], np.float32)}
     model = model_of([node], feed, {"y": S64}, **limits)
-    np.testing.assert_array_equal(bl.load(model).run(None, feed)[0], ReferenceEvaluator(model).run(None, feed)[0])
+    np.testing.assert_array_equal(bl.load(model).run(None, feed)[0], reference(model, **feed)[0])
