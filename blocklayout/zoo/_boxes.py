@@ -63,7 +63,7 @@ class Suppression(Struct, frozen=True):
         graph = model.graph
         for node in graph.node:
             node.output[:] = [_ALL.get(name, name) for name in node.output]
-        constants = {
+        constants: dict[str, np.ndarray] = {
             "n": np.array([self.n], np.int64),
             "overlap": np.array([self.overlap], np.float32),
             "least": np.array([self.score], np.float32),
