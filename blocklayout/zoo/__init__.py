@@ -1,7 +1,8 @@
 """Models to try and to measure with.
 
-:func:`build` makes networks of the literature, with random weights, :func:`detector` such as keep the best boxes only. ``zoo.digits`` is small, trained and embedded,
-``zoo.light`` is made of graphs in the ``onnx`` package.
+:func:`build` makes networks of the literature, with random weights, :func:`detector` those that keep the
+best of their boxes. ``zoo.digits`` is small, trained and embedded, ``zoo.light`` is made of graphs in the ``onnx``
+package.
 
 Nothing is read or computed before a function of this package or those modules is called.
 """

@@ -63,14 +63,14 @@ class Suppression(Struct, frozen=True):
         graph = model.graph
         for node in graph.node:
             node.output[:] = [_ALL.get(name, name) for name in node.output]
-        constants = {
-            "n": np.int64([self.n]),
-            "overlap": np.float32([self.overlap]),
-            "least": np.float32([self.score]),
-            "of_box": np.int64([0, 2]),
-            "of_class": np.int64(1),
+        constants: dict[str, np.ndarray] = {
+            "n": np.array([self.n], np.int64),
+            "overlap": np.array([self.overlap], np.float32),
+            "least": np.array([self.score], np.float32),
+            "of_box": np.array([0, 2], np.int64),
+            "of_class": np.array(1, np.int64),
         }
-        graph.initializer.extend(numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items())
+        graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
         limits = ("n", "overlap", "least")
         graph.node.extend(
             (

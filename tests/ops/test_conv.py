@@ -32,6 +32,8 @@ CASES = [
     OpCase("Conv", ((1, 16, 6, 6), (32, 8, 3, 3)), {"group": 2}),
     OpCase("Conv", ((1, 8, 9), (8, 1, 3), (8,)), {"group": 8}),
     OpCase("Conv", ((1, 4, 5, 5, 5), (4, 2, 3, 3, 3)), {"group": 2}),
+    OpCase("Conv", ((2, 20, 9), Weights((20, 1, 3)), Weights((20,))), {"group": 20, "dilations": [3], "pads": [3, 2]}),
+    OpCase("Conv", ((1, 16, 9), Weights((16, 1, 3))), {"group": 16, "strides": [2], "pads": [1, 0]}),
 ]
 
 
@@ -93,6 +95,19 @@ def test_any_leaves_all_layouts_but_the_bias_to_the_primitive() -> None:
     assert recipe is not None
     spec = recipe.steps[0].spec
     assert {name for name, desc in spec.descs if isinstance(desc, dnnl.AnyDesc)} == {"src", "weights", "dst"}
+
+
+@pytest.mark.parametrize(("dilation", "extents"), [(1, (1, 32, 1, 40)), (7, (1, 32, 40, 1))])
+def test_depthwise_lines_are_seen_as_images(dilation: int, extents: tuple[int, ...]) -> None:
+    """Of lines the library has no kernel that computes each channel on its own: tens of times slower."""
+    attrs = {"group": 32, "dilations": [dilation], "pads": [dilation, dilation]}
+    lowered = OpCase("Conv", ((1, 32, 40), Weights((32, 1, 3)), Weights((32,))), attrs).lowered()
+    problem = problem_of(lowered, (1, 32, 40))
+    recipe = lowered.operator.lower(problem, Wish("blocked8", "blocked8"), dnnl.Attr())
+    assert recipe is not None
+    descs = dict(recipe.steps[0].spec.descs)
+    assert descs["src"].dims == descs["dst"].dims == extents
+    assert dict(recipe.whole)["src"].dims == (1, 32, 40)
 
 
 def test_prop_kind_is_passed_on() -> None:

@@ -20,6 +20,15 @@ CASES = [
         (floats(2, 3, 9, 8), np.array([[0, 1, 6, 7.5]], "f4"), np.array([1])),
         {"output_height": 2, "output_width": 3, "coordinate_transformation_mode": "output_half_pixel"},
     ),
+    Case(
+        "RoiAlign",  # regions beyond the image, turned around, and of no extents; as many points for all
+        (
+            floats(2, 3, 9, 8),
+            np.array([[-9, -2, 6, 17], [5, 6, 1, 2], [3, 3, 3, 3], [7, 8, 30, 40]], "f4"),
+            np.array([1, 0, 1, 0]),
+        ),
+        {"output_height": 3, "output_width": 2, "sampling_ratio": 2, "spatial_scale": 0.75},
+    ),
 ]
 
 

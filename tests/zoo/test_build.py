@@ -95,6 +95,11 @@ def test_what_cannot_be_built_is_refused(name: str, asked: dict[str, Any], told:
         zoo.build(name, seed=None, **asked)
 
 
+def test_only_detectors_have_boxes_to_choose_among() -> None:
+    with pytest.raises(ModelError, match=r"resnet18 makes no boxes.*detectors are ssdlite320\S+, yolo_v8n"):
+        zoo.detector("resnet18")
+
+
 @pytest.mark.parametrize(
     ("name", "variant"),
     [(SMALL, {}), ("shufflenet_v2_x0_5", {}), ("convnext_tiny", {"blocks": (1, 1), "channels": (96, 192)})],

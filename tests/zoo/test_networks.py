@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import blocklayout as bl
@@ -65,9 +66,7 @@ SMALL = {
     "faster_rcnn_resnet50_fpn": Small(
         (70, 60), {"blocks": (1, 1), "width": 8, "channels": 12, "features": 20, "grid": 3, "classes": 5}
     ),
-    "yolo_v8n": Small(
-        (64, 96), {"channels": (8, 16, 16, 24, 32), "blocks": (1, 2, 1, 1), "classes": 7}
-    ),
+    "yolo_v8n": Small((64, 96), {"channels": (8, 16, 16, 24, 32), "blocks": (1, 2, 1, 1), "classes": 7}),
     "ssdlite320_mobilenet_v3_large": Small(
         (70, 50),
         {
@@ -103,9 +102,10 @@ def inputs_of(network: Builder) -> dict[str, np.ndarray]:
     }
 
 
-def computed_elsewhere(network: Builder, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+def computed_elsewhere(network: Builder | onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    session = onnxruntime.InferenceSession(network.to_onnx().SerializeToString())
+    model = network.to_onnx() if isinstance(network, Builder) else network
+    session = onnxruntime.InferenceSession(model.SerializeToString())
     return [np.asarray(each) for each in session.run(None, feeds)]
 
 
@@ -136,6 +136,21 @@ BRIEF_FIRST = [pytest.param(name, marks=pytest.mark.full_size) if name in LONG e
 def test_small_variants_agree_with_onnxruntime(name: str) -> None:
     small = SMALL[name]
     check_every_policy(zoo.build(name, batch=2, size=small.size, **small.variant), ("auto", "blocked", "nhwc", "plain"))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("yolo_v8n", marks=pytest.mark.full_size), "ssdlite320_mobilenet_v3_large"]
+)
+def test_detectors_keep_the_boxes_that_onnxruntime_keeps(name: str) -> None:
+    small = SMALL[name]
+    feeds = inputs_of(zoo.build(name, size=small.size, seed=None, **small.variant))
+    model = zoo.detector(name, size=small.size, **small.variant)
+    expected = computed_elsewhere(model, feeds)
+    assert len(expected[0]) > 1
+    session = bl.load(model)
+    for found, wanted in zip(session.run(None, feeds), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=TOLERANCE, atol=TOLERANCE * np.abs(wanted).max())
+    assert not any(plan.plain_steps or plan.reference_steps for plan in session.plans)
 
 
 def test_padding_unet_agrees_with_onnxruntime() -> None:
