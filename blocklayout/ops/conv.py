@@ -137,7 +137,9 @@ class Conv(BaseOperator, frozen=True):
     def _is_depthwise_line(self, problem: Problem, attr: dnnl.Attr) -> bool:
         """Whether each channel of a line is convolved on its own: the library's fast kernels are for images only."""
         weights = argument(problem, "weights").dims
-        return len(weights) == 4 and weights[1:3] == (1, 1) and len(problem.dst.dims) == 3 and are_eltwise(attr.post_ops)
+        return (
+            len(weights) == 4 and weights[1:3] == (1, 1) and len(problem.dst.dims) == 3 and are_eltwise(attr.post_ops)
+        )
 
     def _of_line(
         self, src: MemoryDesc, dst: MemoryDesc, problem: Problem, wish: Wish, attr: dnnl.Attr

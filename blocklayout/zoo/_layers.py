@@ -237,9 +237,7 @@ class Layers:
         of_source = self._weights.he((2, 4 * states, x.shape[-1]), x.shape[-1], self._power(x))
         of_state = self._weights.he((2, 4 * states, states), states, 4 * _STATE_POWER)
         arrays = (of_source, of_state, self._weights.normal((2, 8 * states), 0.1))
-        y = x.builder.op(
-            "LSTM", x, *arrays, direction="bidirectional", hidden_size=states, name=self._name("lstm")
-        )
+        y = x.builder.op("LSTM", x, *arrays, direction="bidirectional", hidden_size=states, name=self._name("lstm"))
         return self._known(y.transpose((0, 2, 1, 3)).reshape((*x.shape[:2], 2 * states)), _STATE_POWER)
 
     def prelu(self, x: BuildValue) -> BuildValue:

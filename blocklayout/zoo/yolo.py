@@ -31,7 +31,9 @@ RARE = -5.0
 KEPT = Suppression(100, overlap=0.45, score=0.25, is_centred=True)
 
 
-def conv(net: Layers, x: BuildValue, channels: int, kernel: int = 1, strides: int = 1, gain: float = TAME) -> BuildValue:
+def conv(
+    net: Layers, x: BuildValue, channels: int, kernel: int = 1, strides: int = 1, gain: float = TAME
+) -> BuildValue:
     """A convolution, normalised, and SiLU."""
     return net.conv_bn(x, channels, kernel, strides=strides, act="silu", gain=gain)
 
