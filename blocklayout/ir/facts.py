@@ -175,6 +175,9 @@ class Facts(Struct, frozen=True):
     counts_elements: ClassVar[bool] = False
     """Extents of results follow from all elements of the inputs: plans are never made for contents of these."""
 
+    is_quick_on_arrays: ClassVar[bool] = False
+    """``onnx.reference`` computes it by a few calls of numpy, whatever the extents."""
+
     is_random: ClassVar[bool] = False
     """Results are others in each run."""
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from blocklayout import model
 from blocklayout.runtime.forking import Lock
-from blocklayout.runtime.pieces import Call, Pieces, Straight
+from blocklayout.runtime.pieces import MAX_QUICK_NBYTES, Call, Pieces, Straight
 
 if TYPE_CHECKING:
     from blocklayout.loading.signature import Opened
@@ -93,7 +93,10 @@ class Cutter(Struct, frozen=True, eq=False):
             inputs = [model.info_of(each, values.get(each), declared.get(each)) for each in cut.inputs]
             return self.open(model.straight_model(whole, cut, inputs, name), is_first=is_first)
 
-        return Straight(name=name, inputs=cut.inputs, outputs=cut.outputs, reason=cut.reason, open=start)
+        straight = Straight(name=name, inputs=cut.inputs, outputs=cut.outputs, reason=cut.reason, open=start)
+        if not is_first and not cut.reason:
+            straight.by_arrays = model.by_arrays(cut, whole, MAX_QUICK_NBYTES)
+        return straight
 
 
 def _sessions(bodies: Mapping[str, _Body]) -> list[Session]:

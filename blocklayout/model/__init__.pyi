@@ -6,6 +6,7 @@ from blocklayout.model.build_value import BuildValue as BuildValue
 from blocklayout.model.builder import Builder as Builder
 from blocklayout.model.cutting import always_cut as always_cut
 from blocklayout.model.cutting import body_model as body_model
+from blocklayout.model.cutting import by_arrays as by_arrays
 from blocklayout.model.cutting import by_reference as by_reference
 from blocklayout.model.cutting import checked_call as checked_call
 from blocklayout.model.cutting import function_of as function_of

@@ -14,11 +14,15 @@ from blocklayout.ir import NodeInfo, Role
 from blocklayout.model.branches import Branch, branches_of
 from blocklayout.model.graph import live_nodes, resolve
 from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature
+from blocklayout.model.reference import is_wrong_there
 from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_numpy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from onnx import NodeProto, TensorProto
+    from onnx.reference import ReferenceEvaluator
 
     from blocklayout.ir import ArraysFunction
     from blocklayout.model.graph import Node
@@ -164,6 +168,56 @@ def without_copies(branch: Branch) -> Branch:
     return replace(branch, nodes=live_nodes(branch.nodes, outputs), outputs=outputs)
 
 
+def by_arrays(
+    piece: Cut, model: OnnxModel, max_nbytes: int
+) -> Callable[[Sequence[str], Mapping[str, Any]], list[Any]] | None:
+    """The function that computes a piece node by node, whatever its extents; ``None`` where that would not be quick.
+
+    It takes names of outputs, and arrays by name.
+
+    Args:
+        piece: Some nodes.
+        model: The whole.
+        max_nbytes: Of constants.
+    """
+    read = {name for node in piece.nodes for name in node.inputs}
+    constants = {name: array for name, array in model.constants.items() if name in read}
+    is_small = sum(array.nbytes for array in constants.values()) <= max_nbytes
+    if not is_small or not all(_is_quick(node, model.opset) for node in piece.nodes):
+        return None
+    from onnx import numpy_helper
+
+    nodes = [to_proto(with_named_outputs(node)) for node in piece.nodes]
+    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    evaluator = _evaluator(nodes, piece.inputs, tensors, model.opset)
+
+    def compute(names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
+        with np.errstate(all="ignore"):
+            return [np.asarray(result) for result in evaluator.run(list(names), dict(values))]
+
+    return compute
+
+
+def _is_quick(node: Node, opset: int) -> bool:
+    return node.facts.is_quick_on_arrays and not node.domain and not is_wrong_there(node, opset)
+
+
+def _evaluator(
+    nodes: Sequence[NodeProto], inputs: Sequence[str], tensors: Sequence[TensorProto], opset: int
+) -> ReferenceEvaluator:
+    from onnx import GraphProto, ValueInfoProto
+    from onnx.reference import ReferenceEvaluator
+
+    graph = GraphProto(
+        name="piece",
+        node=nodes,
+        input=[ValueInfoProto(name=name) for name in inputs],
+        output=[ValueInfoProto(name=name) for node in nodes for name in node.output if name],
+        initializer=tensors,
+    )
+    return ReferenceEvaluator(graph, opsets={"": opset})
+
+
 def body_model(branch: Branch, inputs: Sequence[InputInfo], opset: int, name: str) -> OnnxModel:
     """A subgraph as a model, without those of its results that no node of it computes.
 
@@ -197,21 +251,12 @@ def by_reference(node: Node, opset: int) -> Callable[..., Any]:
     Raises:
         UnsupportedError: The evaluator does not have the operator.
     """
-    from onnx import GraphProto, ValueInfoProto
-    from onnx.reference import ReferenceEvaluator
-
     if branches_of(node) or node.domain:
         raise UnsupportedError(f"node {node.name!r}: {node.op_type} cannot be computed where its extents are unknown")
     proto = to_proto(with_named_outputs(node))
     names = list(dict.fromkeys(filter(None, node.inputs)))
-    graph = GraphProto(
-        name="node",
-        node=[proto],
-        input=[ValueInfoProto(name=name) for name in names],
-        output=[ValueInfoProto(name=name) for name in proto.output],
-    )
     try:
-        evaluator = ReferenceEvaluator(graph, opsets={"": opset})
+        evaluator = _evaluator([proto], names, [], opset)
     except Exception as error:  # the evaluator raises anything for what it lacks
         raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
 

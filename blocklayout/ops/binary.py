@@ -62,6 +62,7 @@ class Binary(BaseOperator, frozen=True):
     """
 
     op_types = tuple(_ALGORITHMS)
+    is_quick_on_arrays = True
     broadcasts_from = 0
 
     algorithm: str
@@ -194,6 +195,7 @@ class NumpyBinary(Facts, frozen=True):
         *("And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Equal", "Greater", "GreaterOrEqual", "Less"),
         *("LessOrEqual", "Mod", "Or", "Xor"),
     )
+    is_quick_on_arrays = True
     broadcasts_from = 0
 
     @classmethod
@@ -211,6 +213,7 @@ class Where(Facts, frozen=True):
     """Elements of one of two sources, as a condition says."""
 
     op_types = ("Where",)
+    is_quick_on_arrays = True
     broadcasts_from = 0
 
     @classmethod

@@ -22,6 +22,7 @@ class Cast(BaseOperator, frozen=True):
     """
 
     op_types = ("Cast", "CastLike")
+    is_quick_on_arrays = True
     is_elementwise = True
     elements_read = (0,)
 

@@ -53,6 +53,7 @@ class Comparison(BaseOperator, frozen=True):
     """
 
     op_types = tuple(_FORMULAS)
+    is_quick_on_arrays = True
     needs = (is_source(1, 12),)
     is_elementwise = True
 

@@ -24,6 +24,7 @@ class Concat(BaseOperator, frozen=True):
     """
 
     op_types = ("Concat",)
+    is_quick_on_arrays = True
     needs = (are_floats,)
 
     axis: int

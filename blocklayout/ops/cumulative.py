@@ -11,6 +11,7 @@ class Cumulative(Facts, frozen=True):
     """With or without the element itself, from either end."""
 
     op_types = ("CumProd", "CumSum")
+    is_quick_on_arrays = True
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:

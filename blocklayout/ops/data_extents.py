@@ -26,6 +26,7 @@ class Compress(Facts, frozen=True):
     """The slices, or the elements of the flat tensor, for which a condition holds."""
 
     op_types = ("Compress",)
+    is_quick_on_arrays = True
     counts_elements = True
 
     @classmethod
@@ -63,6 +64,7 @@ class Range(Facts, frozen=True):
     """Numbers at equal distances."""
 
     op_types = ("Range",)
+    is_quick_on_arrays = True
 
     @classmethod
     def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
@@ -87,6 +89,7 @@ class ConstantOfShape(Facts, frozen=True):
     """One number everywhere."""
 
     op_types = ("ConstantOfShape",)
+    is_quick_on_arrays = True
 
     @classmethod
     def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:

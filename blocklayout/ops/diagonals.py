@@ -11,6 +11,7 @@ class Trilu(Facts, frozen=True):
     """The upper or the lower triangle; zeros elsewhere."""
 
     op_types = ("Trilu",)
+    is_quick_on_arrays = True
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:

@@ -77,6 +77,7 @@ class Eltwise(BaseOperator, frozen=True):
     """
 
     op_types: ClassVar[tuple[str, ...]] = tuple(_FUNCTIONS)
+    is_quick_on_arrays: ClassVar[bool] = True
     role: ClassVar[Role] = Role.FOLLOWER
     needs: ClassVar[tuple[Need, ...]] = (is_source(1, 12),)
     is_elementwise: ClassVar[bool] = True

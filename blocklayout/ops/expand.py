@@ -44,6 +44,7 @@ class Expand(BaseOperator, frozen=True):
     """A copy out of a source whose strides along some dimensions are 0."""
 
     op_types = ("Expand",)
+    is_quick_on_arrays = True
 
     @classmethod
     def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
@@ -114,6 +115,7 @@ class Tile(Facts, frozen=True):
     """The whole tensor again and again along some dimensions."""
 
     op_types = ("Tile",)
+    is_quick_on_arrays = True
 
     @classmethod
     def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:

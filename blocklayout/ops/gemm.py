@@ -27,6 +27,7 @@ class InnerProduct(BaseOperator, frozen=True):
     """Every row of the source times the weights, whose outputs are in front, plus a bias for each output."""
 
     op_types: ClassVar[tuple[str, ...]] = ("Gemm",)
+    is_quick_on_arrays: ClassVar[bool] = True
     role: ClassVar[Role] = Role.CHOOSER
     needs = (are_floats,)
 

@@ -39,6 +39,7 @@ class GatherElements(Facts, frozen=True):
     """Elements at a place of their own along one dimension."""
 
     op_types = ("GatherElements",)
+    is_quick_on_arrays = True
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:

@@ -41,6 +41,7 @@ class MatMul(BaseOperator, frozen=True):
     """
 
     op_types = ("MatMul",)
+    is_quick_on_arrays = True
     role = Role.CHOOSER
     needs = (are_floats,)
 

@@ -40,6 +40,7 @@ class Nary(BaseOperator, frozen=True):
     """
 
     op_types = tuple(_ALGORITHMS)
+    is_quick_on_arrays = True
     broadcasts_from = 0
 
     algorithm: str
@@ -96,6 +97,7 @@ class Mean(Facts, frozen=True):
     """The mean of elements in the same place."""
 
     op_types = ("Mean",)
+    is_quick_on_arrays = True
     broadcasts_from = 0
 
     same_as = staticmethod(same_if_alone)

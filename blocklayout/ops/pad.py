@@ -47,6 +47,7 @@ class Pad(BaseOperator, frozen=True):
     """
 
     op_types = ("Pad",)
+    is_quick_on_arrays = True
     needs = (is_source(1, 12), is_known(1, "pads"), is_known(3, "axes"))
 
     mode: str

@@ -98,6 +98,7 @@ class Reduce(BaseOperator, frozen=True):
     """
 
     op_types = tuple(_FORMULAS)
+    is_quick_on_arrays = True
     needs = (is_source(1, 12), is_filled("its primitive needs at least one element"), is_known(1, "axes"))
 
     formula: Formula
@@ -253,6 +254,7 @@ class ReduceLogSumExp(Facts, frozen=True):
     """The logarithm of the sum of exponentials along some dimensions."""
 
     op_types = ("ReduceLogSumExp",)
+    is_quick_on_arrays = True
 
     reduced_axes = staticmethod(_reduced_axes)
     transposed = staticmethod(_transposed)
@@ -266,6 +268,7 @@ class ArgReduce(Facts, frozen=True):
     """The index of the largest or smallest element along one dimension."""
 
     op_types = ("ArgMax", "ArgMin")
+    is_quick_on_arrays = True
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

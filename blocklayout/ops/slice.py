@@ -51,6 +51,7 @@ class Slice(BaseOperator, frozen=True):
     """
 
     op_types = ("Slice",)
+    is_quick_on_arrays = True
     role = Role.VIEW
     needs = tuple(is_known(index, name) for name, index in _INPUTS.items())
 
@@ -241,6 +242,7 @@ class Split(Facts, frozen=True):
     """Parts along one dimension."""
 
     op_types = ("Split",)
+    is_quick_on_arrays = True
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -265,6 +267,7 @@ class Gather(Facts, frozen=True):
     """Elements at any places along one dimension."""
 
     op_types = ("Gather",)
+    is_quick_on_arrays = True
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

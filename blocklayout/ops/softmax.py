@@ -41,6 +41,7 @@ class Softmax(BaseOperator, frozen=True):
     """
 
     op_types = tuple(_ALGORITHMS)
+    is_quick_on_arrays = True
     needs = (is_source(1, 12),)
 
     algorithm: str

@@ -14,6 +14,7 @@ class TopK(Facts, frozen=True):
     """The first of the sorted elements, and their places; of equal ones that with the lower index comes first."""
 
     op_types = ("TopK",)
+    is_quick_on_arrays = True
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:

@@ -47,6 +47,7 @@ class Reshape(BaseOperator, frozen=True):
     """
 
     op_types = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+    is_quick_on_arrays = True
     role = Role.VIEW
 
     shape: tuple[int, ...]
@@ -181,6 +182,7 @@ class Transpose(BaseOperator, frozen=True):
     """
 
     op_types = ("Transpose",)
+    is_quick_on_arrays = True
     role = Role.VIEW
 
     perm: tuple[int, ...]
@@ -235,6 +237,7 @@ class Identity(BaseOperator, frozen=True):
     """The same tensor; Dropout is one once training is over."""
 
     op_types = ("Identity", "Dropout")
+    is_quick_on_arrays = True
     role = Role.VIEW
     needs = (has_one_output("the mask"), _is_inference)
     is_elementwise = True
@@ -289,4 +292,5 @@ class Extents(Facts, frozen=True):
     """The extents of a tensor, or the number of its elements."""
 
     op_types = ("Shape", "Size")
+    is_quick_on_arrays = True
     elements_read = ()

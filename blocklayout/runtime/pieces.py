@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from blocklayout.runtime.profile import Profile
     from blocklayout.runtime.session import Session
 
+MAX_QUICK_NBYTES = 1 << 20
+"""Bytes of constants, and of arrays fed, up to which a piece of quick nodes takes less than a plan for new extents."""
+
 Values = Mapping[str, Any]
 """What is between pieces, by name: arrays, Tensors, lists of arrays (sequences) and ``None`` (empty optionals)."""
 
@@ -60,6 +63,10 @@ class Piece(Struct, eq=False, kw_only=True):
         """Those that it has by now."""
         raise NotImplementedError
 
+    @property
+    def _unplanned(self) -> str:
+        return "planned when it is fed"
+
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
@@ -68,7 +75,7 @@ class Piece(Struct, eq=False, kw_only=True):
         head = f"{self.name}{by} -> {', '.join(filter(None, self.outputs))}"
         yield f"{head}: {self.reason}" if self.reason else head
         if not self.by and not self.sessions:
-            yield "  planned when it is fed"
+            yield f"  {self._unplanned}"
         for session in self.sessions:
             texts = [str(session.pieces)] if session.pieces is not None else map(str, session.plans)
             yield from (f"  {line}".rstrip() for text in texts for line in text.splitlines())
@@ -80,14 +87,23 @@ class Straight(Piece, eq=False, kw_only=True):
     Attributes:
         open: Makes its session, for what it is fed by name.
         session: That one; ``None`` before the first run that comes so far.
+        by_arrays: Computes outputs node by node, of arrays by name: extents that data settle are seldom the same
+            again, and of small arrays this takes less than a plan. ``None`` where it would not.
     """
 
     open: Callable[[Values], Session]
     session: Session | None = None
+    by_arrays: Callable[[Sequence[str], Values], list[Any]] | None = None
 
     @property
     def sessions(self) -> Sequence[Session]:
         return () if self.session is None else (self.session,)
+
+    @property
+    def _unplanned(self) -> str:
+        if self.by_arrays is None:
+            return super()._unplanned
+        return f"computed node by node: it is fed less than {MAX_QUICK_NBYTES >> 10} KiB, of extents that data settle"
 
 
 class Call(Piece, eq=False, kw_only=True):
@@ -137,8 +153,9 @@ class Pieces:
         self._constants = constants
         crossing = [*(info for info in outputs if info.border), *(info for info in inputs if not info.container)]
         self._borders = {info.name: info for info in crossing}
-        of_calls = (name for piece in pieces if isinstance(piece, Call) for name in piece.outputs)
-        self._shared = {*of_calls, *constants, *(info.name for info in inputs)}  # perhaps views of other values
+        in_numpy = (piece for piece in pieces if isinstance(piece, Call) or getattr(piece, "by_arrays", None))
+        self._shared = {name for piece in in_numpy for name in piece.outputs}  # perhaps views of other values
+        self._shared |= {*constants, *(info.name for info in inputs)}
         self._lock = Lock()
         last = {name: index for index, piece in enumerate(self.pieces) for name in piece.inputs if name}
         kept = {info.name for info in outputs}
@@ -203,17 +220,18 @@ class Pieces:
         values = self._fed(feed)
         steps: list[StepProfile] = []
         for piece in self.pieces:
-            if isinstance(piece, Straight):
-                fed = {name: values[name] for name in piece.inputs}
+            fed = {name: values[name] for name in piece.inputs if name}
+            is_planned = isinstance(piece, Straight) and self._quick(piece, fed) is None
+            if isinstance(piece, Straight) and is_planned:
                 steps += self._session(piece, fed).profile(fed, n_runs=n_runs).steps
             self._run_piece(piece, values)
-            if isinstance(piece, Call):
+            if not is_planned:
                 times = []
                 for _ in range(n_runs):
                     start = time.monotonic_ns()
                     self._run_piece(piece, dict(values))
                     times.append(time.monotonic_ns() - start)
-                steps.append(profile_of_call(piece.name, piece.by, times))
+                steps.append(profile_of_call(piece.name, piece.by or "onnx.reference", times))
         return Profile(self.name, n_runs, tuple(steps))
 
     def _fed(self, feed: Values) -> dict[str, Any]:
@@ -229,12 +247,25 @@ class Pieces:
     def _run_piece(self, piece: Piece, values: dict[str, Any]) -> None:
         if isinstance(piece, Straight):
             fed = {name: values[name] for name in piece.inputs}
-            results: Sequence[Any] = self._session(piece, fed).run(piece.outputs, fed)
+            results: Sequence[Any] = self._quick(piece, fed) or self._session(piece, fed).run(piece.outputs, fed)
         elif isinstance(piece, Call):
             given = [self._logical(name, values[name]) if name else None for name in piece.inputs]
             returned = zip(piece.outputs, piece.function(given), strict=False)
             results = [self._at_border(name, each) if name else None for name, each in returned]
         values.update(zip(piece.outputs, results, strict=True))
+
+    def _quick(self, piece: Straight, fed: Values) -> list[Any] | None:
+        """The results of a piece that is computed node by node; ``None`` where it is planned."""
+        if piece.by_arrays is None:
+            return None
+        given = {name: self._logical(name, each) for name, each in fed.items()}
+        if sum(each.nbytes for each in given.values()) > MAX_QUICK_NBYTES:
+            return None
+        try:
+            results = piece.by_arrays(piece.outputs, given)
+        except Exception:  # noqa: BLE001 - planning it names the node, and what is wrong with it
+            return None
+        return [self._at_border(name, each) for name, each in zip(piece.outputs, results, strict=True)]
 
     def _session(self, piece: Straight, fed: Values) -> Session:
         with self._lock:
