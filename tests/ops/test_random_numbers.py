@@ -13,7 +13,7 @@ import blocklayout as bl
 
 SHAPE = (50, 40)
 PROBABILITIES = np.full(SHAPE, 0.25, np.float32)
-CASES = {
+CASES: dict[str, tuple[dict[str, Any], float, float]] = {
     "Bernoulli": ({}, 0.25, 0.25 * 0.75),
     "RandomNormal": ({"shape": SHAPE, "mean": 3.0, "scale": 2.0}, 3.0, 4.0),
     "RandomNormalLike": ({"mean": -1.0}, -1.0, 1.0),
