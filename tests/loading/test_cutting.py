@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
 import blocklayout as bl
 from blocklayout.runtime import ContentsNeededError
-from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, ROW, S64, Case, check, graph_of, model_of
+from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, ROW, S64, Case, check, graph_of, model_of, reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
 
@@ -106,3 +107,60 @@ def test_a_function_that_calls_itself_is_refused() -> None:
     function = helper.make_function("own", "f", ["a"], ["b"], [call], opsets)
     with pytest.raises(bl.ModelError, match="'f'"):
         bl.load(helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=[function]))
+
+
+KEPT = [
+    NODE("Compress", ["x", "kept"], ["rows"], axis=0, name="kept_rows"),
+    NODE("MatMul", ["rows", "weights"], ["product"]),
+    NODE("Softmax", ["product"], ["shares"]),
+    NODE("Gather", ["shares", "at"], ["picked"], axis=1, name="pick"),
+    NODE("Concat", ["picked", "product"], ["y"], axis=1),
+]
+"""Rows that are chosen by data, and what is computed of them."""
+
+
+def kept_model(n_columns: int = 6) -> onnx.ModelProto:
+    x, at = np.empty((700, n_columns), np.float32), np.array([0])
+    weights = np.random.default_rng(1).standard_normal((n_columns, 4)).astype(np.float32)
+    return model_of(KEPT, {"x": x, "kept": np.empty(700, bool), "at": at}, weights=weights)
+
+
+def rows_of(n: int, n_columns: int = 6) -> dict[str, np.ndarray]:
+    x = np.random.default_rng(2).standard_normal((700, n_columns)).astype(np.float32)
+    return {"x": x, "kept": np.arange(700) < n, "at": np.array([3, 1])}
+
+
+def test_small_pieces_of_extents_that_data_settle_are_computed_node_by_node() -> None:
+    model = kept_model()
+    session = bl.load(model)
+    for n in (1, 600, 0, 17, 600):
+        [output] = session.run(None, rows_of(n))
+        [expected] = reference(model, **rows_of(n))
+        assert (output.shape, output.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(output, expected, rtol=1e-5, atol=1e-6)
+    assert session.plans == []
+    assert "computed node by node: it is fed less than 1024 KiB" in str(session.pieces)
+    assert [step.name for step in session.profile(rows_of(5), n_runs=1).steps] == ["kept_rows", "net, piece 2"]
+    with pytest.raises(bl.InputError, match="pick"):
+        session.run(None, rows_of(5) | {"at": np.array([4])})
+
+
+def test_large_pieces_of_extents_that_data_settle_are_planned() -> None:
+    model = kept_model(500)
+    session = bl.load(model)
+    for n, n_plans in ((20, 0), (600, 1)):
+        [output] = session.run(None, rows_of(n, 500))
+        np.testing.assert_allclose(output, reference(model, **rows_of(n, 500))[0], rtol=1e-3, atol=1e-4)
+        assert len(session.plans) == n_plans
+
+
+def test_results_of_small_pieces_are_their_caller_s() -> None:
+    nodes = [
+        NODE("Compress", ["x", "kept"], ["c"]),
+        NODE("Reshape", ["c", "minus"], ["y"]),
+        NODE("Identity", ["c"], ["z"]),
+    ]
+    session = bl.load(model_of(nodes, {"x": ROW, "kept": np.ones(600, bool)}, {"y": F32, "z": F32}))
+    y, z = session.run(None, {"x": ROW, "kept": np.ones(600, bool)})
+    y[:] = 0
+    np.testing.assert_array_equal(z, ROW)
