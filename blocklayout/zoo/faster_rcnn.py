@@ -54,11 +54,11 @@ def faster_rcnn(
         classes: The background among them.
     """
     batch, _, height, width_of_image = x.shape
-    image = np.float32([width_of_image, height])
+    image = np.array([width_of_image, height], np.float32)
     levels = pyramid(net, list(layers(net, x, blocks=blocks, width=width)), channels)
     centres = [each.ravel() for each in np.meshgrid(*[(np.arange(grid, dtype=np.float32) + 0.5) / grid] * 2)]
     anchors = np.tile(np.stack(centres, -1), (len(levels), 1))
-    strides = np.repeat(np.float32([4 << level for level in range(len(levels))]), grid**2)
+    strides = np.repeat(np.array([4 << level for level in range(len(levels))], np.float32), grid**2)
     offsets = x.builder.input("proposals", (batch, len(anchors), 4))
     regions = decoded(offsets, anchors, SIDE * strides[:, None] / image)
     net.at("regions")

@@ -69,7 +69,7 @@ def ssdlite(
     scores, offsets = (x.builder.concat(values, axis=1) for values in found.values())
     centres, extents = priors([level.shape[2:] for level in levels])
     boxes = decoded(offsets, centres, extents)
-    nothing = np.float32([MOSTLY_NOTHING, *[0] * (classes - 1)])
+    nothing = np.array([MOSTLY_NOTHING, *[0] * (classes - 1)], np.float32)
     kinds = (scores + nothing).softmax().slice([1], [classes], [2]).transpose((0, 2, 1))
     return {"boxes": boxes, "scores": kinds}
 
