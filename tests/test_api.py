@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
-from blocklayout import api
+from blocklayout import garbage
 from blocklayout.plan import POLICIES
 from tests import nets
 
@@ -158,7 +158,7 @@ def thawed() -> Iterator[None]:
 
 @pytest.mark.usefixtures("thawed")
 def test_nothing_is_collected_while_loading_and_what_was_made_counts_as_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "MANY_OBJECTS", 0)
+    monkeypatch.setattr(garbage, "MANY_OBJECTS", 0)
     were_enabled: list[bool] = []
     session = bl.load(nets.chain(), progress=lambda _: were_enabled.append(gc.isenabled()))
     assert were_enabled == [False] * 4

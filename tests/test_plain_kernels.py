@@ -205,16 +205,10 @@ def test_a_primitive_the_library_does_not_offer_is_computed_by_numpy() -> None:
     assert "no primitive on this CPU computes Softmax" in step.reason
 
 
-@pytest.mark.parametrize(
-    ("node", "reason"),
-    [
-        (NODE("RandomNormalLike", ["x"], ["y"]), "random"),
-        (NODE("LRN", ["x"], ["y"], size=3), "not what ONNX specifies"),
-    ],
-)
-def test_what_the_reference_cannot_be_trusted_with_is_unsupported(node: Any, reason: str) -> None:
+def test_what_the_reference_cannot_be_trusted_with_is_unsupported() -> None:
+    node = NODE("LRN", ["x"], ["y"], size=3)
     proto = _model([node], {"x": (DOUBLE, (1, 5, 4, 4))}, {"y": (DOUBLE, (1, 5, 4, 4))})
-    with pytest.raises(bl.UnsupportedError, match=reason):
+    with pytest.raises(bl.UnsupportedError, match="not what ONNX specifies"):
         bl.load(proto)
 
 

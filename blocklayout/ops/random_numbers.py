@@ -47,5 +47,6 @@ def _classes(logarithms: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     ends = np.cumsum(weights, axis=1)
     ends /= ends[:, -1:]
     rows = np.arange(len(ends))[:, None]  # as integer parts they make one ascending row of all
-    found: np.ndarray = np.searchsorted((ends + rows).ravel(), (numbers + rows).ravel(), side="right")
-    return found.reshape(numbers.shape) - rows * ends.shape[1]
+    found = np.searchsorted((ends + rows).ravel(), (numbers + rows).ravel(), side="right").reshape(numbers.shape)
+    classes: np.ndarray = found - rows * ends.shape[1]
+    return classes

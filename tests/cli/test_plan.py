@@ -134,7 +134,7 @@ def test_of_a_model_in_pieces_every_piece_is_shown(cli: Command, tmp_path: Path)
         shown = cli.ok("plan", path, *shape, *option)
         assert all(text in shown for text in ("net, piece 1", "nz by numpy -> p: node 'nz'", "net, piece 3"))
     facts = cli("plan", path, "--json", *shape).json
-    assert ([each["node"] for each in facts["cut"]], len(facts["plans"])) == (["nz"], 2)
+    assert ([each["node"] for each in facts["cut"]], len(facts["plans"])) == (["nz"], 1)
     assert "nz" in cli.ok("profile", path, *shape, "--runs", 1)
     assert "plain" in cli.ok("run", path, *shape, "--rounds", 1)
     assert "there is no plan of the whole" in cli("plan", path, *shape, "--save", tmp_path / "p.json").refusal
