@@ -114,7 +114,7 @@ class Boxes(Struct, frozen=True):
 
 
 class Text(Struct, frozen=True):
-    """What was read, and where.
+    """Lines or words of text, and their places.
 
     Attributes:
         texts: In reading order, a line or a word each.

@@ -307,7 +307,7 @@ def _is_channels_last(extents: Sequence[Any]) -> bool:
 
 
 def _use_of(shapes: Sequence[Sequence[Any]], names: Sequence[str], args: argparse.Namespace) -> str:
-    """What outputs say a network is for: ``classifier``, ``direction``, ``line`` or ``page`` of text, or ``other``."""
+    """A network's use, by its outputs: ``classifier``, ``direction``, ``line`` or ``page`` of text, or ``other``."""
     shape = shapes[0]
     if len(shape) in (2, 4) and all(extent == 1 for extent in shape[2:]):
         return "direction" if args.fit == "line" else "classifier"

@@ -38,7 +38,7 @@ MARGIN = 2
 def read_boxes(
     args: Namespace, picture: Picture, boxes: Boxes, threshold: float, tell: Tell
 ) -> tuple[Text, str | None]:
-    """What the network of ``--then`` reads in each box, and what was done to the first of them.
+    """The text or class of each box by the network of ``--then``, and how the first of them was fed.
 
     Raises:
         InputError: A network takes no images, or neither reads nor classifies.
@@ -64,7 +64,7 @@ def read_boxes(
 def _answers(
     args: Namespace, option: str, path: str, cuts: Mapping[int, Image], tell: Tell
 ) -> tuple[dict[int, Classes | Text], str | None]:
-    """What a network says of each picture, and what was done to the first that it was fed."""
+    """A network's answer for each picture, and how the first of them was fed."""
     fit = "line" if option == "--turn" else None
     own: dict[str, Any] = {
         "model": path,

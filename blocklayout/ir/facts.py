@@ -187,8 +187,7 @@ class Facts(Struct, frozen=True):
 
         A saved plan asks again: extents, data types and attributes decide, never the contents of inputs. Where the
         operator is elementwise or broadcasts, arrays have any strides, and blocks come as one row with their padding;
-        everywhere else they are row-major, or channels last where
-        the operator asks for that.
+        everywhere else they are row-major, or channels last where the operator asks for that.
         """
         return None
 

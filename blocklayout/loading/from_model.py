@@ -138,6 +138,8 @@ class Loading(Struct, frozen=True):
         inputs, outputs = signature_of(self.opened, said)
         borders = (*inputs, *outputs)
         formats = {info.name: info.border for info in borders if info.border is not None}
+        streams = self.streams or Streams(self.asked.streams, n_threads)
+        cutter = Cutter(self.opened, partial(self._piece, pricing, streams), inputs, outputs)
         maker = _PlanMaker(
             self.opened,
             replace(request, io_layout=formats),
@@ -149,12 +151,10 @@ class Loading(Struct, frozen=True):
             self.keeps_denormals,
             saved,
             memory,
+            partial(self._pieces, cutter, saved),
+            is_piece=self.streams is not None,
+            remembers=self.remembers,
         )
-        streams = self.streams or Streams(self.asked.streams, n_threads)
-        cutter = Cutter(self.opened, partial(self._piece, pricing, streams), inputs, outputs)
-        maker.pieces = partial(self._pieces, cutter, saved)
-        maker.is_piece = self.streams is not None
-        maker.remembers = self.remembers
         is_held = any(info.container for info in inputs)
         defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.signature(self.opened).defaults]
         session = Session(
@@ -211,15 +211,15 @@ class _PlanMaker(Struct):
     keeps_denormals: bool
     saved: SavedPlan
     memory: FileMemory | None
+    pieces: Callable[[model.DependsOnDataError | None], Pieces]
+    is_piece: bool
+    remembers: bool
     n_made: int = 0
     last: Plan | None = None
     chosen: list[tuple[Shapes, Plan]] = field(default_factory=list)
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
-    pieces: Callable[[model.DependsOnDataError | None], Pieces] | None = None
-    is_piece: bool = False
-    remembers: bool = True
 
     def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.began_s = monotonic()
@@ -363,7 +363,7 @@ class _PlanMaker(Struct):
         try:
             graph, deciding = model.read_fed(self.opened, extents, contents, given, is_piece=self.is_piece)
         except model.DependsOnDataError as error:
-            if self.pieces is None or isinstance(self.opened, model.Graph):
+            if isinstance(self.opened, model.Graph):
                 raise
             raise CutError(self.pieces(error)) from None
         for info in self.borders:

@@ -43,6 +43,11 @@ class Cut(Struct, frozen=True, eq=False):
     outputs: tuple[str, ...]
     reason: str = ""
 
+    def constants(self, model: OnnxModel) -> dict[str, np.ndarray]:
+        """Those of the whole that its nodes read, by name."""
+        read = {name for node in self.nodes for name in node.inputs}
+        return {name: array for name, array in model.constants.items() if name in read}
+
 
 def is_cut_at(node: Node, opset: int, *, is_piece: bool) -> bool:
     """Whether a node whose extents depend on data is computed between pieces, and not planned for contents."""
@@ -154,11 +159,9 @@ def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[InputInfo], na
         inputs: Those of the piece.
         name: The name of the model that is made.
     """
-    read = {name for node in piece.nodes for name in node.inputs}
-    constants = {name: array for name, array in model.constants.items() if name in read}
     declared = {info.name: info for info in model.signature.outputs}
     outputs = tuple(declared.get(each) or InputInfo(each, "", None) for each in piece.outputs if each)
-    return OnnxModel(name, model.opset, piece.nodes, constants, Signature(tuple(inputs), outputs))
+    return OnnxModel(name, model.opset, piece.nodes, piece.constants(model), Signature(tuple(inputs), outputs))
 
 
 def without_copies(branch: Branch) -> Branch:
@@ -180,8 +183,7 @@ def by_arrays(
         model: The whole.
         max_nbytes: Of constants.
     """
-    read = {name for node in piece.nodes for name in node.inputs}
-    constants = {name: array for name, array in model.constants.items() if name in read}
+    constants = piece.constants(model)
     is_small = sum(array.nbytes for array in constants.values()) <= max_nbytes
     if not is_small or not all(_is_quick(node, model.opset) for node in piece.nodes):
         return None
@@ -272,7 +274,7 @@ def by_reference(node: Node, opset: int) -> Callable[..., Any]:
 
 
 def checked_call(node: Node, function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
-    """What a function returns for a node, as a list.
+    """The results of a node's function, as a list.
 
     Raises:
         InputError: The function fails; its own errors of ours stay.

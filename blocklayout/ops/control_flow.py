@@ -38,7 +38,8 @@ class Loop(Facts, frozen=True):
         def run(most: np.ndarray | None = None, condition: np.ndarray | None = None, *state: Any) -> tuple[Any, ...]:
             is_obeyed = condition is not None or most is None  # as ONNX has it, only where it is asked for
             goes_on, n_held = condition is None or bool(condition.item()), 0
-            rows: list[list[Any]] = [[] for _ in body.results[1 + len(state) :]]
+            empty = body.results[1 + len(state) :]
+            rows: list[list[Any]] = [[] for _ in empty]
             for index in count() if most is None else range(int(most.item())):
                 if not goes_on:
                     break
@@ -49,7 +50,6 @@ class Loop(Facts, frozen=True):
                     row.append(result)
                     n_held += result.nbytes
                 check_affordable((2 * n_held,), 1, f"node {node.name!r}: the rows of its results")
-            empty = body.results[1 + len(state) :]
             return *state, *(np.stack(row) if row else none for row, none in zip(rows, empty, strict=True))
 
         return run
@@ -63,27 +63,26 @@ class Scan(Facts, frozen=True):
     @classmethod
     def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
         body, n_scanned = node.attrs["body"], node.int_attr("num_scan_inputs", 1)
-        n_results = len(body.results)
 
         def numbers(name: str, n: int) -> tuple[int, ...]:
             return node.ints_attr(name, n, 0, -(2**31))
 
         def run(*given: Any) -> tuple[Any, ...]:
             state, sources = given[: len(given) - n_scanned], given[len(given) - n_scanned :]
-            n_rows = n_results - len(state)
+            empty = body.results[len(state) :]
             axes, ways = numbers("scan_input_axes", n_scanned), numbers("scan_input_directions", n_scanned)
             turned = (np.moveaxis(x, axis, 0) for x, axis in zip(sources, axes, strict=True))
             slices = [x[::-1] if way else x for x, way in zip(turned, ways, strict=True)]
             if len({len(x) for x in slices}) > 1:
                 raise node.wrong(f"it scans {[len(x) for x in slices]} slices", "they must be equally many")
-            rows: list[list[Any]] = [[] for _ in range(n_rows)]
+            rows: list[list[Any]] = [[] for _ in empty]
             for parts in zip(*slices, strict=True):
                 results = body(*state, *parts)
                 state = tuple(results[: len(state)])
                 for row, result in zip(rows, results[len(state) :], strict=True):
                     row.append(result)
+            n_rows = len(rows)
             ends = zip(numbers("scan_output_axes", n_rows), numbers("scan_output_directions", n_rows), strict=True)
-            empty = body.results[len(state) :]
             return *state, *(
                 np.stack(row[::-1] if way else row, axis) if row else none
                 for row, none, (axis, way) in zip(rows, empty, ends, strict=True)

@@ -58,7 +58,7 @@ def make_plan(
         price: Puts better prices on what was proposed, perhaps measured ones.
         racing: For how much the prices of the cheapest plan are doubted, what runs plans whole, if they are to be:
             of the best for ``auto`` the fastest is then taken.
-        like: A plan for other extents, whose layouts and implementations are taken wherever they are on offer.
+        like: A plan for other extents, whose layouts are taken wherever they are on offer.
 
     Raises:
         PlanError: No such policy, data type, kernel or value; a pin that nothing offers, an expectation that

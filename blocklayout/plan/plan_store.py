@@ -98,7 +98,7 @@ class PlanStore:
             if "~" in self.folder.parts:
                 raise FileNotFoundError("the user's home folder is unknown")
             self.folder.mkdir(parents=True, exist_ok=True)
-            with replacing(self._path(key), outlasts_power=False) as beside:  # a damaged one is told by its checksum
+            with replacing(self._path(key), outlasts_power=False) as beside:  # a checksum tells a damaged one
                 beside.write_bytes(_content_of(kept, key))
             for path in self._superfluous():
                 path.unlink(missing_ok=True)

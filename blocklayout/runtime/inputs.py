@@ -163,7 +163,7 @@ def check_feed(info: InputInfo, source: Any) -> Feed:
 
 
 def check_held(info: InputInfo, source: Any) -> Any:
-    """What is fed to an input that is no tensor: a list of arrays, an array, or ``None``.
+    """A value for an input that is no tensor: a list of arrays, an array, or ``None``.
 
     Raises:
         InputError: It is something else, or of another type than declared.

@@ -26,7 +26,7 @@ MAX_QUICK_NBYTES = 1 << 20
 """Bytes of constants, and of arrays fed, up to which a piece of quick nodes takes less than a plan for new extents."""
 
 Values = Mapping[str, Any]
-"""What is between pieces, by name: arrays, Tensors, lists of arrays (sequences) and ``None`` (empty optionals)."""
+"""Values between pieces, by name: arrays, Tensors, lists of arrays (sequences) and ``None`` (empty optionals)."""
 
 
 class CutError(Exception):
@@ -61,7 +61,7 @@ class Piece(Struct, eq=False, kw_only=True):
     @property
     def sessions(self) -> Sequence[Session]:
         """Those that it has by now."""
-        raise NotImplementedError
+        return ()
 
     @property
     def _unplanned(self) -> str:
@@ -250,8 +250,7 @@ class Pieces:
             results: Sequence[Any] = self._quick(piece, fed) or self._session(piece, fed).run(piece.outputs, fed)
         elif isinstance(piece, Call):
             given = [self._logical(name, values[name]) if name else None for name in piece.inputs]
-            returned = zip(piece.outputs, piece.function(given), strict=False)
-            results = [self._at_border(name, each) if name else None for name, each in returned]
+            results = self._at_borders(piece, piece.function(given))
         values.update(zip(piece.outputs, results, strict=True))
 
     def _quick(self, piece: Straight, fed: Values) -> list[Any] | None:
@@ -265,7 +264,7 @@ class Pieces:
             results = piece.by_arrays(piece.outputs, given)
         except Exception:  # noqa: BLE001 - planning it names the node, and what is wrong with it
             return None
-        return [self._at_border(name, each) for name, each in zip(piece.outputs, results, strict=True)]
+        return self._at_borders(piece, results)
 
     def _session(self, piece: Straight, fed: Values) -> Session:
         with self._lock:
@@ -274,14 +273,18 @@ class Pieces:
             return piece.session
 
     def _logical(self, name: str, value: Any) -> Any:
-        """What a call is given: an array in the model's order of dimensions."""
+        """A value as a function takes it: an array in the model's order of dimensions."""
         info = self._borders.get(name)
         if info is not None:
             return check_feed(info, value).contents()
         return value.numpy() if isinstance(value, Tensor) else value
 
+    def _at_borders(self, piece: Piece, results: Sequence[Any]) -> list[Any]:
+        """The results of a piece's function as the caller, and the pieces behind it, hold them."""
+        returned = zip(piece.outputs, results, strict=False)
+        return [self._at_border(name, each) if name else None for name, each in returned]
+
     def _at_border(self, name: str, result: Any) -> Any:
-        """The result of a call as the caller, and the pieces behind it, hold it."""
         info = self._borders.get(name)
         if info is None or result is None or isinstance(result, list):
             return result

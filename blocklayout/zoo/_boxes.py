@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue
 
 _SHIFT, _GROWTH = 10, 5
-"""What offsets of a box's centre, and of the logarithm of its extents, are divided by."""
+"""Divisors: offsets of a box's centre, and of the logarithm of its extents, are so many times as large."""
 
 _ALL = {"boxes": "all_boxes", "scores": "all_scores"}
 """Names of the results of which the best are kept."""
