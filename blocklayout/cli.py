@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": "Run a model and say what came out, how long it took and what its layouts cost.",
     "plan": "Show the plan of a model: its steps, their layouts and implementations, and why each reorder is there.",
+    "show": "Write a page that shows a model's layouts, reorders, memory and times, and why they are so.",
     "profile": "Time each step of a model: its implementation, layouts and bytes, and how near it is to what the "
     "machine can.",
     "inspect": "Explain a layout: padding, strides, the formula of offsets, and where an element lies.",

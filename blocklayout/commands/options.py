@@ -116,6 +116,19 @@ def load_options(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def add_pins(parser: argparse.ArgumentParser) -> None:
+    """``--pin``."""
+    add_named(
+        parser,
+        "--pin",
+        named_layout,
+        "nChw8c",
+        "what if: a format that the kernel, node or value of this name must come in; all of a pattern of names such as "
+        "'layer1.*', or of an operator such as Conv",
+        "--force",
+    )
+
+
 def add_plan_options(parser: argparse.ArgumentParser) -> None:
     """``--layout``, ``--dtype`` and ``--plan``."""
     from blocklayout.dtypes import PRIMITIVE_FLOATS  # numpy takes 70 ms

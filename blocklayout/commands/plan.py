@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING
 
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.feeds import open_with_plan
-from blocklayout.commands.options import add_model_options, add_named, add_plan_options, load_options, named_layout
+from blocklayout.commands.options import (
+    add_model_options,
+    add_named,
+    add_pins,
+    add_plan_options,
+    load_options,
+    named_layout,
+)
 from blocklayout.commands.output import json_text, say, shown_progress
 from blocklayout.errors import PlanError
 from blocklayout.loading.exporting import export
@@ -25,15 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="what else each kernel could have been, what each reorder is good for, where runs of a layout end",
     )
-    add_named(
-        parser,
-        "--pin",
-        named_layout,
-        "nChw8c",
-        "what if: a format that the kernel, node or value of this name must come in; all of a pattern of names such as "
-        "'layer1.*', or of an operator such as Conv",
-        "--force",
-    )
+    add_pins(parser)
     add_named(
         parser,
         "--expect",

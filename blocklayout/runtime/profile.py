@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, to_builtins
 
+from blocklayout.errors import InputError
 from blocklayout.ir import HostSpec
 from blocklayout.plan.report.text import primitive_name, short, step_layouts
 from blocklayout.text_table import table
@@ -40,6 +41,7 @@ class StepProfile(Struct, frozen=True):
         flops: Arithmetic operations of products and sums, 2 for each multiply-add.
         ceiling_share: How much of what this machine could do it reaches, by arithmetic or by traffic, whichever is
             more; ``None`` where there is neither.
+        number: Which of the plan's steps it is; ``None`` for an input's reorder, and what is outside of steps.
     """
 
     name: str
@@ -53,6 +55,7 @@ class StepProfile(Struct, frozen=True):
     nbytes: int
     flops: int
     ceiling_share: float | None
+    number: int | None = None
 
     @property
     def gflops(self) -> float:
@@ -104,6 +107,16 @@ class Profile(Struct, frozen=True, dict=True):
         Path(path).write_text(json.dumps(self.to_chrome_trace()) + "\n", encoding="utf-8")
 
 
+def check_n_runs(n_runs: int) -> None:
+    """Refuse what is no number of runs.
+
+    Raises:
+        InputError: The message says what would be right.
+    """
+    if type(n_runs) is not int or n_runs < 1:
+        raise InputError(f"n_runs={n_runs!r}: give an integer of at least 1")
+
+
 def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], machine: Machine) -> Profile:
     """The profile of some runs of a plan.
 
@@ -116,7 +129,9 @@ def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], m
     pieces: list[Entry | Step] = [*plan.entries, *plan.steps]
     outside = statistics.median(whole - sum(times) for whole, times in zip(wall, runs, strict=True))
     medians = [statistics.median(times) for times in zip(*runs, strict=True)]
-    steps = [_piece(piece, ns, machine) for piece, ns in zip(pieces, medians, strict=True) if ns]
+    numbers = [*[None] * len(plan.entries), *range(len(plan.steps))]
+    timed = zip(pieces, medians, numbers, strict=True)
+    steps = [_piece(piece, ns, machine, number) for piece, ns, number in timed if ns]
     first = StepProfile(
         "-", "outside", (), "checking the feed, binding, arrays for results", "", "", outside, 0, 0, 0, None
     )
@@ -135,7 +150,7 @@ def profile_of_call(name: str, by: str, times: Sequence[int]) -> StepProfile:
     return StepProfile(name, kind, (name,), by, by, "", statistics.median(times), 0, 0, 0, None)
 
 
-def _piece(piece: Entry | Step, ns: float, machine: Machine) -> StepProfile:
+def _piece(piece: Entry | Step, ns: float, machine: Machine, number: int | None) -> StepProfile:
     from blocklayout.plan import Step
 
     if not isinstance(piece, Step):
@@ -159,6 +174,7 @@ def _piece(piece: Entry | Step, ns: float, machine: Machine) -> StepProfile:
         nbytes=piece.nbytes_moved,
         flops=flops,
         ceiling_share=_share(flops, piece.spec.impl, dtype, piece.nbytes_moved / bandwidth, ns, machine),
+        number=number,
     )
 
 

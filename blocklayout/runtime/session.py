@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from blocklayout.plan import Plan, Request
     from blocklayout.runtime.pieces import Pieces
     from blocklayout.runtime.profile import Profile
+    from blocklayout.runtime.report import Report
     from blocklayout.value_checks import CheckMode
 
     WriteSession = Callable[[Path, "Signature", Sequence[tuple["Shapes", ReadyPlan]]], None]
@@ -366,10 +367,9 @@ class Session:
         Raises:
             InputError: As :meth:`run`.
         """
-        from blocklayout.runtime.profile import profile_of
+        from blocklayout.runtime.profile import check_n_runs, profile_of
 
-        if type(n_runs) is not int or n_runs < 1:
-            raise InputError(f"n_runs={n_runs!r}: give an integer of at least 1")
+        check_n_runs(n_runs)
         pieces = self._pieces
         if pieces is None:
             try:
@@ -378,6 +378,31 @@ class Session:
             except CutError as cut:
                 pieces = cut.pieces
         return pieces.profile(feed, n_runs)
+
+    def report(self, feed: Mapping[str, Any] | None = None, *, n_runs: int = 5) -> Report:
+        """A page about the plan: layouts, reasons, memory, and times where there is something to run on.
+
+        Args:
+            feed: As for :meth:`run`; where given, each step is timed, and the report is of the plan for its extents.
+            n_runs: As for :meth:`profile`.
+
+        Returns:
+            The report: ``save("report.html")`` it, or have a notebook show it.
+
+        Raises:
+            InputError: As :meth:`profile`.
+            PlanError: There is no plan yet, or several and no feed to tell which; or the model is cut into pieces.
+        """
+        from blocklayout.runtime.profile import check_n_runs, profile_of
+        from blocklayout.runtime.report import Report
+
+        if feed is None:
+            return Report.of(self.plan, self.plan.machine())
+        self._check_whole()
+        check_n_runs(n_runs)
+        plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
+        machine = plan.machine()
+        return Report.of(plan, machine, profile_of(plan, runs, wall, machine))
 
     def _timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[list[int]], list[int]]:
         """For each run the nanoseconds of each step, and of all of it."""

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 # Lowest first; what shares a level is in the order in which one may use the other.
 LEVELS = (
-    ("errors", "affordable", "dtypes", "atomic_write", "garbage", "lazy_names", "side_by_side", "text_table", "timing"),
+    (
+        *("errors", "affordable", "dtypes", "atomic_write", "garbage", "lazy_names", "pages", "side_by_side"),
+        *("text_table", "timing"),
+    ),
     ("layout",),
     ("dnnl",),
     ("ir", "layout_events", "value_checks", "operators", "tensor"),

@@ -1,0 +1,51 @@
+"""``blocklayout show``: a page about a model's layouts, reorders, memory and times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from blocklayout.commands.comparing import Contender, Race
+from blocklayout.commands.feeds import open_with_plan
+from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, load_options, natural
+from blocklayout.commands.output import say, say_json, shown_progress
+
+if TYPE_CHECKING:
+    import argparse
+
+    from blocklayout.runtime.report import Report
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    add_model_options(parser)
+    add_pins(parser)
+    add_plan_options(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", help="the page (default: the model's name with .html)")
+    parser.add_argument(
+        "--runs",
+        type=natural,
+        default=5,
+        metavar="N",
+        help="take medians of so many for measured times; 0 for predicted times alone (default: 5)",
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run the command."""
+    report = _report(args)
+    if args.json:
+        say_json(report.to_dict())
+        return
+    path = Path(args.output or f"{report.record['plan']['model']}.html")
+    report.save(path)
+    say(f"{path}, {path.stat().st_size / 1e6:.1f} MB: open it in a browser")
+
+
+def _report(args: argparse.Namespace) -> Report:
+    with shown_progress("reading the model", is_quiet=args.json) as tell:
+        opened, feeds, saved = open_with_plan(args)
+        race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | {"pin": dict(args.pin)})
+        with race.session(Contender(args.layout, args.dtype, saved)) as session:
+            tell(f"running {args.runs} times")
+            return session.report(feeds if args.runs else None, n_runs=max(1, args.runs))

@@ -1,0 +1,93 @@
+"""HTML pages that are one file each: a record as JSON, the scripts that draw it, and the libraries these use.
+
+A page loads nothing: it opens from disk, and its content security policy allows no script but its own. Whatever a
+model's author wrote reaches the document as text only.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from functools import cache
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+ASSETS = Path(__file__).parent / "assets"
+
+LAYOUT_COLOURS = {
+    "plain": ("#6e6e73", "#a1a1a6"),
+    "channels last": ("#0072b2", "#56b4e9"),
+    "8c": ("#b07d00", "#e6b83c"),
+    "16c": ("#007a5a", "#2fbf93"),
+    "int8": ("#9c4a80", "#d98bbd"),
+    "other": ("#5b4bb5", "#a99df0"),
+    "any": ("#b5b5ba", "#5a5a5e"),
+    "reorder": ("#d1430b", "#ff7a45"),
+}
+"""Colours of classes of layouts on a light and on a dark ground, and of reorders.
+
+After Okabe and Ito's palette, darkened or lightened until each has a contrast of at least 3 to its ground; ``any`` is
+for what the layout makes no difference to.
+"""
+
+_VENDORED = ("d3.min.js", "plot.umd.min.js", "dagre.min.js")
+_KINDS = {
+    "network": (*_VENDORED, "base.js", "network.js", "node.js", "time.js", "memory.js", "steps.js", "report.js"),
+    "layout": (*_VENDORED[:1], "base.js", "layout.js"),
+    "bench": (*_VENDORED[:2], "base.js", "bench.js"),
+}
+"""Scripts of each kind of page, in order."""
+
+
+def html_page(kind: str, title: str, record: Any) -> str:
+    r"""A page that shows a record.
+
+    Args:
+        kind: ``network``, ``layout`` or ``bench``.
+        title: Of the document, as plain text.
+        record: What it shows, as values that JSON can hold; numbers that are not finite become ``null``.
+
+    Example:
+        >>> text = html_page("layout", "<b>", {"desc": "</script>"})
+        >>> "<title>&lt;b&gt;</title>" in text, '{"desc":"\\u003c/script\\u003e"}' in text
+        (True, True)
+    """
+    scripts = [_asset(name) for name in _KINDS[kind]]
+    data = msgspec.json.encode(record).decode().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    allowed = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    policy = (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return "\n".join(
+        (
+            "<!doctype html>",
+            f'<html lang="en" data-kind="{kind}"><head><meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{_colours()}{_asset('style.css')}</style></head>",
+            "<body><noscript>This page is drawn by the scripts in it; JavaScript is off.</noscript>",
+            f'<script type="application/json" id="record">{data}</script>',
+            *(f"<script>{script}</script>" for script in scripts),
+            "</body></html>\n",
+        )
+    )
+
+
+@cache
+def _asset(name: str) -> str:
+    folder = ASSETS / "vendor" if name in _VENDORED else ASSETS
+    return (folder / name).read_text(encoding="utf-8").rstrip("\n")
+
+
+def _colours() -> str:
+    """The colours as properties that styles and scripts refer to, such as ``--layout-channels-last``."""
+    rules = (
+        f"--layout-{name.replace(' ', '-')}:light-dark({light},{dark});"
+        for name, (light, dark) in LAYOUT_COLOURS.items()
+    )
+    return f":root{{{''.join(rules)}}}"

@@ -1,0 +1,3 @@
+"use strict";
+// A benchmark: how its times are distributed.
+page.start(page.h("h1", {}, page.record.title));
