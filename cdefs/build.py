@@ -15,7 +15,8 @@ HERE = Path(__file__).resolve().parent
 TARGET = HERE.parent / "blocklayout" / "dnnl" / "_abi.py"
 MODULE = "blocklayout.dnnl._abi"
 OWN = tuple(
-    HERE / "executor" / f"{name}.h" for name in ("describe", "executor", "team", "winograd", "max_pooling", "copying")
+    HERE / "executor" / f"{name}.h"
+    for name in ("describe", "executor", "team", "winograd", "max_pooling", "copying", "region_means")
 )
 
 SHARED = ("status", "library", "engine", "memory", "primitive", "attributes", "openmp")

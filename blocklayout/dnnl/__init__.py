@@ -48,6 +48,7 @@ _NAMES = {
     "primitives.softmax": "softmax",
     "primitives.sum": "sum",
     "resolution": "has_optimised implementations optimised resolve",
+    "roi_align": "write_region_means",
     "spec": "Spec",
     "threads": "callers_at_once own_stream run_parallel threads_name wake_team",
 }

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from blocklayout import dnnl
 from blocklayout.ir import Facts, NodeInfo, NumpyFunction
 
 Tap = tuple[np.ndarray, np.ndarray]
@@ -169,7 +170,9 @@ def _align(
             _points(begins[chosen, dim], sizes[chosen, dim], out.shape[2 + dim], count[dim], x.shape[2 + dim])
             for dim in (0, 1)
         ]
-        read(x.transpose(0, 2, 3, 1), images[chosen], points, [out[index] for index in chosen])
+        results = np.empty((len(chosen), *out.shape[1:]), out.dtype)
+        read(x.transpose(0, 2, 3, 1), images[chosen], points, results)
+        out[chosen] = results
 
 
 def _points(begin: np.ndarray, size: np.ndarray, n_bins: int, count: int, extent: int) -> Points:
@@ -179,9 +182,11 @@ def _points(begin: np.ndarray, size: np.ndarray, n_bins: int, count: int, extent
     return np.clip(at, 0, extent - 1), (at >= -1) & (at <= extent)
 
 
-def _means(pixels: np.ndarray, images: np.ndarray, points: Sequence[Points], results: Sequence[np.ndarray]) -> None:
-    """Two products of matrices for each region: of the rows that its points lie between, and of the columns."""
+def _means(pixels: np.ndarray, images: np.ndarray, points: Sequence[Points], results: np.ndarray) -> None:
+    """Weighted sums of the rows and of the columns that each region's points lie between."""
     (top, rows), (left, columns) = (_means_of(*each) for each in points)
+    if dnnl.write_region_means(pixels, images, (top, left), (rows, columns), results):
+        return
     n_columns, n_channels = pixels.shape[2:]
     lines = pixels.reshape(*pixels.shape[:2], -1)
     for index, (image, first, begin) in enumerate(zip(images.tolist(), top.tolist(), left.tolist(), strict=True)):
@@ -189,7 +194,7 @@ def _means(pixels: np.ndarray, images: np.ndarray, points: Sequence[Points], res
         window = lines[image, first : first + rows.shape[2], begin * n_channels : end * n_channels]
         across = rows[index, :, : len(window)] @ window
         bins = columns[index, :, : end - begin] @ across.reshape(len(across), -1, n_channels)
-        results[index][...] = bins.transpose(2, 0, 1)
+        results[index] = bins.transpose(2, 0, 1)
 
 
 def _means_of(at: np.ndarray, is_near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -201,7 +206,7 @@ def _means_of(at: np.ndarray, is_near: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return first, weights.mean(2).astype(np.float32)
 
 
-def _maxima(pixels: np.ndarray, images: np.ndarray, points: Sequence[Points], results: Sequence[np.ndarray]) -> None:
+def _maxima(pixels: np.ndarray, images: np.ndarray, points: Sequence[Points], results: np.ndarray) -> None:
     """The largest of the products that each point is the sum of: four elements, times their weights."""
     extents = pixels.shape[1:3]
     (rows, of_rows), (columns, of_columns) = (
@@ -212,7 +217,7 @@ def _maxima(pixels: np.ndarray, images: np.ndarray, points: Sequence[Points], re
         read = read * of_rows[index].reshape(-1, 1, 1) * of_columns[index].reshape(1, -1, 1)
         n_rows, n_columns = rows.shape[1], columns.shape[1]
         bins = read.reshape(n_rows, -1, n_columns, columns[index].size // n_columns, read.shape[-1])
-        results[index][...] = bins.max((1, 3)).transpose(2, 0, 1)
+        results[index] = bins.max((1, 3)).transpose(2, 0, 1)
 
 
 def _taps_of(at: np.ndarray, is_near: np.ndarray, extent: int) -> Tap:
