@@ -82,6 +82,11 @@ const page = (() => {
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((each) => cell("td", each)))))));
   }
 
+  // A name, and under it in small what else tells it from others.
+  function entitled(title, ...more) {
+    return h("div", { class: "entitled" }, name(title), h("div", { class: "quiet" }, more.filter((each) => each !== "").flatMap((each, index) => [index ? ", " : "", name(each)])));
+  }
+
   const tip = h("div", { class: "tip", hidden: true, role: "status" });
 
   // Content beside the pointer, or beside an element that has the focus; nothing hides it.
@@ -111,6 +116,11 @@ const page = (() => {
     const shown = plain(text);
     const room = Math.floor(width / 6.7);
     return shown.length <= room ? shown : room < 8 ? "" : `…${shown.slice(shown.length - room + 1)}`;
+  }
+
+  // What is made when it is first unfolded.
+  function folded(title, make) {
+    return h("details", { ontoggle: ({ target }) => target.childElementCount === 1 && target.append(make()) }, h("summary", {}, title));
   }
 
   // A picture under its title, drawn for the width that there is, and anew when that changes or the result is called.
@@ -238,7 +248,7 @@ const page = (() => {
 
   return {
     record, h, s, name, plain, digits, time, bytes, count, tick, percent, signed, colour, swatch, legend, table, showTip,
-    bar, fitted, figure, walk, chosen,
+    bar, entitled, fitted, folded, figure, walk, chosen,
     view, open, start, select, panel,
     get selected() { return selected; },
     onSelect: (listener) => listeners.push(listener),

@@ -35,7 +35,7 @@ page.view("memory", "Memory", (root) => {
 
   function headline() {
     const slack = plan.arena_nbytes - plan.arena_lower_bound;
-    const placed = slack === 0 ? "no placement is smaller" : `${percent(slack / plan.arena_lower_bound)} above what any placement takes, ${bytes(plan.arena_lower_bound)}`;
+    const placed = slack === 0 ? "no placement is smaller" : `${percent(slack / plan.arena_lower_bound)} above the ${bytes(plan.arena_lower_bound)} that any placement takes`;
     return h("ul", { class: "facts" },
       h("li", {}, h("strong", {}, `Arena ${bytes(plan.arena_nbytes)}`), `: values between steps; ${placed}. Most is in use ${peakAt < 0 ? "before the first step" : `at step ${peakAt}`}`,
         peakAt < 0 ? null : [", ", name(plan.steps[peakAt].kernel)], "."),
@@ -79,15 +79,15 @@ page.view("memory", "Memory", (root) => {
       .attr("width", edge).attr("height", tall)
       .attr("fill", (each) => `color-mix(in srgb, ${colour(family(each.desc))} 32%, var(--ground))`)
       .attr("stroke", (each) => (family(each.desc) === "any" ? "var(--quiet)" : colour(family(each.desc)))).attr("stroke-dasharray", (each) => (each.kind === "entry" ? "4 3" : null));
+    const wholes = new Set(drawn.map((each) => each.within));
     const over = svg.append("g").attr("pointer-events", "none");
-    over.selectAll("rect").data(drawn.filter((each) => each.within !== null)).join("rect")
+    over.selectAll("rect").data(drawn.filter((each) => each.within !== null && !wholes.has(plan.buffers.indexOf(each)))).join("rect")
       .attr("x", (each) => x(each.first) + 0.5).attr("y", (each) => y(each.offset + each.nbytes) + 0.5)
       .attr("width", edge).attr("height", tall).attr("fill", "url(#memory-part)");
     over.selectAll("line").data(drawn.flatMap((each) => overwriting(each).map((step) => ({ each, step })))).join("line")
       .attr("x1", ({ step }) => x(step)).attr("x2", ({ step }) => x(step))
       .attr("y1", ({ each }) => y(each.offset)).attr("y2", ({ each }) => y(each.offset + each.nbytes))
       .attr("stroke", "var(--text)").attr("stroke-width", 2);
-    const wholes = new Set(drawn.map((each) => each.within));
     const text = (each) => (tall(each) < 15 || wholes.has(plan.buffers.indexOf(each)) ? "" : fitted(each.values[0] ?? each.name, d3.max(room(each), ([a, b]) => b - a) - 8));
     over.selectAll("text").data(drawn.filter((each) => text(each) !== "")).join("text")
       .attr("x", (each) => d3.greatest(room(each), ([a, b]) => b - a)[0] + 4)
@@ -150,12 +150,6 @@ page.view("memory", "Memory", (root) => {
     return legend;
   }
 
-  // A table that is made when it is first opened.
-  function folded(title, make) {
-    const details = h("details", { ontoggle: () => details.childElementCount === 1 && details.append(make()) }, h("summary", {}, title));
-    return details;
-  }
-
   function buffersTable() {
     return table(["value", "kind", "layout", "bytes", "padding", "from", "in use", "notes"], drawn.map((each) => [
       name(each.values[0] ?? each.name), each.kind === "entry" ? "input" : each.within === null ? "buffer" : "part", name(layout(each.desc)),
@@ -182,9 +176,9 @@ page.view("memory", "Memory", (root) => {
     const moreMultiplies = plan.padding_multiply_adds ? ` Multiply-adds on padding: ${page.count(plan.padding_multiply_adds)}, ${percent(plan.padding_multiply_adds / plan.multiply_adds)} beside the network's own.` : "";
     root.append(
       h("p", {}, `Results hold ${bytes(plan.padding_nbytes)} of zeros, packed weights ${bytes(inWeights)}, where channels are rounded up to a layout's block.${moreMultiplies}`),
-      table(["tensor", "kernel", "layout", "padding", "of its bytes", ""], wasteful.slice(0, 12).map(({ what, of, kernel, desc }) => {
+      table(["tensor", "padding", "of its bytes", ""], wasteful.slice(0, 12).map(({ what, of, kernel, desc }) => {
         const { padding_nbytes: waste, nbytes } = plan.descs[desc];
-        return [h("span", {}, name(of), what === "weights" ? " (weights)" : ""), name(kernel), name(layout(desc)), [waste, bytes(waste)], [waste / nbytes, percent(waste / nbytes)], bar(waste / most, family(desc))];
+        return [page.entitled(of, `${what} of ${kernel}`, layout(desc)), [waste, bytes(waste)], [waste / nbytes, percent(waste / nbytes)], bar(waste / most, family(desc))];
       }), wasteful.length > 12 ? `The 12 largest of ${wasteful.length} tensors with padding.` : null));
   }
 
@@ -197,15 +191,15 @@ page.view("memory", "Memory", (root) => {
     }
     const most = plan.descs[rows[0].desc].nbytes;
     const grown = memory.weights_nbytes - memory.weights_elements_nbytes;
-    const make = (shown) => table(["weights", "kernel", "layout", "elements", "packed", "grown", ""], shown.map((each) => {
+    const make = (shown) => table(["weights", "elements", "packed", "grown", ""], shown.map((each) => {
       const { nbytes, elements_nbytes: before } = plan.descs[each.desc];
-      return [name(each.name), name(each.kernel), name(layout(each.desc)), [before, bytes(before)], [nbytes, bytes(nbytes)],
+      return [page.entitled(each.name, `of ${each.kernel}`, layout(each.desc)), [before, bytes(before)], [nbytes, bytes(nbytes)],
         [nbytes - before, nbytes === before ? "–" : page.signed(percent(nbytes / before - 1))], bar(nbytes / most, null, before / most)];
     }));
     root.append(
       h("p", {}, `${bytes(memory.weights_elements_nbytes)} of elements, in the data types they are computed in, are ${bytes(memory.weights_nbytes)} as packed`,
         grown ? `: ${bytes(grown)} more, for padding and what the library keeps with them.` : ": packing adds nothing.", " Each bar is the packed size; the mark on it is that of the elements."),
-      make(rows.slice(0, 10)), rows.length > 10 ? folded(`All ${rows.length} packed weights`, () => make(rows)) : "");
+      make(rows.slice(0, 10)), rows.length > 10 ? page.folded(`All ${rows.length} packed weights`, () => make(rows)) : "");
   }
 
   function scratchpad() {
@@ -216,8 +210,8 @@ page.view("memory", "Memory", (root) => {
       return;
     }
     root.append(h("p", {}, `${bytes(plan.scratchpad_nbytes)}, shared; ${needy.length} of ${plan.steps.length} steps ask for some.`),
-      table(["#", "kernel", "implementation", "asks for", "predicted", ""], needy.slice(0, 8).map(({ step, number }) => [
-        [number, String(number)], name(step.kernel), name(step.impl), [step.scratchpad_nbytes, bytes(step.scratchpad_nbytes)], [step.cost_ns, time(step.cost_ns)],
+      table(["step", "asks for", "predicted", ""], needy.slice(0, 8).map(({ step, number }) => [
+        page.entitled(step.kernel, `step ${number}`, step.impl), [step.scratchpad_nbytes, bytes(step.scratchpad_nbytes)], [step.cost_ns, time(step.cost_ns)],
         bar(step.scratchpad_nbytes / plan.scratchpad_nbytes),
       ])));
   }
@@ -226,7 +220,7 @@ page.view("memory", "Memory", (root) => {
   if (drawn.length === 0) root.append(h("p", {}, "The arena is empty: no value outlives its step."));
   else {
     page.figure(root, "The arena over time", ["Hover over a buffer, or walk with the arrow keys; a click chooses the kernel that writes it.", key()], arena);
-    root.append(page.chosen(), folded(`All ${drawn.length} buffers of the arena`, buffersTable));
+    root.append(page.chosen(), page.folded(`All ${drawn.length} buffers of the arena`, buffersTable));
   }
   padding();
   weights();

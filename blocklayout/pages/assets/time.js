@@ -10,6 +10,9 @@ page.view("time", "Time", (root) => {
     work: "computing", reorder: "reorders between kernels", input: "reorders of inputs", output: "reorders of results",
     fallback: "reference implementations", outside: "outside of steps",
   };
+  const TITLES = {
+    outside: () => "outside of steps", input: (text) => `input ${text}`, output: () => "a result, for the caller", reorder: (text) => `reorder for ${text}`,
+  };
   const SYMBOLS = { plain: "square", "channels last": "circle", "8c": "triangle", "16c": "diamond2", int8: "star", other: "wye", any: "cross", reorder: "times" };
   const isMove = (each) => ["reorder", "input", "output"].includes(each.kind);
 
@@ -18,7 +21,7 @@ page.view("time", "Time", (root) => {
     const step = each.number === null ? null : plan.steps[each.number];
     const dst = step?.operands.find(({ argument }) => argument.startsWith("dst"));
     return {
-      ...each, step, kernel: numbers.get(each.name) ?? null, title: each.kind === "outside" ? "outside of steps" : each.name,
+      ...each, step, kernel: numbers.get(each.name) ?? null, title: (TITLES[each.kind] ?? ((text) => text))(each.name),
       family: isMove(each) ? "reorder" : dst === undefined ? "any" : plan.descs[dst.desc].class,
     };
   });
@@ -79,8 +82,8 @@ page.view("time", "Time", (root) => {
   }
   let from = null;
   steps.forEach((each, index) => {
-    if (from !== null && each.kind !== "outside" && each.title === steps[index - 1].title) from.to = index;
-    else blocks.push(from = { title: each.title, label: paths[index].length && each.kind !== "outside" ? segments(each.name).at(-1) : each.title, depth: paths[index].length, from: index, to: index, isKernel: true });
+    if (from !== null && each.kind !== "outside" && each.name === steps[index - 1].name) from.to = index;
+    else blocks.push(from = { title: each.kernel === null ? each.title : each.name, label: paths[index].length ? segments(each.name).at(-1) : each.kernel === null ? each.title : each.name, depth: paths[index].length, from: index, to: index, isKernel: true });
   });
 
   function blockFacts(block) {
@@ -120,7 +123,7 @@ page.view("time", "Time", (root) => {
     const boxes = svg.append("g").selectAll("rect").data(seen).join("rect")
       .attr("x", (each) => left(each.from) + 0.25).attr("y", (each) => each.depth * row).attr("rx", 2)
       .attr("width", (each) => Math.max(0.5, wide(each.from, each.to) - 0.5)).attr("height", kernelsHeight)
-      .attr("fill", (each) => (each.isKernel ? "var(--ground)" : "var(--raised)")).attr("stroke", "var(--line)");
+      .attr("fill", (each) => (each.isKernel ? "var(--ground)" : "var(--raised)")).attr("stroke", (each) => (wide(each.from, each.to) < 2 ? null : "var(--line)"));
     svg.append("g").attr("pointer-events", "none").selectAll("text").data(seen.filter((each) => label(each) !== "")).join("text")
       .attr("x", (each) => left(each.from) + 4).attr("y", (each) => each.depth * row + row / 2 + 4).text(label);
     function label(each) {
@@ -184,9 +187,9 @@ page.view("time", "Time", (root) => {
   function longest() {
     const worst = d3.sort(steps.filter((each) => each.kind !== "outside"), (each) => -each.ns).slice(0, 10);
     root.append(h("h2", {}, "The ten longest steps"), table(
-      ["step", "layouts", isMeasured ? "measured" : "predicted", "of the run", "", "of ceiling", "GFLOP/s", "GB/s"],
+      ["step", isMeasured ? "measured" : "predicted", "of the run", "", "of ceiling", "GFLOP/s", "GB/s"],
       worst.map((each) => [
-        h("span", {}, name(each.title), h("div", { class: "quiet" }, name([each.primitive, each.impl].filter((text) => text).join(", ")))), name(each.layouts),
+        page.entitled(each.title, [each.primitive, each.impl].filter((text) => text).join(", "), each.layouts),
         [each.ns, time(each.ns)], [each.ns / profile.ns, percent(each.ns / profile.ns)],
         bar(each.ns / worst[0].ns, each.family), [each.ceiling_share ?? -1, percent(each.ceiling_share, 0)],
         [gflops(each), each.flops ? gflops(each).toFixed(0) : "–"], [each.nbytes / each.ns, each.nbytes ? (each.nbytes / each.ns).toFixed(1) : "–"],
@@ -208,7 +211,7 @@ page.view("time", "Time", (root) => {
   });
 
   // The dots of a plot as marks to walk along, the longest first, with names at some.
-  function dotted(chart, data, label, place, named) {
+  function dotted(chart, data, label, place, named, taken = []) {
     const dots = d3.select(chart).selectAll("[aria-label='dot'] > *");
     dots.attr("aria-hidden", null).attr("fill-opacity", 0.6);
     const nodes = dots.nodes();
@@ -218,27 +221,26 @@ page.view("time", "Time", (root) => {
     const highlight = () => dots.classed("chosen", (_, index) => page.selected !== null && data[index].kernel === page.selected);
     highlights.set(label, highlight);
     highlight();
-    direct(chart, data.map(place), named.map((each) => ({ ...place(each), text: each.title })));
+    direct(chart, data.map(place), named.map((each) => ({ ...place(each), text: each.title })), taken);
     return chart;
   }
 
   // Names beside dots, each where it covers fewest of them, and neither another name nor the edge; else it is left out.
-  function direct(chart, dots, named) {
+  function direct(chart, dots, named, taken) {
     const [x, y] = [chart.scale("x"), chart.scale("y")];
     const centres = dots.map(({ at, radius }) => ({ across: x.apply(at[0]), up: y.apply(at[1]), radius }));
-    const taken = [];
     for (const { at, text, radius } of named) {
       const words = fitted(text, 190);
-      const [across, up, size, clear] = [x.apply(at[0]), y.apply(at[1]), words.length * 6.7, 1.2 * radius + 4];
-      const covered = ([left, base]) => centres.filter((each) => each.across + each.radius > left && each.across - each.radius < left + size && each.up + each.radius > base - 11 && each.up - each.radius < base + 2).length;
-      const places = [[across + clear, up + 4], [across - clear - size, up + 4], [across - size / 2, up - clear - 2], [across - size / 2, up + clear + 10],
-        [across + clear, up - clear], [across + clear, up + clear + 8], [across - clear - size, up - clear], [across - clear - size, up + clear + 8]]
-        .filter(([left, base]) => left > x.range[0] + 2 && left + size < x.range[1] + 12 && base > y.range[1] + 10 && base < y.range[0] - 2 &&
+      const [across, up, size, clear] = [x.apply(at[0]), y.apply(at[1]), words.length * 6.7, 1.1 * radius + 4];
+      const covered = ({ left, base }) => centres.filter((each) => each.across + each.radius > left && each.across - each.radius < left + size && each.up + each.radius > base - 11 && each.up - each.radius < base + 2).length;
+      const places = [["start", clear, 4], ["end", -clear, 4], ["middle", 0, -clear - 2], ["middle", 0, clear + 10], ["start", clear, -clear], ["start", clear, clear + 8], ["end", -clear, -clear], ["end", -clear, clear + 8]]
+        .map(([anchor, aside, below]) => ({ anchor, from: across + aside, base: up + below, left: across + aside - size * { start: 0, middle: 0.5, end: 1 }[anchor] }))
+        .filter(({ left, base }) => left > x.range[0] + 8 && left + size < x.range[1] + 12 && base > y.range[1] + 10 && base < y.range[0] - 4 &&
           taken.every((other) => left > other.left + other.size + 4 || left + size + 4 < other.left || Math.abs(base - other.base) > 13));
       if (places.length === 0) continue;
-      const [left, base] = d3.least(places, covered);
-      taken.push({ left, base, size });
-      chart.append(s("text", { x: left, y: base, class: "halo", "aria-hidden": "true" }, words));
+      const place = d3.least(places, covered);
+      taken.push({ ...place, size });
+      chart.append(s("text", { x: place.from, y: place.base, "text-anchor": place.anchor, class: "halo", "aria-hidden": "true" }, words));
     }
   }
 
@@ -248,7 +250,7 @@ page.view("time", "Time", (root) => {
     const powers = d3.range(Math.floor(Math.log10(low)), Math.ceil(Math.log10(high)) + 1);
     const all = powers.flatMap((each) => [1, 2, 5].map((digit) => digit * 10 ** each)).filter((each) => each >= low * 0.999 && each <= high * 1.001);
     const tens = all.filter((each) => Number.isInteger(Math.round(Math.log10(each) * 1e6) / 1e6));
-    if (all.length < 4) return d3.ticks(low, high, Math.min(6, room));
+    if (all.length < 4) return d3.ticks(low, high, Math.min(4, room));
     return all.length <= room || tens.length < 2 ? all : tens;
   }
   // A logarithmic scale, and marks for its axis: Plot's own leaves labels out where a domain is wide.
@@ -289,7 +291,8 @@ page.view("time", "Time", (root) => {
       const [x, y] = [chart.scale("x"), chart.scale("y")];
       const slope = -Math.atan2(y.apply(memoryAt * machine.bandwidth) - y.apply(2 * memoryAt * machine.bandwidth), x.apply(2 * memoryAt) - x.apply(memoryAt)) * 180 / Math.PI;
       chart.append(s("text", { class: "halo", "text-anchor": "middle", transform: `translate(${x.apply(memoryAt)},${y.apply(memoryAt * machine.bandwidth)}) rotate(${slope}) translate(0,-7)` }, `memory: ${three(machine.bandwidth)} GB/s`));
-      return dotted(chart, computing, `Roofline of ${computing.length} steps`, (each) => ({ at: [intensity(each), gflops(each)], radius: size(each) }), computing.slice(0, 5));
+      return dotted(chart, computing, `Roofline of ${computing.length} steps`, (each) => ({ at: [intensity(each), gflops(each)], radius: size(each) }), computing.slice(0, width < 560 ? 3 : 5),
+        peaks.map(([, peak]) => ({ left: x.range[1] - 140, base: y.apply(peak) - 5, size: 140 })));
     });
     movers();
   }
@@ -309,7 +312,7 @@ page.view("time", "Time", (root) => {
       const chart = plotted(width, 190, {
         x: log(xs), y: log(ys), r: { type: "identity" }, symbol: { type: "identity" },
         marks: [
-          axes(axis(xs, width / 60, "GB/s"), axis(ys, 5, "time", (ns) => page.tick(time(ns)))),
+          axes(axis(xs, width / 60, "GB/s"), axis(ys, 3, "time", (ns) => page.tick(time(ns)))),
           Plot.ruleX(limits, { stroke: "currentColor", strokeWidth: 1.5 }),
           Plot.dot(moving, { x: rate, y: (each) => each.ns, r: size, symbol: (each) => SYMBOLS[each.family], fill: (each) => colour(each.family), stroke: (each) => (each.family === "any" ? "var(--quiet)" : colour(each.family)), sort: null }),
         ],
@@ -317,7 +320,7 @@ page.view("time", "Time", (root) => {
       const x = chart.scale("x");
       limits.forEach((each, index) => chart.append(s("text", { class: "halo", x: x.apply(each) + (index ? -4 : 4), y: 22, "text-anchor": (each < d3.max(limits)) || index ? "end" : "start" },
         each === machine.bandwidth ? "memory" : "reorders")));
-      return dotted(chart, moving, `Rates of ${moving.length} steps`, (each) => ({ at: [rate(each), each.ns], radius: size(each) }), moving.slice(0, 3));
+      return dotted(chart, moving, `Rates of ${moving.length} steps`, (each) => ({ at: [rate(each), each.ns], radius: size(each) }), moving.slice(0, width < 560 ? 2 : 3));
     });
   }
 
@@ -342,8 +345,9 @@ page.view("time", "Time", (root) => {
       });
       return dotted(chart, both, `Predicted and measured times of ${both.length} steps`, (each) => ({ at: [each.estimated_ns, each.ns], radius: size(each) }), far);
     });
-    if (far.length) root.append(table(["furthest from prediction", "layouts", "predicted", "measured", "times"], far.map((each) => [
-      name(each.title), name(each.layouts), [each.estimated_ns, time(each.estimated_ns)], [each.ns, time(each.ns)], [each.ns / each.estimated_ns, `${(each.ns / each.estimated_ns).toFixed(2)}×`],
+    if (far.length) root.append(table(["furthest from prediction", "predicted", "measured", "measured / predicted", "beside the average"], far.map((each) => [
+      page.entitled(each.title, each.primitive, each.layouts), [each.estimated_ns, time(each.estimated_ns)], [each.ns, time(each.ns)], [each.ns / each.estimated_ns, (each.ns / each.estimated_ns).toFixed(2)],
+      [each.ns / each.estimated_ns / ratio, page.signed(percent(each.ns / each.estimated_ns / ratio - 1, 0))],
     ])));
   }
 
@@ -379,18 +383,19 @@ page.view("time", "Time", (root) => {
     const block = (kernel) => segments(kernel).slice(0, -1).slice(0, 2).join(".") || kernel;
     root.append(h("h2", {}, `Each block in each policy, ${isRun ? "measured" : "predicted"}`),
       strip(d3.groups(kernels, block), columns, "Reorders count for the block that demands them. The fastest is bold; bars are against the slowest of their row."),
-      h("details", { ontoggle: (event) => event.target.childElementCount === 1 && event.target.append(strip(kernels.map((each) => [each, [each]]), columns, null)) }, h("summary", {}, `All ${kernels.length} kernels`)));
+      page.folded(`All ${kernels.length} kernels`, () => strip(kernels.map((each) => [each, [each]]), columns, null)));
   }
 
   function strip(rows, columns, caption) {
     const sums = ([title, members]) => ({ title, ns: columns.map(({ times }) => d3.sum(members, (each) => times.get(each) ?? 0)) });
     const cell = (ns, { ns: all }) => {
-      const text = time(ns);
-      return [ns, h("span", {}, ns === d3.min(all) ? h("strong", {}, text) : text, bar(ns / d3.max(all), ns === d3.min(all) ? "16c" : null))];
+      const isLeast = ns > 0 && ns === d3.min(all.filter((each) => each > 0));
+      const text = ns > 0 ? time(ns) : "–";
+      return [ns, h("div", { class: "measure" }, bar(d3.max(all) ? ns / d3.max(all) : 0, isLeast ? "16c" : null), h(isLeast ? "strong" : "span", {}, text))];
     };
     const total = sums(["the whole run", rows.flatMap(([, members]) => members)]);
-    return h("div", { class: "policies" }, table(["", ...columns.map(({ policy }) => policy)],
-      [total, ...rows.map(sums)].map((row) => [name(row.title), ...row.ns.map((ns) => cell(ns, row))]), caption));
+    return table(["", ...columns.map(({ policy }) => policy)],
+      [total, ...rows.map(sums)].map((row) => [name(row.title), ...row.ns.map((ns) => cell(ns, row))]), caption);
   }
 
   root.append(headline());
