@@ -166,7 +166,7 @@ const page = (() => {
 
   // The chosen kernel's name, and a way to all that is known of it.
   function chosen() {
-    const line = h("p", { class: "quiet", "aria-live": "polite" });
+    const line = h("p", { class: "quiet chosen-line", "aria-live": "polite" });
     const tell = (kernel) => line.replaceChildren(...(kernel === null ? ["Nothing is chosen: click a mark, or press Enter on it."] :
       ["Chosen: ", name(record.plan.kernels[kernel].name), " ", h("button", { type: "button", onclick: () => open("network", kernel) }, "Show it in the network")]));
     tell(selected);

@@ -102,7 +102,8 @@ page.view("time", "Time", (root) => {
     shown = to;
     whole.hidden = to[0] === 0 && to[1] === profile.ns;
     redrawFlame();
-    if (!whole.hidden) whole.focus();
+    root.querySelector(".picture [tabindex='0']").focus();
+    page.showTip({});
   }
 
   const whole = h("button", { type: "button", hidden: true, onclick: () => zoom([0, profile.ns]) }, "Show the whole run");
@@ -143,6 +144,7 @@ page.view("time", "Time", (root) => {
     const isStep = (each) => typeof each === "number";
     page.walk(svg.node(), marks, (index) => (isStep(data[index]) ? facts(steps[data[index]]) : blockFacts(data[index])),
       (index) => chooseMark(data[index]), (index, keyName) => neighbour(data, index, keyName));
+    svg.on("keydown", (event) => event.key === "Escape" && !whole.hidden && zoom([0, profile.ns]));
     highlights.set("flame", highlight);
     highlight();
     return svg.node();
@@ -244,7 +246,7 @@ page.view("time", "Time", (root) => {
     }
   }
 
-  const plainTick = (value) => (value >= 1 ? page.tick(count(value)) : String(Number(value.toPrecision(1))));
+  const plainTick = (value) => (value >= 1 ? value.toLocaleString("en") : String(Number(value.toPrecision(1))));
   // 1, 2, 5, 10, ... within a domain; only powers of ten where that would be crowded, even steps where it is narrow.
   function decades([low, high], room) {
     const powers = d3.range(Math.floor(Math.log10(low)), Math.ceil(Math.log10(high)) + 1);
@@ -267,7 +269,7 @@ page.view("time", "Time", (root) => {
       root.append(h("h2", {}, "Against the ceilings"), h("p", {}, "No step counts multiply-adds, so there is no roofline."));
       return;
     }
-    const peaks = Object.entries(machine.peak_flops);
+    const peaks = d3.sort(Object.entries(machine.peak_flops), ([, peak]) => -peak);
     const intensity = (each) => each.flops / each.nbytes;
     const corners = peaks.map(([, peak]) => peak / machine.bandwidth);
     const xs = [d3.min([...computing.map(intensity), ...corners]) / 1.6, d3.max([...computing.map(intensity), ...corners]) * 1.6];
@@ -283,7 +285,7 @@ page.view("time", "Time", (root) => {
           axes(axis(xs, width / 70, "operations a byte"), axis(ys, 9, "GFLOP/s")),
           Plot.line([[Math.max(xs[0], ys[0] / machine.bandwidth), 0], [highest / machine.bandwidth, 0]], { x: (each) => each[0], y: (each) => each[0] * machine.bandwidth, stroke: "currentColor", strokeWidth: 1.5 }),
           peaks.map(([, peak]) => Plot.line([peak / machine.bandwidth, xs[1]], { x: (each) => each, y: () => peak, stroke: "currentColor", strokeWidth: 1.5 })),
-          peaks.map(([dtype, peak]) => Plot.text([dtype], { x: xs[1], y: peak, text: () => `${dtype}: ${count(peak)} GFLOP/s`.replace(" k GFLOP/s", " TFLOP/s"), textAnchor: "end", dy: -9, fill: "currentColor", stroke: "var(--ground)", strokeWidth: 4 })),
+          peaks.map(([dtype, peak], index) => Plot.text([dtype], { x: xs[1], y: peak, text: () => `${dtype}: ${count(peak)} GFLOP/s`.replace(" k GFLOP/s", " TFLOP/s"), textAnchor: "end", dy: index ? 9 : -9, fill: "currentColor", stroke: "var(--ground)", strokeWidth: 4 })),
           Plot.dot(computing, { x: intensity, y: gflops, r: size, symbol: (each) => SYMBOLS[each.family], fill: (each) => colour(each.family), stroke: (each) => (each.family === "any" ? "var(--quiet)" : colour(each.family)), sort: null }),
         ],
       });
@@ -292,7 +294,7 @@ page.view("time", "Time", (root) => {
       const slope = -Math.atan2(y.apply(memoryAt * machine.bandwidth) - y.apply(2 * memoryAt * machine.bandwidth), x.apply(2 * memoryAt) - x.apply(memoryAt)) * 180 / Math.PI;
       chart.append(s("text", { class: "halo", "text-anchor": "middle", transform: `translate(${x.apply(memoryAt)},${y.apply(memoryAt * machine.bandwidth)}) rotate(${slope}) translate(0,-7)` }, `memory: ${three(machine.bandwidth)} GB/s`));
       return dotted(chart, computing, `Roofline of ${computing.length} steps`, (each) => ({ at: [intensity(each), gflops(each)], radius: size(each) }), computing.slice(0, width < 560 ? 3 : 5),
-        peaks.map(([, peak]) => ({ left: x.range[1] - 140, base: y.apply(peak) - 5, size: 140 })));
+        peaks.map(([, peak], index) => ({ left: x.range[1] - 140, base: y.apply(peak) + (index ? 13 : -5), size: 140 })));
     });
     movers();
   }
@@ -400,7 +402,7 @@ page.view("time", "Time", (root) => {
 
   root.append(headline());
   redrawFlame = page.figure(root, `The run by step, ${isMeasured ? "measured" : "predicted"}`, [
-    "Above, blocks by the network's names, then kernels; below, steps by the class of layout they write, reorders hatched. A click on a block shows it alone, one on a step chooses its kernel; arrow keys walk.",
+    "Above, blocks by the network's names, then kernels; below, steps by the class of layout they write, reorders hatched. A click on a block shows it alone, one on a step chooses its kernel; arrow keys walk, Escape shows the whole run.",
     page.legend([...new Set(steps.map((each) => each.family))]),
   ], flame);
   root.append(h("div", { class: "row" }, whole), page.chosen());
