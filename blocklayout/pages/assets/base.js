@@ -1,5 +1,6 @@
 "use strict";
-// What all pages share: the record, elements made of text alone, units, tabs, the tooltip, the choice of a theme.
+// What all pages share: the record, elements made of text alone, units, tabs, the tooltip, pictures whose marks keys
+// reach, the choice of a theme.
 //
 // A view is a tab: page.view(id, title, draw), where draw(root) fills the section when it is first shown. Views talk
 // through page.select(kernel) and page.onSelect(listener), a kernel being its index in record.plan.kernels. Each file of
@@ -38,7 +39,8 @@ const page = (() => {
       (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
   }
 
-  const digits = (value, n) => value.toLocaleString("en", { minimumFractionDigits: n, maximumFractionDigits: n });
+  const formats = [0, 1, 2, 3, 4].map((n) => new Intl.NumberFormat("en", { minimumFractionDigits: n, maximumFractionDigits: n }));
+  const digits = (value, n) => formats[n].format(value);
 
   // Three significant digits in the unit that fits.
   function scaled(value, units, step) {

@@ -24,21 +24,22 @@ page.view("memory", "Memory", (root) => {
   function facts(buffer) {
     const { padding_nbytes: padding = 0 } = buffer.desc === null ? {} : plan.descs[buffer.desc];
     const [first, ...more] = buffer.values.length ? buffer.values : [buffer.name];
+    const waste = padding ? `, ${bytes(padding)} of them padding` : "";
+    const over = overwriting(buffer).map((step) => `${stepName(step)} (${plain(plan.steps[step].kernel)})`).join(", ");
     return [
-      h("strong", {}, name(first)), name(layout(buffer.desc)),
-      `${bytes(buffer.nbytes)} from ${bytes(buffer.offset)} on${padding ? `, ${bytes(padding)} of them padding` : ""}`, span(buffer),
+      h("strong", {}, name(first)), name(layout(buffer.desc)), `${bytes(buffer.nbytes)} from ${bytes(buffer.offset)} on${waste}`, span(buffer),
       more.length ? h("span", {}, "holds then, or is seen as: ", more.flatMap((each, index) => [index ? ", " : "", name(each)])) : null,
-      overwriting(buffer).length ? `written over in place by ${overwriting(buffer).map((step) => `${stepName(step)} (${plain(plan.steps[step].kernel)})`).join(", ")}` : null,
-      kindOf(buffer),
+      over ? `written over in place by ${over}` : null, kindOf(buffer),
     ].filter((each) => each !== null);
   }
 
   function headline() {
     const slack = plan.arena_nbytes - plan.arena_lower_bound;
-    const placed = slack === 0 ? "no placement is smaller" : `${percent(slack / plan.arena_lower_bound)} above the ${bytes(plan.arena_lower_bound)} that any placement takes`;
+    const placed = slack === 0 ? "no placement is smaller"
+      : `${percent(slack / plan.arena_lower_bound)} above the ${bytes(plan.arena_lower_bound)} that any placement takes`;
+    const peak = peakAt < 0 ? "before the first step" : [`at step ${peakAt}, `, name(plan.steps[peakAt].kernel)];
     return h("ul", { class: "facts" },
-      h("li", {}, h("strong", {}, `Arena ${bytes(plan.arena_nbytes)}`), `: values between steps; ${placed}. Most is in use ${peakAt < 0 ? "before the first step" : `at step ${peakAt}`}`,
-        peakAt < 0 ? null : [", ", name(plan.steps[peakAt].kernel)], "."),
+      h("li", {}, h("strong", {}, `Arena ${bytes(plan.arena_nbytes)}`), `: values between steps; ${placed}. Most is in use `, peak, "."),
       h("li", {}, h("strong", {}, `Weights ${bytes(memory.weights_nbytes)}`), ` as packed, ${bytes(memory.weights_elements_nbytes)} of elements.`),
       h("li", {}, h("strong", {}, `Scratchpad ${bytes(plan.scratchpad_nbytes)}`), ": one for all steps, as large as the neediest asks."),
       h("li", {}, h("strong", {}, `Results ${bytes(memory.results_nbytes)}`), ": arrays made for the caller at each run, outside of the arena."),
@@ -66,7 +67,7 @@ page.view("memory", "Memory", (root) => {
     const alive = [...memory.alive_nbytes, memory.alive_nbytes.at(-1)].map((nbytes, index) => [index - 1, nbytes]);
     svg.append("path").attr("d", area(alive)).attr("fill", "var(--quiet)").attr("fill-opacity", 0.25);
     svg.append("path").attr("d", area.lineY1()(alive)).attr("fill", "none").attr("stroke", "var(--text)").attr("stroke-width", 1.5);
-    svg.append("text").attr("x", margin.left).attr("y", margin.top - 7).text(width < 560 ? "bytes in use" : "bytes in use at each step");
+    svg.append("text").attr("x", margin.left).attr("y", margin.top - 7).text(width < 560 ? "in use" : "bytes in use at each step");
     marked(svg, x, aliveY, margin, width);
 
     axis(svg, y, margin, width, 5);
@@ -78,17 +79,19 @@ page.view("memory", "Memory", (root) => {
       .attr("class", "buffer").attr("x", (each) => x(each.first) + 0.5).attr("y", (each) => y(each.offset + each.nbytes) + 0.5)
       .attr("width", edge).attr("height", tall)
       .attr("fill", (each) => `color-mix(in srgb, ${colour(family(each.desc))} 32%, var(--ground))`)
-      .attr("stroke", (each) => (family(each.desc) === "any" ? "var(--quiet)" : colour(family(each.desc)))).attr("stroke-dasharray", (each) => (each.kind === "entry" ? "4 3" : null));
-    const wholes = new Set(drawn.map((each) => each.within));
+      .attr("stroke", (each) => (family(each.desc) === "any" ? "var(--quiet)" : colour(family(each.desc))))
+      .attr("stroke-dasharray", (each) => (each.kind === "entry" ? "4 3" : null));
+    const wholes = new Set(drawn.filter((each) => each.within !== null).map((each) => plan.buffers[each.within]));
     const over = svg.append("g").attr("pointer-events", "none");
-    over.selectAll("rect").data(drawn.filter((each) => each.within !== null && !wholes.has(plan.buffers.indexOf(each)))).join("rect")
+    over.selectAll("rect").data(drawn.filter((each) => each.within !== null && !wholes.has(each))).join("rect")
       .attr("x", (each) => x(each.first) + 0.5).attr("y", (each) => y(each.offset + each.nbytes) + 0.5)
       .attr("width", edge).attr("height", tall).attr("fill", "url(#memory-part)");
     over.selectAll("line").data(drawn.flatMap((each) => overwriting(each).map((step) => ({ each, step })))).join("line")
       .attr("x1", ({ step }) => x(step)).attr("x2", ({ step }) => x(step))
       .attr("y1", ({ each }) => y(each.offset)).attr("y2", ({ each }) => y(each.offset + each.nbytes))
       .attr("stroke", "var(--text)").attr("stroke-width", 2);
-    const text = (each) => (tall(each) < 15 || wholes.has(plan.buffers.indexOf(each)) ? "" : fitted(each.values[0] ?? each.name, d3.max(room(each), ([a, b]) => b - a) - 8));
+    const text = (each) => (tall(each) < 15 || wholes.has(each) ? ""
+      : fitted(each.values[0] ?? each.name, d3.max(room(each), ([a, b]) => b - a) - 8));
     over.selectAll("text").data(drawn.filter((each) => text(each) !== "")).join("text")
       .attr("x", (each) => d3.greatest(room(each), ([a, b]) => b - a)[0] + 4)
       .attr("y", (each) => y(each.offset + each.nbytes) + Math.min(14, tall(each) / 2 + 5)).text(text);
@@ -134,8 +137,8 @@ page.view("memory", "Memory", (root) => {
       .attr("stroke", "var(--text)").attr("stroke-dasharray", dash);
     line(plan.arena_nbytes, null);
     if (!isTight) line(plan.arena_lower_bound, "2 3");
-    svg.append("text").attr("x", right).attr("y", margin.top - 7).attr("text-anchor", "end")
-      .text(`arena ${bytes(plan.arena_nbytes)}${isTight ? " = most in use" : `, most in use ${bytes(plan.arena_lower_bound)} (dotted)`}`);
+    const most = isTight ? " = most in use" : `, ${width < 560 ? "" : "most in use, "}dotted: ${bytes(plan.arena_lower_bound)}`;
+    svg.append("text").attr("x", right).attr("y", margin.top - 7).attr("text-anchor", "end").text(`arena ${bytes(plan.arena_nbytes)}${most}`);
     svg.append("circle").attr("cx", (x(peakAt) + x(peakAt + 1)) / 2).attr("cy", y(memory.alive_nbytes[peakAt + 1])).attr("r", 3.5).attr("fill", "var(--text)");
   }
 
@@ -143,9 +146,10 @@ page.view("memory", "Memory", (root) => {
     const shown = [...new Set(drawn.map((each) => family(each.desc)))];
     const legend = page.legend(shown);
     const sign = (text, ...shapes) => legend.append(h("span", {}, s("svg", { width: 16, height: 12, "aria-hidden": "true" }, shapes), ` ${text}`));
+    const upright = s("line", { x1: 8, y1: 1, x2: 8, y2: 11, stroke: "currentColor", "stroke-width": 2 });
     const box = (more) => s("rect", { x: 1, y: 1, width: 13, height: 10, fill: "none", stroke: "currentColor", ...more });
     if (drawn.some((each) => each.within !== null)) sign("a part of a larger buffer, written in place there", box({ fill: "url(#memory-part)" }));
-    if (drawn.some((each) => overwriting(each).length)) sign("from here on written over in place", box({}), s("line", { x1: 8, y1: 1, x2: 8, y2: 11, stroke: "currentColor", "stroke-width": 2 }));
+    if (drawn.some((each) => overwriting(each).length)) sign("from here on written over in place", box({}), upright);
     if (drawn.some((each) => each.kind === "entry")) sign("an input: the caller's own array where it fits", box({ "stroke-dasharray": "4 3" }));
     return legend;
   }
@@ -173,38 +177,43 @@ page.view("memory", "Memory", (root) => {
     }
     const most = plan.descs[wasteful[0].desc].padding_nbytes;
     const inWeights = d3.sum(packed, ({ desc }) => plan.descs[desc].padding_nbytes);
-    const moreMultiplies = plan.padding_multiply_adds ? ` Multiply-adds on padding: ${page.count(plan.padding_multiply_adds)}, ${percent(plan.padding_multiply_adds / plan.multiply_adds)} beside the network's own.` : "";
+    const beside = percent(plan.padding_multiply_adds / plan.multiply_adds);
     root.append(
-      h("p", {}, `Results hold ${bytes(plan.padding_nbytes)} of zeros, packed weights ${bytes(inWeights)}, where channels are rounded up to a layout's block.${moreMultiplies}`),
+      h("p", {}, `Results hold ${bytes(plan.padding_nbytes)} of zeros, packed weights ${bytes(inWeights)}, where channels are rounded up to a layout's block.`,
+        plan.padding_multiply_adds ? ` Multiply-adds on padding: ${page.count(plan.padding_multiply_adds)}, ${beside} beside the network's own.` : ""),
       table(["tensor", "padding", "of its bytes", ""], wasteful.slice(0, 12).map(({ what, of, kernel, desc }) => {
         const { padding_nbytes: waste, nbytes } = plan.descs[desc];
-        return [page.entitled(of, `${what} of ${kernel}`, layout(desc)), [waste, bytes(waste)], [waste / nbytes, percent(waste / nbytes)], bar(waste / most, family(desc))];
+        const title = page.entitled(of, `${what} of ${kernel}`, layout(desc));
+        return [title, [waste, bytes(waste)], [waste / nbytes, percent(waste / nbytes)], bar(waste / most, family(desc))];
       }), wasteful.length > 12 ? `The 12 largest of ${wasteful.length} tensors with padding.` : null));
   }
 
   function weights() {
     root.append(h("h2", {}, "Weights, before and after packing"));
-    const rows = d3.sort(plan.constants, (each) => -plan.descs[each.desc].nbytes);
+    const total = (constants, key) => d3.sum(constants, ({ desc }) => plan.descs[desc][key]);
+    const rows = d3.sort(d3.groups(plan.constants, (each) => each.kernel), ([, constants]) => -total(constants, "nbytes"));
     if (rows.length === 0) {
       root.append(h("p", {}, "Nothing is packed: the network has no weights."));
       return;
     }
-    const most = plan.descs[rows[0].desc].nbytes;
+    const most = total(rows[0][1], "nbytes");
     const grown = memory.weights_nbytes - memory.weights_elements_nbytes;
-    const make = (shown) => table(["weights", "elements", "packed", "grown", ""], shown.map((each) => {
-      const { nbytes, elements_nbytes: before } = plan.descs[each.desc];
-      return [page.entitled(each.name, `of ${each.kernel}`, layout(each.desc)), [before, bytes(before)], [nbytes, bytes(nbytes)],
-        [nbytes - before, nbytes === before ? "–" : page.signed(percent(nbytes / before - 1))], bar(nbytes / most, null, before / most)];
+    const make = (shown) => table(["kernel", "elements", "packed", "grown", ""], shown.map(([kernel, constants]) => {
+      const [before, after] = [total(constants, "elements_nbytes"), total(constants, "nbytes")];
+      return [page.entitled(kernel, ...constants.map((each) => `${each.name} as ${layout(each.desc)}`)), [before, bytes(before)], [after, bytes(after)],
+        [after - before, after === before ? "–" : page.signed(percent(after / before - 1))], bar(after / most, null, before / most)];
     }));
     root.append(
       h("p", {}, `${bytes(memory.weights_elements_nbytes)} of elements, in the data types they are computed in, are ${bytes(memory.weights_nbytes)} as packed`,
-        grown ? `: ${bytes(grown)} more, for padding and what the library keeps with them.` : ": packing adds nothing.", " Each bar is the packed size; the mark on it is that of the elements."),
-      make(rows.slice(0, 10)), rows.length > 10 ? page.folded(`All ${rows.length} packed weights`, () => make(rows)) : "");
+        grown ? `: ${bytes(grown)} more, for padding and what the library keeps with them.` : ": packing adds nothing.",
+        " Each bar is the packed size; the mark on it is that of the elements."),
+      make(rows.slice(0, 10)), rows.length > 10 ? page.folded(`All ${rows.length} kernels with weights`, () => make(rows)) : "");
   }
 
   function scratchpad() {
     root.append(h("h2", {}, "Scratchpad"));
-    const needy = d3.sort(plan.steps.map((step, number) => ({ step, number })).filter(({ step }) => step.scratchpad_nbytes > 0), ({ step }) => -step.scratchpad_nbytes);
+    const asking = plan.steps.map((step, number) => ({ step, number })).filter(({ step }) => step.scratchpad_nbytes > 0);
+    const needy = d3.sort(asking, ({ step }) => -step.scratchpad_nbytes);
     if (needy.length === 0) {
       root.append(h("p", {}, "No step asks for any."));
       return;

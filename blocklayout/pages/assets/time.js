@@ -13,7 +13,10 @@ page.view("time", "Time", (root) => {
   const TITLES = {
     outside: () => "outside of steps", input: (text) => `input ${text}`, output: () => "a result, for the caller", reorder: (text) => `reorder for ${text}`,
   };
-  const SYMBOLS = { plain: "square", "channels last": "circle", "8c": "triangle", "16c": "diamond2", int8: "star", other: "wye", any: "cross", reorder: "times" };
+  const SYMBOLS = {
+    plain: "square", "channels last": "circle", "8c": "triangle", "16c": "diamond2",
+    int8: "star", other: "wye", any: "cross", reorder: "times",
+  };
   const isMove = (each) => ["reorder", "input", "output"].includes(each.kind);
 
   // The steps with what pictures need: class of what is written, kernel, and the words that name it.
@@ -26,7 +29,8 @@ page.view("time", "Time", (root) => {
     };
   });
   const gflops = (each) => each.flops / each.ns;
-  const three = (value) => Number(value.toPrecision(3)).toLocaleString("en");
+  const format = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+  const three = (value) => format.format(value);
 
   function facts(each) {
     return [
@@ -49,11 +53,17 @@ page.view("time", "Time", (root) => {
   function headline() {
     const moved = d3.sum(steps.filter(isMove), (each) => each.ns);
     const moves = steps.filter(isMove).length;
-    const rest = profile.without_ceiling > 0.0005 ? ` (${percent(profile.without_ceiling)} is outside of steps, or in steps that have no ceiling)` : "";
+    const rest = profile.without_ceiling > 0.0005
+      ? ` (${percent(profile.without_ceiling)} is outside of steps, or in steps that have no ceiling)` : "";
     return h("ul", { class: "facts" },
-      h("li", {}, h("strong", {}, time(profile.ns)), isMeasured ? ` a run, measured: steps' medians of ${profile.n_runs} runs; the plan predicts ${time(plan.cost_ns)}.` : " a run, predicted. Nothing was run: all times here are the plan's own, and so are shares of the ceiling."),
-      h("li", {}, h("strong", {}, percent(profile.above_80)), ` of the time is spent above 80% of the ceiling${rest}. The ceiling is what this machine's arithmetic or memory allows, whichever binds the step: ${ceilings}.`),
-      h("li", {}, h("strong", {}, percent(moved / profile.ns)), moves ? ` of the time goes to ${moves === 1 ? "1 reorder" : `${moves} reorders`}, ${time(moved)}.` : " of the time goes to reorders: there are none."),
+      h("li", {}, h("strong", {}, time(profile.ns)), isMeasured
+        ? ` a run, measured: steps' medians of ${profile.n_runs} runs; the plan predicts ${time(plan.cost_ns)}.`
+        : " a run, predicted. Nothing was run: all times here are the plan's own, and so are shares of the ceiling."),
+      h("li", {}, h("strong", {}, percent(profile.above_80)), ` of the time is spent above 80% of the ceiling${rest}. `,
+        `The ceiling is what this machine's arithmetic or memory allows, whichever binds the step: ${ceilings}.`),
+      h("li", {}, h("strong", {}, percent(moved / profile.ns)), moves
+        ? ` of the time goes to ${moves === 1 ? "1 reorder" : `${moves} reorders`}, ${time(moved)}.`
+        : " of the time goes to reorders: there are none."),
     );
   }
 
@@ -83,7 +93,11 @@ page.view("time", "Time", (root) => {
   let from = null;
   steps.forEach((each, index) => {
     if (from !== null && each.kind !== "outside" && each.name === steps[index - 1].name) from.to = index;
-    else blocks.push(from = { title: each.kernel === null ? each.title : each.name, label: paths[index].length ? segments(each.name).at(-1) : each.kernel === null ? each.title : each.name, depth: paths[index].length, from: index, to: index, isKernel: true });
+    else {
+      const title = each.kernel === null ? each.title : each.name;
+      const label = paths[index].length ? segments(each.name).at(-1) : title;
+      blocks.push(from = { title, label, depth: paths[index].length, from: index, to: index, isKernel: true });
+    }
   });
 
   function blockFacts(block) {
@@ -91,7 +105,8 @@ page.view("time", "Time", (root) => {
     const ns = d3.sum(within, (each) => each.ns);
     const moved = d3.sum(within.filter(isMove), (each) => each.ns);
     const words = within.length === 1 ? "1 step" : `${within.length} steps`;
-    return [h("strong", {}, name(block.title)), `${time(ns)}, ${percent(ns / profile.ns)} of the run; ${words}`, moved ? `${time(moved)} of it in reorders` : null].filter((each) => each !== null);
+    const facts = [h("strong", {}, name(block.title)), `${time(ns)}, ${percent(ns / profile.ns)} of the run; ${words}`];
+    return moved ? [...facts, `${time(moved)} of it in reorders`] : facts;
   }
 
   // What is shown of the run, in nanoseconds; all of it at first.
@@ -119,12 +134,14 @@ page.view("time", "Time", (root) => {
     const left = (at) => Math.max(0, x(starts[at]));
     const wide = (a, b) => Math.min(width, x(starts[b + 1])) - left(a);
     const isSeen = (a, b) => starts[b + 1] > shown[0] && starts[a] < shown[1];
-    const seen = thinned(blocks.filter((each) => isSeen(each.from, each.to)), (each) => each.depth + (each.isKernel ? 100 : 0), (each) => left(each.from), (each) => wide(each.from, each.to));
+    const seen = thinned(blocks.filter((each) => isSeen(each.from, each.to)), (each) => each.depth + (each.isKernel ? 100 : 0),
+      (each) => left(each.from), (each) => wide(each.from, each.to));
     const kernelsHeight = (each) => (each.isKernel ? (depth + 1 - each.depth) * row : row) - 1;
     const boxes = svg.append("g").selectAll("rect").data(seen).join("rect")
       .attr("x", (each) => left(each.from) + 0.25).attr("y", (each) => each.depth * row).attr("rx", 2)
       .attr("width", (each) => Math.max(0.5, wide(each.from, each.to) - 0.5)).attr("height", kernelsHeight)
-      .attr("fill", (each) => (each.isKernel ? "var(--ground)" : "var(--raised)")).attr("stroke", (each) => (wide(each.from, each.to) < 2 ? null : "var(--line)"));
+      .attr("fill", (each) => (each.isKernel ? "var(--ground)" : "var(--raised)"))
+      .attr("stroke", (each) => (wide(each.from, each.to) < 2 ? null : "var(--line)"));
     svg.append("g").attr("pointer-events", "none").selectAll("text").data(seen.filter((each) => label(each) !== "")).join("text")
       .attr("x", (each) => left(each.from) + 4).attr("y", (each) => each.depth * row + row / 2 + 4).text(label);
     function label(each) {
@@ -212,6 +229,12 @@ page.view("time", "Time", (root) => {
     style: { background: "transparent", color: "inherit", fontSize: "12px", overflow: "visible", "--plot-background": "var(--ground)" },
   });
 
+  const dots = (data, x, y, size) => Plot.dot(data, {
+    x, y, r: size, symbol: (each) => SYMBOLS[each.family], fill: (each) => colour(each.family),
+    stroke: (each) => (each.family === "any" ? "var(--quiet)" : colour(each.family)), sort: null,
+  });
+  const sizeBeside = (longest) => (each) => 3 + 9 * Math.sqrt(each.ns / longest.ns);
+
   // The dots of a plot as marks to walk along, the longest first, with names at some.
   function dotted(chart, data, label, place, named, taken = []) {
     const dots = d3.select(chart).selectAll("[aria-label='dot'] > *");
@@ -234,11 +257,17 @@ page.view("time", "Time", (root) => {
     for (const { at, text, radius } of named) {
       const words = fitted(text, 190);
       const [across, up, size, clear] = [x.apply(at[0]), y.apply(at[1]), words.length * 6.7, 1.1 * radius + 4];
-      const covered = ({ left, base }) => centres.filter((each) => each.across + each.radius > left && each.across - each.radius < left + size && each.up + each.radius > base - 11 && each.up - each.radius < base + 2).length;
-      const places = [["start", clear, 4], ["end", -clear, 4], ["middle", 0, -clear - 2], ["middle", 0, clear + 10], ["start", clear, -clear], ["start", clear, clear + 8], ["end", -clear, -clear], ["end", -clear, clear + 8]]
-        .map(([anchor, aside, below]) => ({ anchor, from: across + aside, base: up + below, left: across + aside - size * { start: 0, middle: 0.5, end: 1 }[anchor] }))
-        .filter(({ left, base }) => left > x.range[0] + 8 && left + size < x.range[1] + 12 && base > y.range[1] + 10 && base < y.range[0] - 4 &&
-          taken.every((other) => left > other.left + other.size + 4 || left + size + 4 < other.left || Math.abs(base - other.base) > 13));
+      const covered = ({ left, base }) => centres.filter((each) => each.across + each.radius > left &&
+        each.across - each.radius < left + size && each.up + each.radius > base - 11 && each.up - each.radius < base + 2).length;
+      const isFree = ({ left, base }) => left > x.range[0] + 8 && left + size < x.range[1] + 12 &&
+        base > y.range[1] + 10 && base < y.range[0] - 4 && taken.every((other) =>
+          left > other.left + other.size + 4 || left + size + 4 < other.left || Math.abs(base - other.base) > 13);
+      const places = [
+        ["start", clear, 4], ["end", -clear, 4], ["middle", 0, -clear - 2], ["middle", 0, clear + 10],
+        ["start", clear, -clear], ["start", clear, clear + 8], ["end", -clear, -clear], ["end", -clear, clear + 8],
+      ].map(([anchor, aside, below]) => ({
+        anchor, from: across + aside, base: up + below, left: across + aside - size * { start: 0, middle: 0.5, end: 1 }[anchor],
+      })).filter(isFree);
       if (places.length === 0) continue;
       const place = d3.least(places, covered);
       taken.push({ ...place, size });
@@ -275,25 +304,35 @@ page.view("time", "Time", (root) => {
     const xs = [d3.min([...computing.map(intensity), ...corners]) / 1.6, d3.max([...computing.map(intensity), ...corners]) * 1.6];
     const highest = d3.max(peaks, ([, peak]) => peak);
     const ys = [Math.min(d3.min(computing, gflops), highest / 10) / 1.5, Math.max(d3.max(computing, gflops), highest) * 1.5];
-    const size = (each) => 3 + 9 * Math.sqrt(each.ns / computing[0].ns);
-    const words = [`Each dot is a step, its area the step's time: further right, more arithmetic a byte; further up, faster. Lines are the ceilings, ${ceilings}. One above the slope reads what caches still hold.`,
-      page.legend([...new Set(computing.map((each) => each.family))])];
+    const size = sizeBeside(computing[0]);
+    const lowest = Math.max(xs[0], ys[0] / machine.bandwidth);
+    const drawn = { stroke: "currentColor", strokeWidth: 1.5 };
+    const words = [
+      "Each dot is a step, its area the step's time: further right, more arithmetic a byte; further up, faster. ",
+      `Lines are the ceilings, ${ceilings}. One above the slope reads what caches still hold.`,
+      page.legend([...new Set(computing.map((each) => each.family))]),
+    ];
     page.figure(root, "Against the ceilings: a roofline", words, (width) => {
       const chart = plotted(width, width < 560 ? 340 : 440, {
         x: log(xs), y: log(ys), r: { type: "identity" }, symbol: { type: "identity" },
         marks: [
           axes(axis(xs, width / 70, "operations a byte"), axis(ys, 9, "GFLOP/s")),
-          Plot.line([[Math.max(xs[0], ys[0] / machine.bandwidth), 0], [highest / machine.bandwidth, 0]], { x: (each) => each[0], y: (each) => each[0] * machine.bandwidth, stroke: "currentColor", strokeWidth: 1.5 }),
-          peaks.map(([, peak]) => Plot.line([peak / machine.bandwidth, xs[1]], { x: (each) => each, y: () => peak, stroke: "currentColor", strokeWidth: 1.5 })),
-          peaks.map(([dtype, peak], index) => Plot.text([dtype], { x: xs[1], y: peak, text: () => `${dtype}: ${count(peak)} GFLOP/s`.replace(" k GFLOP/s", " TFLOP/s"), textAnchor: "end", dy: index ? 9 : -9, fill: "currentColor", stroke: "var(--ground)", strokeWidth: 4 })),
-          Plot.dot(computing, { x: intensity, y: gflops, r: size, symbol: (each) => SYMBOLS[each.family], fill: (each) => colour(each.family), stroke: (each) => (each.family === "any" ? "var(--quiet)" : colour(each.family)), sort: null }),
+          Plot.line([lowest, highest / machine.bandwidth], { x: (each) => each, y: (each) => each * machine.bandwidth, ...drawn }),
+          peaks.map(([, peak]) => Plot.line([peak / machine.bandwidth, xs[1]], { x: (each) => each, y: () => peak, ...drawn })),
+          peaks.map(([dtype, peak], index) => Plot.text([`${dtype}: ${count(peak)} GFLOP/s`.replace(" k GFLOP/s", " TFLOP/s")], {
+            x: xs[1], y: peak, text: (each) => each, textAnchor: "end", dy: index ? 9 : -9, fill: "currentColor", stroke: "var(--ground)", strokeWidth: 4,
+          })),
+          dots(computing, intensity, gflops, size),
         ],
       });
-      const memoryAt = Math.sqrt(Math.max(xs[0], ys[0] / machine.bandwidth) * d3.min(corners));
       const [x, y] = [chart.scale("x"), chart.scale("y")];
-      const slope = -Math.atan2(y.apply(memoryAt * machine.bandwidth) - y.apply(2 * memoryAt * machine.bandwidth), x.apply(2 * memoryAt) - x.apply(memoryAt)) * 180 / Math.PI;
-      chart.append(s("text", { class: "halo", "text-anchor": "middle", transform: `translate(${x.apply(memoryAt)},${y.apply(memoryAt * machine.bandwidth)}) rotate(${slope}) translate(0,-7)` }, `memory: ${three(machine.bandwidth)} GB/s`));
-      return dotted(chart, computing, `Roofline of ${computing.length} steps`, (each) => ({ at: [intensity(each), gflops(each)], radius: size(each) }), computing.slice(0, width < 560 ? 3 : 5),
+      const middle = Math.sqrt(lowest * d3.min(corners));
+      const [[fromX, fromY], [toX, toY]] = [middle, 2 * middle].map((each) => [x.apply(each), y.apply(each * machine.bandwidth)]);
+      const slope = (Math.atan2(toY - fromY, toX - fromX) * 180) / Math.PI;
+      const onSlope = { class: "halo", "text-anchor": "middle", transform: `translate(${fromX},${fromY}) rotate(${slope}) translate(0,-7)` };
+      chart.append(s("text", onSlope, `memory: ${three(machine.bandwidth)} GB/s`));
+      const place = (each) => ({ at: [intensity(each), gflops(each)], radius: size(each) });
+      return dotted(chart, computing, `Roofline of ${computing.length} steps`, place, computing.slice(0, width < 560 ? 3 : 5),
         peaks.map(([, peak], index) => ({ left: x.range[1] - 140, base: y.apply(peak) + (index ? 13 : -5), size: 140 })));
     });
     movers();
@@ -305,24 +344,29 @@ page.view("time", "Time", (root) => {
     if (moving.length === 0) return;
     const rate = (each) => each.nbytes / each.ns;
     const limits = [...new Set([machine.bandwidth, machine.reorder_bandwidth])];
-    const size = (each) => 3 + 9 * Math.sqrt(each.ns / moving[0].ns);
+    const size = sizeBeside(moving[0]);
     const reorders = moving.filter(isMove).length;
     const xs = [Math.min(d3.min(moving, rate), d3.min(limits)) / 1.5, Math.max(d3.max(moving, rate), d3.max(limits)) * 1.5];
     const ys = [d3.min(moving, (each) => each.ns) / 1.6, d3.max(moving, (each) => each.ns) * 1.6];
-    page.figure(root, "Steps without multiply-adds", [`${moving.length} steps, ${reorders} of them reorders, by the bytes that they read and write a second; lines are what memory gives. Above them, caches serve.`,
-      page.legend([...new Set(moving.map((each) => each.family))])], (width) => {
+    const words = [
+      `${moving.length} steps, ${reorders} of them reorders, by the bytes that they read and write a second; `,
+      "lines are what memory gives. Above them, caches serve.", page.legend([...new Set(moving.map((each) => each.family))]),
+    ];
+    page.figure(root, "Steps without multiply-adds", words, (width) => {
       const chart = plotted(width, 190, {
         x: log(xs), y: log(ys), r: { type: "identity" }, symbol: { type: "identity" },
         marks: [
           axes(axis(xs, width / 60, "GB/s"), axis(ys, 3, "time", (ns) => page.tick(time(ns)))),
           Plot.ruleX(limits, { stroke: "currentColor", strokeWidth: 1.5 }),
-          Plot.dot(moving, { x: rate, y: (each) => each.ns, r: size, symbol: (each) => SYMBOLS[each.family], fill: (each) => colour(each.family), stroke: (each) => (each.family === "any" ? "var(--quiet)" : colour(each.family)), sort: null }),
+          dots(moving, rate, (each) => each.ns, size),
         ],
       });
       const x = chart.scale("x");
-      limits.forEach((each, index) => chart.append(s("text", { class: "halo", x: x.apply(each) + (index ? -4 : 4), y: 22, "text-anchor": (each < d3.max(limits)) || index ? "end" : "start" },
-        each === machine.bandwidth ? "memory" : "reorders")));
-      return dotted(chart, moving, `Rates of ${moving.length} steps`, (each) => ({ at: [rate(each), each.ns], radius: size(each) }), moving.slice(0, width < 560 ? 2 : 3));
+      limits.forEach((each) => chart.append(s("text", {
+        class: "halo", y: 22, ...(each === d3.min(limits) ? { x: x.apply(each) - 4, "text-anchor": "end" } : { x: x.apply(each) + 4 }),
+      }, each === machine.bandwidth ? "memory" : "reorders")));
+      const place = (each) => ({ at: [rate(each), each.ns], radius: size(each) });
+      return dotted(chart, moving, `Rates of ${moving.length} steps`, place, moving.slice(0, width < 560 ? 2 : 3));
     });
   }
 
@@ -330,25 +374,32 @@ page.view("time", "Time", (root) => {
     if (!isMeasured || profile.prediction === null) return;
     const both = d3.sort(steps.filter((each) => each.estimated_ns > 0 && each.ns > 0), (each) => -each.ns);
     const [ratio, spread] = profile.prediction;
-    const ends = [d3.min(both, (each) => Math.min(each.ns, each.estimated_ns)) / 1.5, d3.max(both, (each) => Math.max(each.ns, each.estimated_ns)) * 1.5];
-    const size = (each) => 3 + 9 * Math.sqrt(each.ns / both[0].ns);
+    const [least, most] = d3.extent(both.flatMap((each) => [each.ns, each.estimated_ns]));
+    const ends = [least / 1.5, most * 1.5];
+    const size = sizeBeside(both[0]);
     const off = (each) => Math.abs(Math.log(each.ns / each.estimated_ns / ratio));
-    const far = d3.sort(both.filter((each) => each.ns > 0.2 * profile.ns / both.length && off(each) > Math.log(1.25)), (each) => -off(each)).slice(0, 5);
-    const typical = `Steps take ${ratio.toFixed(2)} times what was predicted, on geometric average; two in three lie within a factor of ${spread.toFixed(2)} of that.`;
-    page.figure(root, "Prediction against measurement", [`${typical} On the line both agree; named are the steps furthest from the average, short ones left out.`], (width) => {
+    const isFar = (each) => each.ns > (0.2 * profile.ns) / both.length && off(each) > Math.log(1.25);
+    const far = d3.sort(both.filter(isFar), (each) => -off(each)).slice(0, 5);
+    const words = [
+      `Steps take ${ratio.toFixed(2)} times what was predicted, on geometric average; two in three lie within a factor of `,
+      `${spread.toFixed(2)} of that. On the line both agree; named are the steps furthest from the average, short ones left out.`,
+    ];
+    page.figure(root, "Prediction against measurement", words, (width) => {
       const side = Math.min(width, 560);
       const chart = plotted(side, side < 480 ? 340 : 440, {
         x: log(ends), y: log(ends), r: { type: "identity" }, symbol: { type: "identity" },
         marks: [
           axes(axis(ends, side / 80, "predicted", (ns) => page.tick(time(ns))), axis(ends, 12, "measured", (ns) => page.tick(time(ns)))),
           Plot.line(ends, { x: (each) => each, y: (each) => each, stroke: "currentColor", strokeWidth: 1.5 }),
-          Plot.dot(both, { x: (each) => each.estimated_ns, y: (each) => each.ns, r: size, symbol: (each) => SYMBOLS[each.family], fill: (each) => colour(each.family), stroke: (each) => (each.family === "any" ? "var(--quiet)" : colour(each.family)), sort: null }),
+          dots(both, (each) => each.estimated_ns, (each) => each.ns, size),
         ],
       });
-      return dotted(chart, both, `Predicted and measured times of ${both.length} steps`, (each) => ({ at: [each.estimated_ns, each.ns], radius: size(each) }), far);
+      const place = (each) => ({ at: [each.estimated_ns, each.ns], radius: size(each) });
+      return dotted(chart, both, `Predicted and measured times of ${both.length} steps`, place, far);
     });
     if (far.length) root.append(table(["furthest from prediction", "predicted", "measured", "measured / predicted", "beside the average"], far.map((each) => [
-      page.entitled(each.title, each.primitive, each.layouts), [each.estimated_ns, time(each.estimated_ns)], [each.ns, time(each.ns)], [each.ns / each.estimated_ns, (each.ns / each.estimated_ns).toFixed(2)],
+      page.entitled(each.title, each.primitive, each.layouts), [each.estimated_ns, time(each.estimated_ns)], [each.ns, time(each.ns)],
+      [each.ns / each.estimated_ns, (each.ns / each.estimated_ns).toFixed(2)],
       [each.ns / each.estimated_ns / ratio, page.signed(percent(each.ns / each.estimated_ns / ratio - 1, 0))],
     ])));
   }
@@ -359,9 +410,11 @@ page.view("time", "Time", (root) => {
     const most = d3.max(costs, ([, ns]) => ns);
     const taken = plan.policy in plan.policy_costs ? plan.policy : plan.chosen;
     const isTaken = (policy) => policy === taken;
+    const words = (policy) => (!isTaken(policy) ? name(policy)
+      : h("strong", {}, name(policy), plan.chosen === policy ? " (this plan)" : ` (this plan, by ${plain(plan.chosen)})`));
+    const beside = (ns) => (Math.abs(ns / plan.cost_ns - 1) < 0.0005 ? "the same" : page.signed(percent(ns / plan.cost_ns - 1)));
     root.append(h("h2", {}, "Policies side by side"), table(["policy", "predicted", "beside this plan", ""], costs.map(([policy, ns]) => [
-      isTaken(policy) ? h("strong", {}, name(policy), plan.chosen === policy ? " (this plan)" : ` (this plan, by ${plain(plan.chosen)})`) : name(policy), [ns, time(ns)],
-      [ns / plan.cost_ns - 1, Math.abs(ns / plan.cost_ns - 1) < 0.0005 ? "the same" : page.signed(percent(ns / plan.cost_ns - 1))], bar(ns / most, isTaken(policy) ? "16c" : null),
+      words(policy), [ns, time(ns)], [ns / plan.cost_ns - 1, beside(ns)], bar(ns / most, isTaken(policy) ? "16c" : null),
     ]), "Whole runs, with the reorders that each policy needs."));
     perBlock();
   }
@@ -384,7 +437,7 @@ page.view("time", "Time", (root) => {
     const kernels = [...new Set(columns.flatMap(({ times }) => [...times.keys()]))];
     const block = (kernel) => segments(kernel).slice(0, -1).slice(0, 2).join(".") || kernel;
     root.append(h("h2", {}, `Each block in each policy, ${isRun ? "measured" : "predicted"}`),
-      strip(d3.groups(kernels, block), columns, "Reorders count for the block that demands them. The fastest is bold; bars are against the slowest of their row."),
+      strip(d3.groups(kernels, block), columns, "Reorders count for the block that demands them. The fastest is bold; bars are against a row's slowest."),
       page.folded(`All ${kernels.length} kernels`, () => strip(kernels.map((each) => [each, [each]]), columns, null)));
   }
 
@@ -402,7 +455,8 @@ page.view("time", "Time", (root) => {
 
   root.append(headline());
   redrawFlame = page.figure(root, `The run by step, ${isMeasured ? "measured" : "predicted"}`, [
-    "Above, blocks by the network's names, then kernels; below, steps by the class of layout they write, reorders hatched. A click on a block shows it alone, one on a step chooses its kernel; arrow keys walk, Escape shows the whole run.",
+    "Above, blocks by the network's names, then kernels; below, steps by the class of layout they write, reorders hatched. ",
+    "A click on a block shows it alone, one on a step chooses its kernel; arrow keys walk, Escape shows the whole run.",
     page.legend([...new Set(steps.map((each) => each.family))]),
   ], flame);
   root.append(h("div", { class: "row" }, whole), page.chosen());
