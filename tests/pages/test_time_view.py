@@ -35,7 +35,7 @@ def _open(open_page: Any, report: Report, **more: Any) -> Any:
 
 
 def test_the_headline_says_how_much_is_above_80_percent_of_the_ceiling(report: Report, open_page: Any) -> None:
-    text = _open(open_page, report).text_content("#time .facts")
+    text = _open(open_page, report).text_content("#time .findings")
     assert f"{100 * report.record['profile']['above_80']:.1f}% of the time is spent above 80% of the ceiling" in text
     assert "measured" in text
 

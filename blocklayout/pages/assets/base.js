@@ -128,7 +128,7 @@ const page = (() => {
   // A picture under its title, drawn for the width that there is, and anew when that changes or the result is called.
   function figure(root, title, words, draw) {
     const box = h("div", { class: "picture" });
-    root.append(h("figure", {}, h("h2", {}, title), h("figcaption", { class: "quiet" }, words), box));
+    root.append(h("figure", { class: "pictured" }, h("h2", {}, title), h("figcaption", { class: "quiet" }, words), box));
     let width = 0;
     const redraw = () => box.replaceChildren(draw(width = box.clientWidth || width || 720));
     redraw();

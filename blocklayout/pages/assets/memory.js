@@ -38,7 +38,7 @@ page.view("memory", "Memory", (root) => {
     const placed = slack === 0 ? "no placement is smaller"
       : `${percent(slack / plan.arena_lower_bound)} above the ${bytes(plan.arena_lower_bound)} that any placement takes`;
     const peak = peakAt < 0 ? "before the first step" : [`at step ${peakAt}, `, name(plan.steps[peakAt].kernel)];
-    return h("ul", { class: "facts" },
+    return h("ul", { class: "findings" },
       h("li", {}, h("strong", {}, `Arena ${bytes(plan.arena_nbytes)}`), `: values between steps; ${placed}. Most is in use `, peak, "."),
       h("li", {}, h("strong", {}, `Weights ${bytes(memory.weights_nbytes)}`), ` as packed, ${bytes(memory.weights_elements_nbytes)} of elements.`),
       h("li", {}, h("strong", {}, `Scratchpad ${bytes(plan.scratchpad_nbytes)}`), ": one for all steps, as large as the neediest asks."),

@@ -1,7 +1,7 @@
 "use strict";
 // Where the time of a run goes: by step and block, against what the machine could do, as predicted, by other policies.
 page.view("time", "Time", (root) => {
-  const { plan, machine, others } = page.record;
+  const { plan, machine, others = [] } = page.record;
   const isMeasured = page.record.profile !== null;
   const profile = page.record.profile ?? page.record.predicted;
   const { h, s, name, plain, time, bytes, count, percent, colour, table, bar, fitted } = page;
@@ -55,7 +55,7 @@ page.view("time", "Time", (root) => {
     const moves = steps.filter(isMove).length;
     const rest = profile.without_ceiling > 0.0005
       ? ` (${percent(profile.without_ceiling)} is outside of steps, or in steps that have no ceiling)` : "";
-    return h("ul", { class: "facts" },
+    return h("ul", { class: "findings" },
       h("li", {}, h("strong", {}, time(profile.ns)), isMeasured
         ? ` a run, measured: steps' medians of ${profile.n_runs} runs; the plan predicts ${time(plan.cost_ns)}.`
         : " a run, predicted. Nothing was run: all times here are the plan's own, and so are shares of the ceiling."),
