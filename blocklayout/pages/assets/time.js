@@ -437,20 +437,23 @@ page.view("time", "Time", (root) => {
     const kernels = [...new Set(columns.flatMap(({ times }) => [...times.keys()]))];
     const block = (kernel) => segments(kernel).slice(0, -1).slice(0, 2).join(".") || kernel;
     root.append(h("h2", {}, `Each block in each policy, ${isRun ? "measured" : "predicted"}`),
-      strip(d3.groups(kernels, block), columns, "Reorders count for the block that demands them. The fastest is bold; bars are against a row's slowest."),
+      strip(d3.groups(kernels, block), columns, "Reorders count for the block that demands them. The fastest is bold; – is where nothing is left to run."),
       page.folded(`All ${kernels.length} kernels`, () => strip(kernels.map((each) => [each, [each]]), columns, null)));
   }
+
+  // What is not named after a kernel.
+  const border = new Map([...plan.inputs.map((each) => [each.name, `input ${each.name}`]), ["the caller", "results, for the caller"]]);
 
   function strip(rows, columns, caption) {
     const sums = ([title, members]) => ({ title, ns: columns.map(({ times }) => d3.sum(members, (each) => times.get(each) ?? 0)) });
     const cell = (ns, { ns: all }) => {
-      const isLeast = ns > 0 && ns === d3.min(all.filter((each) => each > 0));
+      const isLeast = ns > 0 && ns === d3.min(all);
       const text = ns > 0 ? time(ns) : "–";
-      return [ns, h("div", { class: "measure" }, bar(d3.max(all) ? ns / d3.max(all) : 0, isLeast ? "16c" : null), h(isLeast ? "strong" : "span", {}, text))];
+      return [ns, h("div", { class: "measure" }, ns > 0 ? bar(ns / d3.max(all), isLeast ? "16c" : null) : null, h(isLeast ? "strong" : "span", {}, text))];
     };
     const total = sums(["the whole run", rows.flatMap(([, members]) => members)]);
     return table(["", ...columns.map(({ policy }) => policy)],
-      [total, ...rows.map(sums)].map((row) => [name(row.title), ...row.ns.map((ns) => cell(ns, row))]), caption);
+      [total, ...rows.map(sums)].map((row) => [name(border.get(row.title) ?? row.title), ...row.ns.map((ns) => cell(ns, row))]), caption);
   }
 
   root.append(headline());
