@@ -6,19 +6,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import blocklayout as bl
 from blocklayout import zoo
 from blocklayout.plan.report.record import plan_record
+from blocklayout.runtime.profile import Profile, predicted_profile
 from blocklayout.runtime.report import Report
 from tests import nets
 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    """Of a small network, run."""
+    """Of a small network, as if it had run without disturbance, every fifth step in twice the predicted time."""
     with bl.load(zoo.build("resnet18", size=64), tune="model") as session:
-        return session.report(nets.feed_of(session), n_runs=2)
+        plan = session.plan
+    machine = plan.machine()
+    steps = predicted_profile(plan, machine).steps
+    run = tuple(replace(step, ns=step.ns * (1 if at % 5 else 2)) for at, step in enumerate(steps))
+    return Report.of(plan, machine, Profile(plan.model, 2, run))
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +116,12 @@ def test_predictions_are_held_against_measurements_where_there_are_any(
     report: Report, predicted: Report, open_page: Any
 ) -> None:
     ratio, _ = report.record["profile"]["prediction"]
-    assert f"Steps take {ratio:.2f} times what was predicted" in _open(open_page, report).text_content("#time")
+    page = _open(open_page, report)
+    assert f"Steps take {ratio:.2f} times what was predicted" in page.text_content("#time")
+    far = page.locator(
+        "#time h2:has-text('Prediction against measurement') >> xpath=../following-sibling::div[1] >> tr"
+    )
+    assert far.count() == 6
     text = _open(open_page, predicted).text_content("#time")
     assert "Prediction against measurement" not in text
     assert "Nothing was run" in text
