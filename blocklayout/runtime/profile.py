@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -68,7 +69,7 @@ class Profile(Struct, frozen=True, dict=True):
 
     Attributes:
         model: The model's name.
-        n_runs: How many.
+        n_runs: How many; 0 where times are predicted.
         steps: In the order in which they run; what is outside of them comes first.
     """
 
@@ -86,13 +87,45 @@ class Profile(Struct, frozen=True, dict=True):
         """Nanoseconds of each kind of steps."""
         return {kind: sum(step.ns for step in self.steps if step.kind == kind) for kind in KINDS}
 
+    def share_above(self, ceiling_share: float) -> float:
+        """Share of the time that is spent in steps that reach more than a share of their ceiling.
+
+        Args:
+            ceiling_share: Of what this machine could do, such as 0.8.
+        """
+        return self._share_of_time(step for step in self.steps if (step.ceiling_share or 0.0) > ceiling_share)
+
+    @property
+    def share_without_ceiling(self) -> float:
+        """Share of the time in which no step runs whose arithmetic or traffic is known."""
+        return self._share_of_time(step for step in self.steps if step.ceiling_share is None)
+
+    @property
+    def prediction(self) -> tuple[float, float] | None:
+        """Measured times over predicted ones: their geometric mean, and how far they typically are from it.
+
+        The second is a factor of at least 1, the geometric standard deviation. ``None`` where no step has both times.
+        """
+        timed = [step for step in self.steps if self.n_runs and step.ns > 0 and step.estimated_ns > 0]
+        logs = [math.log(step.ns / step.estimated_ns) for step in timed]
+        return (math.exp(statistics.fmean(logs)), math.exp(statistics.pstdev(logs))) if logs else None
+
+    def _share_of_time(self, steps: Iterable[StepProfile]) -> float:
+        return sum(step.ns for step in steps) / self.ns if self.ns else 0.0
+
     def __str__(self) -> str:
         return "\n".join(line.rstrip() for line in _lines(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """For JSON; ``above_80`` is :meth:`share_above` of 0.8."""
         record: dict[str, Any] = to_builtins(self)
-        return record | {"ns": self.ns, "by_kind": self.by_kind}
+        return record | {
+            "ns": self.ns,
+            "by_kind": self.by_kind,
+            "above_80": self.share_above(0.8),
+            "without_ceiling": self.share_without_ceiling,
+            "prediction": self.prediction,
+        }
 
     def to_chrome_trace(self) -> dict[str, Any]:
         """The typical run as a trace that ``chrome://tracing`` and Perfetto show; times are in microseconds."""
@@ -136,6 +169,18 @@ def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], m
         "-", "outside", (), "checking the feed, binding, arrays for results", "", "", outside, 0, 0, 0, None
     )
     return Profile(plan.model, len(runs), (first, *steps))
+
+
+def predicted_profile(plan: Plan, machine: Machine) -> Profile:
+    """The profile that a plan expects: predicted times in the place of measured ones, of no runs.
+
+    Args:
+        plan: The plan.
+        machine: Has the ceilings.
+    """
+    entries = (_piece(entry, entry.cost_ns, machine, None) for entry in plan.entries if entry.cost_ns)
+    steps = (_piece(step, step.cost_ns, machine, number) for number, step in enumerate(plan.steps) if step.cost_ns)
+    return Profile(plan.model, 0, (*entries, *steps))
 
 
 def profile_of_call(name: str, by: str, times: Sequence[int]) -> StepProfile:

@@ -14,6 +14,7 @@ from blocklayout.atomic_write import replacing
 from blocklayout.errors import InputError
 from blocklayout.pages import html_page
 from blocklayout.plan.report.record import plan_record
+from blocklayout.runtime.profile import predicted_profile
 
 if TYPE_CHECKING:
     from blocklayout.plan import Machine, Plan
@@ -46,6 +47,7 @@ class Report(Struct, frozen=True):
             "machine": _machine_record(plan, machine),
             "profile": None if profile is None else profile.to_dict(),
             "others": [plan_record(other) for other in others],
+            "predicted": predicted_profile(plan, machine).to_dict() if profile is None else None,
         }
         return cls(record)
 

@@ -10,7 +10,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.dnnl import executable
-from blocklayout.runtime.profile import KINDS
+from blocklayout.runtime.profile import KINDS, Profile, StepProfile, predicted_profile
 from tests import nets
 
 
@@ -80,3 +80,35 @@ def test_none_is_no_number_of_runs() -> None:
         session.profile(nets.feed_of(session), n_runs=0)
     with pytest.raises(bl.InputError, match="no input 'z'"):
         session.profile({"z": np.zeros(1)})
+
+
+def _step(ns: float, predicted_ns: float = 0, ceiling_share: float | None = None) -> StepProfile:
+    return StepProfile("k", "work", (), "", "", "", ns, predicted_ns, 0, 0, ceiling_share)
+
+
+def test_the_share_above_a_ceiling_is_of_the_time() -> None:
+    profile = Profile("m", 3, (_step(60, 0, 0.9), _step(30, 0, 0.5), _step(10)))
+    assert profile.share_above(0.8) == pytest.approx(0.6)
+    assert profile.share_above(0.4) == pytest.approx(0.9)
+    assert profile.share_without_ceiling == pytest.approx(0.1)
+    record = profile.to_dict()
+    assert (record["above_80"], record["without_ceiling"]) == (pytest.approx(0.6), pytest.approx(0.1))
+    assert Profile("m", 3, ()).share_above(0.8) == 0
+
+
+def test_predictions_are_compared_by_their_geometric_mean_and_spread() -> None:
+    profile = Profile("m", 3, (_step(200, 100), _step(800, 100), _step(7)))
+    assert profile.prediction is not None
+    assert list(profile.prediction) == pytest.approx([4, 2])
+    assert Profile("m", 3, (_step(7),)).prediction is None
+
+
+def test_a_predicted_profile_has_the_times_of_the_plan() -> None:
+    with bl.load(nets.residual(), layout="nhwc", tune="model") as session:
+        plan = session.plan
+    profile = predicted_profile(plan, plan.machine())
+    assert profile.n_runs == 0
+    assert profile.ns == pytest.approx(plan.cost_ns)
+    assert all(step.ns == step.estimated_ns for step in profile.steps)
+    assert profile.prediction is None
+    json.dumps(profile.to_dict(), allow_nan=False)

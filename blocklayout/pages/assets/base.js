@@ -1,5 +1,6 @@
 "use strict";
-// What all pages share: the record, elements made of text alone, units, tabs, the tooltip, the choice of a theme.
+// What all pages share: the record, elements made of text alone, units, tabs, the tooltip, pictures whose marks keys
+// reach, the choice of a theme.
 //
 // A view is a tab: page.view(id, title, draw), where draw(root) fills the section when it is first shown. Views talk
 // through page.select(kernel) and page.onSelect(listener), a kernel being its index in record.plan.kernels. Each file of
@@ -38,7 +39,8 @@ const page = (() => {
       (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
   }
 
-  const digits = (value, n) => value.toLocaleString("en", { minimumFractionDigits: n, maximumFractionDigits: n });
+  const formats = [0, 1, 2, 3, 4].map((n) => new Intl.NumberFormat("en", { minimumFractionDigits: n, maximumFractionDigits: n }));
+  const digits = (value, n) => formats[n].format(value);
 
   // Three significant digits in the unit that fits.
   function scaled(value, units, step) {
@@ -52,6 +54,8 @@ const page = (() => {
   const time = (ns) => scaled(ns === null || ns === undefined ? ns : ns / 1000, ["µs", "ms", "s"], 1000);
   const bytes = (n) => scaled(n, ["B", "KiB", "MiB", "GiB", "TiB"], 1024);
   const count = (n) => scaled(n, ["", "k", "M", "G", "T"], 1000).trimEnd();
+  // A label of an axis: 2 MiB for 2.00 MiB.
+  const tick = (text) => text.replace(/(\.\d*[1-9])0+(?=\D|$)|\.0+(?=\D|$)/, "$1");
   const percent = (share, n = 1) => (share === null || share === undefined ? "–" : `${digits(100 * share, n)}%`);
   const signed = (text) => (text.startsWith("-") ? text.replace("-", "−") : `+${text}`);
 
@@ -80,6 +84,11 @@ const page = (() => {
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((each) => cell("td", each)))))));
   }
 
+  // A name, and under it in small what else tells it from others.
+  function entitled(title, ...more) {
+    return h("div", { class: "entitled" }, name(title), h("div", { class: "quiet" }, more.filter((each) => each !== "").flatMap((each, index) => [index ? ", " : "", name(each)])));
+  }
+
   const tip = h("div", { class: "tip", hidden: true, role: "status" });
 
   // Content beside the pointer, or beside an element that has the focus; nothing hides it.
@@ -94,6 +103,77 @@ const page = (() => {
     const [x, y] = event.clientX === undefined ? [box.right, box.top] : [event.clientX, event.clientY];
     tip.style.left = `${Math.max(4, Math.min(x + 14, innerWidth - tip.offsetWidth - 4))}px`;
     tip.style.top = `${Math.max(4, Math.min(y + 14, innerHeight - tip.offsetHeight - 4))}px`;
+  }
+
+  // A length as a bar in a table, from 0 to 1 of the longest; a mark on it where there is something to compare with.
+  function bar(share, family = null, mark = null) {
+    const at = (value) => `${(100 * Math.max(0, Math.min(1, value))).toFixed(2)}%`;
+    return h("div", { class: "bar", "aria-hidden": "true" },
+      h("div", { style: `width:${at(share)};background:${family === null ? "var(--quiet)" : colour(family)}` }),
+      mark === null ? null : h("i", { style: `left:${at(mark)}` }));
+  }
+
+  // The end of a name, as much of it as a width in pixels has room for in small type; nothing where that is too little.
+  function fitted(text, width) {
+    const shown = plain(text);
+    const room = Math.floor(width / 6.7);
+    return shown.length <= room ? shown : room < 8 ? "" : `…${shown.slice(shown.length - room + 1)}`;
+  }
+
+  // What is made when it is first unfolded.
+  function folded(title, make) {
+    return h("details", { ontoggle: ({ target }) => target.childElementCount === 1 && target.append(make()) }, h("summary", {}, title));
+  }
+
+  // A picture under its title, drawn for the width that there is, and anew when that changes or the result is called.
+  function figure(root, title, words, draw) {
+    const box = h("div", { class: "picture" });
+    root.append(h("figure", { class: "pictured" }, h("h2", {}, title), h("figcaption", { class: "quiet" }, words), box));
+    let width = 0;
+    const redraw = () => box.replaceChildren(draw(width = box.clientWidth || width || 720));
+    redraw();
+    new ResizeObserver(() => requestAnimationFrame(() => box.clientWidth && box.clientWidth !== width && redraw())).observe(box);
+    return redraw;
+  }
+
+  // Makes the marks of a picture reachable: one stop of the Tab key, arrows go from one to the next, Enter and a click
+  // choose, and the tip tells of the one under the pointer or with the focus. go(index, key) may say where a key leads.
+  function walk(picture, marks, facts, choose, go = () => null) {
+    const order = new Map(marks.map((mark, index) => [mark, index]));
+    const along = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
+    marks.forEach((mark, index) => {
+      mark.setAttribute("tabindex", index === 0 ? "0" : "-1");
+      mark.setAttribute("role", "button");
+      mark.setAttribute("aria-label", facts(index).map((each) => (each instanceof Node ? each.textContent : each)).join(", "));
+    });
+    const of = (event) => order.get(event.target);
+    const tell = (event) => (of(event) === undefined ? showTip(event) : showTip(event, facts(of(event)).map((each) => h("div", {}, each))));
+    picture.addEventListener("pointermove", tell);
+    picture.addEventListener("pointerleave", (event) => showTip(event));
+    picture.addEventListener("focusin", tell);
+    picture.addEventListener("focusout", (event) => showTip(event));
+    picture.addEventListener("click", (event) => of(event) !== undefined && choose(of(event)));
+    picture.addEventListener("keydown", (event) => {
+      const at = of(event);
+      if (at === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (event.key === "Enter" || event.key === " ") choose(at);
+      const to = go(at, event.key) ?? { Home: 0, End: marks.length - 1 }[event.key] ?? (along[event.key] ? at + along[event.key] : null);
+      if (to !== null || event.key === " ") event.preventDefault();
+      if (to === null || !(to in marks)) return;
+      marks[at].setAttribute("tabindex", "-1");
+      marks[to].setAttribute("tabindex", "0");
+      marks[to].focus();
+    });
+  }
+
+  // The chosen kernel's name, and a way to all that is known of it.
+  function chosen() {
+    const line = h("p", { class: "quiet chosen-line", "aria-live": "polite" });
+    const tell = (kernel) => line.replaceChildren(...(kernel === null ? ["Nothing is chosen: click a mark, or press Enter on it."] :
+      ["Chosen: ", name(record.plan.kernels[kernel].name), " ", h("button", { type: "button", onclick: () => open("network", kernel) }, "Show it in the network")]));
+    tell(selected);
+    listeners.push(tell);
+    return line;
   }
 
   function view(id, title, draw) {
@@ -169,7 +249,8 @@ const page = (() => {
   }
 
   return {
-    record, h, s, name, plain, digits, time, bytes, count, percent, signed, colour, swatch, legend, table, showTip,
+    record, h, s, name, plain, digits, time, bytes, count, tick, percent, signed, colour, swatch, legend, table, showTip,
+    bar, entitled, fitted, folded, figure, walk, chosen,
     view, open, start, select, panel,
     get selected() { return selected; },
     onSelect: (listener) => listeners.push(listener),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from blocklayout.ir import Fused, layout_name
 from blocklayout.plan.plan import Step
 from blocklayout.plan.report.explain import verdict, way_text
+from blocklayout.plan.report.memory import held_values, lifetimes, memory_record
 from blocklayout.plan.report.runs import BLOCKED, CHANNELS_LAST, PLAIN, family, find_runs
 from blocklayout.plan.report.text import primitive_name
 
@@ -45,7 +46,8 @@ def layout_class(desc: ValueLayout) -> str:
         return kind
     if kind == BLOCKED:
         return f"{desc.inner_blks[0]}c" if desc.inner_idxs == (1,) and desc.inner_blks[0] in (8, 16) else "other"
-    return "any" if desc.is_contiguous() or desc.is_contiguous("channels_last") else "other"
+    is_last = 3 <= desc.ndims <= 5 and desc.is_contiguous("channels_last")
+    return "any" if is_last or desc.is_contiguous() else "other"
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
@@ -61,6 +63,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         if not step.is_reorder and step.kernel in numbers:
             kernels[numbers[step.kernel]]["steps"].append(number)
     record = {name: getattr(plan, name) for name in _SCALARS}
+    spans = lifetimes(plan)
     return record | {
         "verdict": verdict(plan),
         "policy_costs": dict(plan.policy_costs),
@@ -77,13 +80,14 @@ def plan_record(plan: Plan) -> dict[str, Any]:
             for result in plan.results
         ],
         "values": [{"name": name, "desc": descs.number(desc)} for name, desc in plan.values],
-        "buffers": _buffer_records(plan),
+        "buffers": _buffer_records(plan, numbers, descs, spans),
         "constants": [
             {"name": each.constant, "kernel": each.kernel, "buffer": each.buffer, "desc": descs.number(each.desc)}
             for each in plan.constants
         ],
         "runs": [{"family": run.family, "kernels": [numbers[name] for name in run.kernels]} for run in find_runs(plan)],
         "descs": descs.records,
+        "memory": memory_record(plan, spans),
     }
 
 
@@ -242,24 +246,38 @@ def _edges(plan: Plan, numbers: Mapping[str, int], descs: _Descs) -> Iterator[di
         }
 
 
-def _buffer_records(plan: Plan) -> list[dict[str, Any]]:
-    """Buffers with the steps that are the first and the last to touch them; -1 is before the first step."""
-    spans: dict[int, tuple[int, int]] = {}
+def _buffer_records(
+    plan: Plan, numbers: Mapping[str, int], descs: _Descs, spans: Mapping[int, tuple[int, int]]
+) -> list[dict[str, Any]]:
+    """Buffers with the steps that are the first and the last to touch them or parts of them; -1 is before the first.
+
+    ``values`` are held one after the other; ``desc`` is the layout of the first, ``writers`` are steps, ``kernel`` is
+    the one that writes first, or reads first what the caller gives.
+    """
+    writers: dict[int, list[int]] = {}
     for number, step in enumerate(plan.steps):
-        for _, operand in step.operands:
-            first, _ = spans.get(operand.buffer, (number, number))
-            spans[operand.buffer] = (first, number)
-    for entry in plan.entries:
-        spans[entry.buffer] = (-1, spans.get(entry.buffer, (-1, -1))[1])
-    return [
-        {
-            "kind": buffer.kind,
-            "name": buffer.name,
-            "nbytes": buffer.nbytes,
-            "offset": buffer.offset,
-            "within": buffer.within,
-            "first": spans.get(index, (None, None))[0],
-            "last": spans.get(index, (None, None))[1],
-        }
-        for index, buffer in enumerate(plan.buffers)
-    ]
+        for operand in step.dsts:
+            writers.setdefault(operand.buffer, []).append(number)
+    kernels = {choice.writes: choice.kernel for choice in plan.choices}
+    kernels |= {plan.buffers[entry.buffer].name: entry.readers[0] for entry in plan.entries if entry.readers}
+    records = []
+    for index, values in held_values(plan).items():
+        buffer, made = plan.buffers[index], writers.get(index, [])
+        kernel = plan.steps[made[0]].kernel if made else kernels.get(buffer.name)
+        first, last = spans.get(index, (None, None))
+        records.append(
+            {
+                "kind": buffer.kind,
+                "name": buffer.name,
+                "nbytes": buffer.nbytes,
+                "offset": buffer.offset,
+                "within": buffer.within,
+                "first": first,
+                "last": last,
+                "desc": descs.number(next(iter(values.values()))) if values else None,
+                "values": list(values),
+                "writers": made,
+                "kernel": None if kernel is None else numbers.get(kernel),
+            }
+        )
+    return records
