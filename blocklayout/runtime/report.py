@@ -32,7 +32,14 @@ class Report(Struct, frozen=True):
     record: dict[str, Any]
 
     @classmethod
-    def of(cls, plan: Plan, machine: Machine, profile: Profile | None = None, others: Sequence[Plan] = ()) -> Report:
+    def of(
+        cls,
+        plan: Plan,
+        machine: Machine,
+        profile: Profile | None = None,
+        others: Sequence[Plan] = (),
+        nodes: Sequence[dict[str, Any]] | None = None,
+    ) -> Report:
         """The report of a plan.
 
         Args:
@@ -40,14 +47,21 @@ class Report(Struct, frozen=True):
             machine: Has the ceilings that steps are held against.
             profile: Times of its steps, if it was run.
             others: Plans of other policies to be shown beside it.
+            nodes: Those of the model, if it is at hand.
         """
         record = {
             "plan": plan_record(plan),
             "machine": _machine_record(plan, machine),
             "profile": None if profile is None else profile.to_dict(),
             "others": [plan_record(other) for other in others],
+            "nodes": nodes,
+            "source": None,
         }
         return cls(record)
+
+    def from_source(self, source: str | None) -> Report:
+        """The same of a model that its user named so: a path, or ``zoo:resnet50`` and its like."""
+        return Report(self.record | {"source": source})
 
     def to_dict(self) -> dict[str, Any]:
         """Every number on the page, for JSON."""

@@ -60,12 +60,13 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     for number, step in enumerate(plan.steps):
         if not step.is_reorder and step.kernel in numbers:
             kernels[numbers[step.kernel]]["steps"].append(number)
+    owners = {kernel.name: choice.kernel for choice in plan.choices for kernel in choice.kernels}
     record = {name: getattr(plan, name) for name in _SCALARS}
     return record | {
         "verdict": verdict(plan),
         "policy_costs": dict(plan.policy_costs),
         "raced": dict(plan.raced),
-        "pins": [{"key": pin.key, "wanted": pin.wanted} for pin in plan.pins],
+        "pins": [{"key": pin.key, "wanted": pin.wanted, "kernel": owners.get(pin.name)} for pin in plan.pins],
         "exceptions": [{"kernel": kernel, "reason": reason} for kernel, reason in plan.exceptions],
         "inputs": [{"name": name, "desc": descs.number(desc)} for name, desc in plan.inputs],
         "kernels": kernels,
@@ -131,15 +132,10 @@ def _kernel_record(choice: KernelChoice, descs: _Descs) -> dict[str, Any]:
         "holds": choice.holds,
         "is_view": not choice.chosen.impls and not choice.is_of_a_pair,
         "chosen": _way_record(choice.chosen, descs),
-        "alternatives": [_alternative_record(each, descs) for each in _alternatives(choice)],
+        "alternatives": [_alternative_record(choice, each, descs) for each in choice.alternatives],
         "layouts": choice.layouts,
         "steps": [],
     }
-
-
-def _alternatives(choice: KernelChoice) -> list[Alternative]:
-    found = [each for each in (choice.runner_up, choice.other_layout) if each is not None]
-    return found[:1] if len(found) > 1 and found[0] == found[1] else found
 
 
 def _way_record(way: Way, descs: _Descs) -> dict[str, Any]:
@@ -154,8 +150,9 @@ def _way_record(way: Way, descs: _Descs) -> dict[str, Any]:
     }
 
 
-def _alternative_record(alternative: Alternative, descs: _Descs) -> dict[str, Any]:
-    return _way_record(alternative.way, descs) | {"extra_ns": alternative.extra_ns}
+def _alternative_record(choice: KernelChoice, alternative: Alternative, descs: _Descs) -> dict[str, Any]:
+    way = alternative.way
+    return _way_record(way, descs) | {"extra_ns": alternative.extra_ns, "pin": choice.pin_to(way)}
 
 
 def _step_record(plan: Plan, step: Step, descs: _Descs) -> dict[str, Any]:
