@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,12 +56,23 @@ class Report(Struct, frozen=True):
             "others": [plan_record(other) for other in others],
             "nodes": nodes,
             "source": None,
+            "shapes": [],
+            "threads": None,
         }
         return cls(record)
 
-    def from_source(self, source: str | None) -> Report:
-        """The same of a model that its user named so: a path, or ``zoo:resnet50`` and its like."""
-        return Report(self.record | {"source": source})
+    def from_source(
+        self, source: str | None, shapes: Mapping[str, Sequence[int]] | None = None, threads: int | None = None
+    ) -> Report:
+        """The same, with what its user asked for, so that the page can name a command that asks for more.
+
+        Args:
+            source: The model as a command line names it: a path, or ``zoo:resnet50`` and its like.
+            shapes: Extents of inputs, where they were given.
+            threads: Of a run, where they were given.
+        """
+        given = [{"name": name, "dims": list(shape)} for name, shape in (shapes or {}).items()]
+        return Report(self.record | {"source": source, "shapes": given, "threads": threads})
 
     def to_dict(self) -> dict[str, Any]:
         """Every number on the page, for JSON."""
