@@ -181,10 +181,10 @@
     const [[key, wanted]] = added;
     const found = plan.kernels[numbers.get(key)]?.alternatives.find((each) => each.pin === wanted);
     if (found === undefined) return "Its price is not known here: plan anew.";
-    const about = plan.is_optimal ? "" : plan.is_exact ? "about " : "at most ";
+    const about = plan.is_exact ? "about" : "at most";
     return [
-      h("strong", {}, `The whole network: ${about}${time(plan.cost_ns + found.added_ns)}, ${more(found.added_ns)}.`),
-      plan.is_optimal || !plan.is_exact ? "" : " Planning anew also weighs again which gains are sure enough to be taken, and may come out a little off.",
+      h("strong", {}, `The whole network: ${about} ${time(plan.cost_ns + found.added_ns)}, ${more(found.added_ns)}.`),
+      " Planning anew asks again what is on offer and which gains are sure enough, and may come out a little off.",
       plan.policy === "auto" ? "" : ` That is with all other layouts free; with layout ${plan.policy} only planning anew tells.`,
     ];
   }

@@ -46,7 +46,9 @@ def layout_class(desc: ValueLayout) -> str:
         return kind
     if kind == BLOCKED:
         return f"{desc.inner_blks[0]}c" if desc.inner_idxs == (1,) and desc.inner_blks[0] in (8, 16) else "other"
-    return "any" if desc.is_contiguous() or desc.is_contiguous("channels_last") else "other"
+    has_channels = 3 <= len(desc.dims) <= 5
+    is_either = desc.is_contiguous() or (has_channels and desc.is_contiguous("channels_last"))
+    return "any" if is_either else "other"
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
