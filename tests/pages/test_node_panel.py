@@ -138,7 +138,7 @@ def test_hostile_names_are_text_and_survive_shells_and_python(hostile: Report, o
     assert [each.removeprefix("--pin=") for each in pins if each != "--pin"] == [
         f"{name}={layout}" for name, layout in wanted.items()
     ]
-    call = ast.parse(python).body[-1].value  # type: ignore[attr-defined]
+    call = ast.parse(python).body[-1].value
     assert ast.literal_eval(call.args[0]) == "-it's here.onnx"
     options = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
     assert options == {"shapes": {"x": [1, 16, 8, 8]}, "pin": wanted}

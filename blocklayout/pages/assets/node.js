@@ -52,7 +52,7 @@
         ["Measured", measured === undefined ? null : `${time(measured.ns)}, ${percent(measured.ns / profile.ns)} of a run`],
         ["Of the ceiling", (measured?.ceiling_share ?? null) === null ? null :
           [percent(measured.ceiling_share, 0), h("span", { class: "quiet" }, " of what the machine can do, by arithmetic or by traffic")]],
-        ["Why so", name(step.reason)],
+        [step.reason.startsWith("asked for") ? "Found when" : "Why so", name(step.reason)],
         ["Scratchpad", step.scratchpad_nbytes === 0 ? null : bytes(step.scratchpad_nbytes)],
       ]);
     }));
@@ -130,11 +130,11 @@
     }), " ", label);
     const rows = [
       [
-        described(kernel.chosen, isOffered ? radio(null, [layout(kernel.chosen.dst), " as planned"]) : [layout(kernel.chosen.dst), " as planned"]),
+        described(kernel.chosen, isOffered ? radio(null, layout(kernel.chosen.dst)) : layout(kernel.chosen.dst), "as planned: "),
         [kernel.chosen.cost_ns, time(kernel.chosen.cost_ns)], [0, "–"],
       ],
       ...kernel.alternatives.map((each) => [
-        described(each, each.pin === null ? [layout(each.dst), ", by other code"] : radio(each.pin, layout(each.dst))),
+        described(each, each.pin === null ? layout(each.dst) : radio(each.pin, layout(each.dst)), each.pin === null ? "no pin asks for it: " : ""),
         [each.cost_ns, time(each.cost_ns)],
         [each.added_ns, h("div", {}, signed(time(each.added_ns)), h("div", { class: "quiet" }, signed(percent(each.added_ns / plan.cost_ns, 2))))],
       ]),
@@ -147,9 +147,9 @@
         `Network: how much more the cheapest whole network with it costs${plan.is_exact ? "" : ", at most"}, everything else chosen anew.`));
   }
 
-  function described(way, label) {
+  function described(way, label, what) {
     const other = [...new Set(way.sources.map((each) => plan.descs[each].layout))].filter((each) => each !== plan.descs[way.dst].layout);
-    return h("div", { class: "way" }, label, h("div", { class: "quiet" }, h("code", {}, way.impls.join(" + ") || way.text),
+    return h("div", { class: "way" }, label, h("div", { class: "quiet" }, what, h("code", {}, way.impls.join(" + ") || way.text),
       other.length === 0 ? null : ` reads ${other.join(", ")}`));
   }
 
@@ -158,16 +158,22 @@
     const isReset = page.pins.size === plan.pins.length && plan.pins.every(({ key, wanted }) => page.pins.get(key) === wanted);
     const items = [...page.pins].map(([key, wanted]) => h("li", {},
       numbers.has(key) ? link(numbers.get(key)) : name(key), " = ", h("code", {}, wanted), " ",
-      h("button", { type: "button", "aria-label": `Remove the pin of ${plain(key)}`, onclick: () => page.pin(key, null) }, "remove")));
+      h("button", { type: "button", "aria-label": `Remove the pin of ${plain(key)}`, onclick: () => undone(() => page.pin(key, null)) }, "remove")));
     tried.replaceChildren(
-      h("h3", {}, "Pins"),
+      h("h3", { tabindex: "-1" }, "Pins"),
       items.length === 0 ? h("p", {}, "None yet. Choose another layout above, for this kernel or for several.") : h("ul", {}, items),
       ...(items.length === 0 && isReset ? [] : [
         h("p", { class: "outcome" }, outcome()),
         script("In a shell", shellLine()),
         script("In Python", pythonLines()),
-        h("button", { type: "button", disabled: isReset, onclick: page.resetPins }, "Reset"),
+        h("button", { type: "button", disabled: isReset, onclick: () => undone(page.resetPins) }, "Reset"),
       ]));
+  }
+
+  // The button that undoes something is gone then; what it stood under has the focus.
+  function undone(change) {
+    change();
+    tried.querySelector("h3").focus();
   }
 
   // What the pins cost; only planning anew prices several together.
@@ -265,6 +271,7 @@
   page.onSelect((kernel) => kernel !== null && draw(kernel));
   page.onPins(() => {
     drawTried();
+    announced.textContent = tried.querySelector(".outcome")?.textContent ?? "No pins";
     if (page.selected !== null) checkRadios(plan.kernels[page.selected]);
   });
   drawTried();
