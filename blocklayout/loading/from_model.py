@@ -379,11 +379,17 @@ class _PlanMaker(Struct):
             check_rank(info, graph.shape(info.name) if info.name in graph.values else extents[info.name])
         return graph, deciding
 
-    def describe_nodes(self, shapes: Shapes, contents: Contents) -> list[dict[str, Any]] | None:
-        """The model's nodes as records, before any pass; ``None`` where its file is no more what it was."""
+    def describe_nodes(self, shapes: Shapes, contents: Mapping[str, np.ndarray]) -> list[dict[str, Any]] | None:
+        """The model's nodes as records, before any pass; ``None`` where they cannot be had any more.
+
+        Args:
+            shapes: Of a plan that was made.
+            contents: The inputs' that it was made for.
+        """
+        extents = {name: shape for name, shape in shapes if name not in contents}
         try:
-            graph, _ = self._read(shapes, contents)
-        except ModelError:
+            graph, _ = model.read_fed(self.opened, extents, contents.__getitem__, contents, is_piece=self.is_piece)
+        except (ModelError, KeyError):  # another file, or other inputs that might decide
             return None
         if isinstance(self.opened, model.ModelFile):
             self.opened.let_go()

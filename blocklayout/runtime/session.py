@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from blocklayout.runtime.report import Report
     from blocklayout.value_checks import CheckMode
 
-    DescribeNodes = Callable[["Shapes", "Contents"], Sequence[dict[str, Any]] | None]
     WriteSession = Callable[[Path, "Signature", Sequence[tuple["Shapes", ReadyPlan]]], None]
     Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
+    DescribeNodes = Callable[["Shapes", Given], Sequence[dict[str, Any]] | None]
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
@@ -416,7 +416,7 @@ class Session:
             return None
         shapes, ready = made_for
         with self._planning:  # it reads the model, too
-            return self._describe_nodes(shapes, ready.contents.__getitem__)
+            return self._describe_nodes(shapes, ready.contents)
 
     def _timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[list[int]], list[int]]:
         """For each run the nanoseconds of each step, and of all of it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import TensorProto, helper
 
 import blocklayout as bl
 from blocklayout import model
@@ -52,3 +53,18 @@ def test_a_file_that_was_altered_tells_nothing(tmp_path: Path) -> None:
     session = bl.load(path)
     path.write_bytes(path.read_bytes() + b"\0")
     assert session.report().record["nodes"] is None
+
+
+def test_nodes_are_told_where_contents_decide_extents() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "target"], ["t"], name="shaped"), helper.make_node("Relu", ["t"], ["y"])]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, (2, 6)),
+        helper.make_tensor_value_info("target", TensorProto.INT64, (2,)),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    opset = [helper.make_opsetid("", 18)]
+    proto = helper.make_model(helper.make_graph(nodes, "net", inputs, outputs), opset_imports=opset, ir_version=9)
+    feed = {"x": np.ones((2, 6), np.float32), "target": np.array([3, -1])}
+    session = bl.load(proto)
+    [shaped, relu] = session.report(feed).record["nodes"]
+    assert (shaped["name"], shaped["outputs"][0]["dims"], relu["op_type"]) == ("shaped", (3, 4), "Relu")

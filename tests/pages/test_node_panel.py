@@ -48,6 +48,14 @@ def choose(page: Any, index: int) -> None:
     page.evaluate("kernel => page.select(kernel)", index)
 
 
+def keywords(python: str) -> dict[str | None, Any]:
+    """The arguments with names of the call in the last line."""
+    assignment = ast.parse(python).body[-1]
+    assert isinstance(assignment, ast.Assign)
+    assert isinstance(assignment.value, ast.Call)
+    return {each.arg: ast.literal_eval(each.value) for each in assignment.value.keywords}
+
+
 def pinnable(report: Report, index: int) -> list[dict[str, Any]]:
     return [each for each in report.record["plan"]["kernels"][index]["alternatives"] if each["pin"] is not None]
 
@@ -111,10 +119,13 @@ def test_several_pins_are_priced_by_planning_anew_and_taken_back(report: Report,
 
 
 def test_the_pins_of_a_plan_are_shown_and_kept_in_commands(open_page: Any) -> None:
-    session = bl.load(nets.chain(), tune="model", layout="nhwc", pin={"conv1": "nchw"})
-    page = open_page(session.report().to_html())
+    asked = {"layout": "nhwc", "io_layout": {"x": "nhwc"}, "precision": {"conv2": "f32"}, "pin": {"conv1": "nchw"}}
+    page = open_page(bl.load(nets.chain(), tune="model", **asked).report().to_html())
     assert page.evaluate("[...page.pins]") == [["conv1", "nchw"]]
-    assert page.locator("#node pre").first.text_content() == "blocklayout show MODEL --layout nhwc --pin 'conv1=nchw'"
+    shell, python = page.locator("#node pre").all_text_contents()
+    options = "--layout nhwc --io-layout=x=nhwc --precision=conv2=f32 --pin 'conv1=nchw'"
+    assert shell == f"blocklayout show MODEL {options}"
+    assert keywords(python) == asked
     choose(page, 1)
     assert "Pinned to nchw by conv1" in page.inner_text("#node")
     page.get_by_role("button", name="Remove the pin of conv1").click()
@@ -138,10 +149,7 @@ def test_hostile_names_are_text_and_survive_shells_and_python(hostile: Report, o
     assert [each.removeprefix("--pin=") for each in pins if each != "--pin"] == [
         f"{name}={layout}" for name, layout in wanted.items()
     ]
-    call = ast.parse(python).body[-1].value
-    assert ast.literal_eval(call.args[0]) == "-it's here.onnx"
-    options = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
-    assert options == {"shapes": {"x": [1, 16, 8, 8]}, "pin": wanted}
+    assert keywords(python) == {"shapes": {"x": [1, 16, 8, 8]}, "pin": wanted}
     assert page.locator("#node img").count() == 0
 
 

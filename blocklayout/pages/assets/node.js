@@ -7,6 +7,8 @@
   const numbers = new Map(plan.kernels.map((kernel, index) => [kernel.name, index]));
   const timed = new Map(profile === null ? [] : profile.steps.filter((each) => each.number !== null).map((each) => [each.number, each]));
   const asRead = new Map((nodes ?? []).map((each) => [each.name, each]));
+  const ioLayout = plan.io_layout.map((each) => [each.name, each.format]);
+  const precision = [...new Map(plan.precision.map((each) => [each.key, each.wanted]))];
   const heading = h("h2", { tabindex: "-1" });
   const body = h("div", {});
   const tried = h("div", { class: "tried" });
@@ -197,14 +199,17 @@
 
   // A word of a POSIX shell; characters that are not seen are spelt out, which bash, zsh and ksh read.
   function shellWord(text, isBare = true) {
-    if (isBare && /^[\w@%+:,./-]+$/.test(text)) return text;
+    if (isBare && /^[\w@%+=:,./-]+$/.test(text)) return text;
     const escaped = plain(text.replace(/\\/g, "\\\\").replace(/'/g, "\\'"));
     return plain(text) === text ? `'${text.replace(/'/g, "'\\''")}'` : `$'${escaped}'`;
   }
 
   function shellLine() {
     const model = source === null ? "MODEL" : shellWord(source.startsWith("-") ? `./${source}` : source);
-    const given = shapes.map((each) => shellWord(`--shape=${each.name}=${each.dims.join("x")}`));
+    const given = [
+      ...shapes.map((each) => `--shape=${each.name}=${each.dims.join("x")}`),
+      ...ioLayout.map(([key, format]) => `--io-layout=${key}=${format}`), ...precision.map(([key, dtype]) => `--precision=${key}=${dtype}`),
+    ].map((each) => shellWord(each));
     const wanted = [...page.pins].map(([key, layout]) =>
       key.startsWith("-") ? shellWord(`--pin=${key}=${layout}`) : `--pin ${shellWord(`${key}=${layout}`, false)}`);
     return ["blocklayout show", model, ...options("--", " "), ...given, ...wanted].join(" ");
@@ -216,11 +221,14 @@
     const isOfZoo = source !== null && source.startsWith("zoo:");
     const size = isOfZoo ? shapes.map(({ dims }) => `, batch=${dims[0]}, size=${text(dims.slice(Math.min(2, dims.length - 1)))}`) : [];
     const model = isOfZoo ? `zoo.build(${text(source.slice(4))}${size.join("")})` : text(source ?? "MODEL");
-    const given = isOfZoo || shapes.length === 0 ? [] : [`shapes=${dict(shapes.map((each) => [each.name, each.dims]))}`];
+    const given = [
+      ["shapes", isOfZoo ? [] : shapes.map((each) => [each.name, each.dims])],
+      ["io_layout", ioLayout], ["precision", precision], ["pin", [...page.pins]],
+    ].filter(([, entries]) => entries.length > 0).map(([option, entries]) => `${option}=${dict(entries)}`);
     return [
       "import blocklayout as bl",
       ...(isOfZoo ? ["from blocklayout import zoo"] : []),
-      `session = bl.load(${[model, ...options("", "=", text), ...given, `pin=${dict([...page.pins])}`].join(", ")})`,
+      `session = bl.load(${[model, ...options("", "=", text), ...given].join(", ")})`,
     ].join("\n");
   }
 

@@ -71,6 +71,8 @@ def plan_record(plan: Plan) -> dict[str, Any]:
         "policy_costs": dict(plan.policy_costs),
         "raced": dict(plan.raced),
         "pins": [{"key": pin.key, "wanted": pin.wanted, "kernel": owners.get(pin.name)} for pin in plan.pins],
+        "precision": [{"key": each.key, "wanted": each.wanted} for each in plan.precision],
+        "io_layout": [{"name": name, "format": text} for name, text in plan.io_layout],
         "exceptions": [{"kernel": kernel, "reason": reason} for kernel, reason in plan.exceptions],
         "inputs": [{"name": name, "desc": descs.number(desc)} for name, desc in plan.inputs],
         "kernels": kernels,
