@@ -190,4 +190,4 @@ def _are_alike(layout: ValueLayout, other: ValueLayout) -> bool:
     """Whether a pin to one format takes both, whatever their data types."""
     if isinstance(layout, Fused) or isinstance(other, Fused):
         return layout == other
-    return layout.named("src") == other.named("src") or layout.physically_equal(other)
+    return layout.physically_equal(other) or (layout.dtype != other.dtype and layout.placement == other.placement)
