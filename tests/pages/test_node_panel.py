@@ -119,7 +119,12 @@ def test_several_pins_are_priced_by_planning_anew_and_taken_back(report: Report,
 
 
 def test_the_pins_of_a_plan_are_shown_and_kept_in_commands(open_page: Any) -> None:
-    asked = {"layout": "nhwc", "io_layout": {"x": "nhwc"}, "precision": {"conv2": "f32"}, "pin": {"conv1": "nchw"}}
+    asked: dict[str, Any] = {
+        "layout": "nhwc",
+        "io_layout": {"x": "nhwc"},
+        "precision": {"conv2": "f32"},
+        "pin": {"conv1": "nchw"},
+    }
     page = open_page(bl.load(nets.chain(), tune="model", **asked).report().to_html())
     assert page.evaluate("[...page.pins]") == [["conv1", "nchw"]]
     shell, python = page.locator("#node pre").all_text_contents()
