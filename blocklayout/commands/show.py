@@ -48,4 +48,5 @@ def _report(args: argparse.Namespace) -> Report:
         race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | {"pin": dict(args.pin)})
         with race.session(Contender(args.layout, args.dtype, saved)) as session:
             tell(f"running {args.runs} times")
-            return session.report(feeds if args.runs else None, n_runs=max(1, args.runs))
+            report = session.report(feeds if args.runs else None, n_runs=max(1, args.runs))
+            return report.from_source(args.model, dict(args.shape), args.threads)

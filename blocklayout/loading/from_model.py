@@ -17,7 +17,15 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl, model
-from blocklayout.errors import DisturbedError, InputError, LayoutError, PlainKernelWarning, PlanError, PolicyWarning
+from blocklayout.errors import (
+    DisturbedError,
+    InputError,
+    LayoutError,
+    ModelError,
+    PlainKernelWarning,
+    PlanError,
+    PolicyWarning,
+)
 from blocklayout.ir import Demanded, Demands, HostSpec, Names
 from blocklayout.layout_events import warn_caller
 from blocklayout.loading.cutting import Cutter
@@ -167,6 +175,7 @@ class Loading(Struct, frozen=True):
             check=self.check,
             asked=maker.request,
             pieces=maker.pieces(None) if is_held else None,
+            describe_nodes=maker.describe_nodes,
         )
         return session, inputs
 
@@ -369,6 +378,22 @@ class _PlanMaker(Struct):
         for info in self.borders:
             check_rank(info, graph.shape(info.name) if info.name in graph.values else extents[info.name])
         return graph, deciding
+
+    def describe_nodes(self, shapes: Shapes, contents: Mapping[str, np.ndarray]) -> list[dict[str, Any]] | None:
+        """The model's nodes as records, before any pass; ``None`` where they cannot be had any more.
+
+        Args:
+            shapes: Of a plan that was made.
+            contents: The inputs' that it was made for.
+        """
+        extents = {name: shape for name, shape in shapes if name not in contents}
+        try:
+            graph, _ = model.read_fed(self.opened, extents, contents.__getitem__, contents, is_piece=self.is_piece)
+        except (ModelError, KeyError):  # another file, or other inputs that might decide
+            return None
+        if isinstance(self.opened, model.ModelFile):
+            self.opened.let_go()
+        return model.described_nodes(graph)
 
     def _computes(self, plan: Plan) -> dict[int, Compute]:
         """Functions that run the steps that no primitive computes.

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from blocklayout.value_checks import CheckMode
 
 MAX_ARENA_NBYTES = 1 << 40
-VERSION = 1
+VERSION = 2
 """Bump on incompatible format changes."""
 
 MIN_HALVED_NBYTES = 1 << 16

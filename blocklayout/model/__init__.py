@@ -24,6 +24,7 @@ _NAMES = {
         "always_cut body_model by_arrays by_reference checked_call function_of info_of pieces_of reasons_of "
         "straight_model without_copies"
     ),
+    "describing": "described_nodes",
     "graph": "DependsOnDataError Graph Node",
     "lowering": "lower",
     "model_file": "ModelFile",

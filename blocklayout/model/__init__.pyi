@@ -15,6 +15,7 @@ from blocklayout.model.cutting import pieces_of as pieces_of
 from blocklayout.model.cutting import reasons_of as reasons_of
 from blocklayout.model.cutting import straight_model as straight_model
 from blocklayout.model.cutting import without_copies as without_copies
+from blocklayout.model.describing import described_nodes as described_nodes
 from blocklayout.model.graph import DependsOnDataError as DependsOnDataError
 from blocklayout.model.graph import Graph as Graph
 from blocklayout.model.graph import Node as Node

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from blocklayout.ir import Fused, KernelInfo, layout_name
 from blocklayout.plan.struct_json import LayoutField
@@ -13,6 +14,8 @@ from blocklayout.plan.struct_json import LayoutField
 if TYPE_CHECKING:
     from blocklayout.ir import Candidate, ValueLayout
     from blocklayout.plan.network import Choice, Network
+
+_Equal = TypeVar("_Equal")
 
 
 class Way(Struct, frozen=True):
@@ -38,6 +41,11 @@ class Way(Struct, frozen=True):
     def layouts(self) -> tuple[ValueLayout, ...]:
         """Descriptors it reads and writes."""
         return (*self.sources, self.dst)
+
+    @property
+    def is_of_a_pair(self) -> bool:
+        """Whether it is one primitive with its neighbour's."""
+        return any(isinstance(layout, Fused) for layout in self.layouts)
 
     @classmethod
     def of(cls, candidate: Candidate) -> Way:
@@ -74,8 +82,8 @@ class KernelChoice(Struct, frozen=True):
         kernels: Itself and its followers, as users select them.
         reads: The values it reads, as ``chosen.sources`` are ordered.
         chosen: The way it is computed.
-        runner_up: The alternative that makes the whole network cheapest; ``None`` where there was none.
-        other_layout: The best one that reads or writes other layouts.
+        alternatives: Other ways, by what they cost the whole network: the cheapest one, the cheapest in other
+            layouts, and for each layout of the result the cheapest that writes it, which a pin to it would take.
         layouts: The layouts of the result that were on offer.
     """
 
@@ -84,8 +92,7 @@ class KernelChoice(Struct, frozen=True):
     kernels: tuple[KernelInfo, ...]
     reads: tuple[str, ...]
     chosen: Way
-    runner_up: Alternative | None
-    other_layout: Alternative | None
+    alternatives: tuple[Alternative, ...]
     layouts: tuple[str, ...]
 
     @property
@@ -94,9 +101,30 @@ class KernelChoice(Struct, frozen=True):
         return tuple(node for kernel in self.kernels for node in kernel.nodes)
 
     @property
+    def runner_up(self) -> Alternative | None:
+        """The alternative that makes the whole network cheapest; ``None`` where there was none."""
+        return next(iter(self.alternatives), None)
+
+    @property
+    def other_layout(self) -> Alternative | None:
+        """The best one that reads or writes other layouts."""
+        return next((each for each in self.alternatives if each.way.layouts != self.chosen.layouts), None)
+
+    @property
     def is_of_a_pair(self) -> bool:
         """Whether it is one primitive with its neighbour."""
-        return any(isinstance(layout, Fused) for layout in self.chosen.layouts)
+        return self.chosen.is_of_a_pair
+
+    def pin_to(self, way: Way) -> str | None:
+        """The format that has the kernel computed so when it is pinned to that; ``None`` where no pin does.
+
+        Args:
+            way: That of an alternative.
+        """
+        if way.is_of_a_pair or isinstance(way.dst, Fused) or way.dst.canonical_tag is None:
+            return None
+        is_as_chosen = not self.is_of_a_pair and _are_alike(way.dst, self.chosen.dst)
+        return None if is_as_chosen else way.dst.named("src")
 
     @property
     def writes(self) -> str:
@@ -120,21 +148,46 @@ def kernel_choices(
         costs: For each group, what the whole network costs at least with each of its candidates.
         cost_ns: What it costs as chosen.
     """
+    known: dict[Any, Any] = {}
+
+    def one(value: _Equal) -> _Equal:
+        """The first of equal values: of like kernels many are, and the plan is read back the faster."""
+        kept: _Equal = known.setdefault(value, value)
+        return kept
+
+    def way_of(candidate: Candidate) -> Way:
+        way = Way.of(candidate)
+        return one(replace(way, sources=tuple(map(one, way.sources)), dst=one(way.dst)))
+
     for group, offered, taken, totals in zip(network.groups, network.candidates, choice, costs, strict=True):
-        chosen = Way.of(offered[taken])
-        ways = (Alternative(Way.of(each), total - cost_ns) for each, total in zip(offered, totals, strict=True))
-        others = [each for index, each in enumerate(ways) if index != taken]
+        others = _alternatives(offered, taken, totals)
         yield KernelChoice(
             kernel=group.name,
             operator=" + ".join(type(kernel.operator).__name__ for kernel in group.kernels),
             kernels=tuple(kernel.info for kernel in group.kernels),
             reads=tuple(value.name for value in group.sources.values()),
-            chosen=chosen,
-            runner_up=_cheapest(others),
-            other_layout=_cheapest([each for each in others if each.way.layouts != chosen.layouts]),
+            chosen=way_of(offered[taken]),
+            alternatives=tuple(Alternative(way_of(offered[index]), totals[index] - cost_ns) for index in others),
             layouts=tuple(dict.fromkeys(layout_name(candidate.dst) for candidate in offered)),
         )
 
 
-def _cheapest(alternatives: Sequence[Alternative]) -> Alternative | None:
-    return min(alternatives, key=lambda each: each.extra_ns, default=None)
+def _alternatives(offered: Sequence[Candidate], taken: int, totals: Sequence[float]) -> list[int]:
+    """The candidates that are kept as alternatives, the cheapest first."""
+    layouts = [(*candidate.source_descs.values(), candidate.dst) for candidate in offered]
+    others = sorted((index for index in range(len(offered)) if index != taken), key=totals.__getitem__)
+    kept = {*others[:1], *[index for index in others if layouts[index] != layouts[taken]][:1]}
+    written: list[ValueLayout] = []
+    for index in others:
+        candidate = offered[index]
+        if not candidate.is_fused and not any(_are_alike(candidate.dst, each) for each in written):
+            written.append(candidate.dst)
+            kept.add(index)
+    return [index for index in others if index in kept]
+
+
+def _are_alike(layout: ValueLayout, other: ValueLayout) -> bool:
+    """Whether a pin to one format takes both, whatever their data types."""
+    if isinstance(layout, Fused) or isinstance(other, Fused):
+        return layout == other
+    return layout.physically_equal(other) or (layout.dtype != other.dtype and layout.placement == other.placement)

@@ -278,7 +278,7 @@ class Plan(Struct, frozen=True, dict=True):
     scratchpad_nbytes: int
     program: str
     io_layout: tuple[tuple[str, str], ...]
-    version: Literal[3] = 3
+    version: Literal[4] = 4
 
     @property
     def cost_ns(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,14 @@ class Report(Struct, frozen=True):
     record: dict[str, Any]
 
     @classmethod
-    def of(cls, plan: Plan, machine: Machine, profile: Profile | None = None, others: Sequence[Plan] = ()) -> Report:
+    def of(
+        cls,
+        plan: Plan,
+        machine: Machine,
+        profile: Profile | None = None,
+        others: Sequence[Plan] = (),
+        nodes: Sequence[dict[str, Any]] | None = None,
+    ) -> Report:
         """The report of a plan.
 
         Args:
@@ -41,6 +48,7 @@ class Report(Struct, frozen=True):
             machine: Has the ceilings that steps are held against.
             profile: Times of its steps, if it was run.
             others: Plans of other policies to be shown beside it.
+            nodes: Those of the model, if it is at hand.
         """
         record = {
             "plan": plan_record(plan),
@@ -48,8 +56,25 @@ class Report(Struct, frozen=True):
             "profile": None if profile is None else profile.to_dict(),
             "others": [plan_record(other) for other in others],
             "predicted": predicted_profile(plan, machine).to_dict() if profile is None else None,
+            "nodes": nodes,
+            "source": None,
+            "shapes": [],
+            "threads": None,
         }
         return cls(record)
+
+    def from_source(
+        self, source: str | None, shapes: Mapping[str, Sequence[int]] | None = None, threads: int | None = None
+    ) -> Report:
+        """The same, with what its user asked for, so that the page can name a command that asks for more.
+
+        Args:
+            source: The model as a command line names it: a path, or ``zoo:resnet50`` and its like.
+            shapes: Extents of inputs, where they were given.
+            threads: Of a run, where they were given.
+        """
+        given = [{"name": name, "dims": list(shape)} for name, shape in (shapes or {}).items()]
+        return Report(self.record | {"source": source, "shapes": given, "threads": threads})
 
     def to_dict(self) -> dict[str, Any]:
         """Every number on the page, for JSON."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     WriteSession = Callable[[Path, "Signature", Sequence[tuple["Shapes", ReadyPlan]]], None]
     Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
+    DescribeNodes = Callable[["Shapes", Given], Sequence[dict[str, Any]] | None]
 
 _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
@@ -123,6 +124,7 @@ class Session:
         check: CheckMode | None = None,
         asked: Request | None = None,
         pieces: Pieces | None = None,
+        describe_nodes: DescribeNodes | None = None,
     ) -> None:
         """Bind a model's signature to a maker of plans.
 
@@ -137,6 +139,7 @@ class Session:
             check: What is proven in each run; see :func:`blocklayout.checking`.
             asked: The plans it makes are asked for so.
             pieces: Those of a model that is known to be cut.
+            describe_nodes: Tells of the model's nodes, for reports; ``None`` where there is no model.
 
         Raises:
             DnnlError: One of these cannot run here.
@@ -151,6 +154,7 @@ class Session:
         self._check = check
         self._asked = asked
         self._pieces = pieces
+        self._describe_nodes = describe_nodes
         self._names = tuple(info.name for info in self._inputs)
         self._plans: dict[PlanKey, _Kept] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
@@ -397,12 +401,22 @@ class Session:
         from blocklayout.runtime.report import Report
 
         if feed is None:
-            return Report.of(self.plan, self.plan.machine())
+            plan = self.plan
+            return Report.of(plan, plan.machine(), nodes=self._nodes(plan))
         self._check_whole()
         check_n_runs(n_runs)
         plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
         machine = plan.machine()
-        return Report.of(plan, machine, profile_of(plan, runs, wall, machine))
+        return Report.of(plan, machine, profile_of(plan, runs, wall, machine), nodes=self._nodes(plan))
+
+    def _nodes(self, plan: Plan) -> Sequence[dict[str, Any]] | None:
+        """The nodes of the model that a plan computes, as records; ``None`` where the model is not at hand."""
+        made_for = next(((shapes, ready) for shapes, ready in self._by_last_run() if ready.plan is plan), None)
+        if self._describe_nodes is None or made_for is None:
+            return None
+        shapes, ready = made_for
+        with self._planning:  # it reads the model, too
+            return self._describe_nodes(shapes, ready.contents)
 
     def _timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[list[int]], list[int]]:
         """For each run the nanoseconds of each step, and of all of it."""

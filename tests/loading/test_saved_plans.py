@@ -71,7 +71,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
     file = tmp_path / "plan.json"
     file.write_text("old")
     bl.load(nets.chain()).plan.save(str(file))
-    assert json.loads(file.read_text())["version"] == 3
+    assert json.loads(file.read_text())["version"] == 4
     assert [path.name for path in tmp_path.iterdir()] == ["plan.json"]
 
 

@@ -72,7 +72,7 @@ def test_others_can_read_the_file(file: Path) -> None:
     with safe_open(file, "numpy") as opened:
         names = list(opened.keys())
         assert names
-        assert json.loads(opened.metadata()["blocklayout"])["version"] == 1
+        assert json.loads(opened.metadata()["blocklayout"])["version"] == 2
     tensors = open_tensors(file).tensors
     assert set(tensors) == set(names)
     assert all(tensor.ctypes.data % ALIGNMENT == 0 and not tensor.flags.writeable for tensor in tensors.values())
@@ -229,7 +229,7 @@ def test_no_change_of_the_header_crashes(file: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"version":1,', '"version":2,', "a session of version 2; this package reads 1"),
+        ('"version":2,', '"version":3,', "a session of version 3; this package reads 2"),
         ('"inputs":[{', '"inputs":[{"more":1,', "plan"),
     ],
 )

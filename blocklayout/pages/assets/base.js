@@ -3,12 +3,16 @@
 // reach, the choice of a theme.
 //
 // A view is a tab: page.view(id, title, draw), where draw(root) fills the section when it is first shown. Views talk
-// through page.select(kernel) and page.onSelect(listener), a kernel being its index in record.plan.kernels. Each file of
-// a view is one call of page.view, or one function that is called at once, so that none sees another's names.
+// through page.select(kernel) and page.onSelect(listener), a kernel being its index in record.plan.kernels. Layouts that
+// the reader wants kernels to write are in the Map page.pins, from a kernel's name, or another key of a pin, to a layout;
+// page.pin(key, layout) and page.resetPins() change it and call the listeners of page.onPins. Each file of a view is one
+// call of page.view, or one function that is called at once, so that none sees another's names.
 const page = (() => {
   const record = JSON.parse(document.getElementById("record").textContent);
   const views = [];
   const listeners = [];
+  const pins = new Map();
+  const pinListeners = [];
 
   // An element. Attributes that begin with "on" are listeners; children are nodes, or text; null is left out.
   function h(tag, attributes = {}, ...children) {
@@ -197,7 +201,7 @@ const page = (() => {
   }
 
   // What is known of the chosen kernel: filled by node.js, placed by the view of the network.
-  const panel = h("aside", { id: "node", "aria-label": "The chosen kernel", "aria-live": "polite" });
+  const panel = h("aside", { id: "node", "aria-label": "The chosen kernel" });
 
   let selected = null;
 
@@ -205,6 +209,22 @@ const page = (() => {
     selected = kernel;
     for (const listener of listeners) listener(kernel);
   }
+
+  // Wants a layout; null wants none any more.
+  function pin(key, layout) {
+    if (layout === null) pins.delete(key);
+    else pins.set(key, layout);
+    pinListeners.forEach((listener) => listener(pins));
+  }
+
+  // The pins of the plan itself, and no others.
+  function resetPins() {
+    pins.clear();
+    for (const { key, wanted } of record.plan?.pins ?? []) pins.set(key, wanted);
+    pinListeners.forEach((listener) => listener(pins));
+  }
+
+  resetPins();
 
   // Goes to a view, where a kernel may be chosen there.
   function open(id, kernel = null) {
@@ -251,8 +271,9 @@ const page = (() => {
   return {
     record, h, s, name, plain, digits, time, bytes, count, tick, percent, signed, colour, swatch, legend, table, showTip,
     bar, entitled, fitted, folded, figure, walk, chosen,
-    view, open, start, select, panel,
+    view, open, start, select, panel, pins, pin, resetPins,
     get selected() { return selected; },
     onSelect: (listener) => listeners.push(listener),
+    onPins: (listener) => pinListeners.push(listener),
   };
 })();

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from blocklayout.ir import Fused, layout_name
 from blocklayout.plan.plan import Step
 from blocklayout.plan.report.explain import verdict, way_text
+from blocklayout.plan.report.impl_words import impl_words
 from blocklayout.plan.report.memory import held_values, lifetimes, memory_record
 from blocklayout.plan.report.runs import BLOCKED, CHANNELS_LAST, PLAIN, family, find_runs
 from blocklayout.plan.report.text import primitive_name
@@ -57,18 +58,22 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     """
     descs = _Descs()
     steps = [_step_record(plan, step, descs) for step in plan.steps]
-    kernels = [_kernel_record(choice, descs) for choice in plan.choices]
+    kernels = [_kernel_record(plan, choice, descs) for choice in plan.choices]
     numbers = {kernel["name"]: index for index, kernel in enumerate(kernels)}
     for number, step in enumerate(plan.steps):
         if not step.is_reorder and step.kernel in numbers:
             kernels[numbers[step.kernel]]["steps"].append(number)
+    owners = {kernel.name: choice.kernel for choice in plan.choices for kernel in choice.kernels}
     record = {name: getattr(plan, name) for name in _SCALARS}
     spans = lifetimes(plan)
     return record | {
         "verdict": verdict(plan),
+        "declined_ns": _declined_ns(plan),
         "policy_costs": dict(plan.policy_costs),
         "raced": dict(plan.raced),
-        "pins": [{"key": pin.key, "wanted": pin.wanted} for pin in plan.pins],
+        "pins": [{"key": pin.key, "wanted": pin.wanted, "kernel": owners.get(pin.name)} for pin in plan.pins],
+        "precision": [{"key": each.key, "wanted": each.wanted} for each in plan.precision],
+        "io_layout": [{"name": name, "format": text} for name, text in plan.io_layout],
         "exceptions": [{"kernel": kernel, "reason": reason} for kernel, reason in plan.exceptions],
         "inputs": [{"name": name, "desc": descs.number(desc)} for name, desc in plan.inputs],
         "kernels": kernels,
@@ -123,7 +128,7 @@ def desc_record(desc: ValueLayout, role: str = "src") -> dict[str, Any]:
     }
 
 
-def _kernel_record(choice: KernelChoice, descs: _Descs) -> dict[str, Any]:
+def _kernel_record(plan: Plan, choice: KernelChoice, descs: _Descs) -> dict[str, Any]:
     return {
         "name": choice.kernel,
         "operator": choice.operator,
@@ -135,15 +140,10 @@ def _kernel_record(choice: KernelChoice, descs: _Descs) -> dict[str, Any]:
         "holds": choice.holds,
         "is_view": not choice.chosen.impls and not choice.is_of_a_pair,
         "chosen": _way_record(choice.chosen, descs),
-        "alternatives": [_alternative_record(each, descs) for each in _alternatives(choice)],
+        "alternatives": [_alternative_record(plan, choice, each, descs) for each in choice.alternatives],
         "layouts": choice.layouts,
         "steps": [],
     }
-
-
-def _alternatives(choice: KernelChoice) -> list[Alternative]:
-    found = [each for each in (choice.runner_up, choice.other_layout) if each is not None]
-    return found[:1] if len(found) > 1 and found[0] == found[1] else found
 
 
 def _way_record(way: Way, descs: _Descs) -> dict[str, Any]:
@@ -158,8 +158,21 @@ def _way_record(way: Way, descs: _Descs) -> dict[str, Any]:
     }
 
 
-def _alternative_record(alternative: Alternative, descs: _Descs) -> dict[str, Any]:
-    return _way_record(alternative.way, descs) | {"extra_ns": alternative.extra_ns}
+def _declined_ns(plan: Plan) -> float:
+    """How much less the cheapest network costs: gains that are smaller than prices may be wrong by are left alone."""
+    return max(0.0, plan.cost_ns - plan.bound_ns) if plan.is_exact else 0.0
+
+
+def _alternative_record(plan: Plan, choice: KernelChoice, alternative: Alternative, descs: _Descs) -> dict[str, Any]:
+    """An alternative, and the format that a pin to it names.
+
+    ``extra_ns`` is over the plan's cost, ``added_ns`` over that of the cheapest network.
+    """
+    return _way_record(alternative.way, descs) | {
+        "extra_ns": alternative.extra_ns,
+        "added_ns": alternative.extra_ns + _declined_ns(plan),
+        "pin": choice.pin_to(alternative.way),
+    }
 
 
 def _step_record(plan: Plan, step: Step, descs: _Descs) -> dict[str, Any]:
@@ -169,6 +182,7 @@ def _step_record(plan: Plan, step: Step, descs: _Descs) -> dict[str, Any]:
         "kind": "reorder" if step.is_reorder else "fallback" if step.is_plain or step.is_reference else "work",
         "primitive": primitive_name(step),
         "impl": step.spec.impl,
+        "impl_words": impl_words(step.spec.impl),
         "spec": str(step.spec),
         "nodes": step.nodes,
         "reason": step.reason,
@@ -215,7 +229,8 @@ def _edges(plan: Plan, numbers: Mapping[str, int], descs: _Descs) -> Iterator[di
     writers = {choice.writes: numbers[choice.kernel] for choice in plan.choices}
     for step in plan.steps:
         if not step.is_reorder and step.kernel in numbers:
-            writers |= {plan.buffers[each.buffer].name: numbers[step.kernel] for each in step.dsts}
+            for each in step.dsts:  # a buffer keeps the name of the first of several values in it
+                writers.setdefault(plan.buffers[each.buffer].name, numbers[step.kernel])
     copies: dict[tuple[str, str], list[tuple[int, ValueLayout]]] = {}
     for number, step in enumerate(plan.steps):
         if step.is_reorder:
