@@ -126,9 +126,12 @@ const page = (() => {
     for (const listener of listeners) listener(kernel);
   }
 
+  // The parts of the address behind "#": a view, and what a view or a script keeps there, such as "piece=2".
+  const address = () => location.hash.slice(1).split("&");
+
   // Goes to a view, where a kernel may be chosen there.
   function open(id, kernel = null) {
-    location.hash = id;
+    location.hash = [id, ...address().slice(1)].join("&");
     show(id);
     if (kernel !== null) select(kernel);
   }
@@ -161,7 +164,7 @@ const page = (() => {
     });
     const [first, ...others] = heading;
     document.body.append(h("header", {}, h("div", { class: "row" }, first, theme), others), ...(views.length > 1 ? [tabs] : []), main, tip);
-    const fromAddress = () => (views.find((each) => `#${each.id}` === location.hash) || views[0]).id;
+    const fromAddress = () => (views.find((each) => each.id === address()[0]) || views[0]).id;
     addEventListener("hashchange", () => show(fromAddress()));
     addEventListener("beforeprint", () => views.forEach(drawOnce));
     addEventListener("keydown", (event) => event.key === "Escape" && showTip(event));
@@ -170,7 +173,7 @@ const page = (() => {
 
   return {
     record, h, s, name, plain, digits, time, bytes, count, percent, signed, colour, swatch, legend, table, showTip,
-    view, open, start, select, panel,
+    view, open, start, address, select, panel,
     get selected() { return selected; },
     onSelect: (listener) => listeners.push(listener),
   };

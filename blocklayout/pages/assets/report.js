@@ -13,5 +13,6 @@
       plan.chosen === plan.policy ? "" : ` (${plan.chosen})`, `, ${plan.verdict}`),
     h("div", { class: "quiet" }, `predicted ${time(plan.cost_ns)}${measured}; ${plan.steps.length} steps, ${reorders} reorders that move ${bytes(plan.reorder_nbytes)}; `,
       `other policies, predicted: ${policies.join(", ")}; costs are from ${plan.priced_by}`),
+    page.chooser,
   );
 })();
