@@ -593,7 +593,7 @@ class Session:
     def _repr_html_(self) -> str:
         from blocklayout.runtime.session_text import session_html
 
-        return session_html(repr(self), self.plans)
+        return session_html(repr(self), self.plans[-1:] if self._pieces is None else self.plans)
 
     def _key(self, shapes: Mapping[str, Sequence[int]]) -> Shapes:
         check_mapping("shapes", shapes, "{'x': (1, 3, 224, 224)}")

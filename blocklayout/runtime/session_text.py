@@ -33,17 +33,16 @@ def session_text(
 
 
 def session_html(text: str, plans: Sequence[Plan]) -> str:
-    """The session for a notebook: its line, the plan that ran last, and how to see more.
+    """The session for a notebook: its line, plans, and how to see more.
 
     Args:
         text: The line.
-        plans: Those that there are.
+        plans: Those to show.
     """
     from blocklayout.plan.report.text import plan_html
 
-    plan = plan_html(plans[-1]) if plans else ""
     hint = "<code>.report()</code> shows the plan as a page, and <code>.report(feed)</code> with measured times."
-    return f"<p><code>{escape(text)}</code></p>{plan}<p>{hint}</p>"
+    return f"<p><code>{escape(text)}</code></p>{''.join(map(plan_html, plans))}<p>{hint}</p>"
 
 
 def _border(info: InputInfo) -> str:
