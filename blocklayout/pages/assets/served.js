@@ -73,8 +73,8 @@
 
     root.append(
       h("h2", {}, "What if these kernels came in other layouts?"),
-      h("form", { class: "row", onsubmit: add },
-        h("label", {}, "Kernel ", kernel), h("label", {}, " in layout ", layout), " ", h("button", { type: "submit" }, "Pin"), kernels, layouts),
+      h("form", { class: "pin", onsubmit: add },
+        h("label", {}, "Kernel ", kernel), h("label", {}, "in layout ", layout), h("button", { type: "submit" }, "Pin"), kernels, layouts),
       chosen, ask, said, result);
     page.onPins(drawPins);
     drawPins();
@@ -87,15 +87,16 @@
     return [
       h("h2", {}, "With ", h("span", { class: "code" }, pins)),
       table(["", "as planned", "with these pins", "difference"], [
-        numbers("predicted time", time, plan.cost_ns, made.plan.cost_ns),
-        ...(inTurn === null ? [] : [numbers("measured time", time, inTurn.before_ns, inTurn.after_ns)]),
+        numbers("predicted time", time, plan.cost_ns, made.plan.cost_ns, true),
+        ...(inTurn === null ? [] : [numbers("measured time", time, inTurn.before_ns, inTurn.after_ns, true)]),
         numbers("steps", String, plan.steps.length, made.plan.steps.length),
         numbers("reorders", String, reorders(plan), reorders(made.plan)),
         numbers("bytes that reorders move", bytes, plan.reorder_nbytes, made.plan.reorder_nbytes),
         numbers("arena", bytes, plan.arena_nbytes, made.plan.arena_nbytes),
         numbers("padding", bytes, plan.padding_nbytes, made.plan.padding_nbytes),
       ]),
-      inTurn === null ? null : h("p", { class: "quiet" }, `Measured in turn, ${inTurn.n_rounds} rounds: with these pins ${ratio(inTurn.ratio)} the time as planned.`),
+      inTurn === null ? h("p", { class: "quiet" }, "Times are predicted; nothing was run.") :
+        h("p", { class: "quiet" }, `Measured in turn, ${inTurn.n_rounds} rounds: a run with these pins takes ${ratio(inTurn.ratio)} as long as one as planned.`),
       h("h2", {}, `Kernels computed otherwise: ${changes.kernels.length}`),
       changes.kernels.length === 0 ? null : table(["kernel", "as planned", "predicted", "with these pins", "predicted"],
         changes.kernels.map(({ name: kernel, before, after }) => [name(kernel), ...way(before), ...way(after)])),
@@ -107,15 +108,15 @@
   const reorders = (of) => of.steps.filter((each) => each.kind === "reorder").length + of.entries.filter((each) => each.is_reorder).length;
   const ratio = ({ median, low, high }) => `${page.digits(median, 2)} (${page.digits(low, 2)} to ${page.digits(high, 2)}) times`;
 
-  function numbers(title, shown, before, after) {
+  function numbers(title, shown, before, after, isRelative = false) {
     const difference = after - before;
-    const share = before === 0 || difference === 0 ? "" : ` (${signed(percent(difference / before))})`;
+    const share = isRelative && before > 0 && difference !== 0 ? ` (${signed(percent(difference / before))})` : "";
     return [title, [before, shown(before)], [after, shown(after)], [difference, difference === 0 ? "0" : `${signed(shown(difference))}${share}`]];
   }
 
   function way(of) {
     return of === null ? ["–", [-1, "–"]] : [
-      [h("div", {}, `${of.reads.join(", ")} → ${of.writes}`), h("div", { class: "quiet" }, name(of.impls.join(" + ")))],
+      h("div", {}, `${of.reads.join(", ")} → ${of.writes}`, h("div", { class: "quiet" }, name(of.impls.join(" + ")))),
       [of.cost_ns, time(of.cost_ns)],
     ];
   }
