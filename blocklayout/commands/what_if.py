@@ -21,7 +21,7 @@ class WhatIf(Struct, frozen=True):
     """Makes the plan of a model anew, with pins.
 
     Attributes:
-        race: The model, what it is fed, and options of which pins are one.
+        race: The model, what it is fed, and options.
         contender: Policy and data type.
         session: Of the plan that others are held against.
         n_runs: As ``--runs``; 0 for predicted times alone.
@@ -33,7 +33,7 @@ class WhatIf(Struct, frozen=True):
     n_runs: int
 
     def __call__(self, pins: Mapping[str, str]) -> dict[str, Any]:
-        """The record of the plan with these pins beside those of the command, and what they change.
+        """The record of the plan with these pins and no others, and what they change.
 
         Beside what a report has, it has ``changes`` and ``in_turn``: nanoseconds of a run before and after, each the
         median over rounds in which both had their turn, and the spread of their ratios; ``null`` without runs.
@@ -44,8 +44,7 @@ class WhatIf(Struct, frozen=True):
         Raises:
             BlockLayoutError: A name that there is not, a format that nothing offers.
         """
-        options = self.race.options | {"pin": self.race.options["pin"] | pins}
-        with replace(self.race, options=options).session(self.contender) as session:
+        with replace(self.race, options={**self.race.options, "pin": pins}).session(self.contender) as session:
             record = session.report(self.race.feeds if self.n_runs else None, n_runs=max(1, self.n_runs)).to_dict()
             return record | {
                 "changes": changes_record(self.session.plan, session.plan),
@@ -56,7 +55,8 @@ class WhatIf(Struct, frozen=True):
         if not self.n_runs:
             return None
         runs = [partial(each.run, None, self.race.feeds) for each in (self.session, session)]
-        before, after = time_in_turn(runs, self.n_runs)
+        times: list[list[float]] = time_in_turn(runs, self.n_runs)
+        before, after = times
         return {
             "n_rounds": self.n_runs,
             "before_ns": Spread.of(before).median,

@@ -57,7 +57,7 @@ class Report(Struct, frozen=True):
             machine: Has the ceilings that steps are held against.
             profile: Times of its steps, if it was run.
         """
-        record = {
+        record: dict[str, Any] = {
             "plan": plan_record(plan),
             "machine": _machine_record(plan, machine),
             "profile": None if profile is None else profile.to_dict(),
@@ -141,7 +141,7 @@ def _piece_records(each: PieceReport) -> list[dict[str, Any]]:
     if each.report is not None and each.report.record["pieces"]:
         return list(each.report.record["pieces"])
     piece = each.piece
-    record = {"name": piece.name, "by": piece.by, "reason": piece.reason, "ns": each.ns, "report": None}
+    record: dict[str, Any] = {"name": piece.name, "by": piece.by, "reason": piece.reason, "ns": each.ns, "report": None}
     if each.report is not None:
         of_all = ("others", "pieces", "served")
         record["report"] = {name: value for name, value in each.report.record.items() if name not in of_all}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def served() -> Iterator[tuple[PlanServer, Plan]]:
     """The server of a small network's page, and its plan."""
     graph = nets.residual().to_graph()
-    race = Race(graph, random_feeds(graph), 1, 1, lambda _: None, {"pin": {}})
+    race = Race(graph, random_feeds(graph), 1, 1, lambda _: None)
     contender = Contender("nhwc")
     with race.session(contender) as session:
         page = Report(session.report(race.feeds, n_runs=1).record | {"served": True}).to_html()

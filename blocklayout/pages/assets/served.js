@@ -1,15 +1,21 @@
 "use strict";
-// What if, where the page is served: pins are sent to the server, which makes the plan anew, and both are shown side
-// by side. Pins are those of page.pins, where the view of a kernel collects them, or are written here.
+// What if, where the page is served: the pins of page.pins are sent to the server, which makes the plan anew, and both
+// plans are shown side by side.
 (() => {
   if (!page.record.served) return;
   const { h, name, plain, time, bytes, percent, signed, table } = page;
   const { plan } = page.record;
   const token = new URLSearchParams(location.search).get("token");
-  const listeners = [];
+  const own = new Map(plan.pins.map(({ key, wanted }) => [key, wanted]));
   if (page.pins === undefined) {
-    page.pins = new Map();
+    const listeners = [];
+    page.pins = new Map(own);
     page.onPins = (listener) => listeners.push(listener);
+    page.pin = (key, layout) => {
+      if (layout === null) page.pins.delete(key);
+      else page.pins.set(key, layout);
+      listeners.forEach((listener) => listener());
+    };
   }
 
   page.view("whatif", "What if", (root) => {
@@ -30,28 +36,23 @@
 
     function add(event) {
       event.preventDefault();
-      page.pins.set(kernel.value, layout.value);
-      changed();
+      page.pin(kernel.value, layout.value);
       kernel.value = "";
       layout.value = "";
       kernel.focus();
     }
 
     function remove(key) {
-      page.pins.delete(key);
-      changed();
+      page.pin(key, null);
       kernel.focus();
     }
 
-    function changed() {
-      for (const listener of listeners) listener();
-      drawPins();
-    }
+    const isOwn = () => page.pins.size === own.size && Array.from(page.pins).every(([key, wanted]) => own.get(key) === wanted);
 
     function drawPins() {
       chosen.replaceChildren(...Array.from(page.pins, ([key, wanted]) => h("li", {}, name(key), " in ", name(wanted), " ",
         h("button", { type: "button", "aria-label": `Remove the pin of ${plain(key)}`, onclick: () => remove(key) }, "Remove"))));
-      ask.disabled = page.pins.size === 0;
+      ask.disabled = isOwn();
     }
 
     async function make() {
@@ -68,7 +69,7 @@
         said.className = "bad";
         said.textContent = error instanceof TypeError ? "The server does not answer: has it ended?" : plain(error.message.trim());
       }
-      ask.disabled = page.pins.size === 0;
+      ask.disabled = isOwn();
     }
 
     root.append(
@@ -85,18 +86,18 @@
     const { changes, in_turn: inTurn } = made;
     const pins = made.plan.pins.map(({ key, wanted }) => `${plain(key)} in ${plain(wanted)}`).join(", ");
     return [
-      h("h2", {}, "With ", h("span", { class: "code" }, pins)),
+      h("h2", {}, "With ", h("span", { class: "code" }, pins || "no pins")),
       table(["", "as planned", "with these pins", "difference"], [
         numbers("predicted time", time, plan.cost_ns, made.plan.cost_ns, true),
-        ...(inTurn === null ? [] : [numbers("measured time", time, inTurn.before_ns, inTurn.after_ns, true)]),
+        ...(inTurn === null ? [] : [measured(inTurn)]),
         numbers("steps", String, plan.steps.length, made.plan.steps.length),
         numbers("reorders", String, reorders(plan), reorders(made.plan)),
         numbers("bytes that reorders move", bytes, plan.reorder_nbytes, made.plan.reorder_nbytes),
         numbers("arena", bytes, plan.arena_nbytes, made.plan.arena_nbytes),
         numbers("padding", bytes, plan.padding_nbytes, made.plan.padding_nbytes),
       ]),
-      inTurn === null ? h("p", { class: "quiet" }, "Times are predicted; nothing was run.") :
-        h("p", { class: "quiet" }, `Measured in turn, ${inTurn.n_rounds} rounds: a run with these pins takes ${ratio(inTurn.ratio)} as long as one as planned.`),
+      h("p", { class: "quiet" }, inTurn === null ? "Times are predicted; nothing was run." :
+        `Measured in turn: medians of ${inTurn.n_rounds} rounds; the difference is that within a round, with the least and the most.`),
       h("h2", {}, `Kernels computed otherwise: ${changes.kernels.length}`),
       changes.kernels.length === 0 ? null : table(["kernel", "as planned", "predicted", "with these pins", "predicted"],
         changes.kernels.map(({ name: kernel, before, after }) => [name(kernel), ...way(before), ...way(after)])),
@@ -106,7 +107,11 @@
   }
 
   const reorders = (of) => of.steps.filter((each) => each.kind === "reorder").length + of.entries.filter((each) => each.is_reorder).length;
-  const ratio = ({ median, low, high }) => `${page.digits(median, 2)} (${page.digits(low, 2)} to ${page.digits(high, 2)}) times`;
+
+  function measured({ before_ns: before, after_ns: after, ratio }) {
+    const [median, low, high] = [ratio.median, ratio.low, ratio.high].map((each) => signed(percent(each - 1)));
+    return ["measured time", [before, time(before)], [after, time(after)], [ratio.median, `${median} (${low} to ${high})`]];
+  }
 
   function numbers(title, shown, before, after, isRelative = false) {
     const difference = after - before;

@@ -55,12 +55,6 @@ def _reorders(plan: Plan) -> Iterator[tuple[tuple[str, str, str], dict[str, Any]
         else:
             value = plan.buffers[reorder.dst.buffer].name
             src, dst = dict(reorder.operands)["src"].desc, reorder.dst.desc
-        record = {
-            "value": value,
-            "src": short(src),
-            "dst": short(dst),
-            "readers": reorder.readers,
-            "nbytes": reorder.nbytes_moved,
-            "cost_ns": reorder.cost_ns,
-        }
-        yield (value, record["src"], record["dst"]), record
+        layouts = {"src": short(src), "dst": short(dst)}
+        moved = {"readers": reorder.readers, "nbytes": reorder.nbytes_moved, "cost_ns": reorder.cost_ns}
+        yield (value, layouts["src"], layouts["dst"]), {"value": value, **layouts, **moved}
