@@ -87,7 +87,7 @@
     const pins = made.plan.pins.map(({ key, wanted }) => `${plain(key)} in ${plain(wanted)}`).join(", ");
     return [
       h("h2", {}, "With ", h("span", { class: "code" }, pins || "no pins")),
-      table(["", "as planned", "with these pins", "difference"], [
+      table(["", "planned", "pinned", "difference"], [
         numbers("predicted time", time, plan.cost_ns, made.plan.cost_ns, true),
         ...(inTurn === null ? [] : [measured(inTurn)]),
         numbers("steps", String, plan.steps.length, made.plan.steps.length),
@@ -97,9 +97,10 @@
         numbers("padding", bytes, plan.padding_nbytes, made.plan.padding_nbytes),
       ]),
       h("p", { class: "quiet" }, inTurn === null ? "Times are predicted; nothing was run." :
-        `Measured in turn: medians of ${inTurn.n_rounds} rounds; the difference is that within a round, with the least and the most.`),
+        `Measured in turn: medians of ${inTurn.n_rounds} rounds; their difference is that within a round, from the least to the most.`,
+      inTurn !== null && inTurn.ratio.low < 1 && inTurn.ratio.high > 1 ? " The rounds disagree which plan is the faster." : ""),
       h("h2", {}, `Kernels computed otherwise: ${changes.kernels.length}`),
-      changes.kernels.length === 0 ? null : table(["kernel", "as planned", "predicted", "with these pins", "predicted"],
+      changes.kernels.length === 0 ? null : table(["kernel", "planned", "predicted", "pinned", "predicted"],
         changes.kernels.map(({ name: kernel, before, after }) => [name(kernel), ...way(before), ...way(after)])),
       ...moved("Reorders gone", changes.reorders_gone),
       ...moved("Reorders new", changes.reorders_new),
@@ -109,14 +110,18 @@
   const reorders = (of) => of.steps.filter((each) => each.kind === "reorder").length + of.entries.filter((each) => each.is_reorder).length;
 
   function measured({ before_ns: before, after_ns: after, ratio }) {
-    const [median, low, high] = [ratio.median, ratio.low, ratio.high].map((each) => signed(percent(each - 1)));
-    return ["measured time", [before, time(before)], [after, time(after)], [ratio.median, `${median} (${low} to ${high})`]];
+    const [median, low, high] = [ratio.median, ratio.low, ratio.high].map((each) => signed(percent(each - 1, 0)));
+    return ["measured time", [before, time(before)], [after, time(after)], difference(ratio.median - 1, median, `${low} to ${high}`)];
   }
 
   function numbers(title, shown, before, after, isRelative = false) {
-    const difference = after - before;
-    const share = isRelative && before > 0 && difference !== 0 ? ` (${signed(percent(difference / before))})` : "";
-    return [title, [before, shown(before)], [after, shown(after)], [difference, difference === 0 ? "0" : `${signed(shown(difference))}${share}`]];
+    const more = after - before;
+    const share = isRelative && before > 0 && more !== 0 ? signed(percent(more / before)) : null;
+    return [title, [before, shown(before)], [after, shown(after)], difference(more, more === 0 ? "0" : signed(shown(more)), share)];
+  }
+
+  function difference(value, text, more) {
+    return [value, h("div", {}, text, more === null ? null : h("div", { class: "quiet" }, more))];
   }
 
   function way(of) {
