@@ -26,6 +26,7 @@
     const layouts = h("datalist", { id: "pin-layouts" });
     const kernel = h("input", { id: "pin-kernel", list: "pin-kernels", size: 28, autocomplete: "off", required: true, oninput: offer });
     const kernels = h("datalist", { id: "pin-kernels" }, plan.kernels.map((each) => h("option", { value: each.name })));
+    let isAsking = false;
     const ask = h("button", { type: "button", id: "make-plan", onclick: make }, "Make the plan with these pins");
 
     // The layouts that the kernel's result was offered in.
@@ -56,20 +57,25 @@
     }
 
     async function make() {
-      ask.disabled = true;
-      said.className = "quiet";
-      said.textContent = "The plan is being made …";
-      try {
-        const answer = await fetch("plan", { method: "POST", headers: { "Content-Type": "application/json" },
-          body: JSON.stringify({ pins: Object.fromEntries(page.pins), token }) });
-        if (!answer.ok) throw new Error(await answer.text());
+      if (isAsking) return;
+      isAsking = true;
+      say("quiet", "The plan is being made …");
+      const body = JSON.stringify({ pins: Object.fromEntries(page.pins), token });
+      const answer = await fetch("plan", { method: "POST", headers: { "Content-Type": "application/json" }, body }).catch(() => null);
+      if (answer === null) {
+        say("bad", "The server does not answer: has it ended?");
+      } else if (!answer.ok) {
+        say("bad", plain((await answer.text()).trim()));
+      } else {
         result.replaceChildren(...compared(await answer.json()));
-        said.textContent = "";
-      } catch (error) {
-        said.className = "bad";
-        said.textContent = error instanceof TypeError ? "The server does not answer: has it ended?" : plain(error.message.trim());
+        say("quiet", "Both plans are below.");
       }
-      ask.disabled = isOwn();
+      isAsking = false;
+    }
+
+    function say(kind, text) {
+      said.className = kind;
+      said.textContent = text;
     }
 
     root.append(
