@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,18 +13,25 @@ from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.serving import PlanServer
 from blocklayout.commands.what_if import WhatIf
+from blocklayout.model import open_model
 from blocklayout.runtime.report import Report
 from tests import nets
+from tests.cli.command import conv_model
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan import Plan
 
 
-@pytest.fixture(scope="module")
-def served() -> Iterator[tuple[PlanServer, Plan]]:
-    """The server of a small network's page, and its plan."""
-    graph = nets.residual().to_graph()
-    race = Race(graph, random_feeds(graph), 1, 1, lambda _: None)
+HOSTILE = "<img src=x onerror=alert(1)>\u202e"
+
+
+@contextmanager
+def serving(opened: Graph | OnnxModel, feeds: Mapping[str, np.ndarray]) -> Iterator[tuple[PlanServer, Plan]]:
+    """The server of a model's page, and its plan."""
+    race = Race(opened, feeds, 1, 1, lambda _: None)
     contender = Contender("nhwc")
     with race.session(contender) as session:
         page = Report(session.report(race.feeds, n_runs=1).record | {"served": True}).to_html()
@@ -33,6 +41,13 @@ def served() -> Iterator[tuple[PlanServer, Plan]]:
             yield server, session.plan
             server.shutdown()
             thread.join()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[PlanServer, Plan]]:
+    graph = nets.residual().to_graph()
+    with serving(graph, random_feeds(graph)) as started:
+        yield started
 
 
 def pin(page: Any, kernel: str, layout: str) -> None:
@@ -90,3 +105,19 @@ def test_a_page_that_is_not_served_asks_nothing(served: tuple[PlanServer, Plan],
     _, plan = served
     page = open_page(Report.of(plan, plan.machine()).to_html())
     assert page.locator("#tab-whatif").count() == 0
+
+
+def test_hostile_names_are_text(open_page: Any) -> None:
+    proto = conv_model((1, 3, 8, 8))
+    for node in proto.graph.node:
+        node.name += HOSTILE
+    with serving(open_model(proto.SerializeToString()), {"x": nets.random_input((1, 3, 8, 8))}) as (server, plan):
+        page = open_page(url=f"{server.address}#whatif")
+        pin(page, plan.choices[0].kernel, "nchw")
+        shown = plan.choices[0].kernel.replace("\u202e", "\\u202e")
+        assert shown in page.text_content("#whatif .pins")
+        page.click("#make-plan")
+        page.wait_for_selector("#whatif h2 .code")
+        assert shown in page.text_content("#whatif h2 .code")
+        assert page.locator("img").count() == 0
+        assert "\u202e" not in page.inner_text("#whatif")
