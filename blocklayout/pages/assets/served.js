@@ -116,7 +116,7 @@
   const reorders = (of) => of.steps.filter((each) => each.kind === "reorder").length + of.entries.filter((each) => each.is_reorder).length;
 
   function measured({ before_ns: before, after_ns: after, ratio }) {
-    const [median, low, high] = [ratio.median, ratio.low, ratio.high].map((each) => signed(percent(each - 1, 0)));
+    const [median, low, high] = [ratio.median, ratio.low, ratio.high].map((each) => signed(percent(each - 1, 0)).replace(/^[−+]0%$/, "0%"));
     return ["measured time", [before, time(before)], [after, time(after)], difference(ratio.median - 1, median, `${low} to ${high}`)];
   }
 
