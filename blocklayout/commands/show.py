@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.feeds import open_with_plan
-from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, load_options, natural
+from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, load_options, natural, words
 from blocklayout.commands.output import say, say_json, shown_progress
+from blocklayout.errors import InputError, PlanError
+from blocklayout.plan import POLICIES
+from blocklayout.runtime.report import Report, check_name
 
 if TYPE_CHECKING:
     import argparse
 
-    from blocklayout.runtime.report import Report
+    from blocklayout.commands.output import Tell
+    from blocklayout.runtime import Session
+
+MAX_NAME_NBYTES = 100
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,24 +39,110 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="take medians of so many for measured times; 0 for predicted times alone (default: 5)",
     )
+    parser.add_argument(
+        "--policies",
+        type=words,
+        default=(),
+        metavar="all|NAME,NAME",
+        help="make the plans of these policies, or oneDNN tags, as well, to be shown side by side",
+    )
+    parser.add_argument(
+        "--serve",
+        action="store_true",
+        help="serve the page to browsers on this machine, and make the plan anew with pins that are chosen there",
+    )
+    parser.add_argument("--port", type=natural, metavar="N", help="of --serve (default: one that is free)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
-    report = _report(args)
+    if args.serve:
+        _serve(args)
+        return
+    if args.port is not None:
+        raise InputError("--port is for --serve")
+    target = None if args.output is None else _checked(Path(args.output))
+    with shown_progress("reading the model", is_quiet=args.json) as tell:
+        race, contender = _race(args, tell)
+        with race.session(contender) as session:
+            report = _report(args, session, race)
+        report = report.beside(*_others(args, race, report))
     if args.json:
         say_json(report.to_dict())
         return
-    path = Path(args.output or f"{report.record['plan']['model']}.html")
-    report.save(path)
-    say(f"{path}, {path.stat().st_size / 1e6:.1f} MB: open it in a browser")
+    target = target or Path(file_name(report.record["plan"]["model"], ".html"))
+    report.save(target)
+    say(f"{target}, {target.stat().st_size / 1e6:.1f} MB: open it in a browser")
 
 
-def _report(args: argparse.Namespace) -> Report:
-    with shown_progress("reading the model", is_quiet=args.json) as tell:
-        opened, feeds, saved = open_with_plan(args)
-        race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | {"pin": dict(args.pin)})
-        with race.session(Contender(args.layout, args.dtype, saved)) as session:
-            tell(f"running {args.runs} times")
-            report = session.report(feeds if args.runs else None, n_runs=max(1, args.runs))
-            return report.from_source(args.model, dict(args.shape), args.threads)
+def file_name(model: str, suffix: str) -> str:
+    """The name of a file for a model of any name: in this folder, not hidden, and not too long.
+
+    Example:
+        >>> file_name("../etc/passwd", ".html"), file_name("Größe 2", ".html"), file_name("..", ".html")
+        ('etc-passwd.html', 'Größe-2.html', 'model.html')
+    """
+    safe = re.sub(r"[^\w.-]+", "-", model).encode()[:MAX_NAME_NBYTES].decode(errors="ignore")
+    return (safe.strip(".-") or "model") + suffix
+
+
+def _checked(target: Path) -> Path:
+    """Where to write, looked at before there is much work to lose."""
+    check_name(target)
+    if not target.parent.is_dir():
+        raise InputError(f"-o {target}: there is no folder {target.parent}")
+    return target
+
+
+def _race(args: argparse.Namespace, tell: Tell) -> tuple[Race, Contender]:
+    """The model with its options, and the policy whose plan is shown."""
+    opened, feeds, saved = open_with_plan(args)
+    race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | {"pin": dict(args.pin)})
+    return race, Contender(args.layout, args.dtype, saved)
+
+
+def _report(args: argparse.Namespace, session: Session, race: Race) -> Report:
+    race.tell(f"running {args.runs} times")
+    report = session.report(race.feeds if args.runs else None, n_runs=max(1, args.runs))
+    return report.from_source(args.model, dict(args.shape), args.threads)
+
+
+def _others(args: argparse.Namespace, race: Race, shown: Report) -> list[Report]:
+    """Reports of the policies of ``--policies``, but for the one that is shown already."""
+    if args.policies and shown.record["pieces"]:
+        raise PlanError(
+            f"--policies: the model is cut into {len(shown.record['pieces'])} pieces, and has no plan of the whole"
+        )
+    names = POLICIES if args.policies == ("all",) else dict.fromkeys(args.policies)
+    reports = []
+    for name in names:
+        if name != shown.record["plan"]["policy"]:
+            with race.session(Contender(name, shown.record["plan"]["dtype"])) as session:
+                reports.append(_report(args, session, race))
+    return reports
+
+
+def _serve(args: argparse.Namespace) -> None:
+    """Serve until the user interrupts it."""
+    from blocklayout.commands.serving import PlanServer  # http.server takes 30 ms
+    from blocklayout.commands.what_if import WhatIf
+
+    for option, given in (("-o", args.output), ("--json", args.json), ("--plan", args.plan)):
+        if given:
+            raise InputError(f"--serve makes plans anew and shows them in a browser: leave out {option}")
+    with shown_progress("reading the model") as tell:
+        race, contender = _race(args, tell)
+        session = race.session(contender)
+        report = _report(args, session, race)
+        if session.pieces is not None:
+            raise PlanError(f"--serve: the model is cut into {len(session.pieces)} pieces, which take no pins")
+        report = report.beside(*_others(args, race, report))
+    what_if = WhatIf(replace(race, tell=lambda _: None), contender, session, args.runs)
+    page = Report(report.record | {"served": True}).to_html()
+    with session, PlanServer(args.port or 0, page, what_if) as server:
+        say(f"{server.address}\nopen it in a browser on this machine; Ctrl-C ends it")
+        sys.stdout.flush()
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            say("ended")

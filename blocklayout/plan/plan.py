@@ -424,9 +424,9 @@ class Plan(Struct, frozen=True, dict=True):
             raise PlanError(f"{Path(path)}: {error}") from error
 
     def _repr_html_(self) -> str:
-        import html
+        from blocklayout.plan.report.text import plan_html
 
-        return f"<pre>{html.escape(str(self))}</pre>"
+        return plan_html(self)
 
     def __repr__(self) -> str:
         from blocklayout.plan.report.text import heading, shown_steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -19,8 +19,11 @@ from blocklayout.tensor import Tensor, reorder
 if TYPE_CHECKING:
     from blocklayout.plan import Plan
     from blocklayout.runtime.inputs import InputInfo, OutputInfo
-    from blocklayout.runtime.profile import Profile
+    from blocklayout.runtime.profile import Profile, StepProfile
+    from blocklayout.runtime.report import Report
     from blocklayout.runtime.session import Session
+
+_Seen = TypeVar("_Seen")
 
 MAX_QUICK_NBYTES = 1 << 20
 """Bytes of constants, and of arrays fed, up to which a piece of quick nodes takes less than a plan for new extents."""
@@ -215,24 +218,45 @@ class Pieces:
 
     def profile(self, feed: Values, n_runs: int) -> Profile:
         """As :meth:`Session.profile`: the steps of each piece behind each other."""
-        from blocklayout.runtime.profile import Profile, StepProfile, profile_of_call
+        from blocklayout.runtime.profile import Profile
+
+        steps: list[StepProfile] = []
+        for _, profile, call in self._seen(feed, n_runs, lambda session, fed: session.profile(fed, n_runs=n_runs)):
+            steps += profile.steps if profile is not None else [call] if call is not None else []
+        return Profile(self.name, n_runs, tuple(steps))
+
+    def report(self, feed: Values | None, n_runs: int) -> Report:
+        """As :meth:`Session.report`; without a feed, of the plans that there are by now."""
+        from blocklayout.runtime.report import PieceReport, Report
+
+        if feed is None:
+            return Report.of_pieces([PieceReport(piece, _last_report(piece)) for piece in self.pieces])
+        reports = []
+        for piece, report, call in self._seen(feed, n_runs, lambda session, fed: session.report(fed, n_runs=n_runs)):
+            within = _last_report(piece) if isinstance(piece, Call) else None  # of the node's subgraphs
+            reports.append(PieceReport(piece, report or within, None if call is None else call.ns))
+        return Report.of_pieces(reports)
+
+    def _seen(
+        self, feed: Values, n_runs: int, see: Callable[[Session, Values], _Seen]
+    ) -> Iterator[tuple[Piece, _Seen | None, StepProfile | None]]:
+        """Each piece, run: what is seen of a planned one's session and feed, or the time of any other."""
+        from blocklayout.runtime.profile import profile_of_call
 
         values = self._fed(feed)
-        steps: list[StepProfile] = []
         for piece in self.pieces:
             fed = {name: values[name] for name in piece.inputs if name}
-            is_planned = isinstance(piece, Straight) and self._quick(piece, fed) is None
-            if isinstance(piece, Straight) and is_planned:
-                steps += self._session(piece, fed).profile(fed, n_runs=n_runs).steps
+            if isinstance(piece, Straight) and self._quick(piece, fed) is None:
+                yield piece, see(self._session(piece, fed), fed), None
+                self._run_piece(piece, values)
+                continue
             self._run_piece(piece, values)
-            if not is_planned:
-                times = []
-                for _ in range(n_runs):
-                    start = time.monotonic_ns()
-                    self._run_piece(piece, dict(values))
-                    times.append(time.monotonic_ns() - start)
-                steps.append(profile_of_call(piece.name, piece.by or "onnx.reference", times))
-        return Profile(self.name, n_runs, tuple(steps))
+            times = []
+            for _ in range(n_runs):
+                start = time.monotonic_ns()
+                self._run_piece(piece, dict(values))
+                times.append(time.monotonic_ns() - start)
+            yield piece, None, profile_of_call(piece.name, piece.by or "onnx.reference", times)
 
     def _fed(self, feed: Values) -> dict[str, Any]:
         tensors = [info for info in self._inputs if not info.container]
@@ -299,3 +323,16 @@ class Pieces:
         if name not in self._shared or value is None or isinstance(value, Tensor):
             return value
         return np.array(value, order="C")
+
+
+def _last_report(piece: Piece) -> Report | None:
+    """The report of the plan that ran last, without times; ``None`` where there is no plan."""
+    from blocklayout.runtime.report import Report
+
+    planned = [session for session in piece.sessions if session.plans]
+    if not planned:
+        return None
+    if planned[-1].pieces is not None:
+        return planned[-1].report()
+    plan = planned[-1].plans[-1]
+    return Report.of(plan, plan.machine())

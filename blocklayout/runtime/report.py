@@ -1,4 +1,4 @@
-"""A page about a session: its plans, and where the time of a run goes."""
+"""A page about a session: its plan, or those of its pieces, and where the time of a run goes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,31 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, to_builtins
 
 from blocklayout.atomic_write import replacing
-from blocklayout.errors import InputError
+from blocklayout.errors import InputError, PlanError
 from blocklayout.pages import html_page
 from blocklayout.plan.report.record import plan_record
 from blocklayout.runtime.profile import predicted_profile
 
 if TYPE_CHECKING:
     from blocklayout.plan import Machine, Plan
+    from blocklayout.runtime.pieces import Piece
     from blocklayout.runtime.profile import Profile
+
+SUFFIXES = (".html",)
+
+
+class PieceReport(Struct, frozen=True):
+    """A piece of a model that is cut.
+
+    Attributes:
+        piece: The piece.
+        report: That of its plan; ``None`` where it has none.
+        ns: Nanoseconds of a piece that no plan computes; ``None`` where it was not run.
+    """
+
+    piece: Piece
+    report: Report | None
+    ns: float | None = None
 
 
 class Report(Struct, frozen=True):
@@ -38,7 +55,6 @@ class Report(Struct, frozen=True):
         plan: Plan,
         machine: Machine,
         profile: Profile | None = None,
-        others: Sequence[Plan] = (),
         nodes: Sequence[dict[str, Any]] | None = None,
     ) -> Report:
         """The report of a plan.
@@ -47,19 +63,20 @@ class Report(Struct, frozen=True):
             plan: The plan.
             machine: Has the ceilings that steps are held against.
             profile: Times of its steps, if it was run.
-            others: Plans of other policies to be shown beside it.
             nodes: Those of the model, if it is at hand.
         """
-        record = {
+        record: dict[str, Any] = {
             "plan": plan_record(plan),
             "machine": _machine_record(plan, machine),
             "profile": None if profile is None else profile.to_dict(),
-            "others": [plan_record(other) for other in others],
             "predicted": predicted_profile(plan, machine).to_dict() if profile is None else None,
+            "others": [],
+            "pieces": [],
             "nodes": nodes,
             "source": None,
             "shapes": [],
             "threads": None,
+            "served": False,
         }
         return cls(record)
 
@@ -76,6 +93,30 @@ class Report(Struct, frozen=True):
         given = [{"name": name, "dims": list(shape)} for name, shape in (shapes or {}).items()]
         return Report(self.record | {"source": source, "shapes": given, "threads": threads})
 
+    @classmethod
+    def of_pieces(cls, pieces: Sequence[PieceReport]) -> Report:
+        """The report of a model that is cut: piece by piece, the first that has a plan shown first.
+
+        Args:
+            pieces: In the order in which they run.
+
+        Raises:
+            PlanError: None of them has a plan.
+        """
+        planned = [piece.report for piece in pieces if piece.report is not None]
+        if not planned:
+            raise PlanError("no piece of this model has a plan yet: give a feed, or run once")
+        return cls(planned[0].record | {"pieces": [record for piece in pieces for record in _piece_records(piece)]})
+
+    def beside(self, *others: Report) -> Report:
+        """This one, with the plans of others, such as those of other policies, to be shown beside its own.
+
+        Args:
+            others: Of the same model and extents.
+        """
+        shown = [{"plan": other.record["plan"], "profile": other.record["profile"]} for other in others]
+        return Report(self.record | {"others": [*self.record["others"], *shown]})
+
     def to_dict(self) -> dict[str, Any]:
         """Every number on the page, for JSON."""
         return self.record
@@ -87,13 +128,18 @@ class Report(Struct, frozen=True):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page; a reader never sees half of it.
 
+        Args:
+            path: Ends in ``.html``.
+
         Raises:
-            InputError: The file cannot be written.
+            InputError: The name ends in something else, or the file cannot be written.
         """
         target = Path(path)
+        makers = {".html": self.to_html}
+        check_name(target)
         try:
             with replacing(target) as beside:
-                beside.write_text(self.to_html(), encoding="utf-8")
+                beside.write_text(makers[target.suffix](), encoding="utf-8")
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise InputError(f"the page cannot be written to {target}: {reason}") from error
@@ -104,6 +150,28 @@ class Report(Struct, frozen=True):
     def __repr__(self) -> str:
         plan = self.record["plan"]
         return f"<Report of {plan['model']}: {len(plan['kernels'])} kernels, {len(plan['steps'])} steps>"
+
+
+def check_name(path: Path) -> None:
+    """Refuse a name that does not say what to write.
+
+    Raises:
+        InputError: The message says what would be right.
+    """
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"{path}: give a name that ends in {' or '.join(SUFFIXES)}")
+
+
+def _piece_records(each: PieceReport) -> list[dict[str, Any]]:
+    """A piece as the page has it; one that is cut itself, as its own pieces."""
+    if each.report is not None and each.report.record["pieces"]:
+        return list(each.report.record["pieces"])
+    piece = each.piece
+    record: dict[str, Any] = {"name": piece.name, "by": piece.by, "reason": piece.reason, "ns": each.ns, "report": None}
+    if each.report is not None:
+        of_all = ("others", "pieces", "served", "source", "shapes", "threads")
+        record["report"] = {name: value for name, value in each.report.record.items() if name not in of_all}
+    return [record]
 
 
 def _machine_record(plan: Plan, machine: Machine) -> dict[str, Any]:

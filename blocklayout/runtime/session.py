@@ -388,6 +388,7 @@ class Session:
 
         Args:
             feed: As for :meth:`run`; where given, each step is timed, and the report is of the plan for its extents.
+                A model that is cut is shown piece by piece.
             n_runs: As for :meth:`profile`.
 
         Returns:
@@ -395,17 +396,24 @@ class Session:
 
         Raises:
             InputError: As :meth:`profile`.
-            PlanError: There is no plan yet, or several and no feed to tell which; or the model is cut into pieces.
+            PlanError: There is no plan yet, or several and no feed to tell which.
         """
         from blocklayout.runtime.profile import check_n_runs, profile_of
         from blocklayout.runtime.report import Report
 
-        if feed is None:
-            plan = self.plan
-            return Report.of(plan, plan.machine(), nodes=self._nodes(plan))
-        self._check_whole()
         check_n_runs(n_runs)
-        plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
+        if self._pieces is not None:
+            return self._pieces.report(feed, n_runs)
+        if feed is None:
+            plans = self.plans
+            if len(plans) != 1:
+                rule = "give a feed, whose extents tell which" if plans else "give a feed, or shapes= when loading"
+                raise PlanError(f"the session has {len(plans)} plans: {rule}")
+            return Report.of(plans[0], plans[0].machine(), nodes=self._nodes(plans[0]))
+        try:
+            plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
+        except CutError as cut:
+            return cut.pieces.report(feed, n_runs)
         machine = plan.machine()
         return Report.of(plan, machine, profile_of(plan, runs, wall, machine), nodes=self._nodes(plan))
 
@@ -594,6 +602,11 @@ class Session:
         facts += [f"{self.executor} executor", f"check={self._check!r}" if self._check else ""]
         facts.append("closed" if self._streams.is_closed else "")
         return session_text(self._inputs, self._outputs, plans, self._asked, [fact for fact in facts if fact])
+
+    def _repr_html_(self) -> str:
+        from blocklayout.runtime.session_text import session_html
+
+        return session_html(repr(self), self.plans[-1:] if self._pieces is None else self.plans)
 
     def _key(self, shapes: Mapping[str, Sequence[int]]) -> Shapes:
         check_mapping("shapes", shapes, "{'x': (1, 3, 224, 224)}")

@@ -1,8 +1,9 @@
-"""A session in a line: inputs and outputs, layouts and what chose them, data type, threads."""
+"""A session in a line, and for notebooks: inputs and outputs, layouts and what chose them, data type, threads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -29,6 +30,19 @@ def session_text(
     borders = " -> ".join(", ".join(map(_border, infos)) for infos in (inputs, outputs))
     name = f" of {plans[0].model}" if plans else ""
     return f"<Session{name}: {'; '.join((borders, _choice(plans, asked), ', '.join(facts)))}>"
+
+
+def session_html(text: str, plans: Sequence[Plan]) -> str:
+    """The session for a notebook: its line, plans, and how to see more.
+
+    Args:
+        text: The line.
+        plans: Those to show.
+    """
+    from blocklayout.plan.report.text import plan_html
+
+    hint = "<code>.report()</code> shows the plan as a page, and <code>.report(feed)</code> with measured times."
+    return f"<p><code>{escape(text)}</code></p>{''.join(map(plan_html, plans))}<p>{hint}</p>"
 
 
 def _border(info: InputInfo) -> str:

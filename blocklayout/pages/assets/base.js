@@ -225,10 +225,12 @@ const page = (() => {
   }
 
   resetPins();
+  // The parts of the address behind "#": a view, and what a view or a script keeps there, such as "piece=2".
+  const address = () => location.hash.slice(1).split("&");
 
   // Goes to a view, where a kernel may be chosen there.
   function open(id, kernel = null) {
-    location.hash = id;
+    location.hash = [id, ...address().slice(1)].join("&");
     show(id);
     if (kernel !== null) select(kernel);
   }
@@ -261,7 +263,7 @@ const page = (() => {
     });
     const [first, ...others] = heading;
     document.body.append(h("header", {}, h("div", { class: "row" }, first, theme), others), ...(views.length > 1 ? [tabs] : []), main, tip);
-    const fromAddress = () => (views.find((each) => `#${each.id}` === location.hash) || views[0]).id;
+    const fromAddress = () => (views.find((each) => each.id === address()[0]) || views[0]).id;
     addEventListener("hashchange", () => show(fromAddress()));
     addEventListener("beforeprint", () => views.forEach(drawOnce));
     addEventListener("keydown", (event) => event.key === "Escape" && showTip(event));
@@ -271,7 +273,7 @@ const page = (() => {
   return {
     record, h, s, name, plain, digits, time, bytes, count, tick, percent, signed, colour, swatch, legend, table, showTip,
     bar, entitled, fitted, folded, figure, walk, chosen,
-    view, open, start, select, panel, pins, pin, resetPins,
+    view, open, start, address, select, panel, pins, pin, resetPins,
     get selected() { return selected; },
     onSelect: (listener) => listeners.push(listener),
     onPins: (listener) => pinListeners.push(listener),

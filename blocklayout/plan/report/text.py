@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape
 from typing import TYPE_CHECKING
 
 from blocklayout.ir import Fused, HostSpec, layout_name
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
 def plan_text(plan: Plan) -> str:
     """The whole plan, one line a step."""
     return "\n".join(line.rstrip() for line in _lines(plan))
+
+
+def plan_html(plan: Plan) -> str:
+    """The plan for a notebook: its facts, and its steps where one asks for them."""
+    facts = escape("\n".join([heading(plan), *summary(plan)]))
+    steps = escape("\n".join(line.rstrip() for line in table(_HEADER, plan_rows(plan))))
+    more = f"<details><summary>Its {len(plan.steps)} steps</summary><pre>{steps}</pre></details>"
+    return f'<pre style="white-space:pre-wrap">{facts}</pre>{more}'
 
 
 _HEADER = ("#", "kernel", "primitive", "implementation", "layouts", "est. us", "reason")
