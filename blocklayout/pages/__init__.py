@@ -35,7 +35,9 @@ for what the layout makes no difference to.
 
 _VENDORED = ("d3.min.js", "plot.umd.min.js", "dagre.min.js")
 _KINDS = {
-    "network": (*_VENDORED, "base.js", "network.js", "node.js", "time.js", "memory.js", "steps.js", "report.js"),
+    "network": (
+        *(*_VENDORED, "base.js", "graph.js", "network.js", "node.js", "time.js", "memory.js", "steps.js", "report.js"),
+    ),
     "layout": (*_VENDORED[:1], "base.js", "layout.js"),
     "bench": (*_VENDORED[:2], "base.js", "bench.js"),
 }
