@@ -102,6 +102,30 @@ const planGraph = (() => {
     }
   }
 
+  function sharedBy(path, other) {
+    const end = path.findIndex((each, depth) => each !== other[depth]);
+    return end < 0 ? path : path.slice(0, end);
+  }
+
+  // A kernel whose name says nothing of blocks lies in the innermost one that it is read from and handed on to.
+  function placeNameless() {
+    const near = plan.kernels.map(() => ({ before: [], after: [] }));
+    for (const { source, reader } of plan.edges) {
+      if (source === null || reader === null) continue;
+      near[reader].before.push(nodes.get(`k${source}`));
+      near[source].after.push(nodes.get(`k${reader}`));
+    }
+    const place = (index) => {
+      const node = nodes.get(`k${index}`);
+      if (node.segments.length > 0) return;
+      const { before, after } = near[index];
+      const shared = d3.cross(before, after, (a, b) => sharedBy(a.segments, b.segments));
+      node.segments = d3.greatest(shared, (path) => path.length) ?? [];
+    };
+    d3.range(near.length).forEach(place);
+    d3.range(near.length).reverse().forEach(place);
+  }
+
   // A reorder lies in the innermost block that all its neighbours share; a path is "" for the whole network.
   function placeReorders() {
     const around = new Map();
@@ -111,10 +135,7 @@ const planGraph = (() => {
       }
     }
     for (const [id, others] of around) {
-      const paths = others.map((other) => other.segments);
-      const shared = d3.max(paths, (path) => path.length);
-      const same = (depth) => paths.every((path) => path.length > depth && path[depth] === paths[0][depth]);
-      nodes.get(id).segments = paths[0].slice(0, d3.range(shared).findIndex((depth) => !same(depth)) >>> 0);
+      nodes.get(id).segments = others.map((other) => other.segments).reduce(sharedBy);
     }
   }
 
@@ -147,6 +168,7 @@ const planGraph = (() => {
   addKernels();
   addReorders();
   addEdges();
+  placeNameless();
   placeReorders();
   const blocks = makeBlocks();
 

@@ -5,7 +5,7 @@ page.view("network", "Network", (root) => {
   const { h, s, name, plain, time, bytes, percent, colour, swatch, table, showTip } = page;
   const { totalNs, shownNs, blocks, runOf } = planGraph;
   const BUDGET = 48;
-  const [READABLE, FAR, DUST] = [0.75, 0.42, 0.2];
+  const [READABLE, FAR, DUST] = [0.75, 0.5, 0.32];
   const kernelNode = (kernel) => planGraph.nodes.get(`k${kernel}`);
   const family = (desc) => plan.descs[desc].class;
   const layoutName = (desc) => plain(plan.descs[desc].layout);
@@ -204,8 +204,9 @@ page.view("network", "Network", (root) => {
 
   function makeNode(node) {
     const { x, y, width, height, kind } = node;
+    const own = kind === "block" ? byCount(dstsOf(node).map(family))[0]?.[0] : kind === "kernel" ? family(plan.kernels[node.kernel].chosen.dst) : undefined;
     return s("g", {
-      class: `node ${kind}`, role: "button", tabindex: "-1", "data-id": node.id, "data-kernel": kind === "kernel" || kind === "view" ? node.kernel : null,
+      style: own === undefined ? null : `--own:${colour(own)}`, class: `node ${kind}`, role: "button", tabindex: "-1", "data-id": node.id, "data-kernel": kind === "kernel" || kind === "view" ? node.kernel : null,
       "aria-label": spoken(node), "aria-expanded": kind === "block" ? "false" : null, transform: `translate(${x - width / 2},${y - height / 2})`,
     }, (shapes[kind] ?? shapes.pill)(node, width, height).flat().filter((each) => each !== null));
   }
@@ -320,7 +321,7 @@ page.view("network", "Network", (root) => {
   // What is chosen, found and active, on one mark.
   function mark(item) {
     const node = placed.get(item.id);
-    const holds = (id) => id === item.id || node.members?.some((each) => each.id === id);
+    const holds = (id) => id === item.id || (node.kind === "block" && node.members.some((each) => each.id === id));
     const isChosen = chosenReorder !== null ? holds(chosenReorder) : page.selected !== null && holds(`k${page.selected}`);
     item.element.classList.toggle("chosen", isChosen);
     item.element.classList.toggle("match", matches.some((each) => holds(each.id)));
@@ -342,7 +343,7 @@ page.view("network", "Network", (root) => {
   }
 
   // ---- zoom and pan
-  const zoom = d3.zoom().scaleExtent([0.02, 2.5]).on("zoom", onZoom)
+  const zoom = d3.zoom().on("zoom", onZoom)
     .filter((event) => (event.type === "wheel" ? event.ctrlKey || event.metaKey : !event.button))
     .wheelDelta((event) => -Math.sign(event.deltaY) * Math.min(Math.abs(event.deltaY) * 0.01, 0.4));
   let isDue = false;
@@ -364,6 +365,7 @@ page.view("network", "Network", (root) => {
   const bounds = () => (placed.size ? outlineOf([...placed.values()], 40) : { x0: 0, x1: 1, y0: 0, y1: 1 });
 
   function setBounds() {
+    zoom.scaleExtent([Math.min(0.1, fitScale()), 2.5]);
     const { x0, x1, y0, y1 } = bounds();
     const [mx, my] = [stage.clientWidth / 2, stage.clientHeight / 2];
     zoom.translateExtent([[x0 - mx / READABLE, y0 - my / READABLE], [x1 + mx / READABLE, y1 + my / READABLE]]);
@@ -669,7 +671,8 @@ page.view("network", "Network", (root) => {
       more.remove();
     } }, `All ${reorders.length} reorders`) : null;
     return [title, h("p", { class: "quiet" }, `${counted(reorders.length, "reorder")} of ${bytes(d3.sum(reorders, (node) => node.nbytes))} take ${time(ns)}, ${share(ns)} of ${profile === null ? "what a run is predicted to take" : "a run"}. `,
-      "The last column is what the whole network would cost more, with everything else chosen anew."), box, more];
+      "The last column is what the whole network would cost more, with everything else chosen anew",
+      reorders.some((node) => node.without_ns < 0) ? "; where that is less, the plan declines a gain that is smaller than the prices may be wrong by." : "."), box, more];
   }
 
   function goTo(node) {
@@ -692,7 +695,7 @@ page.view("network", "Network", (root) => {
   root.append(
     toolbar, legend(),
     h("div", { class: "split" }, frame, h("div", { class: "side" }, reorderBox, page.panel)),
-    help, h("div", {}, reorderList()), h("div", {}, runList()),
+    help, h("div", { class: "lists" }, reorderList(), runList()),
   );
   selection.call(zoom).on("dblclick.zoom", null);
   new ResizeObserver(() => {
