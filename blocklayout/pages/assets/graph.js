@@ -72,7 +72,11 @@ const planGraph = (() => {
     plan.entries.forEach((entry, number) => entry.is_reorder && add(
       `e${number}`, entry.input, { desc: entry.source }, entry, entry, entryTimes(entry), null));
     plan.steps.forEach((step, number) => {
-      if (step.kind !== "reorder") return;
+      if (step.kind !== "reorder") {
+        // A kernel that overwrites a copy in place ends it.
+        step.operands.filter((each) => each.argument.startsWith("dst")).forEach((each) => madeBy.delete(each.buffer));
+        return;
+      }
       const operand = (name) => step.operands.find((each) => each.argument === name);
       const [source, dst] = [operand("src"), operand("dst")];
       add(`r${number}`, dst.value, source, dst, step, timesOf([number]), madeBy.get(source.buffer) ?? null);
@@ -232,6 +236,7 @@ const planGraph = (() => {
   // ---- where things lie: dagre's layout, in parts that hang together by one node each, so that none takes long.
   const SIZES = { kernel: [236, 62], view: [170, 40], block: [236, 80], reorder: [216, 46], input: [226, 44], output: [226, 44], vanished: [190, 40] };
   const PART = 40;
+  const LARGE = 300;
   const GAP = 46;
 
   function inOrder(shown) {
@@ -250,33 +255,39 @@ const planGraph = (() => {
     return order;
   }
 
-  // Ends of parts: nodes that no link passes by.
+  // Parts of a graph, and the links that pass by whole parts: in large graphs alone, where dagre would take long.
   function partsOf(shown) {
     const order = inOrder(shown);
     const at = new Map(order.map((node, index) => [node.id, index]));
+    const span = (link) => Math.abs(at.get(link.to) - at.get(link.from));
+    const parts = cut(order, at, shown.links);
+    if (parts.every((part) => part.nodes.length <= LARGE)) return [parts, []];
+    const [long, short] = [shown.links.filter((link) => span(link) > PART), shown.links.filter((link) => span(link) <= PART)];
+    return [cut(order, at, short), long];
+  }
+
+  // Cuts at nodes that no link passes by; such a node ends one part and begins the next.
+  function cut(order, at, links) {
     const reach = new Int32Array(order.length);
-    const spans = shown.links.map((link) => [at.get(link.from), at.get(link.to)].sort((a, b) => a - b));
-    for (const [low, high] of spans) reach[low] = Math.max(reach[low], high);
+    const low = links.map((link) => Math.min(at.get(link.from), at.get(link.to)));
+    links.forEach((link, index) => (reach[low[index]] = Math.max(reach[low[index]], at.get(link.from), at.get(link.to))));
     const parts = [];
     let [first, farthest] = [0, 0];
     order.forEach((_, index) => {
-      const isEnd = farthest <= index;
+      const isSeam = farthest <= index && reach[index] > index && index - first >= PART;
       farthest = Math.max(farthest, reach[index]);
-      const isLast = index === order.length - 1;
-      if (!isLast && !(isEnd && index - first >= PART && reach[index] > index)) return;
+      if (!isSeam && index < order.length - 1) return;
       parts.push({ first, nodes: order.slice(first, index + 1), links: [] });
       first = index;
     });
     const starts = parts.map((part) => part.first);
-    shown.links.forEach((link, index) => {
-      parts[d3.bisectRight(starts, spans[index][0]) - 1].links.push(link);
-    });
+    links.forEach((link, index) => parts[d3.bisectRight(starts, low[index]) - 1].links.push(link));
     return parts;
   }
 
-  function layOut(part, ranker) {
+  function layOut(part) {
     const laid = new dagre.graphlib.Graph({ multigraph: true });
-    laid.setGraph({ rankdir: "TB", nodesep: 34, edgesep: 18, ranksep: GAP, ranker, acyclicer: "greedy" });
+    laid.setGraph({ rankdir: "TB", nodesep: 34, edgesep: 18, ranksep: GAP, acyclicer: "greedy" });
     for (const node of part.nodes) {
       const [width, height] = SIZES[node.kind];
       laid.setNode(node.id, { width, height });
@@ -290,10 +301,11 @@ const planGraph = (() => {
   async function place(shown, onPart, isStale) {
     const placed = new Map();
     let bottom = 0;
-    for (const [index, part] of partsOf(shown).entries()) {
+    const [parts, long] = partsOf(shown);
+    for (const [index, part] of parts.entries()) {
       if (index > 0) await new Promise((resolve) => setTimeout(resolve, 0));
       if (isStale()) return;
-      const laid = layOut(part, part.nodes.length > 400 ? "longest-path" : "network-simplex");
+      const laid = layOut(part);
       const seam = index === 0 ? null : part.nodes[0];
       const others = part.nodes.filter((node) => node !== seam);
       const top = d3.min(others, (node) => laid.node(node.id).y - laid.node(node.id).height / 2) ?? 0;
@@ -313,6 +325,18 @@ const planGraph = (() => {
       });
       onPart(others.map((node) => placed.get(node.id)), moved);
     }
+    if (long.length > 0) onPart([], besides(long, placed));
+  }
+
+  // Links that pass by many marks, in lanes to the left of all.
+  function besides(long, placed) {
+    const left = d3.min([...placed.values()], (node) => node.x - node.width / 2) - GAP;
+    return long.map((link, lane) => {
+      const [from, to, x] = [placed.get(link.from), placed.get(link.to), left - 16 * lane];
+      const [begin, end] = [from.y + from.height / 2, to.y - to.height / 2];
+      const [below, above] = [begin + GAP / 2, end - GAP / 2];
+      return { ...link, points: [[from.x, begin], [from.x, below], [x, below], [x, below], [x, above], [x, above], [to.x, above], [to.x, end]] };
+    });
   }
 
   return { nodes, links: [...links.values()], blocks, runOf, vanished, totalNs, shownNs, timesOf, shownAs, isThrough, seen, expandedFor, place };

@@ -22,7 +22,7 @@ page.view("network", "Network", (root) => {
   let awaited = null;
   let matches = [];
   let match = -1;
-  let isLarge = false;
+  let hasBegun = false;
 
   // ---- facts as text
   const without = (reorder) => {
@@ -302,7 +302,7 @@ page.view("network", "Network", (root) => {
   // ---- elements are made when they first come into view, and are not painted outside of it
   function cull() {
     const transform = d3.zoomTransform(stage);
-    const [[left, top], [right, bottom]] = [transform.invert([-60, -60]), transform.invert([stage.clientWidth + 60, stage.clientHeight + 60])];
+    const [[left, top], [right, bottom]] = [transform.invert([-60, -60]), transform.invert([frame.clientWidth + 60, frame.clientHeight + 60])];
     for (const item of items) {
       const isSeen = (item.x1 >= left && item.x0 <= right && item.y1 >= top && item.y0 <= bottom) || (item.id !== undefined && item.id === active);
       if (isSeen === item.isSeen) continue;
@@ -367,47 +367,48 @@ page.view("network", "Network", (root) => {
   function setBounds() {
     zoom.scaleExtent([Math.min(0.1, fitScale()), 2.5]);
     const { x0, x1, y0, y1 } = bounds();
-    const [mx, my] = [stage.clientWidth / 2, stage.clientHeight / 2];
+    const [mx, my] = [frame.clientWidth / 2, frame.clientHeight / 2];
     zoom.translateExtent([[x0 - mx / READABLE, y0 - my / READABLE], [x1 + mx / READABLE, y1 + my / READABLE]]);
   }
 
   function fitScale() {
     const { x0, x1, y0, y1 } = bounds();
-    return Math.min(stage.clientWidth / (x1 - x0), stage.clientHeight / (y1 - y0), 1.2);
+    return Math.min(frame.clientWidth / (x1 - x0), frame.clientHeight / (y1 - y0), 1.2);
   }
 
   function fit(isSudden = false) {
-    if (stage.clientWidth === 0) return;
+    if (frame.clientWidth === 0) return;
     const { x0, x1, y0, y1 } = bounds();
     const k = fitScale();
-    moving(isSudden).call(zoom.transform, d3.zoomIdentity.translate(stage.clientWidth / 2, stage.clientHeight / 2).scale(k).translate(-(x0 + x1) / 2, -(y0 + y1) / 2));
+    moving(isSudden).call(zoom.transform, d3.zoomIdentity.translate(frame.clientWidth / 2, frame.clientHeight / 2).scale(k).translate(-(x0 + x1) / 2, -(y0 + y1) / 2));
   }
 
   // All of it where that can be read, else its top.
   function begin() {
+    hasBegun = frame.clientWidth > 0;
     if (fitScale() >= READABLE) {
       fit(true);
       return;
     }
     const { x0, x1, y0 } = bounds();
-    const k = Math.max(READABLE, Math.min(1, stage.clientWidth / (x1 - x0)));
+    const k = Math.max(READABLE, Math.min(1, frame.clientWidth / (x1 - x0)));
     const first = d3.least([...placed.values()], (node) => node.y);
-    const middle = (x1 - x0) * k <= stage.clientWidth ? (x0 + x1) / 2 : first.x;
-    selection.call(zoom.transform, d3.zoomIdentity.translate(stage.clientWidth / 2, 0).scale(k).translate(-middle, -y0));
+    const middle = (x1 - x0) * k <= frame.clientWidth ? (x0 + x1) / 2 : first.x;
+    selection.call(zoom.transform, d3.zoomIdentity.translate(frame.clientWidth / 2, 0).scale(k).translate(-middle, -y0));
   }
 
   function bringIntoView(id, isSudden = false) {
     const node = placed.get(id);
     if (node === undefined) return;
-    if (stage.clientWidth === 0) {
+    if (frame.clientWidth === 0) {
       awaited = id;
       return;
     }
     const transform = d3.zoomTransform(stage);
     const [[x0, y0], [x1, y1]] = [transform.apply([node.x - node.width / 2, node.y - node.height / 2]), transform.apply([node.x + node.width / 2, node.y + node.height / 2])];
-    if (transform.k >= FAR && x0 >= 0 && y0 >= 0 && x1 <= stage.clientWidth && y1 <= stage.clientHeight) return;
+    if (transform.k >= FAR && x0 >= 0 && y0 >= 0 && x1 <= frame.clientWidth && y1 <= frame.clientHeight) return;
     const k = transform.k < FAR ? READABLE : transform.k;
-    moving(isSudden).call(zoom.transform, d3.zoomIdentity.translate(stage.clientWidth / 2, stage.clientHeight / 2).scale(k).translate(-node.x, -node.y));
+    moving(isSudden).call(zoom.transform, d3.zoomIdentity.translate(frame.clientWidth / 2, frame.clientHeight / 2).scale(k).translate(-node.x, -node.y));
     if (isSudden || isCalm.matches) cull();
   }
 
@@ -421,8 +422,7 @@ page.view("network", "Network", (root) => {
     const isFirst = placed.size === 0;
     const parts = [];
     stage.setAttribute("aria-busy", "true");
-    isLarge = shown.nodes.length > 200;
-    status.textContent = isLarge ? `laying out ${shown.nodes.length} marks…` : "";
+    status.textContent = shown.nodes.length > 200 ? `laying out ${shown.nodes.length} marks…` : "";
     await planGraph.place(shown, (nodes, links) => {
       if (isFirst) {
         addItems(nodes, links);
@@ -448,11 +448,15 @@ page.view("network", "Network", (root) => {
     cull();
     status.textContent = "";
     stage.setAttribute("aria-busy", "false");
-    if (awaited !== null && placed.has(awaited) && stage.clientWidth > 0) {
-      const id = awaited;
-      awaited = null;
-      bringIntoView(id, true);
-    }
+    bringAwaited();
+  }
+
+  function bringAwaited() {
+    if (awaited === null || !placed.has(awaited) || frame.clientWidth === 0) return;
+    const id = awaited;
+    awaited = null;
+    bringIntoView(id, true);
+    cull();
   }
 
   function keepInPlace(before, after) {
@@ -478,16 +482,19 @@ page.view("network", "Network", (root) => {
     return draw(kept === null ? null : { before: active, after: kept });
   }
 
+  const isBusy = () => stage.getAttribute("aria-busy") === "true";
+
   // Shows a node of the whole graph: expands what it is in.
   async function reveal(node, isSudden = false) {
-    let isNew = false;
+    let isNew = turn === 0;
     if (planGraph.isThrough(node) && !showsFree) [showsFree, freeBox.checked, isNew] = [true, true, true];
     for (const block of node.blocks) {
       if (!expanded.has(block.id)) [isNew] = [true, expanded.add(block.id)];
     }
-    if (isNew) {
-      awaited = null;
-      await draw({ before: active, after: active });
+    if (isNew || isBusy()) {
+      awaited = node.id;
+      if (isNew) await draw({ before: active, after: active });
+      return;
     }
     bringIntoView(node.id, isSudden);
     cull();
@@ -634,7 +641,7 @@ page.view("network", "Network", (root) => {
     searchBox, searchCount,
     h("span", { class: "group" }, button("−", "Zoom out", () => zoomBy(1 / 1.4)), button("+", "Zoom in", () => zoomBy(1.4)), button("Fit", "Show the whole network", () => fit())),
     blocks.length === 0 ? null : h("span", { class: "group" }, button("Expand all", "Expand all blocks", () => setAll(true)), button("Collapse all", "Collapse all blocks", () => setAll(false))),
-    free.views + free.vanished === 0 ? null : h("label", {}, freeBox, ` what was free: ${counted(free.views, "view")}, ${free.vanished} vanished`),
+    free.views + free.vanished === 0 ? null : h("label", {}, freeBox, ` what was free: ${[free.views && counted(free.views, "view"), free.vanished && `${free.vanished} vanished`].filter(Boolean).join(", ")}`),
   );
 
   function legend() {
@@ -699,20 +706,19 @@ page.view("network", "Network", (root) => {
   );
   selection.call(zoom).on("dblclick.zoom", null);
   new ResizeObserver(() => {
-    if (stage.clientWidth === 0 || placed.size === 0) return;
+    if (frame.clientWidth === 0 || placed.size === 0) return;
     setBounds();
+    if (!hasBegun) begin();
     cull();
-    if (awaited === null) return;
-    const id = awaited;
-    awaited = null;
-    bringIntoView(id, true);
+    if (!isBusy()) bringAwaited();
   }).observe(stage);
   addEventListener("beforeprint", () => {
     fit(true);
     cull();
   });
   requestAnimationFrame(() => setTimeout(() => {
-    draw();
-    if (page.selected !== null) reveal(kernelNode(page.selected), true);
+    if (turn > 0) return;
+    if (page.selected === null) draw();
+    else reveal(kernelNode(page.selected), true);
   }, 0));
 });
