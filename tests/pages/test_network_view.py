@@ -108,6 +108,19 @@ def test_views_are_shown_on_demand(report: Report, open_page: Any) -> None:
     assert page.locator("#network .node.view").count() == len(views) > 0
 
 
+def test_nodes_that_vanished_are_shown_on_demand(open_page: Any) -> None:
+    b = bl.Builder()
+    x = b.input("x", (1, 16, 8, 8)).conv(np.ones((16, 16, 3, 3), np.float32), name="conv")
+    b.output("y", b.op("Identity", x, name="nothing").max_pool(2, name="pool"))
+    page = shown(open_page, report_of(b.to_graph()))
+    fit(page)
+    assert page.locator("#network .node.vanished").count() == 0
+    page.get_by_label("what was free").check()
+    page.wait_for_selector(READY)
+    fit(page)
+    assert [name for name in names(page) if "vanished" in name] == ["nothing, vanished"]
+
+
 def test_blocks_collapse_and_expand(report: Report, open_page: Any) -> None:
     page = shown(open_page, report)
     press(page, "Collapse all blocks")

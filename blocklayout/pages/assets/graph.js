@@ -55,6 +55,13 @@ const planGraph = (() => {
     }));
   }
 
+  // What names have in common with one other kernel's at least.
+  function trimNames() {
+    const prefixes = (segments) => segments.map((_, depth) => segments.slice(0, depth + 1).join("/"));
+    const counts = d3.rollup([...nodes.values()].filter((node) => node.kind === "kernel").flatMap((node) => prefixes(node.segments)), (each) => each.length, (each) => each);
+    for (const node of nodes.values()) node.segments = node.segments.filter((_, depth) => counts.get(prefixes(node.segments)[depth]) > 1);
+  }
+
   const kernelNamed = new Map(plan.kernels.map((kernel, index) => [kernel.name, index]));
 
   // A reorder: a step of the plan, or an entry that copies an input. All that is known of it, for marks and the list.
@@ -106,40 +113,30 @@ const planGraph = (() => {
     }
   }
 
-  function sharedBy(path, other) {
-    const end = path.findIndex((each, depth) => each !== other[depth]);
-    return end < 0 ? path : path.slice(0, end);
-  }
+  const NEAREST = 64;
 
-  // A kernel whose name says nothing of blocks lies in the innermost one that it is read from and handed on to.
+  // What no name places, kernels and reorders, lies in the innermost block that it is handed something from, and hands
+  // something on to, by way of others like it.
   function placeNameless() {
-    const near = plan.kernels.map(() => ({ before: [], after: [] }));
-    for (const { source, reader } of plan.edges) {
-      if (source === null || reader === null) continue;
-      near[reader].before.push(nodes.get(`k${source}`));
-      near[source].after.push(nodes.get(`k${reader}`));
-    }
-    const place = (index) => {
-      const node = nodes.get(`k${index}`);
-      if (node.segments.length > 0) return;
-      const { before, after } = near[index];
-      const shared = d3.cross(before, after, (a, b) => sharedBy(a.segments, b.segments));
-      node.segments = d3.greatest(shared, (path) => path.length) ?? [];
-    };
-    d3.range(near.length).forEach(place);
-    d3.range(near.length).reverse().forEach(place);
-  }
-
-  // A reorder lies in the innermost block that all its neighbours share; a path is "" for the whole network.
-  function placeReorders() {
-    const around = new Map();
-    for (const { from, to } of links.values()) {
-      for (const [id, other] of [[from, to], [to, from]]) {
-        if (nodes.get(id).kind === "reorder") around.set(id, [...(around.get(id) ?? []), nodes.get(other)]);
+    const sorted = d3.sort([...nodes.values()].filter((node) => ["kernel", "view", "reorder"].includes(node.kind)), (node) => node.order);
+    const isNamed = new Set(sorted.filter((node) => node.segments.length > 0));
+    const pathsAround = (order, here, there) => {
+      const near = d3.group(links.values(), (link) => link[here]);
+      const paths = new Map();
+      for (const node of order) {
+        const found = (near.get(node.id) ?? []).map((link) => nodes.get(link[there]))
+          .flatMap((other) => (isNamed.has(other) ? [other.segments.join("/")] : [...(paths.get(other) ?? [])]));
+        paths.set(node, new Set(found.slice(-NEAREST)));
       }
-    }
-    for (const [id, others] of around) {
-      nodes.get(id).segments = others.map((other) => other.segments).reduce(sharedBy);
+      return paths;
+    };
+    const before = pathsAround(sorted, "to", "from");
+    const after = pathsAround(d3.reverse(sorted), "from", "to");
+    const withOuter = (paths) => [...paths].flatMap((path) => path.split("/").map((_, depth, parts) => parts.slice(0, depth + 1).join("/")));
+    for (const node of sorted) {
+      if (isNamed.has(node)) continue;
+      const shared = d3.intersection(withOuter(before.get(node)), withOuter(after.get(node)));
+      node.segments = d3.greatest(shared, (path) => path.split("/").length)?.split("/") ?? [];
     }
   }
 
@@ -155,7 +152,7 @@ const planGraph = (() => {
       });
     }
     const counted = [...found.values()].filter((block) => {
-      block.kernels = block.members.filter((node) => node.kind === "kernel" || node.kind === "view");
+      block.kernels = block.members.filter((node) => node.kind === "kernel");
       return block.kernels.length > 1 && block.kernels.length < plan.kernels.length;
     });
     const kept = counted.filter((block) => !counted.some((other) =>
@@ -170,10 +167,10 @@ const planGraph = (() => {
   }
 
   addKernels();
+  trimNames();
   addReorders();
   addEdges();
   placeNameless();
-  placeReorders();
   const blocks = makeBlocks();
 
   const runOf = new Map(plan.runs.flatMap((run, index) => run.kernels.map((kernel) => [kernel, index])));
@@ -214,7 +211,7 @@ const planGraph = (() => {
   }
 
   // Names of nodes and values that are no more; a value that was named after a node that is left is none.
-  const vanished = plan.kernels.map((kernel) => kernel.aliases.filter((alias) => !kernel.nodes.includes(alias)));
+  const vanished = plan.kernels.map((kernel) => [...new Set(kernel.aliases)].filter((alias) => !kernel.nodes.includes(alias)));
 
   function addVanished(drawn, drawnAs, connect) {
     plan.kernels.forEach((kernel, index) => {
