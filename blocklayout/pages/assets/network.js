@@ -278,12 +278,13 @@ page.view("network", "Network", (root) => {
     return { x0: left, x1: left + 500, y0: y - 16, y1: y, layer: "nodes", make: () => {
       let x = left;
       return s("g", { class: "headings" }, several.map(({ text, block, run }) => {
-        const label = `${block ? "▾ " : ""}${fitted(plain(text), 190, DETAIL)}`;
-        measuring.font = DETAIL;
-        const at = x;
-        x += measuring.measureText(label).width + 14;
-        return s("text", { x: at, y, class: block ? "heading detail" : "region detail", "data-block": block?.id, "data-run": run, style: run === undefined ? null : `--region:${colour(runFamily[run])}` },
-          block ? s("title", {}, `Collapse ${plain(block.label)}`) : "", label);
+        const label = fitted(`${block ? "▾ " : ""}${plain(text)}`, 200, DETAIL);
+        const at = block ? x : x + 15;
+        x = at + measuring.measureText(label).width + 14;
+        return [
+          block ? null : s("rect", { class: "detail", x: at - 14, y: y - 9, width: 10, height: 10, rx: 2, style: `fill:${colour(runFamily[run])}` }),
+          s("text", { x: at, y, class: block ? "heading detail" : "detail", "data-block": block?.id, "data-run": run }, block ? s("title", {}, `Collapse ${plain(block.label)}`) : "", label),
+        ];
       }));
     } };
   }
