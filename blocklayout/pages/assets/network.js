@@ -76,7 +76,7 @@ page.view("network", "Network", (root) => {
   }
 
   // ---- tooltips: rows of a word and what it says
-  const facts = (rows) => h("dl", { class: "facts" }, rows.filter(([, value]) => value !== null).map(([word, ...value]) => [h("dt", {}, word), h("dd", {}, value)]));
+  const facts = (rows) => h("dl", { class: "told" }, rows.filter(([, value]) => value !== null).map(([word, ...value]) => [h("dt", {}, word), h("dd", {}, value)]));
   const names = (several, most = 4) => [several.slice(0, most).map((each, index) => [index ? ", " : "", name(each)]), several.length > most ? ` and ${several.length - most} more` : ""];
 
   function describe(desc) {
@@ -128,7 +128,8 @@ page.view("network", "Network", (root) => {
   function fitted(text, width, font) {
     measuring.font = font;
     if (measuring.measureText(text).width <= width) return text;
-    const characters = [...text];
+    const all = [...text];
+    const characters = all.length > 300 ? [...all.slice(0, 150), ...all.slice(-150)] : all;
     let [low, high] = [0, characters.length];
     const cut = (n) => `${characters.slice(0, Math.ceil(n / 2)).join("")}…${characters.slice(characters.length - Math.floor(n / 2)).join("")}`;
     while (low < high) {

@@ -45,8 +45,9 @@ def layout_class(desc: ValueLayout) -> str:
         return kind
     if kind == BLOCKED:
         return f"{desc.inner_blks[0]}c" if desc.inner_idxs == (1,) and desc.inner_blks[0] in (8, 16) else "other"
-    has_pixels = 3 <= desc.ndims <= 5
-    return "any" if desc.is_contiguous() or (has_pixels and desc.is_contiguous("channels_last")) else "other"
+    has_channels = 3 <= len(desc.dims) <= 5
+    is_either = desc.is_contiguous() or (has_channels and desc.is_contiguous("channels_last"))
+    return "any" if is_either else "other"
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
@@ -212,9 +213,8 @@ def _edges(plan: Plan, numbers: Mapping[str, int], descs: _Descs) -> Iterator[di
     writers = {choice.writes: numbers[choice.kernel] for choice in plan.choices}
     for step in plan.steps:
         if not step.is_reorder and step.kernel in numbers:
-            # A buffer that is overwritten in place bears the name of the value that came first.
-            for operand in step.dsts:
-                writers.setdefault(plan.buffers[operand.buffer].name, numbers[step.kernel])
+            for each in step.dsts:  # a buffer keeps the name of the first of several values in it
+                writers.setdefault(plan.buffers[each.buffer].name, numbers[step.kernel])
     copies: dict[tuple[str, str], list[tuple[int, ValueLayout]]] = {}
     for number, step in enumerate(plan.steps):
         if step.is_reorder:
