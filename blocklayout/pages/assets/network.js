@@ -27,8 +27,9 @@ page.view("network", "Network", (root) => {
   // ---- facts as text
   const without = (reorder) => {
     if (reorder.without_ns === null) return plan.is_exact ? "nothing on offer does without it" : "not known";
-    const sign = reorder.without_ns < 0 ? "−" : "+";
-    return `${plan.is_exact ? "" : "at most "}${sign}${time(Math.abs(reorder.without_ns))} (${sign}${percent(Math.abs(reorder.without_ns) / plan.cost_ns)})`;
+    const more = reorder.without_ns + plan.declined_ns;
+    const sign = more < 0 ? "−" : "+";
+    return `${plan.is_exact ? "" : "at most "}${sign}${time(Math.abs(more))} (${sign}${percent(Math.abs(more) / plan.cost_ns, 2)})`;
   };
 
   const share = (ns) => percent(ns / totalNs);
@@ -69,9 +70,9 @@ page.view("network", "Network", (root) => {
   }
 
   function spoken(node) {
-    const lines = linesOf(node).filter((line) => line !== "").map(plain);
+    const lines = linesOf(node).filter((line) => line !== "").map((line) => fitted(plain(line), 900, DETAIL));
     if (node.kind === "block") lines.push(counted(reordersOf(node).length, "reorder"), "collapsed");
-    if (node.kind === "reorder") lines.unshift(`reorder of ${plain(node.value)}`);
+    if (node.kind === "reorder") lines.unshift(`reorder of ${fitted(plain(node.value), 900, DETAIL)}`);
     return lines.join(", ");
   }
 
@@ -88,7 +89,7 @@ page.view("network", "Network", (root) => {
     return facts([
       ["Value", name(node.value)], ["From", describe(node.source)], ["To", describe(node.desc)],
       ["Moves", bytes(node.nbytes)], ["Time", took(node.times)], ["Why", name(node.reason)], ["Read by", names(node.readers)],
-      ["Network without it", without(node)],
+      ["Cheapest network without it", without(node)],
     ]);
   }
 
@@ -284,7 +285,7 @@ page.view("network", "Network", (root) => {
         x = at + measuring.measureText(label).width + 14;
         return [
           block ? null : s("rect", { class: "detail", x: at - 14, y: y - 9, width: 10, height: 10, rx: 2, style: `fill:${colour(runFamily[run])}` }),
-          s("text", { x: at, y, class: block ? "heading detail" : "detail", "data-block": block?.id, "data-run": run }, block ? s("title", {}, `Collapse ${plain(block.label)}`) : "", label),
+          s("text", { x: at, y, class: block ? "heading detail" : "detail", "data-block": block?.id, "data-run": run }, block ? s("title", {}, `Collapse ${fitted(plain(block.label), 900, DETAIL)}`) : "", label),
         ];
       }));
     } };
@@ -673,15 +674,15 @@ page.view("network", "Network", (root) => {
       [node.nbytes, bytes(node.nbytes)], [node.times.predicted, time(node.times.predicted)], [node.times.measured ?? -1, time(node.times.measured)],
       h("span", {}, name(node.reason)), without(node),
     ];
-    const shownTable = (several) => table(["#", "value", "from → to", "bytes", "predicted", "measured", "why it is there", "network without it"], several.map(row));
+    const shownTable = (several) => table(["#", "value", "from → to", "bytes", "predicted", "measured", "why it is there", "cheapest without it"], several.map(row));
     const box = h("div", {}, shownTable(reorders.slice(0, 12)));
     const more = reorders.length > 12 ? h("button", { type: "button", onclick: () => {
       box.replaceChildren(shownTable(reorders));
       more.remove();
     } }, `All ${reorders.length} reorders`) : null;
     return [title, h("p", { class: "quiet" }, `${counted(reorders.length, "reorder")} of ${bytes(d3.sum(reorders, (node) => node.nbytes))} take ${time(ns)}, ${share(ns)} of ${profile === null ? "what a run is predicted to take" : "a run"}. `,
-      "The last column is what the whole network would cost more, with everything else chosen anew",
-      reorders.some((node) => node.without_ns < 0) ? "; where that is less, the plan declines a gain that is smaller than the prices may be wrong by." : "."), box, more];
+      "The last column is how much more the cheapest network that does without it costs than the cheapest of all",
+      plan.declined_ns > 0 ? `, which is ${time(plan.declined_ns)} cheaper than this plan: gains smaller than prices may be wrong by are declined.` : "."), box, more];
   }
 
   function goTo(node) {
@@ -707,8 +708,12 @@ page.view("network", "Network", (root) => {
     help, h("div", { class: "lists" }, reorderList(), runList()),
   );
   selection.call(zoom).on("dblclick.zoom", null);
+  let widthBefore = frame.clientWidth;
   new ResizeObserver(() => {
     if (frame.clientWidth === 0 || placed.size === 0) return;
+    const { x, y, k } = d3.zoomTransform(stage);
+    if (hasBegun) selection.call(zoom.transform, d3.zoomIdentity.translate(x + (frame.clientWidth - widthBefore) / 2, y).scale(k));
+    widthBefore = frame.clientWidth;
     setBounds();
     if (!hasBegun) begin();
     cull();

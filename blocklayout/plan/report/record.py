@@ -65,6 +65,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     record = {name: getattr(plan, name) for name in _SCALARS}
     return record | {
         "verdict": verdict(plan),
+        "declined_ns": _declined_ns(plan),
         "policy_costs": dict(plan.policy_costs),
         "raced": dict(plan.raced),
         "pins": [{"key": pin.key, "wanted": pin.wanted} for pin in plan.pins],
@@ -154,6 +155,11 @@ def _way_record(way: Way, descs: _Descs) -> dict[str, Any]:
         "in_place": way.in_place,
         "cost_ns": way.cost_ns,
     }
+
+
+def _declined_ns(plan: Plan) -> float:
+    """How much less the cheapest network costs: gains that are smaller than prices may be wrong by are left alone."""
+    return max(0.0, plan.cost_ns - plan.bound_ns) if plan.is_exact else 0.0
 
 
 def _alternative_record(alternative: Alternative, descs: _Descs) -> dict[str, Any]:
