@@ -103,7 +103,8 @@ page.view("network", "Network", (root) => {
         ["Reorders", String(reordersOf(node).length)]])];
       case "kernel": case "view": return [h("strong", {}, name(node.name)), facts([
         ["Computes", `${plain(kernel.operator)}: ${workOf(kernel)}`], ["By", kernel.chosen.impls.length ? kernel.chosen.impls.map(plain).join(", ") : null],
-        ...kernel.reads.map((value, index) => ["Reads", name(value), " ", describe(kernel.chosen.sources[index])]),
+        ...kernel.reads.slice(0, 4).map((value, index) => ["Reads", name(value), " ", describe(kernel.chosen.sources[index])]),
+        kernel.reads.length > 4 ? ["", `and ${kernel.reads.length - 4} more`] : ["", null],
         ["Writes", name(kernel.writes), " ", describe(kernel.chosen.dst)], ["Time", kernel.steps.length ? took(node.times) : null],
         ["Stands for", kernel.nodes.length ? names(kernel.nodes) : null]])];
       case "vanished": return [h("strong", {}, "Vanished"), h("div", {}, names(node.names, 12)), h("div", { class: "quiet" }, "Not computed: what is before it has the same result.")];
