@@ -36,7 +36,7 @@ for what the layout makes no difference to.
 _VENDORED = ("d3.min.js", "plot.umd.min.js", "dagre.min.js")
 _KINDS = {
     "network": (
-        *(*_VENDORED, "base.js", "pieces.js", "network.js", "node.js", "time.js", "memory.js", "steps.js"),
+        *(*_VENDORED, "base.js", "pieces.js", "graph.js", "network.js", "node.js", "time.js", "memory.js", "steps.js"),
         *("served.js", "report.js"),
     ),
     "layout": (*_VENDORED[:1], "base.js", "layout.js"),
