@@ -6,6 +6,7 @@ model's author wrote reaches the document as text only.
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
 from functools import cache
 from hashlib import sha256
@@ -14,6 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from blocklayout.atomic_write import replacing
+from blocklayout.errors import InputError
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -76,6 +80,26 @@ def html_page(kind: str, title: str, record: Any) -> str:
             "</body></html>\n",
         )
     )
+
+
+def save_page(path: str | os.PathLike[str], html: str) -> None:
+    """Write a page to a file; a reader never sees half of it.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    target = Path(path)
+    try:
+        with replacing(target) as beside:
+            beside.write_text(html, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"the page cannot be written to {target}: {reason}") from error
+
+
+def framed(html: str) -> str:
+    """A page within another document, such as a notebook."""
+    return f'<iframe srcdoc="{escape(html)}" style="width:100%;height:44rem;border:0"></iframe>'
 
 
 @cache
