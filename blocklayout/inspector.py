@@ -309,8 +309,9 @@ def _reorder_words(report: LayoutReport) -> list[str]:
         return []
     n_elements = prod(report.dims)
     part = "" if reorder.n_followed == n_elements else f" (counted over the first {reorder.n_followed:,} elements)"
+    padding = f"{to.padding_nbytes:,}"
     return [
-        f"reads {reorder.read_nbytes:,} bytes, writes {reorder.written_nbytes:,}, {to.padding_nbytes:,} of it padding",
+        f"reads {reorder.read_nbytes:,} bytes, writes {reorder.written_nbytes:,}, {padding} of them padding",
         f"in the order of {to.tag}{part}, reads come in {_runs_text(reorder.reads, report.itemsize)}",
         f"writes come in {_runs_text(reorder.writes, to.itemsize)}",
         f"a plain copy can move {_runs_text(reorder.copies, report.itemsize)}",

@@ -14,6 +14,7 @@
   const CHARACTER = 6.1;
   const MAX_HEIGHT = 560;
   const MAX_LINE = 64;
+  const BEHIND = 66;
   const TRAIL = 24;
   const MAX_OUTLINED = 512;
 
@@ -31,14 +32,15 @@
     return { report, offsets, padding: new Set(padding), steps, byOffset, cells, volume };
   }
 
-  function indexOf(place) {
+  const indices = record.map === null ? [] : record.map.offsets.map((_, place) => {
     const index = [];
     for (const extent of [...record.map.extents].reverse()) {
       index.unshift(place % extent);
       place = Math.floor(place / extent);
     }
     return index;
-  }
+  });
+  const indexOf = (place) => indices[place];
 
   const indexText = (index) => `(${index.map((at, dim) => `${letters[dim]} ${at}`).join(", ")})`;
   const position = (loop, index) => Math.floor(index[loop.dim] / loop.below) % (loop.is_outer ? Infinity : loop.count);
@@ -69,9 +71,11 @@
   }
 
   // Colours: a hue for each block of a dimension, lighter to darker within it; a dimension without blocks runs through hues.
+  const blockSize = (dim) => d3.reduce(walked.inner_blocks, (product, [size, letter]) => (letter === letters[dim] ? product * size : product), 1);
+
   function colourOf(dim, at) {
     const extent = record.map.extents[dim];
-    const block = d3.reduce(walked.inner_blocks, (product, [size, letter]) => (letter === letters[dim] ? product * size : product), 1);
+    const block = blockSize(dim);
     if (block > 1) return tone(HUES[Math.floor(at / block) % HUES.length], (at % block) / (block - 1));
     if (extent <= HUES.length) return tone(HUES[at], .5);
     return tone(250 - 170 * (at / (extent - 1)), at / (extent - 1));
@@ -79,7 +83,7 @@
 
   function tone(hue, depth) {
     const light = `oklch(${(.94 - .2 * depth).toFixed(3)} ${(.05 + .06 * depth).toFixed(3)} ${hue.toFixed(0)})`;
-    const dark = `oklch(${(.3 + .21 * depth).toFixed(3)} ${(.05 + .05 * depth).toFixed(3)} ${hue.toFixed(0)})`;
+    const dark = `oklch(${(.34 + .18 * depth).toFixed(3)} ${(.05 + .05 * depth).toFixed(3)} ${hue.toFixed(0)})`;
     return `light-dark(${light}, ${dark})`;
   }
 
@@ -106,7 +110,7 @@
     const across = wide.length > 0 ? wide[wide.length - 1] : null;
     const grouping = wide.slice(0, -1);
     const groupText = (index) => grouping.map((dim) => `${letters[dim]} ${index[dim]}`).join(" ");
-    const last = indexOf(d3.reduce(extents, (product, extent) => product * extent, 1) - 1);
+    const last = indices[indices.length - 1];
     const margin = grouping.length > 0 ? groupText(last).length * CHARACTER + 12 : 16;
     return (width, tall) => {
       const isWrapped = row === null;
@@ -129,45 +133,65 @@
         return isWrapped ? [x + (along % perRow) * width, y + Math.floor(along / perRow) * tall] : [x + along * width, y + index[row] * tall];
       };
       const nGroups = d3.reduce(grouping, (product, dim) => product * extents[dim], 1);
-      const titles = [];
-      const isTitled = (index) => index.every((position, dim) => dim === across || grouping.includes(dim) || position === 0);
-      const count = d3.reduce(extents, (product, extent) => product * extent, 1);
-      for (let place = 0; place < count; place += 1) {
-        const index = indexOf(place);
-        if (!isTitled(index)) continue;
+      const titles = () => indices.filter((index) => index.every((position, dim) => dim === across || grouping.includes(dim) || position === 0)).flatMap((index) => {
         const [x, y] = corner(index);
         const isFirst = across === null || index[across] % perLine === 0;
         const title = across === null ? "" : `${letters[across]} ${index[across]}`;
-        const fits = title.length * CHARACTER <= planeWidth - 2;
-        if (title !== "" && (fits || isFirst)) titles.push({ x, y: y - 4, text: title });
-        if (isFirst && grouping.length > 0 && (across === null || index[across] === 0)) titles.push({ x: 0, y: y + 10, text: groupText(index) });
-      }
+        const isShown = title !== "" && (isFirst || title.length * CHARACTER <= planeWidth - 2);
+        const isGroup = grouping.length > 0 && (across === null || index[across] === 0);
+        return [...(isShown ? [{ x, y: y - 4, text: title }] : []), ...(isGroup ? [{ x: 0, y: y + 10, text: groupText(index) }] : [])];
+      });
       const overflows = margin + planeWidth - gap > available;
       return { at, titles, overflows, margin, fullWidth: margin + Math.min(perLine, nAcross) * planeWidth, height: nGroups * groupHeight };
     };
   }
 
+  // The loops of a walk as a picture has them: over addresses, or, where most of these have no place to be drawn, over
+  // the places alone.
+  function drawnLoops(steps, isCompact) {
+    const loops = steps.filter((loop) => loop.step > 0 && loop.count > 1);
+    if (!isCompact) return loops;
+    let step = 1;
+    return loops.map((loop) => {
+      const count = Math.min(loop.count, Math.ceil(record.map.extents[loop.dim] / loop.below));
+      const drawn = { count, step };
+      step *= count;
+      return drawn;
+    }).filter((loop) => loop.count > 1);
+  }
+
   // Memory from front to back: lines as long as some loop of the walk, set apart where outer loops go on.
   function arrangeMemory(memory, available) {
     const { report, steps, cells } = memory;
-    const loops = steps.filter((loop) => loop.step > 0 && loop.count > 1);
+    const span = cells[cells.length - 1] - report.offset0 + 1;
+    const isCompact = report.map.n_left_out > 0 || span > 4 * cells.length;
+    const ranks = new Map(cells.map((offset, rank) => [offset, rank]));
+    const position = (offset) => (isCompact ? ranks.get(offset) : offset - report.offset0);
+    const loops = drawnLoops(steps, isCompact);
     const borders = [...new Set(loops.map((loop) => loop.step).filter((step) => step > 1))];
-    const n = cells[cells.length - 1] - report.offset0 + 1;
+    const n = isCompact ? cells.length : span;
     const lengths = new Set([1]);
-    for (const loop of loops) {
-      for (let times = 1; times <= Math.min(loop.count, MAX_LINE); times += 1) if (loop.count % times === 0) lengths.add(loop.step * times);
-    }
+    loops.forEach((loop, at) => {
+      const outer = at + 1 < loops.length ? loops[at + 1].step : 0;
+      for (let times = 1; times <= Math.min(loop.count, MAX_LINE); times += 1) {
+        if (loop.count % times === 0 && outer % (loop.step * times) === 0) lengths.add(loop.step * times);
+      }
+    });
     const sorted = [...lengths].filter((length) => length <= MAX_LINE).sort((one, other) => other - one);
+    const isNarrow = available < 520;
+    const numbers = String(cells[cells.length - 1]).length * CHARACTER + 8;
+    const extents = record.map.extents;
+    const longest = d3.sum(extents, (extent, dim) => (extent > 1 ? 2 + String(extent - 1).length * (blockSize(dim) > 1 ? 2 : 1) : 0)) + 4;
+    const texts = isNarrow ? 0 : longest * CHARACTER + 8;
+    const margin = numbers + texts;
     return (width, tall) => {
-      const inset = (column, length) => d3.sum(borders.filter((step) => step < length), (step, number) => Math.floor(column / step) * Math.min(2 + 3 * number, 8));
-      const isNarrow = available < 520;
-      const margin = isNarrow ? String(cells[cells.length - 1]).length * CHARACTER + 10 : 190;
-      const room = available - margin - 48;
+      const inset = (column, length) => d3.sum(borders.filter((step) => step < length), (step, number) => Math.floor(column / step) * Math.min((isCompact ? 5 : 2) + 3 * number, 8));
+      const room = available - margin - BEHIND;
       const widthOf = (length) => length * width + inset(length - 1, length);
       let length = sorted.find((each) => widthOf(each) <= room) || 1;
       const most = Math.min(MAX_LINE, Math.floor(room / width) || 1);
       if (length < 8 && most >= 2 * length && n > most) length = most;
-      const lineOf = (offset) => Math.floor((offset - report.offset0) / length);
+      const lineOf = (offset) => Math.floor(position(offset) / length);
       const lines = new Map();
       for (const offset of cells) {
         const line = lineOf(offset);
@@ -185,10 +209,10 @@
         before = each.line;
       }
       const at = (offset) => {
-        const column = (offset - report.offset0) % length;
+        const column = position(offset) % length;
         return [margin + column * width + inset(column, length), lines.get(lineOf(offset)).y];
       };
-      return { at, lines, length, lineOf, margin, isNarrow, overflows: widthOf(length) > room, fullWidth: margin + widthOf(length) + 48, height: y + tall + 4 };
+      return { at, lines, length, lineOf, isCompact, margin, numbers, isNarrow, overflows: widthOf(length) > room, fullWidth: margin + widthOf(length) + BEHIND, height: y + tall + 4 };
     };
   }
 
@@ -258,7 +282,8 @@
       const made = { svg, cells, byPlace, size, outlines, trail, marks, arranged };
       const rects = d3.select(cellLayer).selectAll("rect");
       made.colour = () => {
-        rects.filter((cell) => !cell.isPadding).style("fill", (cell) => colourOf(state.dim, cell.index[state.dim]));
+        const colours = d3.range(extents[state.dim]).map((at) => colourOf(state.dim, at));
+        rects.filter((cell) => !cell.isPadding).style("fill", (cell) => colours[cell.index[state.dim]]);
         d3.select(cellLayer).selectAll("text").text((cell) => cell.text(state.dim));
       };
       made.see = () => {
@@ -286,7 +311,7 @@
         const [x, y] = arranged.at(index);
         return { places: [place], index, x, y, isPadding: isPadding(index), text: () => String(offset) };
       });
-      const titles = arranged.titles.map(({ x, y, text }) => s("text", { class: "title", x, y }, text));
+      const titles = arranged.titles().map(({ x, y, text }) => s("text", { class: "title", x, y }, text));
       const made = picture(arranged, `The logical tensor: ${planesText()}. Arrow keys move in a plane, Page Up and Page Down between planes.`, cells, titles);
       made.svg.addEventListener("keydown", (event) => moveLogically(event));
       return made;
@@ -309,13 +334,13 @@
         const [x, y] = arranged.at(offset);
         return { places, offset, index, x, y, isPadding: memory.padding.has(places[0]), text: (dim) => `${letters[dim]}${index[dim]}` };
       });
-      const labels = [...arranged.lines.values()].flatMap(({ line, offsets, y }) => {
+      let labelled = -Infinity;
+      const labels = [...arranged.lines.values()].flatMap(({ offsets, y }) => {
+        if (y - labelled < 11) return [];
+        labelled = y;
         const middle = y + arranged.tall / 2 + 3;
-        const first = report.offset0 + line * arranged.length;
-        return (arranged.tall < 10 && line % 2 === 1) ? [] : [
-          s("text", { class: "offset", x: arranged.isNarrow ? arranged.margin - 8 : 46, y: middle }, String(first)),
-          arranged.isNarrow ? null : s("text", { class: "title", x: 54, y: middle }, lineText(memory, offsets)),
-        ];
+        return [s("text", { class: "offset", x: arranged.numbers - 6, y: middle }, String(offsets[0])),
+          arranged.isNarrow ? null : s("text", { class: "title", x: arranged.numbers + 2, y: middle }, lineText(memory, offsets))];
       });
       const name = `Memory of ${report.tag} from front to back. Arrow keys move by an element and by a line.`;
       const made = picture(arranged, name, cells, [labels, gapMarks(memory, arranged)]);
@@ -324,30 +349,33 @@
       return made;
     }
 
-    // Stretches without places: a frame where they lie within a line, dots behind a line where whole lines are skipped.
+    // Stretches without places: frames within lines, dots behind a line where others are skipped.
     function gapMarks(memory, arranged) {
       const { report } = memory;
+      let told = -Infinity;
       return report.map.gaps.filter(([start]) => start >= report.offset0).map(([start, n, kind]) => {
-        const datum = { gap: kind, start, n, memory };
-        const parts = [];
-        const end = start + n - 1;
-        for (const line of new Set([arranged.lineOf(start), arranged.lineOf(end)])) {
-          if (!arranged.lines.has(line)) continue;
-          const from = Math.max(start, report.offset0 + line * arranged.length);
-          const to = Math.min(end, report.offset0 + (line + 1) * arranged.length - 1);
-          const [[x, y], [last]] = [arranged.at(from), arranged.at(to)];
-          parts.push(s("rect", { class: "gap", x, y, width: last + arranged.width - 1 - x, height: arranged.tall - 1 }));
+        const parts = arranged.isCompact ? [] : gapFrames(report, arranged, start, start + n - 1);
+        const [before, after] = [start - 1, start + n].map((offset) => (memory.byOffset.has(offset) ? arranged.lineOf(offset) : null));
+        if (before !== null && after !== before && (arranged.isCompact || after === null || after > before + 1)) {
+          const { y } = arranged.lines.get(before);
+          if (y - told >= 11) parts.push(s("text", { class: "title", x: arranged.fullWidth - BEHIND + 6, y: y + arranged.tall / 2 + 3 }, `⋯ ${n < 1e5 ? whole(n) : page.count(n)}`));
+          if (y - told >= 11) told = y;
         }
-        const before = arranged.lines.get(arranged.lineOf(start - 1));
-        if (arranged.lineOf(end) - arranged.lineOf(start - 1) > 1 && before !== undefined) {
-          parts.push(s("text", { class: "title", x: arranged.fullWidth - 44, y: before.y + arranged.tall / 2 + 3 }, `⋯ ${page.count(n)}`));
-        }
-        for (const part of parts) part.__data__ = datum;
+        for (const part of parts) part.__data__ = { gap: kind, start, n, memory };
         return parts;
       });
     }
 
-    const readout = h("div", { class: "readout", "aria-live": "polite" });
+    function gapFrames(report, arranged, start, end) {
+      return [...new Set([arranged.lineOf(start), arranged.lineOf(end)])].filter((line) => arranged.lines.has(line)).map((line) => {
+        const from = Math.max(start, report.offset0 + line * arranged.length);
+        const to = Math.min(end, report.offset0 + (line + 1) * arranged.length - 1);
+        const [[x, y], [last]] = [arranged.at(from), arranged.at(to)];
+        return s("rect", { class: "gap", x, y, width: last + arranged.width - 1 - x, height: arranged.tall - 1 });
+      });
+    }
+
+    const readout = h("div", { class: memories.length > 1 ? "readout tall" : "readout", "aria-live": "polite" });
     const hint = "Point at an element, or choose a picture and use the arrow keys.";
     readout.append(h("p", { class: "quiet" }, hint));
 
@@ -378,8 +406,24 @@
       if (offset === null || memory.volume === 1 || memory.volume > MAX_OUTLINED) return "";
       const { start, volume } = blockOf(memory, index, offset);
       const cells = d3.range(start, start + volume).flatMap((each) => memory.byOffset.get(each) || []).map((each) => picture.byPlace.get(each));
-      return cells.filter((cell) => cell !== undefined)
-        .map(({ x, y }) => `M${x - 1},${y - 1}h${picture.size.width + 2}v${picture.size.height + 2}h${-picture.size.width - 2}z`).join("");
+      return framesOf(cells.filter((cell) => cell !== undefined), picture)
+        .map(({ x, y, right, bottom }) => `M${x - 1},${y - 1}H${right + 1}V${bottom + 1}H${x - 1}z`).join("");
+    }
+
+    // Rectangles around neighbouring cells: along each row, then rows of one width.
+    function framesOf(cells, { size }) {
+      const frames = [];
+      for (const { x, y } of d3.sort(cells, (cell) => cell.y, (cell) => cell.x)) {
+        const last = frames[frames.length - 1];
+        if (last !== undefined && last.y === y && x - last.right < 10) last.right = x + size.width;
+        else frames.push({ x, y, right: x + size.width, bottom: y + size.height });
+      }
+      return frames.reduce((merged, frame) => {
+        const above = merged.find((each) => each.x === frame.x && each.right === frame.right && frame.y > each.y && frame.y - each.bottom < 3);
+        if (above === undefined) merged.push(frame);
+        else above.bottom = frame.bottom;
+        return merged;
+      }, []);
     }
 
     function reveal({ svg }, cell) {
@@ -401,8 +445,10 @@
       if (offset === null) return h("p", {}, heading, "has no such place");
       const block = blockOf(memory, index, offset);
       const where = block.isPlain ? "" : `; block ${whole(block.number)} of ${whole(block.count)}, position ${block.within} of ${block.volume} in it`;
+      const sharing = memory.byOffset.get(offset).length;
       return h("div", {},
-        h("p", {}, heading, `element ${whole(offset)}, byte ${whole(offset * report.itemsize)}${where}`),
+        h("p", {}, heading, `element ${whole(offset)}, byte ${whole(offset * report.itemsize)}${where}`,
+          sharing > 1 ? `; ${sharing} elements share it` : ""),
         h("p", { class: "code" }, formulaText(memory, index)));
     }
 
@@ -443,13 +489,15 @@
       return index;
     }
 
-    function moveInMemory(event, memory, { arranged }) {
+    function moveInMemory(event, memory, made) {
       const { cells, offsets, byOffset } = memory;
       const at = state.marked === null ? -1 : d3.bisectLeft(cells, offsets[state.marked] ?? 0);
       const last = cells.length - 1;
       const line = (by) => {
-        const offset = cells[Math.max(at, 0)] + by * arranged.length;
-        return by > 0 ? d3.bisectLeft(cells, offset) : d3.bisectRight(cells, offset) - 1;
+        const from = made.byPlace.get(byOffset.get(cells[Math.max(at, 0)])[0]);
+        const [reached] = d3.groupSort(made.cells.filter((cell) => (cell.y - from.y) * by > 0), ([cell]) => Math.abs(cell.y - from.y), (cell) => cell.y);
+        const cell = d3.least(made.cells.filter((each) => each.y === reached), (each) => Math.abs(each.x - from.x));
+        return cell === undefined ? at : d3.bisectLeft(cells, cell.offset);
       };
       const next = { ArrowRight: at + 1, ArrowLeft: at - 1, ArrowDown: line(1), ArrowUp: line(-1), Home: 0, End: last }[event.key];
       if (next === undefined) return;
@@ -550,7 +598,7 @@
     function tellColours() {
       const extent = extents[state.dim];
       const letter = letters[state.dim];
-      const block = d3.reduce(walked.inner_blocks, (product, [size, each]) => (each === letter ? product * size : product), 1);
+      const block = blockSize(state.dim);
       const ends = block > 1 ? d3.range(0, extent, block).slice(0, HUES.length).map((from) => [from, Math.min(from + block, extent) - 1])
         : extent <= HUES.length ? d3.range(extent).map((at) => [at, at]) : [[0, extent - 1]];
       const gradient = ([from, to]) => `background:linear-gradient(90deg, ${d3.range(5).map((at) => colourOf(state.dim, Math.round(from + (to - from) * at / 4))).join(", ")})`;
@@ -571,13 +619,14 @@
     function redraw() {
       pictures = [];
       const width = (box) => Math.max(280, box.clientWidth - 4);
-      logical.replaceChildren(logicalPicture(width(logical)).svg);
+      const logicalMap = logicalPicture(width(logical));
+      logical.replaceChildren(logicalMap.svg);
       boxes.forEach((box, at) => box.replaceChildren(memoryPicture(memories[at], width(box)).svg));
       for (const each of pictures) {
         each.colour();
         each.see();
       }
-      caption.textContent = `${planesText()[0].toUpperCase()}${planesText().slice(1)}; numbers are offsets in ${plain(record.tag)}.`;
+      caption.textContent = `${planesText()[0].toUpperCase()}${planesText().slice(1)}${logicalMap.arranged.hasText ? `; numbers are offsets in ${plain(record.tag)}` : ""}.`;
       if (state.marked !== null) mark(state.marked);
     }
 
@@ -585,9 +634,9 @@
     const memoryNote = (report) => h("p", { class: "quiet" }, `${bytes(report.nbytes)}; each line begins with its first offset and the indices it runs over`);
     const shown = h("div", { class: memories.length > 1 ? "maps three" : "maps" }, figure("The logical tensor", caption, logical),
       ...memories.map((memory, at) => figure(memories.length > 1 ? `Memory of ${plain(memory.report.tag)}` : "Memory, from front to back", memoryNote(memory.report), boxes[at])));
-    root.append(...leftOut(), reorderWords(),
+    root.append(...leftOut(),
       h("div", { class: "controls" }, h("label", {}, "Colour by ", chosen), pairs.length > 1 ? h("label", {}, "Planes of ", planes) : "", colours),
-      walkControls, readout, shown, facts());
+      walkControls, readout, shown, reorderWords(), facts());
     tellColours();
     redraw();
     root.addEventListener("keydown", (event) => event.key === "Escape" && pause());
@@ -601,8 +650,9 @@
 
   function leftOut() {
     if (layouts.every((each) => each.map.n_left_out === 0)) return [];
-    const ranges = record.map.extents.map((extent, dim) => `${letters[dim]} ${extent > 1 ? `0–${extent - 1}` : "0"} of ${whole(record.dims[dim])}`);
-    return [h("p", {}, `The tensor is too large to be drawn whole. Drawn are its first blocks: ${ranges.join(", ")}; `,
+    const isCut = (dim) => layouts.some((each) => record.map.extents[dim] < each.padded_dims[dim]);
+    const ranges = letters.flatMap((letter, dim) => (isCut(dim) ? [`the first ${record.map.extents[dim]} of ${whole(record.dims[dim])} ${letter}`] : []));
+    return [h("p", {}, `The tensor is too large to be drawn whole. Drawn are ${ranges.join(", ")}; `,
       `${plural(record.map.n_left_out, "more place")} of ${plain(record.tag)} are laid out alike.`)];
   }
 
@@ -625,7 +675,7 @@
       row("inner blocks", (report) => report.inner_blocks.map(([size, letter]) => `${size}${letter}`).join(" ") || "none"),
       row("in letters", (report) => report.canonical_tag || "no tag: there are gaps, or it is a part of something"),
       row("bytes", (report) => `${whole(report.nbytes)}, ${whole(report.padding_nbytes)} of them padding${report.hole_nbytes > 0 ? `, ${whole(report.hole_nbytes)} not part of it` : ""}`),
-      row("behind the elements", (report) => report.extra || "nothing"),
+      ...(reports.some((report) => report.extra !== null) ? [row("behind the elements", (report) => report.extra || "nothing")] : []),
       ...library,
     ]));
   }
