@@ -45,6 +45,8 @@ _KINDS = {
 }
 """Scripts of each kind of page, in order."""
 
+_LONGEST_TITLE = 200
+
 
 def html_page(kind: str, title: str, record: Any) -> str:
     r"""A page that shows a record.
@@ -72,7 +74,7 @@ def html_page(kind: str, title: str, record: Any) -> str:
             f'<html lang="en" data-kind="{kind}"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title>",
+            f"<title>{escape(_shown(title))}</title>",
             f"<style>{_colours()}{_asset('style.css')}</style></head>",
             "<body><noscript>This page is drawn by the scripts in it; JavaScript is off.</noscript>",
             f'<script type="application/json" id="record">{data}</script>',
@@ -100,6 +102,12 @@ def save_page(path: str | os.PathLike[str], html: str) -> None:
 def framed(html: str) -> str:
     """A page within another document, such as a notebook."""
     return f'<iframe srcdoc="{escape(html)}" style="width:100%;height:44rem;border:0"></iframe>'
+
+
+def _shown(title: str) -> str:
+    """A title of moderate length, characters that are not seen or turn text around spelt out."""
+    spelt = "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in title)
+    return spelt if len(spelt) <= _LONGEST_TITLE else f"{spelt[: _LONGEST_TITLE - 1]}…"
 
 
 @cache
