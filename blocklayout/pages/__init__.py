@@ -6,18 +6,20 @@ model's author wrote reaches the document as text only.
 
 from __future__ import annotations
 
-import os
 from base64 import b64encode
 from functools import cache
 from hashlib import sha256
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from blocklayout.atomic_write import replacing
 from blocklayout.errors import InputError
+
+if TYPE_CHECKING:
+    import os
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -85,7 +87,7 @@ def html_page(kind: str, title: str, record: Any) -> str:
 
 
 def save_page(path: str | os.PathLike[str], html: str) -> None:
-    """Write a page to a file; a reader never sees half of it.
+    """Write a page; a reader never sees half of it.
 
     Raises:
         InputError: The file cannot be written.

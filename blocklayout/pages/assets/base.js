@@ -140,9 +140,14 @@ const page = (() => {
     for (const listener of listeners) listener(kernel);
   }
 
+  // What is behind "#", as a step of the browser's history; to set location.hash would take the focus from the tab.
+  function setAddress(hash) {
+    if (location.hash !== `#${hash}`) history.pushState(null, "", `${location.href.split("#")[0]}#${hash}`);
+  }
+
   // Goes to a view, where a kernel may be chosen there.
   function open(id, kernel = null) {
-    location.hash = id;
+    setAddress(id);
     show(id);
     if (kernel !== null) select(kernel);
   }
