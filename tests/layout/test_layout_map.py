@@ -18,8 +18,10 @@ LARGE = MemoryDesc((64, 512, 56, 56), "f32", "nChw16c")
 def test_what_lies_between_places_is_told(desc: MemoryDesc) -> None:
     found = map_layout(desc)
     gaps = [offset for start, n, kind in found.gaps for offset in range(start, start + n) if kind == HOLE]
-    assert sorted([*gaps, *found.offsets]) == list(range(desc.nbytes // desc.itemsize))
     assert not [offset for offset in gaps if place_at(desc, offset) is not None]
+    if found.n_left_out == 0:
+        listed = [offset for offset in found.offsets if offset is not None]
+        assert sorted(gaps + listed) == list(range(desc.nbytes // desc.itemsize))
 
 
 def test_a_large_tensor_is_listed_by_its_first_blocks() -> None:

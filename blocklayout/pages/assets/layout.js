@@ -107,42 +107,46 @@
     const extents = record.map.extents;
     const others = d3.range(extents.length).filter((dim) => dim !== row && dim !== column);
     const wide = others.filter((dim) => extents[dim] > 1);
-    const across = wide.length > 0 ? wide[wide.length - 1] : null;
-    const grouping = wide.slice(0, -1);
-    const groupText = (index) => grouping.map((dim) => `${letters[dim]} ${index[dim]}`).join(" ");
+    const named = (some, index) => some.map((dim) => `${letters[dim]} ${index[dim]}`).join(" ");
+    const number = (some, index) => d3.reduce(some, (found, dim) => found * extents[dim] + index[dim], 0);
+    const count = (some) => d3.reduce(some, (product, dim) => product * extents[dim], 1);
     const last = indices[indices.length - 1];
-    const margin = grouping.length > 0 ? groupText(last).length * CHARACTER + 12 : 16;
     return (width, tall) => {
       const isWrapped = row === null;
-      const perRow = isWrapped ? Math.max(1, Math.min(extents[column], Math.floor((available - margin) / width))) : extents[column];
+      const perRow = isWrapped ? Math.max(1, Math.min(extents[column], Math.floor((available - 16) / width))) : extents[column];
       const rows = isWrapped ? Math.ceil(extents[column] / perRow) : extents[row];
       const gap = Math.max(6, Math.min(12, width));
       const planeWidth = perRow * width + gap;
       const planeHeight = rows * tall + TEXT_HEIGHT + 6;
-      const perLine = Math.max(1, Math.floor((available - margin + gap) / planeWidth));
-      const nAcross = across === null ? 1 : extents[across];
+      const ways = d3.range(Math.max(0, wide.length - 1), -1, -1).map((nGrouping) => {
+        const [grouping, across] = [wide.slice(0, nGrouping), wide.slice(nGrouping)];
+        const margin = grouping.length > 0 ? named(grouping, last).length * CHARACTER + 12 : 16;
+        const perLine = Math.max(1, Math.floor((available - margin + gap) / planeWidth));
+        return { grouping, across, margin, perLine, nLines: count(grouping) * Math.ceil(count(across) / perLine) };
+      });
+      const { grouping, across, margin, perLine } = d3.least(ways, ({ nLines, grouping: { length } }) => nLines * (1 - length / 4));
+      const nAcross = count(across);
       const groupHeight = Math.ceil(nAcross / perLine) * planeHeight + (grouping.length > 0 ? 4 : 0);
       const corner = (index) => {
-        const group = d3.reduce(grouping, (number, dim) => number * extents[dim] + index[dim], 0);
-        const plane = across === null ? 0 : index[across];
-        return [margin + (plane % perLine) * planeWidth, group * groupHeight + Math.floor(plane / perLine) * planeHeight + TEXT_HEIGHT + 2];
+        const plane = number(across, index);
+        return [margin + (plane % perLine) * planeWidth, number(grouping, index) * groupHeight + Math.floor(plane / perLine) * planeHeight + TEXT_HEIGHT + 2];
       };
       const at = (index) => {
         const [x, y] = corner(index);
         const along = index[column];
         return isWrapped ? [x + (along % perRow) * width, y + Math.floor(along / perRow) * tall] : [x + along * width, y + index[row] * tall];
       };
-      const nGroups = d3.reduce(grouping, (product, dim) => product * extents[dim], 1);
-      const titles = () => indices.filter((index) => index.every((position, dim) => dim === across || grouping.includes(dim) || position === 0)).flatMap((index) => {
+      const isFirstOfPlane = (index) => index.every((position, dim) => wide.includes(dim) || position === 0);
+      const titles = () => indices.filter(isFirstOfPlane).flatMap((index) => {
         const [x, y] = corner(index);
-        const isFirst = across === null || index[across] % perLine === 0;
-        const title = across === null ? "" : `${letters[across]} ${index[across]}`;
-        const isShown = title !== "" && (isFirst || title.length * CHARACTER <= planeWidth - 2);
-        const isGroup = grouping.length > 0 && (across === null || index[across] === 0);
-        return [...(isShown ? [{ x, y: y - 4, text: title }] : []), ...(isGroup ? [{ x: 0, y: y + 10, text: groupText(index) }] : [])];
+        const plane = number(across, index);
+        const title = named(across, index);
+        const isShown = title !== "" && (plane % perLine === 0 || title.length * CHARACTER <= planeWidth - 2);
+        const isGroup = grouping.length > 0 && plane === 0;
+        return [...(isShown ? [{ x, y: y - 4, text: title }] : []), ...(isGroup ? [{ x: 0, y: y + 10, text: named(grouping, index) }] : [])];
       });
       const overflows = margin + planeWidth - gap > available;
-      return { at, titles, overflows, margin, fullWidth: margin + Math.min(perLine, nAcross) * planeWidth, height: nGroups * groupHeight };
+      return { at, titles, overflows, margin, fullWidth: margin + Math.min(perLine, nAcross) * planeWidth, height: count(grouping) * groupHeight };
     };
   }
 
@@ -174,7 +178,7 @@
     loops.forEach((loop, at) => {
       const outer = at + 1 < loops.length ? loops[at + 1].step : 0;
       for (let times = 1; times <= Math.min(loop.count, MAX_LINE); times += 1) {
-        if (loop.count % times === 0 && outer % (loop.step * times) === 0) lengths.add(loop.step * times);
+        if (times === 1 || (loop.count % times === 0 && outer % (loop.step * times) === 0)) lengths.add(loop.step * times);
       }
     });
     const sorted = [...lengths].filter((length) => length <= MAX_LINE).sort((one, other) => other - one);
@@ -191,28 +195,35 @@
       let length = sorted.find((each) => widthOf(each) <= room) || 1;
       const most = Math.min(MAX_LINE, Math.floor(room / width) || 1);
       if (length < 8 && most >= 2 * length && n > most) length = most;
-      const lineOf = (offset) => Math.floor(position(offset) / length);
+      const outer = loops.filter((loop) => loop.step > length).sort((one, other) => other.step - one.step);
+      const lineOf = (offset) => {
+        const at = position(offset);
+        const start = outer.reduce((from, loop) => from + Math.min(Math.floor((at - from) / loop.step), loop.count - 1) * loop.step, 0);
+        return start + Math.floor((at - start) / length) * length;
+      };
       const lines = new Map();
       for (const offset of cells) {
         const line = lineOf(offset);
         if (!lines.has(line)) lines.set(line, { line, offsets: [] });
         lines.get(line).offsets.push(offset);
       }
+      const moved = { by: 0 };
       let y = 2;
       let before = null;
       for (const each of lines.values()) {
         if (before !== null) {
-          const crossed = borders.filter((step) => step >= length && Math.floor(each.line * length / step) !== Math.floor(before * length / step));
+          const crossed = borders.filter((step) => step >= length && Math.floor(each.line / step) !== Math.floor(before / step));
           y += tall + Math.min(9, 3 * crossed.length);
         }
         each.y = y;
         before = each.line;
       }
       const at = (offset) => {
-        const column = position(offset) % length;
-        return [margin + column * width + inset(column, length), lines.get(lineOf(offset)).y];
+        const line = lineOf(offset);
+        const column = position(offset) - line;
+        return [margin - moved.by + column * width + inset(column, length), lines.get(line).y];
       };
-      return { at, lines, length, lineOf, isCompact, margin, numbers, isNarrow, overflows: widthOf(length) > room, fullWidth: margin + widthOf(length) + BEHIND, height: y + tall + 4 };
+      return { at, lines, moved, texts, length, lineOf, isCompact, margin, numbers, isNarrow, overflows: widthOf(length) > room, fullWidth: margin + widthOf(length) + BEHIND, height: y + tall + 4 };
     };
   }
 
@@ -328,6 +339,9 @@
       const { report, byOffset } = memory;
       const sizes = cellSizes(d3.max(extents, (extent) => String(extent - 1).length) + 1);
       const arranged = fitting(sizes, arrangeMemory(memory, available), MAX_HEIGHT);
+      const texts = new Map([...arranged.lines.values()].map((line) => [line, arranged.isNarrow ? "" : lineText(memory, line.offsets)]));
+      arranged.moved.by = Math.max(0, arranged.texts - d3.max(texts.values(), (text) => text.length) * CHARACTER - 10);
+      arranged.fullWidth -= arranged.moved.by;
       const cells = memory.cells.map((offset) => {
         const places = byOffset.get(offset);
         const index = indexOf(places[0]);
@@ -335,12 +349,13 @@
         return { places, offset, index, x, y, isPadding: memory.padding.has(places[0]), text: (dim) => `${letters[dim]}${index[dim]}` };
       });
       let labelled = -Infinity;
-      const labels = [...arranged.lines.values()].flatMap(({ offsets, y }) => {
+      const labels = [...arranged.lines.values()].flatMap((line) => {
+        const { offsets, y } = line;
         if (y - labelled < 11) return [];
         labelled = y;
         const middle = y + arranged.tall / 2 + 3;
         return [s("text", { class: "offset", x: arranged.numbers - 6, y: middle }, String(offsets[0])),
-          arranged.isNarrow ? null : s("text", { class: "title", x: arranged.numbers + 2, y: middle }, lineText(memory, offsets))];
+          s("text", { class: "title", x: arranged.numbers + 2, y: middle }, texts.get(line))];
       });
       const name = `Memory of ${report.tag} from front to back. Arrow keys move by an element and by a line.`;
       const made = picture(arranged, name, cells, [labels, gapMarks(memory, arranged)]);
@@ -356,7 +371,7 @@
       return report.map.gaps.filter(([start]) => start >= report.offset0).map(([start, n, kind]) => {
         const parts = arranged.isCompact ? [] : gapFrames(report, arranged, start, start + n - 1);
         const [before, after] = [start - 1, start + n].map((offset) => (memory.byOffset.has(offset) ? arranged.lineOf(offset) : null));
-        if (before !== null && after !== before && (arranged.isCompact || after === null || after > before + 1)) {
+        if (before !== null && after !== before && (arranged.isCompact || after === null || after - before > arranged.length)) {
           const { y } = arranged.lines.get(before);
           if (y - told >= 11) parts.push(s("text", { class: "title", x: arranged.fullWidth - BEHIND + 6, y: y + arranged.tall / 2 + 3 }, `⋯ ${n < 1e5 ? whole(n) : page.count(n)}`));
           if (y - told >= 11) told = y;
@@ -368,8 +383,8 @@
 
     function gapFrames(report, arranged, start, end) {
       return [...new Set([arranged.lineOf(start), arranged.lineOf(end)])].filter((line) => arranged.lines.has(line)).map((line) => {
-        const from = Math.max(start, report.offset0 + line * arranged.length);
-        const to = Math.min(end, report.offset0 + (line + 1) * arranged.length - 1);
+        const from = Math.max(start, report.offset0 + line);
+        const to = Math.min(end, report.offset0 + line + arranged.length - 1);
         const [[x, y], [last]] = [arranged.at(from), arranged.at(to)];
         return s("rect", { class: "gap", x, y, width: last + arranged.width - 1 - x, height: arranged.tall - 1 });
       });
@@ -522,10 +537,12 @@
 
     function walkTo(at) {
       const next = Math.max(-1, Math.min(order.length - 1, at));
-      if (next === state.walk + 1 && state.walk >= 0) {
-        state.seen.add(order[next]);
+      if (next >= state.walk && state.walk >= 0) {
+        for (const place of order.slice(state.walk + 1, next + 1)) {
+          state.seen.add(place);
+          for (const each of pictures) each.seeOne(place);
+        }
         state.walk = next;
-        for (const each of pictures) each.seeOne(order[next]);
       } else {
         state.walk = next;
         state.seen = new Set(order.slice(0, next + 1));
@@ -554,7 +571,9 @@
       state.timer = d3.timer((elapsed) => {
         owed += (elapsed - before) / 1000 * perSecond();
         before = elapsed;
-        for (; owed >= 1; owed -= 1) walkTo(state.walk + 1);
+        const due = Math.floor(owed);
+        owed -= due;
+        if (due > 0) walkTo(state.walk + due);
         if (state.walk >= order.length - 1) pause();
       });
     }
