@@ -211,6 +211,13 @@ def test_a_print_has_every_view(html: str, open_page: Any) -> None:
     assert page.locator("nav[role=tablist]:visible").count() == 0
 
 
+def test_a_print_is_on_light_ground(html: str, open_page: Any) -> None:
+    page = open_page(html, theme="dark")
+    page.get_by_role("button", name="Light / dark").dblclick()
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
 def test_every_control_and_picture_has_a_name(html: str, open_page: Any) -> None:
     page = open_page(html)
     for view in sections(page):
