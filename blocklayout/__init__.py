@@ -19,6 +19,7 @@ _NAMES = {
         PlanError PlanMisfitWarning PlanStoreWarning PolicyWarning PositionError RefusedError UnimplementedError
         UnsupportedError WatchError WatchWarning
     """,
+    "inspector": "describe",
     "loading.exporting": "export",
     "layout": "FormatTag Layout MemoryDesc",
     "model": "Builder",

@@ -153,6 +153,7 @@ from blocklayout.errors import UnimplementedError as UnimplementedError
 from blocklayout.errors import UnsupportedError as UnsupportedError
 from blocklayout.errors import WatchError as WatchError
 from blocklayout.errors import WatchWarning as WatchWarning
+from blocklayout.inspector import describe as describe
 from blocklayout.layout import FormatTag as FormatTag
 from blocklayout.layout import Layout as Layout
 from blocklayout.layout import MemoryDesc as MemoryDesc

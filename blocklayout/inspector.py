@@ -1,23 +1,27 @@
-"""A descriptor explained in plain text: extents, padding, the offset's formula, and the map of memory.
+"""A descriptor explained: extents, padding, the offset's formula, and the map of memory, as text or as a page.
 
-The map is drawn as on a whiteboard, in memory's order, block by block: every row is one run of the innermost block or
-dimension; its left column is its first offset.
+In text the map is drawn as on a whiteboard, in memory's order, block by block: every row is one run of the innermost
+block or dimension; its left column is its first offset.
 """
 
 from __future__ import annotations
 
+import os
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError, UnsupportedError
 from blocklayout.layout import FormatTag, MemoryDesc
-from blocklayout.layout.addresses import all_offsets, digits, locate
-from blocklayout.layout.geometry import Placement
+from blocklayout.layout.addresses import all_offsets
+from blocklayout.layout.layout_map import LayoutMap, listed_extents, map_layout, place_at, walk_steps
 from blocklayout.layout.names import LETTERS
+from blocklayout.layout.reorder_runs import ReorderRuns, Runs, follow_reorder
+from blocklayout.pages import framed, html_page, save_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +37,18 @@ _SHOWN_STORED = 512  # elements drawn of a larger tensor
 _MAX_WIDTH = 16  # cells in a row
 _HOLE, _PAD = "_", "·"
 
-_TAKEN_OVER = ("dims", "dtype", "tag", "canonical_tag", "padded_dims", "strides", "offset0", "nbytes", "is_dense")
+_TAKEN_OVER = (
+    "dims",
+    "dtype",
+    "tag",
+    "canonical_tag",
+    "padded_dims",
+    "strides",
+    "offset0",
+    "nbytes",
+    "is_dense",
+    "itemsize",
+)
 
 
 class LayoutReport(Struct, frozen=True, kw_only=True):
@@ -59,6 +74,12 @@ class LayoutReport(Struct, frozen=True, kw_only=True):
         drawing: The map, line by line.
         library: Whether the library agrees; ``None`` if it was not asked.
         extra: What packed 8-bit weights carry behind their elements, in words.
+        itemsize: Bytes of one element.
+        descriptor: As :meth:`MemoryDesc.from_dict` reads it.
+        terms: The formula's terms in the order of ``map.steps``, innermost first.
+        map: Where every element and its padding lie, or those of the first blocks; ``None`` if not asked for.
+        to: The report of the layout that it is reordered to, if one was named.
+        reorder: How contiguous that reorder is.
     """
 
     desc: str
@@ -86,10 +107,17 @@ class LayoutReport(Struct, frozen=True, kw_only=True):
     drawing: tuple[str, ...] = ()
     library: str | None = None
     extra: str | None = None
+    itemsize: int
+    descriptor: dict[str, Any]
+    terms: tuple[str, ...]
+    map: LayoutMap | None = None
+    to: LayoutReport | None = None
+    reorder: ReorderRuns | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """All of it but the drawing, as values that JSON can hold."""
-        return {name: value for name, value in to_builtins(self).items() if name != "drawing"}
+        data = {name: value for name, value in to_builtins(self).items() if name != "drawing"}
+        return data if self.to is None else data | {"to": self.to.to_dict(), "reorder_words": _reorder_words(self)}
 
     def to_text(self) -> str:
         """The report for people: one fact a line, the answers, then the map.
@@ -107,47 +135,95 @@ class LayoutReport(Struct, frozen=True, kw_only=True):
               memory walks   c%8, then w, h, c//8, n
               offset of (1, 16, 4, 3) is 952
         """
-        return "\n".join([self.desc, *_facts(self), *_answers(self), *([""] if self.drawing else []), *self.drawing])
+        lines = [self.desc, *_facts(self), *_answers(self)]
+        if self.to is not None:
+            lines += [f"  to {self.to.desc}: {self.to.formula}", *(f"    {line}" for line in _reorder_words(self))]
+        return "\n".join([*lines, *([""] if self.drawing else []), *self.drawing])
+
+    def to_html(self) -> str:
+        """The page: one document that loads nothing, with the map even where the report has none."""
+        whole = self
+        if self.map is None:
+            to = None if self.to is None else MemoryDesc.from_dict(self.to.descriptor)
+            desc = MemoryDesc.from_dict(self.descriptor)
+            whole = replace(describe(desc, self.index, self.offset, show_offsets=True, to=to), library=self.library)
+        title = self.desc if self.to is None else f"{self.desc} to {self.to.tag}"
+        return html_page("layout", title, whole.to_dict())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page; a reader never sees half of it.
+
+        Raises:
+            InputError: The file cannot be written.
+        """
+        save_page(path, self.to_html())
+
+    def _repr_html_(self) -> str:
+        return framed(self.to_html())
 
 
 def describe(
-    desc: MemoryDesc, index: Sequence[int] | None = None, offset: int | None = None, *, show_offsets: bool = False
+    desc: MemoryDesc,
+    index: Sequence[int] | None = None,
+    offset: int | None = None,
+    *,
+    show_offsets: bool = False,
+    to: MemoryDesc | str | None = None,
 ) -> LayoutReport:
-    """Explain a descriptor; needs no library.
+    """Explain a descriptor, as text, as numbers, or as a page to look at; needs no library.
 
     Args:
         desc: What to explain.
         index: An element whose offset is wanted. Shape (ndims,).
         offset: A place, in elements from the start of the buffer, whose element is wanted.
-        show_offsets: Whether to draw the map of memory.
+        show_offsets: Whether to draw the map of memory, and to list it in numbers; a page has it always.
+        to: A layout to compare with, to which the tensor may be reordered: its tag, or a descriptor of the same dims.
 
     Raises:
-        LayoutError: ``index`` or ``offset`` lies outside of the tensor.
+        LayoutError: ``index`` or ``offset`` lies outside of the tensor, or ``to`` has other dims, or an address that
+            several elements share.
 
     Example:
         >>> describe(MemoryDesc((1, 3, 1, 2), "f32", "nChw4c"), offset=7).element
         'padding'
+        >>> page = describe(MemoryDesc((2, 17, 5, 4)), to="nChw8c").to_html()
     """
-    letters = letters_of(desc)
+    other = MemoryDesc(desc.dims, desc.dtype, to) if isinstance(to, str) else to
+    is_empty = 0 in desc.dims
+    reorder = None if other is None or is_empty else follow_reorder(desc, other)
+    letters = _letters_of_both(desc, other)
+    extents = None if is_empty else listed_extents(*filter(None, (desc, other)))
+    listed = extents if show_offsets else None
+    return replace(
+        _report(desc, letters, listed, show_offsets=show_offsets),
+        index=None if index is None else tuple(index),
+        index_offset=None if index is None else desc.offset(*index),
+        offset=offset,
+        element=None if offset is None else _element(desc, offset),
+        to=None if other is None else _report(other, letters, listed, show_offsets=show_offsets),
+        reorder=reorder,
+    )
+
+
+def _report(desc: MemoryDesc, letters: str, listed: tuple[int, ...] | None, *, show_offsets: bool) -> LayoutReport:
     blocks = zip(desc.inner_blks, desc.inner_idxs, strict=True)
     lists_offsets = show_offsets and desc.nbytes // desc.itemsize <= MAX_STORED
     return LayoutReport(
         **{name: getattr(desc, name) for name in _TAKEN_OVER},
         desc=str(desc),
+        descriptor=desc.to_dict(),
         letters=letters,
         inner_blocks=tuple((size, letters[dim]) for size, dim in blocks),
         padding_nbytes=desc.n_padding * desc.itemsize,
         hole_nbytes=_hole_nbytes(desc),
-        formula=formula(desc),
-        walk=walk(desc),
-        index=None if index is None else tuple(index),
-        index_offset=None if index is None else desc.offset(*index),
-        offset=offset,
-        element=None if offset is None else _element(desc, offset),
+        formula=formula(desc, letters),
+        walk=walk(desc, letters),
+        terms=tuple(_term(text, step) for text, step in _steps(desc, letters)),
         offsets=desc.offsets().tolist() if lists_offsets else None,
         padding_offsets=tuple(padding_offsets(desc)) if lists_offsets else None,
         drawing=tuple(draw(desc)) if show_offsets else (),
         extra=_extra_text(desc),
+        map=None if listed is None else map_layout(desc, listed),
     )
 
 
@@ -226,6 +302,36 @@ def _masked(desc: MemoryDesc, mask: int) -> str:
     return ", ".join(letter for dim, letter in enumerate(letters_of(desc)) if mask >> dim & 1)
 
 
+def _reorder_words(report: LayoutReport) -> list[str]:
+    """The reorder in sentences."""
+    to, reorder = report.to, report.reorder
+    if to is None or reorder is None:
+        return []
+    n_elements = prod(report.dims)
+    part = "" if reorder.n_followed == n_elements else f" (counted over the first {reorder.n_followed:,} elements)"
+    padding = f"{to.padding_nbytes:,}"
+    return [
+        f"reads {reorder.read_nbytes:,} bytes, writes {reorder.written_nbytes:,}, {padding} of them padding",
+        f"in the order of {to.tag}{part}, reads come in {_runs_text(reorder.reads, report.itemsize)}",
+        f"writes come in {_runs_text(reorder.writes, to.itemsize)}",
+        f"a plain copy can move {_runs_text(reorder.copies, report.itemsize)}",
+    ]
+
+
+def _runs_text(runs: Runs, itemsize: int) -> str:
+    length, n = runs.lengths[0]
+    if runs.n == 1:
+        return f"one run of {_elements(length, itemsize)}"
+    if runs.shortest == runs.longest:
+        return f"{runs.n:,} runs of {_elements(length, itemsize)}"
+    mostly = f"{n:,} of them of {_elements(length, itemsize)}"
+    return f"{runs.n:,} runs of {runs.shortest:,} to {runs.longest:,} elements, {mostly}"
+
+
+def _elements(n: int, itemsize: int) -> str:
+    return f"{n:,} element{'s' if n > 1 else ''} ({n * itemsize:,} byte{'s' if n * itemsize > 1 else ''})"
+
+
 def _by_letter(letters: str, values: tuple[int, ...]) -> str:
     return ", ".join(f"{letter} {value}" for letter, value in zip(letters, values, strict=True))
 
@@ -259,36 +365,40 @@ def letters_of(desc: MemoryDesc) -> str:
     return LETTERS[: desc.ndims] if desc.canonical_tag is None else FormatTag.parse(desc.tag).alphabet
 
 
-def formula(desc: MemoryDesc) -> str:
+def _letters_of_both(desc: MemoryDesc, other: MemoryDesc | None) -> str:
+    """The letters of the first, unless only the other has any that mean something."""
+    letters = letters_of(desc)
+    return letters_of(other) if other is not None and letters == LETTERS[: desc.ndims] else letters
+
+
+def formula(desc: MemoryDesc, letters: str | None = None) -> str:
     """The offset of an element as an expression, terms from the outermost to the innermost.
+
+    Args:
+        desc: Where the element lies.
+        letters: One for each dimension, by default :func:`letters_of`.
 
     Example:
         >>> formula(MemoryDesc((32, 32, 3, 3), "s8", "OIhw4i16o4i"))
         '(o//16)*4608 + (i//16)*2304 + h*768 + w*256 + (i//4)%4*64 + o%16*4 + i%4'
     """
     terms = [str(desc.offset0)] if desc.offset0 else []
-    terms += [_term(text, step) for text, step in reversed(_steps(desc)) if step]
+    terms += [_term(text, step) for text, step in reversed(_steps(desc, letters or letters_of(desc))) if step]
     return " + ".join(terms) or "0"
 
 
-def walk(desc: MemoryDesc) -> tuple[str, ...]:
+def walk(desc: MemoryDesc, letters: str | None = None) -> tuple[str, ...]:
     """Walk order of memory from front to back, fastest dimension first.
+
+    Args:
+        desc: The memory.
+        letters: One for each dimension, by default :func:`letters_of`.
 
     Example:
         >>> walk(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"))
         ('c%8', 'w', 'h', 'c//8', 'n')
     """
-    return tuple(text for text, step in _steps(desc) if step)
-
-
-def place_at(desc: MemoryDesc, offset: int) -> tuple[int, ...] | None:
-    """The index at ``offset``, which may lie in the padding; ``None`` for what is not part of the tensor.
-
-    Example:
-        >>> place_at(MemoryDesc((1, 3, 1, 2), "f32", "nChw4c"), 7)
-        (0, 3, 0, 1)
-    """
-    return locate(Placement(desc.padded_dims, desc.padded_dims, desc.layout, desc.offset0), offset)
+    return tuple(text for text, step in _steps(desc, letters or letters_of(desc)) if step)
 
 
 def padding_offsets(desc: MemoryDesc) -> list[int]:
@@ -312,20 +422,13 @@ def draw(desc: MemoryDesc) -> Iterator[str]:
     yield from _memory(desc)
 
 
-def _steps(desc: MemoryDesc) -> list[tuple[str, int]]:
+def _steps(desc: MemoryDesc, letters: str) -> list[tuple[str, int]]:
     """Dimension and length in elements of each step of the walk, innermost first."""
-    letters = letters_of(desc)
-    taken = [0] * desc.ndims
     steps = []
-    for dim in reversed(desc.inner_idxs):
-        own = digits(desc.layout, dim)
-        size, step = own[taken[dim]]
-        below = prod(n for n, _ in own[: taken[dim]])
-        taken[dim] += 1
-        steps.append((f"({letters[dim]}//{below})%{size}" if below > 1 else f"{letters[dim]}%{size}", step))
-    for dim in reversed(desc.dim_order):
-        block = desc.layout.blocks[dim]
-        steps.append((f"{letters[dim]}//{block}" if block > 1 else letters[dim], desc.strides[dim]))
+    for loop in walk_steps(desc):
+        block = f"{letters[loop.dim]}//{loop.below}" if loop.below > 1 else letters[loop.dim]
+        text = f"({block})" if loop.below > 1 and not loop.is_outer else block
+        steps.append((text if loop.is_outer else f"{text}%{loop.count}", loop.step))
     return steps
 
 

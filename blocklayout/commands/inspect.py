@@ -1,8 +1,9 @@
-"""``blocklayout inspect``: a layout explained, element by element if wanted."""
+"""``blocklayout inspect``: a layout explained, element by element if wanted, and shown on a page."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -18,9 +19,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tag", metavar="TAG", help="such as nChw16c, OIhw8i8o, acdb or channels_last")
     parser.add_argument("dims", metavar="DIMS", type=extents, help="such as 1x17x5x4")
     parser.add_argument("--dtype", default="f32", metavar="NAME", help="f32 (default), bf16, f16, f64, s32, s8 or u8")
+    parser.add_argument("--to", metavar="TAG", help="a layout to compare with, and the reorder to it")
     parser.add_argument("--index", type=indices, metavar="N,C,H,W", help="say where this element lies")
     parser.add_argument("--offset", type=natural, metavar="K", help="say what lies so many elements from the start")
     parser.add_argument("--offsets", action="store_true", help="draw the map of memory")
+    parser.add_argument(
+        "--html",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write a page with the map of memory (default: the tag and the dims with .html)",
+    )
     parser.add_argument(
         "--library",
         action=argparse.BooleanOptionalAction,
@@ -32,11 +41,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
     desc = MemoryDesc(args.dims, args.dtype, args.tag)
-    report = describe(desc, args.index, args.offset, show_offsets=args.offsets)
+    has_page = args.html is not None
+    report = describe(desc, args.index, args.offset, show_offsets=args.offsets or has_page, to=args.to)
     asks_library = not args.json if args.library is None else args.library
     if asks_library:
         report = replace(report, library=library_agreement(desc))
-    if not args.json:
+    if has_page:
+        path = Path(args.html or f"{_file_name(args)}.html")
+        report.save(path)
+    if args.json:
+        say_json(report.to_dict())
+    elif has_page:
+        say(f"{path}, {path.stat().st_size / 1e6:.1f} MB: open it in a browser")
+    else:
         say(report.to_text())
-        return
-    say_json(report.to_dict())
+
+
+def _file_name(args: argparse.Namespace) -> str:
+    to = "" if args.to is None else f"-to-{args.to}"
+    return f"{args.tag}-{'x'.join(map(str, args.dims))}{to}"

@@ -11,9 +11,15 @@ from functools import cache
 from hashlib import sha256
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from blocklayout.atomic_write import replacing
+from blocklayout.errors import InputError
+
+if TYPE_CHECKING:
+    import os
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -44,6 +50,8 @@ _KINDS = {
 }
 """Scripts of each kind of page, in order."""
 
+_LONGEST_TITLE = 200
+
 
 def html_page(kind: str, title: str, record: Any) -> str:
     r"""A page that shows a record.
@@ -71,7 +79,7 @@ def html_page(kind: str, title: str, record: Any) -> str:
             f'<html lang="en" data-kind="{kind}"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{escape(title)}</title>",
+            f"<title>{escape(_shown(title))}</title>",
             f"<style>{_colours()}{_asset('style.css')}</style></head>",
             "<body><noscript>This page is drawn by the scripts in it; JavaScript is off.</noscript>",
             f'<script type="application/json" id="record">{data}</script>',
@@ -79,6 +87,32 @@ def html_page(kind: str, title: str, record: Any) -> str:
             "</body></html>\n",
         )
     )
+
+
+def save_page(path: str | os.PathLike[str], html: str) -> None:
+    """Write a page; a reader never sees half of it.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    target = Path(path)
+    try:
+        with replacing(target) as beside:
+            beside.write_text(html, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"the page cannot be written to {target}: {reason}") from error
+
+
+def framed(html: str) -> str:
+    """A page within another document, such as a notebook."""
+    return f'<iframe srcdoc="{escape(html)}" style="width:100%;height:44rem;border:0"></iframe>'
+
+
+def _shown(title: str) -> str:
+    """A title of moderate length, characters that are not seen or turn text around spelt out."""
+    spelt = "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in title)
+    return spelt if len(spelt) <= _LONGEST_TITLE else f"{spelt[: _LONGEST_TITLE - 1]}…"
 
 
 @cache

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
 
-from blocklayout.atomic_write import replacing
 from blocklayout.errors import InputError, PlanError
-from blocklayout.pages import html_page
+from blocklayout.pages import framed, html_page, save_page
 from blocklayout.plan.report.record import plan_record
 from blocklayout.runtime.profile import predicted_profile
 
@@ -134,18 +132,11 @@ class Report(Struct, frozen=True):
         Raises:
             InputError: The name ends in something else, or the file cannot be written.
         """
-        target = Path(path)
-        makers = {".html": self.to_html}
-        check_name(target)
-        try:
-            with replacing(target) as beside:
-                beside.write_text(makers[target.suffix](), encoding="utf-8")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(f"the page cannot be written to {target}: {reason}") from error
+        check_name(Path(path))
+        save_page(path, self.to_html())
 
     def _repr_html_(self) -> str:
-        return f'<iframe srcdoc="{escape(self.to_html())}" style="width:100%;height:44rem;border:0"></iframe>'
+        return framed(self.to_html())
 
     def __repr__(self) -> str:
         plan = self.record["plan"]

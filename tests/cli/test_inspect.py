@@ -11,6 +11,8 @@ from blocklayout.layout import MemoryDesc
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
+
     from tests.cli.command import Command
 
 
@@ -67,3 +69,24 @@ def test_dims_that_are_none_are_refused(cli: Command) -> None:
 
 def test_a_type_that_is_none_is_refused(cli: Command) -> None:
     assert "bf16" in cli("inspect", "nchw", "1x2x3x4", "--dtype", "f31").refusal
+
+
+def test_a_page_is_written_beside(cli: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "nChw8c-2x17x5x4-to-nhwc.html" in cli.ok("inspect", "nChw8c", "2x17x5x4", "--to", "nhwc", "--html")
+    assert (tmp_path / "nChw8c-2x17x5x4-to-nhwc.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    told = cli("inspect", "nhwc", "1x3x4x4", "--html", "here.html", "--json").json
+    assert (tmp_path / "here.html").exists()
+    assert len(told["map"]["offsets"]) == 48
+
+
+def test_a_page_that_cannot_be_written_is_refused(cli: Command, tmp_path: Path) -> None:
+    assert "cannot be written" in cli("inspect", "nhwc", "1x3x4x4", "--html", tmp_path / "no" / "page.html").refusal
+
+
+def test_a_reorder_is_told_in_words_and_numbers(cli: Command) -> None:
+    assert "reads come in 48 runs of 1 element (4 bytes)" in cli.ok("inspect", "nchw", "1x3x4x4", "--to", "nhwc")
+    told = cli("inspect", "nchw", "1x3x4x4", "--to", "nhwc", "--json").json
+    assert told["reorder"]["writes"]["longest"] == 48
+    assert told["map"] is None
+    assert "nChw16c" in cli("inspect", "nchw", "1x3x4x4", "--to", "nchw16c").refusal

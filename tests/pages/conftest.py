@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync"),
 )
 """It runs as root in containers, and asks nothing of a network."""
+
+PATIENCE = 10.0  # seconds that processes have to end
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +28,27 @@ def browser() -> Iterator[Any]:
     executable = shutil.which("chromium") or shutil.which("chromium-browser")
     if executable is None:
         pytest.skip("there is no Chromium")
+    before = _children()
     with (
         playwright.sync_playwright() as driver,
         closing(driver.chromium.launch(executable_path=executable, args=ARGUMENTS)) as launched,
     ):
         yield launched
+    # tests that follow in this process count its children and its threads
+    deadline = time.monotonic() + PATIENCE
+    while _children() - before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not _children() - before, "the browser left processes"
+
+
+def _children() -> set[str]:
+    """Numbers of this process's children."""
+    files = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return {number for file in files for number in file.read_text(encoding="ascii").split()}
 
 
 class Opened:
-    """A page in the browser, and what it said on its console."""
+    """A page in the browser, and what it said or did that no page should."""
 
     def __init__(self, page: Any) -> None:
         self.page = page
@@ -43,10 +57,16 @@ class Opened:
             "console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None
         )
         page.on("pageerror", lambda error: self.said.append(str(error)))
+        page.on("dialog", self._dismiss)
+        page.on("popup", lambda popup: self.said.append(f"opened {popup.url}"))
         page.on(
             "request",
             lambda request: self.said.append(f"asked for {request.url}") if not _is_local(request.url) else None,
         )
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.said.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
 
 def _is_local(url: str) -> bool:

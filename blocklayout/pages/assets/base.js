@@ -33,14 +33,28 @@ const page = (() => {
     return element;
   }
 
-  // A name that a model's author chose: isolated, with characters that are not seen, or turn text around, spelt out.
+  // A name that a model's author chose: isolated, with characters that are not seen, or turn text around, spelt out. Of a
+  // very long one the middle is left out.
   function name(text) {
-    return h("bdi", {}, plain(text));
+    const whole = plain(text);
+    if (whole.length <= LONGEST_NAME) return h("bdi", {}, whole);
+    return h("bdi", { title: shortened(whole, 10 * LONGEST_NAME) }, shortened(whole, LONGEST_NAME));
   }
 
+  const LONGEST_NAME = 200;
+
+  function shortened(text, length) {
+    return text.length <= length ? text : `${text.slice(0, length - 61)}…${text.slice(-60)}`;
+  }
+
+  // Characters of control, format, lines and paragraphs, halves of pairs, and fillers that look like nothing.
+  const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\u115f\u1160\u2800\u3164\uffa0]/gu;
+
   function plain(text) {
-    return String(text).replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
-      (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`);
+    return String(text).replace(UNSEEN, (character) => {
+      const code = character.codePointAt(0).toString(16);
+      return code.length > 4 ? `\\u{${code}}` : `\\u${code.padStart(4, "0")}`;
+    });
   }
 
   const formats = [0, 1, 2, 3, 4].map((n) => new Intl.NumberFormat("en", { minimumFractionDigits: n, maximumFractionDigits: n }));
@@ -225,12 +239,18 @@ const page = (() => {
   }
 
   resetPins();
+
   // The parts of the address behind "#": a view, and what a view or a script keeps there, such as "piece=2".
   const address = () => location.hash.slice(1).split("&");
 
+  // What is behind "#", as a step of the browser's history; to set location.hash would take the focus from the tab.
+  function setAddress(hash) {
+    if (location.hash !== `#${hash}`) history.pushState(null, "", `${location.href.split("#")[0]}#${hash}`);
+  }
+
   // Goes to a view, where a kernel may be chosen there.
   function open(id, kernel = null) {
-    location.hash = [id, ...address().slice(1)].join("&");
+    setAddress([id, ...address().slice(1)].join("&"));
     show(id);
     if (kernel !== null) select(kernel);
   }

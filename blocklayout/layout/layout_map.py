@@ -1,0 +1,189 @@
+"""Maps of layouts: where each place of a tensor lies, and what lies between the places.
+
+A *place* is an index within the padded extents: an element, or padding. A map lists all places of a small tensor, and
+of a large one those of its first blocks.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from math import lcm, prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+
+from blocklayout.layout.addresses import all_offsets, digits, locate
+from blocklayout.layout.geometry import Placement
+
+if TYPE_CHECKING:
+    from blocklayout.layout.desc import MemoryDesc
+
+MAX_PLACES = 4096
+"""Places up to which a map lists all."""
+
+HOLE = "hole"
+LEFT_OUT = "left out"
+
+
+class WalkStep(Struct, frozen=True):
+    """One loop of the walk through memory; an offset is the sum of all loops' positions times their steps.
+
+    Attributes:
+        dim: The dimension it runs through.
+        below: How many indices of the dimension one position holds: the position is ``index // below % count``.
+        count: Positions, those of padding included.
+        step: Elements from one position to the next; 0 where a source is repeated.
+        is_outer: Whether it goes from block to block, not within one.
+    """
+
+    dim: int
+    below: int
+    count: int
+    step: int
+    is_outer: bool
+
+
+class LayoutMap(Struct, frozen=True):
+    """Where places lie, counted in elements from the start of the buffer.
+
+    Attributes:
+        extents: The places listed are those of the indices below these. Shape (ndims,).
+        n_left_out: Places of the tensor that are not listed.
+        offsets: Offset of each place listed, in row-major order; ``None`` where this layout has no such place,
+            because another one that is listed beside it has more padding.
+        padding: Which of ``offsets`` are padding, as positions in it.
+        steps: Loops of the walk, innermost first.
+        gaps: Stretches of the buffer between the places listed: first offset, elements, and ``hole`` for nothing of
+            this tensor, ``left out`` for places that are not listed.
+    """
+
+    extents: tuple[int, ...]
+    n_left_out: int
+    offsets: tuple[int | None, ...]
+    padding: tuple[int, ...]
+    steps: tuple[WalkStep, ...]
+    gaps: tuple[tuple[int, int, str], ...]
+
+
+def map_layout(desc: MemoryDesc, extents: tuple[int, ...] | None = None) -> LayoutMap:
+    """The map of a descriptor.
+
+    Args:
+        desc: What to map; of at least one element.
+        extents: Indices to list, by default :func:`listed_extents`.
+
+    Example:
+        >>> from blocklayout.layout import MemoryDesc
+        >>> found = map_layout(MemoryDesc((1, 3, 1, 2), "f32", "nChw2c"))
+        >>> found.extents, found.offsets, found.padding
+        ((1, 4, 1, 2), (0, 2, 1, 3, 4, 6, 5, 7), (6, 7))
+    """
+    extents = listed_extents(desc) if extents is None else extents
+    held = tuple(map(min, extents, desc.padded_dims))
+    offsets = np.full(extents, -1, dtype=np.int64)
+    offsets[tuple(map(slice, held))] = all_offsets(desc.placement, held)
+    is_element = np.zeros(extents, dtype=bool)
+    is_element[tuple(map(slice, desc.dims))] = True
+    return LayoutMap(
+        extents,
+        prod(desc.padded_dims) - prod(held),
+        tuple(offset if offset >= 0 else None for offset in offsets.ravel().tolist()),
+        tuple(np.flatnonzero(~is_element & (offsets >= 0)).tolist()),
+        tuple(walk_steps(desc)),
+        tuple(_gaps(desc, np.unique(offsets[offsets >= 0]).tolist(), is_whole=held == desc.padded_dims)),
+    )
+
+
+def listed_extents(*descs: MemoryDesc) -> tuple[int, ...]:
+    """The indices that maps of these descriptors list: all, or as many blocks of each dimension as there is room for.
+
+    Example:
+        >>> from blocklayout.layout import MemoryDesc
+        >>> listed_extents(MemoryDesc((2, 17, 5, 4), "f32", "nChw8c"))
+        (2, 24, 5, 4)
+        >>> listed_extents(MemoryDesc((64, 512, 56, 56), "f32", "nChw16c"))
+        (4, 64, 4, 4)
+    """
+    whole = tuple(map(max, *(desc.padded_dims for desc in descs), (0,) * descs[0].ndims))
+    if prod(whole) <= MAX_PLACES:
+        return whole
+    blocks = zip(*(desc.layout.blocks for desc in descs), strict=True)
+    unit = tuple(min(lcm(*each), extent) for each, extent in zip(blocks, whole, strict=True))
+    if prod(unit) > MAX_PLACES:
+        unit = (1,) * len(whole)
+    listed = list(unit)
+    while True:
+        longer = [min(extent + more, end) for extent, more, end in zip(listed, unit, whole, strict=True)]
+        growing = [
+            dim
+            for dim, extent in enumerate(listed)
+            if extent < longer[dim] and prod(listed) // extent * longer[dim] <= MAX_PLACES
+        ]
+        if not growing:
+            return tuple(listed)
+        fewest = min(growing, key=lambda dim: (listed[dim] // unit[dim], -dim))
+        listed[fewest] = longer[fewest]
+
+
+def walk_steps(desc: MemoryDesc) -> list[WalkStep]:
+    """The loops in which memory runs through a tensor, innermost first.
+
+    Example:
+        >>> from blocklayout.layout import MemoryDesc
+        >>> [(loop.dim, loop.below, loop.count, loop.step) for loop in walk_steps(MemoryDesc((1, 6, 2), "s8", "aBc4b"))]
+        [(1, 1, 4, 1), (2, 1, 2, 4), (1, 4, 2, 8), (0, 1, 1, 16)]
+    """
+    taken = [0] * desc.ndims
+    steps = []
+    for dim in reversed(desc.inner_idxs):
+        own = digits(desc.layout, dim)
+        size, step = own[taken[dim]]
+        steps.append(WalkStep(dim, prod(n for n, _ in own[: taken[dim]]), size, step, is_outer=False))
+        taken[dim] += 1
+    outer = desc.placement.outer_dims
+    blocks, strides = desc.layout.blocks, desc.strides
+    outermost = reversed(desc.dim_order)
+    return [*steps, *(WalkStep(dim, blocks[dim], outer[dim], strides[dim], is_outer=True) for dim in outermost)]
+
+
+def place_at(desc: MemoryDesc, offset: int) -> tuple[int, ...] | None:
+    """The index at ``offset``, which may lie in the padding; ``None`` for what is not part of the tensor.
+
+    Example:
+        >>> from blocklayout.layout import MemoryDesc
+        >>> place_at(MemoryDesc((1, 3, 1, 2), "f32", "nChw4c"), 7)
+        (0, 3, 0, 1)
+    """
+    return locate(Placement(desc.padded_dims, desc.padded_dims, desc.layout, desc.offset0), offset)
+
+
+def _gaps(desc: MemoryDesc, listed: list[int], *, is_whole: bool) -> list[tuple[int, int, str]]:
+    extra = desc.extra.nbytes if desc.extra else 0
+    borders = [-1, *listed, (desc.nbytes - extra) // desc.itemsize]
+    found = []
+    for before, after in pairwise(borders):
+        if after - before > 1:
+            found.append((before + 1, after - before - 1, _kind(desc, range(before + 1, after), is_whole=is_whole)))
+    return found
+
+
+def _kind(desc: MemoryDesc, stretch: range, *, is_whole: bool) -> str:
+    if is_whole or _next_place(walk_steps(desc), stretch.start - desc.offset0) >= stretch.stop - desc.offset0:
+        return HOLE
+    return LEFT_OUT
+
+
+def _next_place(steps: list[WalkStep], least: int) -> int:
+    """The first offset from ``least`` on at which there is a place; beyond all places where there is none.
+
+    Both are counted from the first element.
+    """
+    place, rest = 0, least
+    after = sum(loop.step * (loop.count - 1) for loop in steps) + least + 1
+    for loop in sorted(steps, key=lambda loop: -loop.step):
+        at = min(max(rest, 0) // loop.step, loop.count - 1) if loop.step else 0
+        place, rest = place + at * loop.step, rest - at * loop.step
+        if at + 1 < loop.count and loop.step:
+            after = place + loop.step
+    return place if rest <= 0 else after
