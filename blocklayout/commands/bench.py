@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, to_builtins
 
 from blocklayout import dnnl
+from blocklayout.commands.against.charts import contest_charts, contest_table
 from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
 from blocklayout.commands.against.runtimes import chosen_runtimes
+from blocklayout.commands.bench_page import BenchPage, Chart, Row, Table, add_html
 from blocklayout.commands.comparing import Contender, Race, plan_of, say_comparison
-from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.environment import command_text, describe_environment
 from blocklayout.commands.feeds import feeds_of, n_images, open_model, save_source
 from blocklayout.commands.options import add_model_options, load_options, positive, words
 from blocklayout.commands.output import print_table, say, say_json, shown_progress
@@ -25,10 +27,11 @@ from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
 
+    from blocklayout.commands.comparing import Measurement
     from blocklayout.runtime import Session
 
     Feeds = Mapping[str, np.ndarray]
@@ -63,6 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="tell instead how many runs a second there are with N at a time, of auto unless --policies says more",
     )
     parser.add_argument("--rounds", type=positive, default=7, metavar="N", help="measurements of each (default: 7)")
+    add_html(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -87,6 +91,9 @@ def _run_against(args: argparse.Namespace) -> None:
         save_source(args.model, {name: array.shape for name, array in feeds.items()}, path)
         outcome = Contest(path, feeds, n_threads, args.dtype, args.rounds, tell).run(runtimes)
     environment, disagreements = describe_environment(n_threads), check_agreement(outcome.results, args.dtype)
+    one = {opened.name: outcome}
+    notes = [*disagreements, *(failure.reason for failure in outcome.failures)]
+    _save_page(args, opened.name, environment, contest_charts(one), [contest_table(one)], notes)
     if args.json:
         record = {"environment": environment, "n_rounds": args.rounds, "disagree": disagreements}
         say_json(record | outcome.to_dict())
@@ -104,6 +111,7 @@ def _run_policies(args: argparse.Namespace) -> None:
         race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, load_options(args))
         measurements = race.run([Contender(policy, args.dtype) for policy in policies])
     environment = describe_environment(measurements[0].plan.n_threads)
+    _save_page(args, opened.name, environment, _policy_charts(measurements), [_policy_table(measurements)])
     if args.json:
         rows = [measurement.to_dict() for measurement in measurements]
         say_json({"environment": environment, "n_rounds": args.rounds, "policies": rows})
@@ -148,7 +156,8 @@ def _run_streams(args: argparse.Namespace) -> None:
                 runs_per_s = Spread.of(time_runs(session, feeds, args.rounds))
                 n_threads = plan_of(session).n_threads
             rows.append(Throughput(policy, n_threads, runs_per_s, runs_per_s.scaled(n_images(feeds))))
-    environment = describe_environment(rows[0].n_threads * args.streams)
+    environment = describe_environment(rows[0].n_threads * args.streams) | {"n_streams": args.streams}
+    _save_page(args, opened.name, environment, _stream_charts(rows))
     if args.json:
         record: dict[str, Any] = {"environment": environment, "n_streams": args.streams, "n_rounds": args.rounds}
         say_json(record | {"policies": [to_builtins(row) for row in rows]})
@@ -179,3 +188,65 @@ def _stream_cells(row: Throughput) -> tuple[str, ...]:
     runs, images = row.runs_per_s, row.images_per_s
     spread = f"{runs.low:,.1f}-{runs.high:,.1f}"
     return row.policy, f"{runs.median:,.1f}", spread, f"{images.median:,.1f}", str(row.n_threads)
+
+
+def _save_page(
+    args: argparse.Namespace,
+    model: str,
+    environment: Mapping[str, Any],
+    charts: Sequence[Chart],
+    tables: Sequence[Table] = (),
+    notes: Sequence[str] = (),
+) -> None:
+    """Write the page, if one is asked for."""
+    if args.html:
+        whole = dict(environment) | {"n_rounds": args.rounds}
+        BenchPage(f"{model}, {args.dtype}", command_text(), whole, charts, tables, notes).save(args.html)
+
+
+def _policy_charts(measurements: Sequence[Measurement]) -> list[Chart]:
+    names = [each.plan.policy for each in measurements]
+    times = [Row(name, each.time_ms) for name, each in zip(names, measurements, strict=True)]
+    ratios = [Row(name, each.ratio) for name, each in zip(names, measurements, strict=True)]
+    return [
+        Chart("Time of a run", "ms", times),
+        Chart(f"Time over {names[0]}'s in the same round", "", ratios, baseline=names[0]),
+    ]
+
+
+def _policy_table(measurements: Sequence[Measurement]) -> Table:
+    header = (
+        "layout",
+        "chosen",
+        "predicted ms",
+        "reorders",
+        "KiB moved",
+        "KiB of padding",
+        "references",
+        "plain",
+        "differs by",
+    )
+    rows = [
+        (
+            each.plan.policy,
+            each.plan.chosen,
+            each.plan.cost_ns / 1e6,
+            len(each.plan.reorders),
+            each.plan.reorder_nbytes / 1024,
+            each.plan.padding_nbytes / 1024,
+            len(each.plan.reference_steps),
+            len(each.plan.plain_steps),
+            each.difference,
+        )
+        for each in measurements
+    ]
+    return Table("Plans", header, rows)
+
+
+def _stream_charts(rows: Sequence[Throughput]) -> list[Chart]:
+    runs = [Row(row.policy, row.runs_per_s) for row in rows]
+    images = [Row(row.policy, row.images_per_s) for row in rows if row.images_per_s != row.runs_per_s]
+    return [
+        Chart("Runs a second", "runs/s", runs, better="more"),
+        Chart("Images a second", "images/s", images, better="more"),
+    ]

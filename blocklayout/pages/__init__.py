@@ -11,9 +11,15 @@ from functools import cache
 from hashlib import sha256
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from blocklayout.atomic_write import replacing
+from blocklayout.errors import InputError
+
+if TYPE_CHECKING:
+    import os
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -76,6 +82,21 @@ def html_page(kind: str, title: str, record: Any) -> str:
             "</body></html>\n",
         )
     )
+
+
+def save_page(path: str | os.PathLike[str], html: str) -> None:
+    """Write a page; a reader never sees half of it.
+
+    Raises:
+        InputError: The file cannot be written.
+    """
+    target = Path(path)
+    try:
+        with replacing(target) as beside:
+            beside.write_text(html, encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"the page cannot be written to {target}: {reason}") from error
 
 
 @cache

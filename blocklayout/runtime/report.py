@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
 
-from blocklayout.atomic_write import replacing
-from blocklayout.errors import InputError
-from blocklayout.pages import html_page
+from blocklayout.pages import html_page, save_page
 from blocklayout.plan.report.record import plan_record
 
 if TYPE_CHECKING:
@@ -63,13 +60,7 @@ class Report(Struct, frozen=True):
         Raises:
             InputError: The file cannot be written.
         """
-        target = Path(path)
-        try:
-            with replacing(target) as beside:
-                beside.write_text(self.to_html(), encoding="utf-8")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise InputError(f"the page cannot be written to {target}: {reason}") from error
+        save_page(path, self.to_html())
 
     def _repr_html_(self) -> str:
         return f'<iframe srcdoc="{escape(self.to_html())}" style="width:100%;height:44rem;border:0"></iframe>'
