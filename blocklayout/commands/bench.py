@@ -93,7 +93,8 @@ def _run_against(args: argparse.Namespace) -> None:
     environment, disagreements = describe_environment(n_threads), check_agreement(outcome.results, args.dtype)
     one = {opened.name: outcome}
     notes = [*disagreements, *(failure.reason for failure in outcome.failures)]
-    _save_page(args, opened.name, environment, contest_charts(one), [contest_table(one)], notes)
+    title = f"{opened.name}, {args.dtype}, beside other runtimes"
+    _save_page(args, title, environment, contest_charts(one), [contest_table(one)], notes)
     if args.json:
         record = {"environment": environment, "n_rounds": args.rounds, "disagree": disagreements}
         say_json(record | outcome.to_dict())
@@ -111,7 +112,8 @@ def _run_policies(args: argparse.Namespace) -> None:
         race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, load_options(args))
         measurements = race.run([Contender(policy, args.dtype) for policy in policies])
     environment = describe_environment(measurements[0].plan.n_threads)
-    _save_page(args, opened.name, environment, _policy_charts(measurements), [_policy_table(measurements)])
+    title = f"{opened.name}, {args.dtype}, by layout policies"
+    _save_page(args, title, environment, _policy_charts(measurements), [_policy_table(measurements)])
     if args.json:
         rows = [measurement.to_dict() for measurement in measurements]
         say_json({"environment": environment, "n_rounds": args.rounds, "policies": rows})
@@ -157,7 +159,7 @@ def _run_streams(args: argparse.Namespace) -> None:
                 n_threads = plan_of(session).n_threads
             rows.append(Throughput(policy, n_threads, runs_per_s, runs_per_s.scaled(n_images(feeds))))
     environment = describe_environment(rows[0].n_threads * args.streams) | {"n_streams": args.streams}
-    _save_page(args, opened.name, environment, _stream_charts(rows))
+    _save_page(args, f"{opened.name}, {args.dtype}, runs a second", environment, _stream_charts(rows))
     if args.json:
         record: dict[str, Any] = {"environment": environment, "n_streams": args.streams, "n_rounds": args.rounds}
         say_json(record | {"policies": [to_builtins(row) for row in rows]})
@@ -192,7 +194,7 @@ def _stream_cells(row: Throughput) -> tuple[str, ...]:
 
 def _save_page(
     args: argparse.Namespace,
-    model: str,
+    title: str,
     environment: Mapping[str, Any],
     charts: Sequence[Chart],
     tables: Sequence[Table] = (),
@@ -201,7 +203,7 @@ def _save_page(
     """Write the page, if one is asked for."""
     if args.html:
         whole = dict(environment) | {"n_rounds": args.rounds}
-        BenchPage(f"{model}, {args.dtype}", command_text(), whole, charts, tables, notes).save(args.html)
+        BenchPage(title, command_text(), whole, charts, tables, notes).save(args.html)
 
 
 def _policy_charts(measurements: Sequence[Measurement]) -> list[Chart]:
@@ -209,8 +211,8 @@ def _policy_charts(measurements: Sequence[Measurement]) -> list[Chart]:
     times = [Row(name, each.time_ms) for name, each in zip(names, measurements, strict=True)]
     ratios = [Row(name, each.ratio) for name, each in zip(names, measurements, strict=True)]
     return [
-        Chart("Time of a run", "ms", times),
         Chart(f"Time over {names[0]}'s in the same round", "", ratios, baseline=names[0]),
+        Chart("Time of a run", "ms", times),
     ]
 
 

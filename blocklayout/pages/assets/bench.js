@@ -118,7 +118,8 @@ page.view("results", "Results", (root) => {
     const isGrouped = groups(chart.rows).length > 1;
     const are = isSingle(chart);
     const shown = format(chart);
-    const isListed = !are && d3.max(chart.rows, (row) => row.values.length) <= MOST_LISTED && chart.rows.some((row) => row.values.length > 1);
+    const isFew = (row) => row.values.length > 1 && row.values.length <= MOST_LISTED;
+    const isListed = chart.rows.some(isFew);
     const hasQuartiles = chart.rows.some((row) => row.quartiles !== null);
     const unit = chart.unit === "" ? "" : `, ${chart.unit}`;
     const header = [...(isGrouped ? ["of"] : []), "name",
@@ -127,7 +128,7 @@ page.view("results", "Results", (root) => {
     const rows = groups(chart.rows).flatMap(([, found]) => found).map((row) => [...(isGrouped ? [name(row.group)] : []), name(row.name),
       ...(are ? [cell(row.median, shown)] : [...[row.median, ...(hasQuartiles ? [row.quartiles?.[0], row.quartiles?.[1]] : []), row.low, row.high].map((value) => cell(value, shown)),
         row.values.length === 0 ? [0, "–"] : [row.values.length, String(row.values.length)]]),
-      ...(isListed ? [row.values.map(shown).join("\u2002")] : [])]);
+      ...(isListed ? [isFew(row) ? row.values.map(shown).join("\u2002") : "–"] : [])]);
     return table(header, rows);
   }
 
