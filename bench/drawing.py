@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from io import StringIO
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
     from blocklayout.timing import Spread
@@ -50,7 +49,6 @@ STYLE = {
 }
 
 _STEPS = (
-    (1, 1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8, 9, 9.5),
     (1, 1.2, 1.5, 2, 3, 4, 5, 7),
     (1, 1.5, 2, 3, 5, 7),
     (1, 2, 5),
@@ -105,9 +103,11 @@ def new_figure(width: float, height: float) -> Figure:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    mpl.rcParams.update(STYLE)
+    settings: Any = mpl.rcParams
+    settings.update(STYLE)
     figure = Figure(figsize=(width, height), layout="constrained")
-    figure.get_layout_engine().set(w_pad=9 / 72, h_pad=5 / 72)  # other fonts may be wider
+    engine: Any = figure.get_layout_engine()
+    engine.set(w_pad=9 / 72, h_pad=5 / 72)  # other fonts may be wider
     return figure
 
 
@@ -171,15 +171,15 @@ def draw_lanes(axis: Axes, groups: Mapping[str, Sequence[Lane]], *, is_named: bo
     log_scale(axis.xaxis, ends, n_most)
 
 
-def _write(axis: Axes, text: str, at: tuple[float, float], away_pt: float, **more: Any) -> None:
+def _write(axis: Axes, text: str, at: tuple[float, float], x_pt: float, y_pt: float = 0.0, **more: Any) -> None:
     """A text beside a point; it takes no room from the axes."""
     if text:
         usual: dict[str, Any] = {"color": QUIET, "fontsize": 8.0, "va": "center", "annotation_clip": False}
-        note = axis.annotate(text, at, (away_pt, 0), textcoords="offset points", **(usual | more))
+        note = axis.annotate(text, at, (x_pt, y_pt), textcoords="offset points", **(usual | more))
         note.set_in_layout(False)
 
 
-def log_scale(axis: Axis, values: Iterable[float], n_most: int = 7) -> None:
+def log_scale(axis: Any, values: Iterable[float], n_most: int = 7) -> None:
     """A logarithmic x or y axis around some values, with numbers such as 0.5, 1, 2, 5."""
     kept = [value for value in values if value > 0]
     low, high = min(kept, default=1.0), max(kept, default=1.0)
@@ -197,6 +197,10 @@ def log_scale(axis: Axis, values: Iterable[float], n_most: int = 7) -> None:
 
 def _ticks(low: float, high: float, n_most: int) -> list[float]:
     """Round numbers, as many as have room."""
+    if high / low < 2.0:  # next to linear
+        widths = (step * 10.0**power for power in count(math.floor(math.log10(high - low)) - 1) for step in (1, 2, 5))
+        width = next(each for each in widths if (high - low) / each < n_most - 1)
+        return [round(number * width, 12) for number in range(math.ceil(low / width), math.floor(high / width) + 1)]
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     least = (high / low) ** (0.7 / n_most)
     marks: list[float] = []
@@ -255,4 +259,4 @@ def name_end(axis: Axes, x: float, y: float, name: str, colour: str = TEXT) -> N
 
 def name_begin(axis: Axes, x: float, y: float, name: str, colour: str = TEXT) -> None:
     """The name of a rising curve above its begin."""
-    _write(axis, name, (x, y), 0, color=colour, va="bottom")
+    _write(axis, name, (x, y), 0, 6, color=colour, va="bottom")

@@ -165,7 +165,8 @@ def draw(curves: Mapping[str, Curve]) -> Figure:
             name_end(axes, len(curve), mib[-1], f"{name}: {what}", colour)
     axes.set(xlabel="shapes seen, a new one each run", ylabel="MiB", ylim=(0, None))
     axes.grid(visible=True)
-    figure.get_layout_engine().set(rect=(0, 0, 0.78, 1))
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0, 0, 0.78, 1))
     return figure
 
 

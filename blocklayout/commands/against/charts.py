@@ -38,7 +38,7 @@ def contest_charts(outcomes: Mapping[str, Outcome]) -> list[Chart]:
 
 def contest_table(outcomes: Mapping[str, Outcome]) -> Table:
     """Versions, and how far results lie apart."""
-    rows = [
+    rows: list[tuple[str, str, str, float | None]] = [
         (group, each.name, each.version, each.difference)
         for group, outcome in outcomes.items()
         for each in outcome.results
