@@ -15,7 +15,7 @@ from blocklayout.commands.against.charts import contest_charts, contest_table
 from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
 from blocklayout.commands.against.runtimes import chosen_runtimes
 from blocklayout.commands.bench_page import BenchPage, Chart, Row, Table, add_html
-from blocklayout.commands.comparing import Contender, Race, plan_of, say_comparison
+from blocklayout.commands.comparing import Contender, Race, exceptions, plan_of, say_comparison
 from blocklayout.commands.environment import command_text, describe_environment
 from blocklayout.commands.feeds import feeds_of, n_images, open_model, save_source
 from blocklayout.commands.options import add_model_options, load_options, positive, words
@@ -71,15 +71,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
-    if args.streams:
-        _run_streams(args)
-    elif args.against:
-        _run_against(args)
-    else:
-        _run_policies(args)
+    measure = _run_streams if args.streams else _run_against if args.against else _run_policies
+    page = measure(args)
+    if args.html:
+        page.save(args.html)
 
 
-def _run_against(args: argparse.Namespace) -> None:
+def _run_against(args: argparse.Namespace) -> BenchPage:
     if args.policies or args.io_layout or args.tune == "measure":
         raise InputError("--against compares runtimes with their default arguments: leave out --policies and the like")
     runtimes = chosen_runtimes(args.against, args.dtype)
@@ -91,39 +89,41 @@ def _run_against(args: argparse.Namespace) -> None:
         save_source(args.model, {name: array.shape for name, array in feeds.items()}, path)
         outcome = Contest(path, feeds, n_threads, args.dtype, args.rounds, tell).run(runtimes)
     environment, disagreements = describe_environment(n_threads), check_agreement(outcome.results, args.dtype)
-    one = {opened.name: outcome}
-    notes = [*disagreements, *(failure.reason for failure in outcome.failures)]
-    title = f"{opened.name}, {args.dtype}, beside other runtimes"
-    _save_page(args, title, environment, contest_charts(one), [contest_table(one)], notes)
     if args.json:
         record = {"environment": environment, "n_rounds": args.rounds, "disagree": disagreements}
         say_json(record | outcome.to_dict())
-        return
-    title = f"{opened.name}, {args.dtype}, {args.rounds} rounds, {n_threads} threads, {environment['cpu']}"
-    print_outcome(title, outcome)
-    for disagreement in disagreements:
-        say(disagreement)
+    else:
+        print_outcome(
+            f"{opened.name}, {args.dtype}, {args.rounds} rounds, {n_threads} threads, {environment['cpu']}", outcome
+        )
+        for disagreement in disagreements:
+            say(disagreement)
+    one = {opened.name: outcome}
+    notes = [*disagreements, *(failure.reason for failure in outcome.failures)]
+    title = f"{opened.name}, {args.dtype}, beside other runtimes"
+    return _page(args, title, environment, contest_charts(one), [contest_table(one)], notes)
 
 
-def _run_policies(args: argparse.Namespace) -> None:
+def _run_policies(args: argparse.Namespace) -> BenchPage:
     policies = dict.fromkeys((BASELINE, *(args.policies or POLICIES)))
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened = open_model(args)
         race = Race(opened, feeds_of(opened, args), args.threads, args.rounds, tell, load_options(args))
         measurements = race.run([Contender(policy, args.dtype) for policy in policies])
     environment = describe_environment(measurements[0].plan.n_threads)
-    title = f"{opened.name}, {args.dtype}, by layout policies"
-    _save_page(args, title, environment, _policy_charts(measurements), [_policy_table(measurements)])
     if args.json:
         rows = [measurement.to_dict() for measurement in measurements]
         say_json({"environment": environment, "n_rounds": args.rounds, "policies": rows})
-        return
-    say(
-        f"{opened.name}: {args.rounds} rounds, each policy in turn with {BASELINE}\n"
-        f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}, "
-        f"{environment['cpu']}\n"
-    )
-    say_comparison(measurements)
+    else:
+        say(
+            f"{opened.name}: {args.rounds} rounds, each policy in turn with {BASELINE}\n"
+            f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}, "
+            f"{environment['cpu']}\n"
+        )
+        say_comparison(measurements)
+    title = f"{opened.name}, {args.dtype}, by layout policies"
+    charts, tables = _policy_charts(measurements), [_policy_table(measurements)]
+    return _page(args, title, environment, charts, tables, exceptions(measurements))
 
 
 class Throughput(Struct, frozen=True):
@@ -142,7 +142,7 @@ class Throughput(Struct, frozen=True):
     images_per_s: Spread
 
 
-def _run_streams(args: argparse.Namespace) -> None:
+def _run_streams(args: argparse.Namespace) -> BenchPage:
     """Measure policies one after the other, and print what each did."""
     if args.against:
         raise InputError("--streams is about ours alone: leave out --against")
@@ -158,15 +158,16 @@ def _run_streams(args: argparse.Namespace) -> None:
                 runs_per_s = Spread.of(time_runs(session, feeds, args.rounds))
                 n_threads = plan_of(session).n_threads
             rows.append(Throughput(policy, n_threads, runs_per_s, runs_per_s.scaled(n_images(feeds))))
-    environment = describe_environment(rows[0].n_threads * args.streams) | {"n_streams": args.streams}
-    _save_page(args, f"{opened.name}, {args.dtype}, runs a second", environment, _stream_charts(rows))
+    environment = describe_environment(rows[0].n_threads * args.streams)
     if args.json:
         record: dict[str, Any] = {"environment": environment, "n_streams": args.streams, "n_rounds": args.rounds}
         say_json(record | {"policies": [to_builtins(row) for row in rows]})
-        return
-    title = f"{opened.name}, {args.dtype}, {args.streams} streams, {args.rounds} rounds, {environment['cpu']}"
-    print_table(_STREAMS_HEADER, map(_stream_cells, rows), title=title)
-    say("\nhow long a single run takes with all threads: without --streams")
+    else:
+        title = f"{opened.name}, {args.dtype}, {args.streams} streams, {args.rounds} rounds, {environment['cpu']}"
+        print_table(_STREAMS_HEADER, map(_stream_cells, rows), title=title)
+        say("\nhow long a single run takes with all threads: without --streams")
+    title = f"{opened.name}, {args.dtype}, {args.streams} runs at a time"
+    return _page(args, title, environment, _stream_charts(rows))
 
 
 def time_runs(session: Session, feeds: Feeds, n_rounds: int) -> list[float]:
@@ -192,18 +193,15 @@ def _stream_cells(row: Throughput) -> tuple[str, ...]:
     return row.policy, f"{runs.median:,.1f}", spread, f"{images.median:,.1f}", str(row.n_threads)
 
 
-def _save_page(
+def _page(
     args: argparse.Namespace,
     title: str,
     environment: Mapping[str, Any],
     charts: Sequence[Chart],
     tables: Sequence[Table] = (),
     notes: Sequence[str] = (),
-) -> None:
-    """Write the page, if one is asked for."""
-    if args.html:
-        whole = dict(environment) | {"n_rounds": args.rounds}
-        BenchPage(title, command_text(), whole, charts, tables, notes).save(args.html)
+) -> BenchPage:
+    return BenchPage(title, command_text(), {**environment, "n_rounds": args.rounds}, charts, tables, notes)
 
 
 def _policy_charts(measurements: Sequence[Measurement]) -> list[Chart]:

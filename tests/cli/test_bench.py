@@ -59,6 +59,13 @@ def test_streams_are_told_by_runs_a_second(
     assert "runs/s" in cli.ok("bench", tiny, *streams)
 
 
+def test_a_page_that_cannot_be_written_loses_no_measurement(cli: Command, tiny: Path, tmp_path: Path) -> None:
+    done = cli("bench", tiny, "--policies", "auto", "--rounds", 1, "--html", tmp_path / "nowhere" / "bench.html")
+    assert done.status == 2
+    assert "the page cannot be written to" in done.err
+    assert "auto" in done.out
+
+
 def test_streams_that_cannot_be_are_one_line(cli: Command, tiny: Path) -> None:
     assert "streams=3: each has a thread" in cli("bench", tiny, "--streams", 3, "--threads", 2).refusal
     assert "leave out --against" in cli("bench", tiny, "--streams", 2, "--against", "all").refusal

@@ -3,6 +3,8 @@
 page.view("results", "Results", (root) => {
   const { record, h, plain, name, table } = page;
   const ROW = 26;
+  const MARGIN = 34;
+  const AT_ONCE = 12;
   const MOST_LISTED = 24;
   const RATIO_OF_LOG = 4;
   const figures = [];
@@ -66,7 +68,7 @@ page.view("results", "Results", (root) => {
     const right = 62;
     const marked = ticks(scale, width - left - right);
     const plot = Plot.plot({
-      width, height: ROW * rows.length + 34, marginLeft: left, marginRight: right, marginTop: 6, marginBottom: 28,
+      width, height: ROW * rows.length + MARGIN, marginLeft: left, marginRight: right, marginTop: 6, marginBottom: 28,
       ariaLabel: described(chart, group, rows),
       style: { fontSize: "12.5px", fontFamily: "inherit", background: "none", overflow: "visible" },
       x: { type: scale.isLog ? "log" : "linear", domain: scale.domain, axis: null },
@@ -78,7 +80,7 @@ page.view("results", "Results", (root) => {
         chart.baseline ? Plot.ruleX([1], { stroke: "var(--text)", strokeWidth: 1.5 }) : null,
         Plot.ruleY(rows, { x1: "low", x2: "high", y: (row) => y.get(row), stroke: colour, strokeWidth: 1.2 }),
         Plot.rect(boxed, { x1: (row) => row.quartiles[0], x2: (row) => row.quartiles[1], y1: (row) => y.get(row) - 0.3,
-          y2: (row) => y.get(row) + 0.3, fill: colour, fillOpacity: 0.28 }),
+          y2: (row) => y.get(row) + 0.3, fill: colour, fillOpacity: 0.22, stroke: colour, strokeWidth: 1 }),
         Plot.dot(points, { x: "value", y: "y", r: many ? 1.5 : isSingle(chart) ? 4.5 : 2.5, fill: (each) => colour(each.row), fillOpacity: many ? 0.5 : 0.9 }),
         isSingle(chart) ? null : Plot.ruleX(rows, { x: "median", y1: (row) => y.get(row) - 0.38, y2: (row) => y.get(row) + 0.38, stroke: "var(--text)", strokeWidth: 2.5 }),
         Plot.text(rows, { y: (row) => y.get(row), text: (row) => plain(row.name), frameAnchor: "left", textAnchor: "end", dx: -8, fill: "var(--text)", lineWidth: (left - 12) / 12.5, textOverflow: "ellipsis-middle" }),
@@ -94,15 +96,15 @@ page.view("results", "Results", (root) => {
     const found = groups(chart.rows);
     const shared = chart.baseline ? extent(chart, chart.rows) : null;
     return h("div", { class: found.length > 1 ? "strips" : "strips one" }, found.map(([group, rows]) => {
-      const figure = h("figure", {}, found.length > 1 ? h("figcaption", {}, name(group)) : null);
+      const figure = h("figure", { style: `min-height:${ROW * rows.length + MARGIN}px` }, found.length > 1 ? h("figcaption", {}, name(group)) : null);
       figures.push({ figure, draw: (width) => strips(chart, group, rows, shared || extent(chart, rows), width), plot: null, width: 0 });
       return figure;
     }));
   }
 
-  // Draws what has no picture of its present width.
-  function fit() {
-    for (const each of figures) {
+  // Draws what has no picture of its present width: some, and the others once these are on the screen.
+  function fit(begin = 0) {
+    for (const each of figures.slice(begin, begin + AT_ONCE)) {
       const width = Math.floor(each.figure.clientWidth);
       if (width === 0 || width === each.width) continue;
       const plot = each.draw(width);
@@ -110,6 +112,7 @@ page.view("results", "Results", (root) => {
       else each.plot.replaceWith(plot);
       Object.assign(each, { plot, width });
     }
+    if (begin + AT_ONCE < figures.length) setTimeout(fit, 0, begin + AT_ONCE);
   }
 
   const cell = (value, shown = number) => [value ?? -1, value === null || value === undefined ? "–" : shown(value)];
@@ -123,7 +126,7 @@ page.view("results", "Results", (root) => {
     const hasQuartiles = chart.rows.some((row) => row.quartiles !== null);
     const unit = chart.unit === "" ? "" : `, ${chart.unit}`;
     const header = [...(isGrouped ? ["of"] : []), "name",
-      ...(are ? [`value${unit}`] : [`median${unit}`, ...(hasQuartiles ? ["lower quartile", "upper quartile"] : []), "least", "most", "times"]),
+      ...(are ? [`value${unit}`] : [`median${unit}`, ...(hasQuartiles ? ["lower quartile", "upper quartile"] : []), "least", "most", "values"]),
       ...(isListed ? ["each, in order"] : [])];
     const rows = groups(chart.rows).flatMap(([, found]) => found).map((row) => [...(isGrouped ? [name(row.group)] : []), name(row.name),
       ...(are ? [cell(row.median, shown)] : [...[row.median, ...(hasQuartiles ? [row.quartiles?.[0], row.quartiles?.[1]] : []), row.low, row.high].map((value) => cell(value, shown)),
@@ -144,7 +147,7 @@ page.view("results", "Results", (root) => {
     return h("div", { class: "legend" },
       item(mark(page.s("circle", { cx: 17, cy: 8, r: 2.5, fill: blue })), "one measurement, the first above"),
       item(mark(page.s("line", { x1: 17, x2: 17, y1: 1, y2: 15, stroke: "var(--text)", "stroke-width": 2.5 })), "median, in digits on the right"),
-      item(mark(page.s("rect", { x: 6, y: 2, width: 22, height: 12, fill: blue, "fill-opacity": 0.28 })), "quartiles"),
+      item(mark(page.s("rect", { x: 6, y: 2, width: 22, height: 12, fill: blue, "fill-opacity": 0.22, stroke: blue })), "quartiles"),
       item(mark(page.s("line", { x1: 2, x2: 32, y1: 8, y2: 8, stroke: blue, "stroke-width": 1.2 })), "least to most"));
   }
 
@@ -161,8 +164,7 @@ page.view("results", "Results", (root) => {
   }
   root.append(...record.tables.flatMap(tabled));
   if (record.notes.length > 0) root.append(h("h2", {}, "Notes"), h("ul", {}, record.notes.map((note) => h("li", {}, name(note)))));
-  fit();
-  new ResizeObserver(fit).observe(root);
+  new ResizeObserver(() => fit()).observe(root);
 });
 
 (() => {
