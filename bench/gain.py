@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.dtype == "bf16" and not dnnl.has_bf16():
         print(f"bf16: not on this CPU ({dnnl.isa()})")
         return 0
-    record = read_measured(args, "results") or measure_all(args)
+    record = keep(args, read_measured(args, "results") or measure_all(args))
     results = record["results"]
     show(results)
     write_page(args, record, "What layouts gain", charts(results))
@@ -82,7 +82,7 @@ def measure_all(args: argparse.Namespace) -> dict[str, Any]:
         results.append(measure_apart(name, args))
         print(f"{name}: {', '.join(f'{other} {text_of(results[-1], other)}' for other in OTHERS)}", flush=True)
         keep(args, record)
-    return keep(args, record)
+    return record
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

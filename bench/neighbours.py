@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["--serve"]:
         return serve(*arguments[1:])
     args = parse(arguments)
-    record = read_measured(args, "results") or measure_all(args)
+    record = keep(args, read_measured(args, "results") or measure_all(args))
     if args.measured:
         for result in record["results"]:
             show(result, record["environment"]["n_threads"])
@@ -116,7 +116,7 @@ def measure_all(args: argparse.Namespace) -> dict[str, Any]:
         results.append(measure(name, args))
         show(results[-1], args.threads)
         keep(args, record)
-    return keep(args, record)
+    return record
 
 
 def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:

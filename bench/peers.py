@@ -56,7 +56,7 @@ PEERS = tuple(name for name in RUNTIMES if name not in OUR_NAMES)
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print a table for each network, and write what is asked for."""
     args = parse(argv)
-    record = read_measured(args, "contests") or measure(args)
+    record = keep(args, read_measured(args, "contests") or measure(args))
     contests = record["contests"]
     outcomes = {label(each): convert(each, Outcome) for each in contests}
     if args.measured:
@@ -82,7 +82,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             for name in args.models:
                 contests.append(contest(name, dtype, batch, args))
                 keep(args, record)
-    return keep(args, record)
+    return record
 
 
 def label(contest: dict[str, Any]) -> str:

@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.worker:
         sys.stdout.write(json_text(measure(args)))
         return 0
-    record = read_measured(args, "results") or measure_all(args)
+    record = keep(args, read_measured(args, "results") or measure_all(args))
     results = record["results"]
     show(results)
     if results:
@@ -86,7 +86,7 @@ def measure_all(args: argparse.Namespace) -> dict[str, Any]:
     for isa, dtype, batch, name in product(args.isa, args.dtypes, args.batches, args.models):
         results += measure_apart(name, isa, dtype, batch, args)
         keep(args, record)
-    return keep(args, record)
+    return record
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

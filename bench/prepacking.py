@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.dtype == "bf16" and not dnnl.has_bf16():
         print(f"bf16: not on this CPU ({dnnl.isa()})")
         return 0
-    record = read_measured(args, "results") or measure_all(args)
+    record = keep(args, read_measured(args, "results") or measure_all(args))
     show(record["results"])
     write_page(args, record, "Weights packed for each run, once, or mapped", charts(record["results"]))
     return 0
@@ -105,7 +105,7 @@ def measure_all(args: argparse.Namespace) -> dict[str, Any]:
         results.append(measure(name, args))
         print(f"{name}: done", file=sys.stderr)
         keep(args, record)
-    return keep(args, record)
+    return record
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

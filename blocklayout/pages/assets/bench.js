@@ -22,7 +22,8 @@ page.view("results", "Results", (root) => {
 
   // In a chart of ratios all have three decimals.
   const format = (chart) => (value) => (chart.baseline !== "" && value >= 0.1 && value < 10 ? page.digits(value, 3) : number(value));
-  const measured = (value, chart) => `${format(chart)(value)} ${chart.unit}`.trimEnd();
+  const unit = (chart) => chart.unit.replace(/^us$/, "µs");
+  const measured = (value, chart) => `${format(chart)(value)} ${unit(chart)}`.trimEnd();
   const isSingle = (chart) => chart.rows.every((row) => row.low === row.high && row.values.length < 2);
 
   function groups(rows) {
@@ -31,11 +32,12 @@ page.view("results", "Results", (root) => {
 
   // From the least to the most of some rows, and 1 where there is a baseline; with room at both ends.
   function extent(chart, rows) {
+    const fromZero = isSingle(chart) && !chart.baseline;
     const [low, high] = d3.extent([...rows.flatMap((row) => [row.low, row.high]), ...(chart.baseline ? [1] : []),
-      ...(isSingle(chart) ? [0] : [])]);
+      ...(fromZero ? [0] : [])]);
     const isLog = low > 0 && high / low > RATIO_OF_LOG;
     const room = isLog ? (high / low) ** 0.04 : 0.04 * (high - low || Math.abs(high) || 1);
-    return { isLog, domain: isLog ? [low / room, high * room] : [isSingle(chart) ? 0 : low - room, high + room] };
+    return { isLog, domain: isLog ? [low / room, high * room] : [fromZero ? 0 : low - room, high + room] };
   }
 
   // Plain numbers, no more than fit.
@@ -57,7 +59,7 @@ page.view("results", "Results", (root) => {
     const y = new Map(rows.map((row, index) => [row, index]));
     const colour = (row) => page.colour(row.name === chart.baseline ? "plain" : "channels last");
     const longest = d3.max(rows, (row) => plain(row.name).length);
-    const left = Math.min(7 * longest + 12, 0.44 * width);
+    const left = Math.min(7.6 * longest + 18, 0.44 * width);
     const points = rows.flatMap((row) => row.values.map((value, round) => ({
       row, value,
       y: y.get(row) + (row.values.length < 2 ? 0 : 0.5 * (round / (row.values.length - 1) - 0.5)),
@@ -83,7 +85,7 @@ page.view("results", "Results", (root) => {
           y2: (row) => y.get(row) + 0.3, fill: colour, fillOpacity: 0.22, stroke: colour, strokeWidth: 1 }),
         Plot.dot(points, { x: "value", y: "y", r: many ? 1.5 : isSingle(chart) ? 4.5 : 2.5, fill: (each) => colour(each.row), fillOpacity: many ? 0.5 : 0.9 }),
         isSingle(chart) ? null : Plot.ruleX(rows, { x: "median", y1: (row) => y.get(row) - 0.38, y2: (row) => y.get(row) + 0.38, stroke: "var(--text)", strokeWidth: 2.5 }),
-        Plot.text(rows, { y: (row) => y.get(row), text: (row) => plain(row.name), frameAnchor: "left", textAnchor: "end", dx: -8, fill: "var(--text)", lineWidth: (left - 12) / 12.5, textOverflow: "ellipsis-middle" }),
+        Plot.text(rows, { y: (row) => y.get(row), text: (row) => plain(row.name), frameAnchor: "left", textAnchor: "end", dx: -8, fill: "var(--text)", lineWidth: (left - 8) / 11, textOverflow: "ellipsis-middle" }),
         Plot.text(rows, { y: (row) => y.get(row), text: (row) => format(chart)(row.median), frameAnchor: "right", textAnchor: "end", dx: right - 4, fill: "var(--text)", fontVariant: "tabular-nums", fontWeight: 600 }),
         Plot.tip(points, Plot.pointer({ x: "value", y: "y", title: "text", fontSize: 12.5, maxRadius: 20 })),
       ],
@@ -124,9 +126,9 @@ page.view("results", "Results", (root) => {
     const isFew = (row) => row.values.length > 1 && row.values.length <= MOST_LISTED;
     const isListed = chart.rows.some(isFew);
     const hasQuartiles = chart.rows.some((row) => row.quartiles !== null);
-    const unit = chart.unit === "" ? "" : `, ${chart.unit}`;
+    const counted = chart.unit === "" ? "" : `, ${unit(chart)}`;
     const header = [...(isGrouped ? ["of"] : []), "name",
-      ...(are ? [`value${unit}`] : [`median${unit}`, ...(hasQuartiles ? ["lower quartile", "upper quartile"] : []), "least", "most", "values"]),
+      ...(are ? [`value${counted}`] : [`median${counted}`, ...(hasQuartiles ? ["lower quartile", "upper quartile"] : []), "least", "most", "values"]),
       ...(isListed ? ["each, in order"] : [])];
     const rows = groups(chart.rows).flatMap(([, found]) => found).map((row) => [...(isGrouped ? [name(row.group)] : []), name(row.name),
       ...(are ? [cell(row.median, shown)] : [...[row.median, ...(hasQuartiles ? [row.quartiles?.[0], row.quartiles?.[1]] : []), row.low, row.high].map((value) => cell(value, shown)),
@@ -152,7 +154,7 @@ page.view("results", "Results", (root) => {
   }
 
   function about(chart) {
-    const facts = [chart.unit, { less: "less is better", more: "more is better" }[chart.better],
+    const facts = [unit(chart), { less: "less is better", more: "more is better" }[chart.better],
       chart.baseline === "" ? null : `the line is ${chart.baseline}, 1 by definition`];
     return facts.filter(Boolean).join("; ");
   }
