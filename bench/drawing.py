@@ -115,7 +115,7 @@ def save(figure: Figure, path: str) -> None:
     """Write a figure as SVG, with hundredths of points; the same each time."""
     text = StringIO()
     figure.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    rounded = re.sub(r"(\d+\.\d\d)\d+", r"\1", text.getvalue())
+    rounded = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d+\.\d\d)\d+", r"\1", tag[0]), text.getvalue())
     Path(path).write_text(re.sub(r"[ \t]+$", "", rounded, flags=re.MULTILINE), encoding="utf-8")
 
 
@@ -160,7 +160,7 @@ def draw_lanes(axis: Axes, groups: Mapping[str, Sequence[Lane]], *, is_named: bo
         axis.hlines(
             places, [span.low for span in spans], [span.high for span in spans], color=colour, lw=1.6, alpha=0.5
         )
-        axis.plot([span.median for span in spans], places, marker, color=colour, ms=4.2, mew=0)
+        axis.plot([span.median for span in spans], places, marker, color=colour, ms=4.2, mew=0, label=name)
         if is_named:
             _write(axis, name, (spans[0].high, places[0]), 6, color=colour)
     axis.set_yticks([*centres.values()], [*centres])
@@ -213,9 +213,10 @@ def _ticks(low: float, high: float, n_most: int) -> list[float]:
 
 
 def mark_one(axis: Axes, name: str) -> None:
-    """A line at 1, named above."""
+    """A line at 1, with a name above if there is one."""
     axis.axvline(1.0, color=TEXT, lw=1.0, zorder=1)
-    write_above(axis, 1.0, name)
+    if name:
+        write_above(axis, 1.0, name)
 
 
 def write_above(axis: Axes, x: float, text: str, colour: str = TEXT) -> None:
@@ -259,4 +260,4 @@ def name_end(axis: Axes, x: float, y: float, name: str, colour: str = TEXT) -> N
 
 def name_begin(axis: Axes, x: float, y: float, name: str, colour: str = TEXT) -> None:
     """The name of a rising curve above its begin."""
-    _write(axis, name, (x, y), 0, 6, color=colour, va="bottom")
+    _write(axis, name, (x, y), 0, 13, color=colour, va="bottom")

@@ -184,7 +184,7 @@ def draw(results: Sequence[dict[str, Any]]) -> Figure:
     draw_lanes(axis, groups)
     mark_one(axis, "auto")
     write_above(axis, REPORTED[0], "row-major over channels-last, PyTorch's tutorial", QUIET)
-    axis.set_xlabel("time over auto's in the same round: median, least and most")
+    axis.set_xlabel("time over auto's in the same round")
     return figure
 
 

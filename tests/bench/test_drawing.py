@@ -33,6 +33,13 @@ def test_numbers_are_plain_and_text_is_text(tmp_path: Path) -> None:
     assert [*dict.fromkeys(texts)] == ["0.5", "1", "2", "5", "10", "20", "resnet18", "vgg16", "nhwc", "plain", "auto"]
 
 
+def test_digits_of_text_are_kept(tmp_path: Path) -> None:
+    figure = drawing.new_figure(3.0, 1.0)
+    figure.subplots().set_xlabel("0.98765")
+    drawing.save(figure, str(tmp_path / "a.svg"))
+    assert "0.98765" in (tmp_path / "a.svg").read_text(encoding="utf-8")
+
+
 def test_the_same_data_make_the_same_file(tmp_path: Path) -> None:
     assert picture(tmp_path / "a.svg") == picture(tmp_path / "b.svg")
 
