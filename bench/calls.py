@@ -6,7 +6,7 @@ onnxruntime. Ours are given next to the bare execution of the same primitive, in
 Each is a process of its own that is stopped but in its turn. Data are random; times are medians over rounds of the
 fastest call of a turn, with the least and the most.
 
-    python bench/calls.py --rounds 9 --json out.json
+    python bench/calls.py --rounds 9 --json out.json --html out.html
 
 onnxruntime and PyTorch are left out where they are not installed.
 """
@@ -29,8 +29,11 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.eager import say, worker
+from bench.records import add_files, keep, read_measured, write_page
+from blocklayout.commands.bench_page import Chart, Row
+from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.commands.output import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,18 +47,25 @@ N_CALLS, N_TIMES = 200, 25
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, and write JSON if asked to."""
+    """Measure, print, and write what is asked for."""
     args = parse(argv)
     if args.work:
         return work(args.work, args.threads)
+    record = keep(args, read_measured(args, "rows") or measure_all(args))
+    show(record["rows"])
+    write_page(args, record, "What a call costs", charts(record["rows"]))
+    return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All ways to call, in turn."""
     names = [name for name, (module, _) in WAYS.items() if find_spec(module)]
     with ExitStack() as stack:
         workers = [stack.enter_context(worker(__file__, name, args.threads)) for name in names]
         rounds = [[each.turn() for each in workers] for _ in range(args.rounds)]
     rows = [{"name": name, "turns": turns} for name, *turns in zip(names, *rounds, strict=True)]
-    show(rows)
-    write_json(args.json, {"threads": args.threads, "rows": rows})
-    return 0
+    counts = {"threads": args.threads, "n_rounds": args.rounds}
+    return {"environment": describe_environment(args.threads), **counts, "rows": rows}
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -63,9 +73,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=positive, default=7, help="turns of each (default: 7)")
     parser.add_argument("--threads", type=positive, default=1, help="of each (default: 1)")
-    parser.add_argument("--json", help="file to write")
+    add_files(parser)
     parser.add_argument("--work", help=argparse.SUPPRESS)  # what a process of its own runs
     return parser.parse_args(argv)
+
+
+def charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Times of a call, and what they have over the primitive's."""
+    over = [
+        Row.of(row["name"], [turn["us"] - turn["bare_us"] for turn in row["turns"]])
+        for row in rows
+        if "bare_us" in row["turns"][0]
+    ]
+    calls = [Row.of(row["name"], [turn["us"] for turn in row["turns"]]) for row in rows]
+    return [Chart("Time of a call", "us", calls), Chart("Time over that of the primitive alone", "us", over)]
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@ of its own that is stopped but in its turn; ratios are of turns of the same roun
 that is read before (``bl.conv_weights``, ``.to(memory_format=...)``), as a network would be. What a watch sees of
 reorders, copies and losses within a run is counted.
 
-    python bench/eager.py --rounds 9 --json out.json
+    python bench/eager.py --rounds 9 --json out.json --html out.html
     python bench/eager.py --sizes 64x28 --rounds 1 --against none
 
 PyTorch is left out where it is not installed.
@@ -31,8 +31,11 @@ import numpy as np
 # Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from bench.records import add_files, keep, read_measured, write_page
+from blocklayout.commands.bench_page import Chart, Row, Table
+from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import extents, positive, words
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.commands.output import print_table
 from blocklayout.timing import TurnProcess, fastest_ns
 
 if TYPE_CHECKING:
@@ -46,16 +49,23 @@ Chain = Callable[[], Any]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print, and write JSON if asked to."""
+    """Measure, print, and write what is asked for."""
     args = parse(argv)
     if args.work:
         return work(args.work, args.sizes[0], args.threads)
-    names = [*OURS, *(THEIRS if args.against == "torch" and find_spec("torch") else ())]
-    found = [measured(size, names, args) for size in args.sizes]
-    for result in found:
+    record = keep(args, read_measured(args, "results") or measure_all(args))
+    for result in record["results"]:
         show(result)
-    write_json(args.json, {"results": found})
+    title = "Operators on Tensors, a call each"
+    write_page(args, record, title, charts(record["results"]), [calls_table(record["results"])])
     return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All sizes."""
+    names = [*OURS, *(THEIRS if args.against == "torch" and find_spec("torch") else ())]
+    results = [measured(size, names, args) for size in args.sizes]
+    return {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -69,7 +79,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--threads", type=positive, default=len(os.sched_getaffinity(0)), help="by default all there are"
     )
     parser.add_argument("--against", choices=("torch", "none"), default="torch")
-    parser.add_argument("--json", help="file to write")
+    add_files(parser)
     parser.add_argument("--work", help=argparse.SUPPRESS)  # what a process of its own runs
     return parser.parse_args(argv)
 
@@ -99,6 +109,7 @@ def measured(size: tuple[int, int], names: Sequence[str], args: argparse.Namespa
         {
             "name": each.name,
             "us": median(turns),
+            "rounds_us": turns,
             "ratios": [turn / first for turn, first in zip(turns, by_worker[0], strict=True)],
             **each.report,
         }
@@ -107,9 +118,42 @@ def measured(size: tuple[int, int], names: Sequence[str], args: argparse.Namespa
     return {"size": list(size), "n_threads": args.threads, "rows": rows}
 
 
+def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Times of the chain, and their ratios to the first format."""
+    rows = [(extents_text(each), row) for each in results for row in each["rows"]]
+    first = results[0]["rows"][0]["name"]
+    return [
+        Chart(
+            f"Time over that of {first} in the same round",
+            "",
+            [Row.of(row["name"], row["ratios"], group) for group, row in rows],
+            baseline=first,
+        ),
+        Chart("Time of the chain", "us", [Row.of(row["name"], row["rounds_us"], group) for group, row in rows]),
+    ]
+
+
+def calls_table(results: Sequence[dict[str, Any]]) -> Table:
+    """What a call costs by itself."""
+    header = ("extents", "format", "events in a run", "us of a call by itself", "ms of a first call")
+    fields = ("n_events", "call_us", "first_ms")
+    rows = [
+        (extents_text(each), row["name"], *(row[field] for field in fields))
+        for each in results
+        for row in each["rows"]
+        if "n_events" in row
+    ]
+    return Table("Calls", header, rows)
+
+
+def extents_text(result: dict[str, Any]) -> str:
+    """Extents of the chain's input."""
+    channels, extent = result["size"]
+    return f"1x{channels}x{extent}x{extent}"
+
+
 def show(result: dict[str, Any]) -> None:
     """Print a table."""
-    channels, extent = result["size"]
     first = result["rows"][0]["name"]
     header = (
         "format",
@@ -132,7 +176,7 @@ def show(result: dict[str, Any]) -> None:
         )
         for row in result["rows"]
     ]
-    print_table(header, table, title=f"1x{channels}x{extent}x{extent}, {result['n_threads']} threads")
+    print_table(header, table, title=f"{extents_text(result)}, {result['n_threads']} threads")
 
 
 def work(name: str, size: tuple[int, int], n_threads: int) -> int:

@@ -4,7 +4,7 @@ Each network is planned for its usual extents, and then for others: once by choo
 of the first plan, as a session does. Seconds are the process's CPU time of planning alone. Costs of both plans are by
 the same prices.
 
-    python bench/extents.py --models squeezenet1_1,resnet18 --sizes 112,320 --json out.json
+    python bench/extents.py --models squeezenet1_1,resnet18 --sizes 112,320 --json out.json --html out.html
 
 Networks are those of ``blocklayout.zoo``.
 """
@@ -16,12 +16,18 @@ import statistics
 import sys
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, model, zoo
+from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import networks, numbers, positive
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.commands.output import print_table
 from blocklayout.plan import Pricing, Request
 from blocklayout.plan.make import make_plan
 
@@ -36,10 +42,11 @@ HEADER = ("network", "batch", "size", "chosen s", "taken s", "cost of taken over
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Plan, print a table, and write JSON if asked to."""
+    """Plan, print a table, and write what is asked for."""
     args = parse(argv)
-    rows = [row for name in args.models for row in compared(name, args)]
-    write_json(args.json, {"environment": describe_environment(args.threads), "rows": rows})
+    record = keep(args, read_measured(args, "rows") or measure_all(args))
+    rows = record["rows"]
+    write_page(args, record, "Plans for extents that were not seen before", charts(rows))
     print_table(HEADER, [tuple(cell(each) for each in row.values()) for row in rows])
     ratios = [row["ratio"] for row in rows]
     print(f"cost: {statistics.geometric_mean(ratios):.3f} (geometric mean), {max(ratios):.3f} at most")
@@ -58,8 +65,29 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sizes", type=numbers, default=(64, 112, 160, 320, 448), help="heights and widths")
     parser.add_argument("--batches", type=numbers, default=(1, 4), help="such as 1,4")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
-    parser.add_argument("--json", help="file to write")
+    add_files(parser)
     return parser.parse_args(argv)
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All networks."""
+    rows = [row for name in args.models for row in compared(name, args)]
+    return {"environment": describe_environment(args.threads), "rows": rows}
+
+
+def charts(rows: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Costs and planning times of a network, each extent a value."""
+    by_model = {name: [row for row in rows if row["model"] == name] for name in dict.fromkeys(r["model"] for r in rows)}
+    costs = [Row.of(name, [row["ratio"] for row in of]) for name, of in by_model.items()]
+    seconds = [
+        Row.of(what, [row[f"{what}_s"] for row in of], name)
+        for name, of in by_model.items()
+        for what in ("chosen", "taken")
+    ]
+    return [
+        Chart("Cost with layouts taken over, each batch and size a value", "", costs, baseline="layouts chosen anew"),
+        Chart("CPU time of planning, each batch and size a value", "s", seconds),
+    ]
 
 
 def compared(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ numpy, to its first result on random data: all but the interpreter's own start. 
 in memory. Reported are medians, and medians of the ratios of single rounds with the least and the largest: below 1 we
 are sooner.
 
-    python bench/first_result.py --rounds 9 --json out.json
+    python bench/first_result.py --rounds 9 --json out.json --html out.html
     python bench/first_result.py --models squeezenet1_1 --size 64 --rounds 1
 
 Without onnxruntime, ratios are those to the first load.
@@ -26,13 +26,18 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.contest import WORKER, save_feeds
 from blocklayout.commands.against.runtimes import OURS, RUNTIMES
+from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, positive
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.commands.output import print_table
 from blocklayout.model import write
 from blocklayout.timing import Spread, TurnProcess
 
@@ -69,16 +74,21 @@ STARTS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table, and write JSON if asked to."""
+    """Measure, print a table, and write what is asked for."""
     args = parse(argv)
+    record = read_measured(args, "results") or measure_all(args)
+    show(record["results"])
+    write_page(args, keep(args, record), "The first result in a fresh process", charts(record["results"]))
+    return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All networks."""
     results = []
     for name in args.models:
         results.append(measure(name, args))
         print(f"{name}: done", file=sys.stderr)
-    show(results)
-    record = {"environment": describe_environment(args.threads), "rounds": args.rounds, "results": results}
-    write_json(args.json, record)
-    return 0
+    return {"environment": describe_environment(args.threads), "rounds": args.rounds, "results": results}
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -88,7 +98,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--size", type=positive, help="height and width of images; by default each network's own")
     parser.add_argument("--rounds", type=positive, default=7, help="turns of each process (default: 7)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
-    parser.add_argument("--json", help="file to write")
+    add_files(parser)
     return parser.parse_args(argv)
 
 
@@ -145,14 +155,26 @@ def show(results: Sequence[dict[str, Any]]) -> None:
     rows = []
     for result in results:
         seconds = result["seconds"]
-        base = seconds[STARTS[0].name]
+        base = next(iter(seconds.values()))
         ratios = {name: Spread.of_ratios(each, base) for name, each in seconds.items()}
         result["ratios"] = to_builtins(ratios)
         rows += [
             (result["model"], name, f"{statistics.median(seconds[name]):.3f}", *_texts(ratio))
             for name, ratio in ratios.items()
         ]
-    print_table(("model", "start", "s", f"over {STARTS[0].name}", "least", "largest"), rows, text_columns=(0, 1))
+    first = next(iter(results[0]["seconds"]))
+    print_table(("model", "start", "s", f"over {first}", "least", "largest"), rows, text_columns=(0, 1))
+
+
+def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Seconds, and their ratios to the first way."""
+    first = next(iter(results[0]["seconds"]))
+    seconds = [Row.of(name, values, each["model"]) for each in results for name, values in each["seconds"].items()]
+    ratios = [Row.of(name, spread, each["model"]) for each in results for name, spread in each["ratios"].items()]
+    return [
+        Chart(f"Seconds over those of {first} in the same round", "", ratios, baseline=first),
+        Chart("From the import to the first result", "s", seconds),
+    ]
 
 
 def _texts(ratio: Spread) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Xeons. Each has a process of its own. There ``auto`` is timed in turn with ``pla
 from end to end). A gain is the other's time over auto's in the same round, less one; reported are the median over the
 rounds, the least and the most.
 
-    python bench/gain.py --rounds 7 --json out.json --picture docs/gain.svg
+    python bench/gain.py --rounds 7 --json out.json --html out.html --picture docs/gain.svg
     python bench/gain.py --models resnet50,squeezenet1_1 --batch 16 --tune measure
     python bench/gain.py --models squeezenet1_1 --size 32 --rounds 1
     python bench/gain.py --measured first.json second.json --picture docs/gain.svg
@@ -26,15 +26,25 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import convert
+
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.records import add_files, keep, read_measured, write_page, write_picture
 from blocklayout import dnnl, zoo
+from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, positive
-from blocklayout.commands.output import json_text, print_table, write_json
+from blocklayout.commands.output import json_text, print_table
+from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from matplotlib.figure import Figure
 
 MODELS = (
     *("alexnet", "densenet121", "densenet161", "densenet169", "googlenet", "inception_v3", "mnasnet0_5", "mnasnet1_0"),
@@ -48,7 +58,7 @@ REPORTED = (1.26, 1.76)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table, and write JSON and a picture if asked to."""
+    """Measure, print a table, and write what is asked for."""
     args = parse(argv)
     if args.worker:
         sys.stdout.write(json_text(measure(args.models[0], args)))
@@ -56,16 +66,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.dtype == "bf16" and not dnnl.has_bf16():
         print(f"bf16: not on this CPU ({dnnl.isa()})")
         return 0
-    results = [result for path in args.measured for result in json.loads(Path(path).read_text())["results"]]
-    for name in () if results else args.models:
+    record = keep(args, read_measured(args, "results") or measure_all(args))
+    results = record["results"]
+    show(results)
+    write_page(args, record, "What layouts gain", charts(results))
+    write_picture(args, lambda: draw(results))
+    return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All networks; JSON is written after each, since they take long."""
+    results: list[dict[str, Any]] = []
+    record = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
+    for name in args.models:
         results.append(measure_apart(name, args))
         print(f"{name}: {', '.join(f'{other} {text_of(results[-1], other)}' for other in OTHERS)}", flush=True)
-        record = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
-        write_json(args.json, record)  # as far as it is, since it takes long
-    show(results)
-    if args.picture:
-        draw(results, args.picture)
-    return 0
+        keep(args, record)
+    return record
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -79,9 +96,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
     parser.add_argument("--tune", choices=("cached", "model", "measure"), default="cached", help="as for load")
     parser.add_argument("--tune-seconds", type=float, default=120.0, help="for each network (default: 120)")
-    parser.add_argument("--json", help="file to write")
-    parser.add_argument("--picture", help="file to draw the ratios in")
-    parser.add_argument("--measured", nargs="+", default=(), help="files of --json to show, measuring nothing")
+    add_files(parser, "the ratios")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
@@ -141,21 +156,36 @@ def show(results: Sequence[dict[str, Any]]) -> None:
         )
 
 
-def draw(results: Sequence[dict[str, Any]], path: str) -> None:
-    """The times of the others over auto's, network by network, with the range that the tutorial reports."""
-    from matplotlib.figure import Figure
+def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:
+    """The times of all, and those of the others over auto's."""
+    ratios = [Row.of(name, row["ratio"], each["model"]) for each in results for name, row in each["others"].items()]
+    times = [
+        Row.of(name, row["time_ms"], each["model"])
+        for each in results
+        for name, row in {"auto": each["auto"], **each["others"]}.items()
+    ]
+    return [
+        Chart("Time over auto's in the same round", "", ratios, baseline="auto"),
+        Chart("Time of a run", "ms", times),
+    ]
 
-    figure = Figure(figsize=(8, 0.3 * len(results) + 1.5), layout="tight")
+
+def draw(results: Sequence[dict[str, Any]]) -> Figure:
+    """The times of the others over auto's, network by network, with the range that the tutorial reports."""
+    from bench.drawing import LINE, QUIET, Lane, draw_lanes, lanes_height, mark_one, new_figure, write_above
+
+    groups = {
+        each["model"]: [Lane({name: convert(each["others"][name]["ratio"], Spread)}) for name in OTHERS]
+        for each in results
+    }
+    figure = new_figure(8.0, lanes_height(groups) + 0.8)
     axis = figure.subplots()
-    axis.axvspan(*REPORTED, color="grey", alpha=0.2, label="row-major over channels-last, PyTorch's tutorial")
-    for other in OTHERS:
-        ratios = [1 + gain(result, other) for result in results]
-        axis.semilogx(ratios, range(len(results)), "o", label=f"{other} over auto")
-    axis.set_yticks(range(len(results)), [result["model"] for result in results])
-    axis.invert_yaxis()
-    axis.set_xlabel("time over auto's")
-    axis.legend()
-    figure.savefig(path, metadata={"Date": None})
+    axis.axvspan(*REPORTED, color=LINE, alpha=0.5, lw=0, zorder=0.5)
+    draw_lanes(axis, groups)
+    mark_one(axis, "auto")
+    write_above(axis, REPORTED[0], "row-major over channels-last, PyTorch's tutorial", QUIET)
+    axis.set_xlabel("time over auto's in the same round")
+    return figure
 
 
 if __name__ == "__main__":

@@ -18,21 +18,29 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import blocklayout as bl
+from bench.records import add_files, keep, read_measured, write_page, write_picture
 from blocklayout import dnnl, zoo
+from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, numbers, positive, words
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.commands.output import print_table
 from blocklayout.plan.costs.measuring import SpecTimer
 from blocklayout.plan.costs.tuning import N_IN_TURN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from matplotlib.figure import Figure
 
     from blocklayout.dnnl import Spec
     from blocklayout.runtime import Session
@@ -78,18 +86,23 @@ class Agreement:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table, and write JSON and a picture if asked to."""
+    """Measure, print a table, and write what is asked for."""
     args = parse(argv)
+    record = keep(args, read_measured(args, "results") or measure_all(args))
+    results = record["results"]
+    show(results)
+    write_page(args, record, "Costs measured apart, next to times in place", charts(results))
+    write_picture(args, lambda: draw(results))
+    return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All networks."""
     results = []
     for name in args.models:
         results.append(measure(name, args))
         print(f"{name}: {results[-1]['n_steps']} steps", file=sys.stderr)
-    show(results)
-    record = {"environment": describe_environment(args.threads), "n_runs": args.runs, "results": results}
-    write_json(args.json, record)
-    if args.picture:
-        draw(results, args.picture)
-    return 0
+    return {"environment": describe_environment(args.threads), "n_runs": args.runs, "results": results}
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -101,8 +114,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--size", type=positive, help="height and width of images; by default each network's own")
     parser.add_argument("--runs", type=positive, default=40, help="whole runs of each plan (default: 40)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
-    parser.add_argument("--json", help="file to write")
-    parser.add_argument("--picture", help="file to draw costs against times in place in")
+    add_files(parser, "costs against times in place")
     return parser.parse_args(argv)
 
 
@@ -189,23 +201,34 @@ def show(results: Sequence[dict[str, Any]]) -> None:
     print_table(header, rows, title="costs measured apart, next to times in place")
 
 
-def draw(results: Sequence[dict[str, Any]], path: str) -> None:
-    """Costs against times in place, step by step; those with the most in turn."""
-    from matplotlib.figure import Figure
+def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Costs over times in place, each step a value."""
+    rows = []
+    for result in results:
+        for number, each in enumerate(result["agreement"]):
+            known = [(step["cost_ns"][number], step["ns"]) for step in result["steps"]]
+            ratios = [cost_ns / ns for cost_ns, ns in known if cost_ns is not None]
+            rows += [Row.of(f"{each['n_in_turn']} in turn", ratios, result["model"])] if ratios else []
+    return [Chart("Cost over time in place, each step a value", "", rows, baseline="time in place", better="")]
 
-    figure = Figure(figsize=(6, 6), layout="tight")
-    axis = figure.subplots()
+
+def draw(results: Sequence[dict[str, Any]]) -> Figure:
+    """Costs against times in place, step by step; those with the most in turn."""
+    from bench.drawing import names_above, new_figure, scatter
+
+    clouds = {}
     for result in results:
         pairs = [(step["ns"] / 1e3, step["cost_ns"][-1]) for step in result["steps"]]
         known = [(us, cost_ns / 1e3) for us, cost_ns in pairs if cost_ns is not None]
         if known:
-            axis.loglog(*zip(*known, strict=True), "o", ms=3, alpha=0.5, label=result["model"])
-    limits = axis.get_xlim()
-    axis.plot(limits, limits, color="grey", lw=0.8)
+            clouds[result["model"]] = tuple(zip(*known, strict=True))
+    figure = new_figure(6.0, 6.2)
+    axis = figure.subplots()
+    scatter(axis, clouds, [value for x, y in clouds.values() for value in (*x, *y)])
     axis.set_xlabel("us in place")
     axis.set_ylabel("us measured apart")
-    axis.legend()
-    figure.savefig(path, metadata={"Date": None})
+    names_above(axis, 4)
+    return figure
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ round after round; a run's time is the mean over a turn, since what neighbours c
 0.1 s of a turn do not count (but right after another runtime, they are what counts). Reported are the median of the
 rounds, and for each row how much of the CPUs' time the host of a virtual machine took away meanwhile.
 
-    python bench/neighbours.py --rounds 3 --json out.json
+    python bench/neighbours.py --rounds 3 --json out.json --html out.html
     python bench/neighbours.py --models mobilenet_v2 --layout auto --spin-counts 300000
     python bench/neighbours.py --models squeezenet1_1 --size 64 --rounds 1 --seconds 0.1
 
@@ -33,13 +33,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import blocklayout as bl
+from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.runtimes import OURS, RUNTIMES
+from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, numbers, positive, words
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.commands.output import print_table
 from blocklayout.model import read, write
 from blocklayout.timing import TurnProcess
 
@@ -88,19 +93,42 @@ class Copy(TurnProcess):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table for each network, and write JSON if asked to."""
+    """Measure, print a table for each network, and write what is asked for."""
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:1] == ["--serve"]:
         return serve(*arguments[1:])
     args = parse(arguments)
+    record = keep(args, read_measured(args, "results") or measure_all(args))
+    if args.measured:
+        for result in record["results"]:
+            show(result, record["environment"]["n_threads"])
+    write_page(args, record, "Neighbours on the machine", charts(record["results"]))
+    return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All networks; JSON is written after each, since they take long."""
     os.environ.pop("GOMP_SPINCOUNT", None)  # each column has its own, or none
-    results = []
+    results: list[dict[str, Any]] = []
+    record = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "layout": args.layout}
+    record |= {"results": results}
     for name in args.models:
         results.append(measure(name, args))
         show(results[-1], args.threads)
-        record = {"environment": describe_environment(args.threads), "layout": args.layout, "results": results}
-        write_json(args.json, record)  # as far as it is, since it takes long
-    return 0
+        keep(args, record)
+    return record
+
+
+def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:
+    """A chart for each network, by what there is beside it."""
+    return [
+        Chart(
+            f"{each['model']}: time of a run",
+            "ms",
+            [Row.of(name, values, row) for row, of in each["rounds_ms"].items() for name, values in of.items()],
+        )
+        for each in results
+    ]
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -114,7 +142,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=positive, default=3, help="turns of each runtime (default: 3)")
     parser.add_argument("--seconds", type=float, default=0.5, help="of a turn (default: 0.5)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
-    parser.add_argument("--json", help="file to write")
+    add_files(parser)
     return parser.parse_args(argv)
 
 

@@ -6,7 +6,7 @@ fastest counts, reference ones (``ref``) only where there is no other. Times are
 data, cold weights, all layouts of an operator in turn; what other work disturbs does not count. Channels-last wins
 where it is more than 5 % faster than the better of the others, the median over rounds.
 
-    python bench/operators.py --rounds 5 --json out.json --picture docs/operators.svg
+    python bench/operators.py --rounds 5 --json out.json --html out.html --picture docs/operators.svg
     python bench/operators.py --families convolution,pooling --batch 16 --dtype bf16
     python bench/operators.py --sizes 16x14 --rounds 1
 
@@ -24,16 +24,18 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
-from msgspec import to_builtins
+from msgspec import convert, to_builtins
 
 # Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench.operator_problems import SIZES, Problem, problems
+from bench.records import add_files, keep, read_measured, write_page, write_picture
 from blocklayout import Builder, dnnl, model
+from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import extents, positive, words
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.commands.output import print_table
 from blocklayout.dnnl import Spec, is_reference
 from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
 from blocklayout.ir import TensorInfo, Wish, wished_desc
@@ -46,6 +48,8 @@ from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from matplotlib.figure import Figure
 
     from blocklayout.ir import BaseOperator
 
@@ -73,39 +77,36 @@ class Timed:
     us: Spread | None
     rounds: Mapping[int, float]
 
-    @property
-    def text(self) -> str:
-        """Its time, marked where a reference took it."""
-        if self.us is None:
-            return "disturbed" if self.impl else "-"
-        return f"{self.us.median:,.1f}{' ref' if self.is_reference else ''}"
-
 
 NOT_OFFERED = Timed("", is_reference=False, us=None, rounds={})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print tables, and write JSON and a picture if asked to."""
+    """Measure, print tables, and write what is asked for."""
     args = parse(argv)
     if args.dtype == "bf16" and not dnnl.has_bf16():
         print(f"bf16: not on this CPU ({dnnl.isa()})")
         return 0
+    record = keep(args, read_measured(args, "operators") or measure_all(args))
+    rows = record["operators"]
+    show(rows, record["reorders"])
+    write_page(args, record, "Operators in each layout", charts(rows, record["reorders"]))
+    write_picture(args, lambda: draw(rows))
+    return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All operators, and the reorders between the layouts."""
     layouts = (PLAIN, NHWC, Machine(dnnl.isa(), args.threads).block_names[0])
     timer = SpecTimer()
     rows = []
     for problem in problems(args.batch, args.sizes):
         if any(word in problem.family for word in args.families):
-            rows.append(measured(problem, layouts, timer, args))
+            rows.append(as_record(measured(problem, layouts, timer, args)))
             print(f"{problem.name}: {rows[-1]['verdict']}", file=sys.stderr)
-    reorders = [row for size in args.sizes for row in measured_reorders(size, layouts, timer, args)]
-    show(rows, reorders, layouts)
+    reorders = [as_record(row) for size in args.sizes for row in measured_reorders(size, layouts, timer, args)]
     record = {"environment": describe_environment(args.threads), "dtype": args.dtype, "n_rounds": args.rounds}
-    record |= {"operators": [as_record(row) for row in rows], "classes": classes(rows)}
-    record |= {"reorders": [as_record(row) for row in reorders]}
-    write_json(args.json, record)
-    if args.picture:
-        draw(rows, layouts, args.picture)
-    return 0
+    return record | {"operators": rows, "classes": classes(rows), "reorders": reorders}
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -117,8 +118,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
     parser.add_argument("--rounds", type=positive, default=3, help="measurements of each (default: 3)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
-    parser.add_argument("--json", help="file to write")
-    parser.add_argument("--picture", help="file to draw the ratios in")
+    add_files(parser, "the ratios")
     return parser.parse_args(argv)
 
 
@@ -257,7 +257,7 @@ def classes(rows: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
     for row in rows:
         ratio = row[f"{PLAIN}_over_nhwc"]
         if ratio is not None:
-            ratios.setdefault(row["family"], []).append(ratio.median)
+            ratios.setdefault(row["family"], []).append(ratio["median"])
     found: dict[str, list[str]] = {"faster than": [], "as fast as": [], "slower than": []}
     for family, each in ratios.items():
         mean = geometric_mean(each)
@@ -289,16 +289,27 @@ def measured_reorders(
             }
 
 
-def show(rows: Sequence[dict[str, Any]], reorders: Sequence[dict[str, Any]], layouts: Sequence[str]) -> None:
+def others(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Layouts beside channels-last."""
+    return [layout for layout in rows[0]["layouts"] if layout != shown(NHWC)] if rows else []
+
+
+def time_text(timed: dict[str, Any]) -> str:
+    """Microseconds, marked where a reference took them."""
+    if timed["us"] is None:
+        return "disturbed" if timed["impl"] else "-"
+    return f"{timed['us']['median']:,.1f}{' ref' if timed['is_reference'] else ''}"
+
+
+def show(rows: Sequence[dict[str, Any]], reorders: Sequence[dict[str, Any]]) -> None:
     """Print the tables, and how often channels-last wins, ties and loses."""
-    names = [shown(layout) for layout in layouts]
-    others = [shown(layout) for layout in layouts if layout != NHWC]
-    header = ("operator", "extents", *names, *(f"{name} over nhwc" for name in others), "nhwc")
+    names = [*rows[0]["layouts"]] if rows else []
+    header = ("operator", "extents", *names, *(f"{name} over nhwc" for name in others(rows)), "nhwc")
     cells = []
     for row in rows:
-        times = [timed.text for timed in row["layouts"].values()]
-        ratios = [row[f"{name}_over_nhwc"] for name in others]
-        spreads = [f"{each.median:.2f} ({each.low:.2f}-{each.high:.2f})" if each else "-" for each in ratios]
+        times = [time_text(timed) for timed in row["layouts"].values()]
+        ratios = [row[f"{name}_over_nhwc"] for name in others(rows)]
+        spreads = ["{median:.2f} ({low:.2f}-{high:.2f})".format(**each) if each else "-" for each in ratios]
         cells.append((row["family"], "x".join(map(str, row["dims"])), *times, *spreads, row["verdict"]))
     print_table(header, cells, title="microseconds; ref: a reference implementation", text_columns=(0, 1, 7))
     counts = Counter(row["verdict"] for row in rows)
@@ -309,8 +320,8 @@ def show(rows: Sequence[dict[str, Any]], reorders: Sequence[dict[str, Any]], lay
         (
             f"{row['from']} to {row['to']}",
             "x".join(map(str, row["dims"])),
-            f"{row['us'].median:,.1f}",
-            f"{row['us'].low:,.1f}-{row['us'].high:,.1f}",
+            f"{row['us']['median']:,.1f}",
+            f"{row['us']['low']:,.1f}-{row['us']['high']:,.1f}",
             f"{row['gb_per_s']:.1f}",
         )
         for row in reorders
@@ -326,25 +337,50 @@ def as_record(row: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-def draw(rows: Sequence[dict[str, Any]], layouts: Sequence[str], path: str) -> None:
-    """The times of the other layouts over that of channels-last, operator by operator."""
-    from matplotlib.figure import Figure
+def charts(rows: Sequence[dict[str, Any]], reorders: Sequence[dict[str, Any]]) -> list[Chart]:
+    """The times of the other layouts over that of channels-last, all times, and those of reorders."""
+    ratios = [
+        Row.of(f"{extents_text(row)} {name}", ratio, row["family"])
+        for row in rows
+        for name in others(rows)
+        if (ratio := row[f"{name}_over_nhwc"]) is not None
+    ]
+    times = [
+        Row.of(f"{extents_text(row)} {name}{' ref' if timed['is_reference'] else ''}", timed["us"], row["family"])
+        for row in rows
+        for name, timed in row["layouts"].items()
+        if timed["us"] is not None
+    ]
+    moves = [Row.of(f"{row['from']} to {row['to']}", row["us"], extents_text(row)) for row in reorders]
+    return [
+        Chart("Time over that of channels-last in the same round", "", ratios, baseline="nhwc"),
+        Chart("Time of an operator", "us", times),
+        Chart("Time of a reorder", "us", moves),
+    ]
 
-    figure = Figure(figsize=(9, 0.22 * len(rows) + 1.5), layout="tight")
+
+def extents_text(row: dict[str, Any]) -> str:
+    """Channels and extent of an image."""
+    return "x".join(map(str, row["dims"][1:3]))
+
+
+def draw(rows: Sequence[dict[str, Any]]) -> Figure:
+    """The times of the other layouts over that of channels-last, operator by operator."""
+    from bench.drawing import Lane, draw_lanes, lanes_height, mark_one, names_above, new_figure
+
+    groups: dict[str, list[Lane]] = {}
+    for row in rows:
+        found = {name: row[f"{name}_over_nhwc"] for name in others(rows)}
+        spans = {name: convert(ratio, Spread) for name, ratio in found.items() if ratio is not None}
+        if spans:
+            groups.setdefault(row["family"], []).append(Lane(spans, extents_text(row)))
+    figure = new_figure(9.0, lanes_height(groups) + 0.8)
     axis = figure.subplots()
-    for name in (shown(layout) for layout in layouts if layout != NHWC):
-        ratios = [(row[f"{name}_over_nhwc"], place) for place, row in enumerate(rows)]
-        points = [(ratio.median, place) for ratio, place in ratios if ratio is not None]
-        if points:
-            axis.semilogx(*zip(*points, strict=True), "o", ms=4, label=name)
-    axis.axvline(1.0, color="grey", lw=0.8)
-    axis.set_yticks(
-        range(len(rows)), [f"{row['family']} {row['dims'][1]}x{row['dims'][2]}" for row in rows], fontsize=7
-    )
-    axis.invert_yaxis()
-    axis.set_xlabel("time over channels-last: to the right channels-last is faster")
-    axis.legend()
-    figure.savefig(path, metadata={"Date": None})
+    draw_lanes(axis, groups, is_named=False, n_most=9)
+    mark_one(axis, "")
+    names_above(axis, 2)
+    axis.set_xlabel("time over channels-last's in the same round: above 1 channels-last is faster")
+    return figure
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ All take turns, round after round, on random data, and outputs are compared. The
 single rounds: above 1 the peer is slower.
 
     python bench/peers.py --models resnet50,squeezenet1_1 --rounds 7 --json out.json
-    python bench/peers.py --dtypes f32,bf16 --batches 1,16 --picture docs/peers.svg
+    python bench/peers.py --batches 1,16 --json out.json --html out.html
+    python bench/peers.py --measured out.json --picture docs/peers.svg
     python bench/peers.py --models squeezenet1_1 --size 64 --rounds 1
 
 The picture needs matplotlib, which comes with the other runtimes by ``pip install blocklayout[bench]``.
@@ -21,17 +22,28 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import convert
+
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.records import add_files, keep, machine_text, read_measured, write_page, write_picture
 from blocklayout import dnnl, zoo
-from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
+from blocklayout.commands.against.charts import contest_charts, contest_table
+from blocklayout.commands.against.contest import Contest, Outcome, check_agreement, print_outcome
 from blocklayout.commands.against.runtimes import OUR_NAMES, RUNTIMES, chosen_runtimes
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, numbers, positive, words
-from blocklayout.commands.output import write_json
 from blocklayout.model import write
+from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from matplotlib.figure import Figure
+
+    from blocklayout.commands.against.contest import Result
 
 MODELS = (
     *("alexnet", "vgg16", "resnet18", "resnet50", "wide_resnet50_2", "resnext50_32x4d", "densenet121", "googlenet"),
@@ -42,9 +54,26 @@ PEERS = tuple(name for name in RUNTIMES if name not in OUR_NAMES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table for each network, and write JSON and a picture if asked to."""
+    """Measure, print a table for each network, and write what is asked for."""
     args = parse(argv)
+    record = keep(args, read_measured(args, "contests") or measure(args))
+    contests = record["contests"]
+    outcomes = {label(each): convert(each, Outcome) for each in contests}
+    if args.measured:
+        for title, outcome in outcomes.items():
+            print_outcome(title, outcome)
+    show(contests)
+    notes = [failure.reason for outcome in outcomes.values() for failure in outcome.failures]
+    charts, tables = contest_charts(outcomes), [contest_table(outcomes)]
+    write_page(args, record, "Beside other runtimes", charts, tables, notes)
+    write_picture(args, lambda: draw(outcomes, machine_text(record["environment"])))
+    return 0
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """All contests; JSON is written after each, since they take long."""
     contests: list[dict[str, Any]] = []
+    record = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "contests": contests}
     for dtype in args.dtypes:
         if dtype == "bf16" and not dnnl.has_bf16():
             print(f"bf16: not on this CPU ({dnnl.isa()})")
@@ -52,12 +81,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         for batch in args.batches:
             for name in args.models:
                 contests.append(contest(name, dtype, batch, args))
-                record = {"environment": describe_environment(args.threads), "contests": contests}
-                write_json(args.json, record)  # as far as it is, since it takes long
-    show(contests)
-    if args.picture:
-        draw(contests, args.picture)
-    return 0
+                keep(args, record)
+    return record
+
+
+def label(contest: dict[str, Any]) -> str:
+    """What was run: network, data type and batch."""
+    return f"{contest['model']}, {contest['dtype']}, batch {contest['batch']}"
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -70,8 +100,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--size", type=positive, help="height and width of images; by default each network's own")
     parser.add_argument("--rounds", type=positive, default=7, help="turns of each runtime (default: 7)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
-    parser.add_argument("--json", help="file to write")
-    parser.add_argument("--picture", help="file to draw ratios, first results and memory in")
+    add_files(parser, "ratios, first results and memory")
     return parser.parse_args(argv)
 
 
@@ -106,29 +135,37 @@ def show(contests: Sequence[dict[str, Any]]) -> None:
             )
 
 
-def draw(contests: Sequence[dict[str, Any]], path: str) -> None:
+def draw(outcomes: Mapping[str, Outcome], machine: str) -> Figure:
     """Each runtime's time over ours, its first result and its memory, network by network."""
-    from matplotlib.figure import Figure
+    from bench.drawing import Lane, draw_lanes, lanes_height, mark_one, new_figure
 
-    labels = [f"{each['model']} {each['dtype']} {each['batch']}" for each in contests]
-    rows = [(row, place) for place, each in enumerate(contests) for row in each["results"]]
-    figure = Figure(figsize=(14, 0.35 * len(labels) + 2), layout="tight")
-    axes = figure.subplots(1, 3, sharey=True)
-    quantities = (
-        ("time over ours", lambda row: row["ratio"]["median"]),
-        ("s to the first result", lambda row: row["first_s"]),
-        ("MB above import", lambda row: row["resident_nbytes"] / 1e6),
+    common = common_end(outcomes)
+    quantities: tuple[tuple[str, Callable[[Result], Spread]], ...] = (
+        ("time over ours, same round", lambda row: row.ratio),
+        ("seconds to the first result", lambda row: Spread.of([row.first_s])),
+        ("MB after the first run", lambda row: Spread.of([row.resident_nbytes / 1e6])),
     )
-    for axis, (title, value_of) in zip(axes, quantities, strict=True):
-        for name in dict.fromkeys(row["name"] for row, _ in rows):
-            points = [(value_of(row), place) for row, place in rows if row["name"] == name]
-            axis.semilogx(*zip(*points, strict=True), "o", label=name)
-        axis.set_xlabel(title)
-    axes[0].axvline(1.0, color="grey", lw=0.8)
-    axes[0].set_yticks(range(len(labels)), labels)
-    axes[0].invert_yaxis()
-    axes[-1].legend()
-    figure.savefig(path, metadata={"Date": None})
+    by_quantity = [
+        {
+            name.removesuffix(common): [Lane({row.name: value(row)}) for row in outcome.results]
+            for name, outcome in outcomes.items()
+        }
+        for _, value in quantities
+    ]
+    figure = new_figure(10.0, lanes_height(by_quantity[0]) + 0.8)
+    axes = figure.subplots(1, 3, sharey=True, width_ratios=(1.7, 1, 1))
+    for number, (axis, groups) in enumerate(zip(axes, by_quantity, strict=True)):
+        draw_lanes(axis, groups, is_named=number == 0, n_most=6 if number else 7)
+        axis.set_xlabel(quantities[number][0])
+    mark_one(axes[0], "to the right we are faster")
+    figure.suptitle(f"{machine}{common}", x=0.01, ha="left", fontsize=10.0)
+    return figure
+
+
+def common_end(names: Iterable[str]) -> str:
+    """What all names end in, from a comma on, such as ``, f32, batch 1``; empty where they differ."""
+    ends = {name.partition(",")[1] + name.partition(",")[2] for name in names}
+    return ends.pop() if len(ends) == 1 else ""
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ and by measured times; how well prices rank plans is reported as Spearman's corr
 
     python bench/planner.py --models resnet50,squeezenet1_1 --batches 1,8 --rounds 7
     python bench/planner.py --isa native,avx2 --dtypes f32,bf16 --json out.json --picture docs/predicted.svg
+    python bench/planner.py --measured out.json --html out.html
     python bench/planner.py --models digits --rounds 1 --tune-seconds 1
 
 Networks are those of ``blocklayout.zoo``, and the embedded one (``digits``). The picture needs matplotlib.
@@ -19,16 +20,23 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.records import add_files, keep, read_measured, write_page, write_picture
 from blocklayout import dnnl, zoo
+from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import numbers, positive, words
-from blocklayout.commands.output import json_text, print_table, write_json
+from blocklayout.commands.output import json_text, print_table
 from blocklayout.model import open_model
 from blocklayout.plan import SIMPLE_POLICIES
 from blocklayout.plan.costs.model import CostModel
@@ -37,6 +45,8 @@ from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from matplotlib.figure import Figure
 
     from blocklayout.model import Graph
     from blocklayout.plan import Plan
@@ -54,22 +64,29 @@ WITHIN = 1.02
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table, and write JSON and a picture if asked to."""
+    """Measure, print a table, and write what is asked for."""
     args = parse(argv)
     if args.worker:
         sys.stdout.write(json_text(measure(args)))
         return 0
-    results = []
-    for isa in args.isa:
-        for dtype in args.dtypes:
-            for batch in args.batches:
-                for name in args.models:
-                    results += measure_apart(name, isa, dtype, batch, args)
-                    write_json(args.json, {"results": results})  # as far as it is, since it takes long
+    record = keep(args, read_measured(args, "results") or measure_all(args))
+    results = record["results"]
     show(results)
-    if args.picture:
-        draw(results, args.picture)
+    if results:
+        whole = {"environment": results[0]["environment"], **record}
+        write_page(args, whole, "auto with measured costs, and every policy", charts(results))
+        write_picture(args, lambda: draw(results))
     return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All networks; JSON is written after each, since they take long."""
+    results: list[dict[str, Any]] = []
+    record = {"n_rounds": args.rounds, "results": results}
+    for isa, dtype, batch, name in product(args.isa, args.dtypes, args.batches, args.models):
+        results += measure_apart(name, isa, dtype, batch, args)
+        keep(args, record)
+    return record
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -82,8 +99,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=positive, default=5, help="measurements of each (default: 5)")
     parser.add_argument("--threads", type=positive, help="by default all that this process may use")
     parser.add_argument("--tune-seconds", type=float, default=120.0, help="for each network (default: 120)")
-    parser.add_argument("--json", help="file to write")
-    parser.add_argument("--picture", help="file to draw predicted against measured times in")
+    add_files(parser, "predicted against measured times")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     unknown = {*args.models} - {EMBEDDED, *zoo.names()}
@@ -212,25 +228,39 @@ def within_correlation(results: Sequence[dict[str, Any]], field: str) -> float:
     return float(np.median([spearman(*points([result], field)) for result in results]))
 
 
-def draw(results: Sequence[dict[str, Any]], path: str) -> None:
-    """Predicted against measured times, for the model and for measured costs."""
-    from matplotlib.figure import Figure
+def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Times of the policies, and their ratios to auto's."""
+    rows = [
+        (policy, row, f"{each['model']}, {each['dtype']}, batch {each['batch']}, {each['isa_asked']}")
+        for each in results
+        for policy, row in each["policies"].items()
+    ]
+    ratios = [Row.of(policy, row["ratio"], group) for policy, row, group in rows]
+    times = [Row.of(policy, row["time_ms"], group) for policy, row, group in rows]
+    return [
+        Chart("Time over auto's in the same round", "", ratios, baseline="auto"),
+        Chart("Time of a run", "ms", times),
+    ]
 
-    figure = Figure(figsize=(10, 5), layout="tight")
+
+def draw(results: Sequence[dict[str, Any]]) -> Figure:
+    """Predicted against measured times, for the model and for measured costs."""
+    from bench.drawing import names_above, new_figure, scatter
+
+    figure = new_figure(10.0, 5.2)
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
     fields = (("the model", "modelled_ns"), ("measured costs", "estimated_ns"))
+    values = [value for _, field in fields for both in points(results, field) for value in both]
     for axis, (title, field) in zip(axes, fields, strict=True):
-        for policy in POLICIES:
-            rows = [result["policies"][policy] for result in results]
-            predicted = [row[field] / 1e6 for row in rows]
-            axis.loglog([row["time_ms"]["median"] for row in rows], predicted, "o", ms=4, alpha=0.7, label=policy)
-        limits = axis.get_xlim()
-        axis.plot(limits, limits, color="grey", lw=0.8)
-        axis.set_title(f"{title} (rank correlation {correlation(results, field):.3f})")
-        axis.set_xlabel("measured ms")
-    axes[0].set_ylabel("predicted ms")
-    axes[0].legend()
-    figure.savefig(path, metadata={"Date": None})
+        clouds = {
+            policy: points([{"policies": {policy: each["policies"][policy]}} for each in results], field)[::-1]
+            for policy in POLICIES
+        }
+        scatter(axis, clouds, values)
+        axis.set_xlabel(f"measured ms; rank correlation of {title}: {correlation(results, field):.3f}")
+        axis.set_ylabel(f"ms predicted by {title}")
+    names_above(axes[0], len(POLICIES))
+    return figure
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ two runtimes in one process slow each other down. In the tables, ``ratio`` is th
 the largest difference relative to the largest output, ``ref`` the number of reference implementations.
 
     python bench/policies.py --models resnet50,squeezenet,vgg19,bvlc_alexnet --isa native,avx2 --rounds 7
-    python bench/policies.py --models digits --rounds 1 --json out.json
+    python bench/policies.py --models digits --rounds 1 --json out.json --html out.html
 
 Source: networks of the onnx package with seeded random weights (``blocklayout.zoo.light``), and the
 embedded digit classifier (``digits``).
@@ -27,12 +27,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, model
+from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.comparing import Contender, Race, largest_difference
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import SEED, chosen_shapes
 from blocklayout.commands.options import positive, words
-from blocklayout.commands.output import json_text, kib, print_table, small, write_json
+from blocklayout.commands.output import json_text, kib, print_table, small
 from blocklayout.plan import POLICIES
 from blocklayout.plan.costs.random_data import random_array
 from blocklayout.zoo import digits, light
@@ -51,18 +56,42 @@ HEADER = ("layout", "dtype", "ms", "ratio", "least-most", "est. ms", "error", "r
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table for each network and instruction set, and write JSON if asked to."""
+    """Measure, print a table for each network and instruction set, and write what is asked for."""
     args = parse(argv)
     if args.worker:
         return WORKERS[args.worker](args)
-    results = []
-    for isa in args.isa:
-        for name in args.models:
-            result = measure_apart(name, isa, args)
+    record = keep(args, read_measured(args, "results") or measure_all(args))
+    results = record["results"]
+    if args.measured:
+        for result in results:
             show(result)
-            results.append(result)
-    write_json(args.json, {"n_rounds": args.rounds, "results": results})
+    write_page(args, record | {"environment": results[0]["environment"]}, "Policies", charts(results))
     return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All networks and instruction sets."""
+    results = [measure_apart(name, isa, args) for isa in args.isa for name in args.models]
+    return {"n_rounds": args.rounds, "results": results}
+
+
+def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Times, and their ratios to auto's."""
+    rows = [
+        (f"{row['policy']} {row['dtype']}", row, f"{result['model']}, {result['isa']}")
+        for result in results
+        for row in result["policies"]
+    ]
+    first = rows[0][0]
+    return [
+        Chart(
+            f"Time over that of {first} in the same round",
+            "",
+            [Row.of(name, row["ratio"], group) for name, row, group in rows],
+            baseline=first,
+        ),
+        Chart("Time of a run", "ms", [Row.of(name, row["time_ms"], group) for name, row, group in rows]),
+    ]
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -75,7 +104,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtypes", type=words, default=("f32",), help="f32, bf16; the latter where the CPU can")
     parser.add_argument("--rounds", type=positive, default=7, help="measurements of each (default: 7)")
     parser.add_argument("--threads", type=positive, help="by default all that this process may use")
-    parser.add_argument("--json", help="file to write")
+    add_files(parser)
     parser.add_argument("--worker", choices=WORKERS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
@@ -93,7 +122,9 @@ def measure_apart(name: str, isa: str, args: argparse.Namespace) -> dict[str, An
         if find_spec("onnxruntime"):
             start_worker("check", name, folder, args, dict(os.environ))
         result: dict[str, Any] = json.loads((Path(folder) / "result.json").read_text(encoding="utf-8"))
-    return {"model": name, "isa": isa, **result}
+    whole = {"model": name, "isa": isa, **result}
+    show(whole)
+    return whole
 
 
 def start_worker(worker: str, name: str, folder: str, args: argparse.Namespace, environ: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ take turns in one process, round after round. Reported are medians of the fastes
 ratios to a session's own weights in the same round, with the least and the largest. Weights that primitives read row by
 row are not packed again.
 
-    python bench/prepacking.py --rounds 9 --json out.json
+    python bench/prepacking.py --rounds 9 --json out.json --html out.html
     python bench/prepacking.py --models vgg16 --dtype bf16 --batch 4
     python bench/prepacking.py --models squeezenet1_1 --size 64 --rounds 1
 """
@@ -24,13 +24,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import to_builtins
 
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import blocklayout as bl
+from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, model, zoo
+from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.comparing import largest_difference
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, positive
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.commands.output import print_table
 from blocklayout.layout import MemoryDesc
 from blocklayout.loading.from_model import constants_of, known_outputs
 from blocklayout.loading.saved_session import write_session
@@ -81,19 +86,26 @@ class Packing:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table, and write JSON if asked to."""
+    """Measure, print a table, and write what is asked for."""
     args = parse(argv)
     if args.dtype == "bf16" and not dnnl.has_bf16():
         print(f"bf16: not on this CPU ({dnnl.isa()})")
         return 0
-    results = []
+    record = keep(args, read_measured(args, "results") or measure_all(args))
+    show(record["results"])
+    write_page(args, record, "Weights packed for each run, once, or mapped", charts(record["results"]))
+    return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All networks; JSON is written after each, since they take long."""
+    results: list[dict[str, Any]] = []
+    record = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
     for name in args.models:
         results.append(measure(name, args))
         print(f"{name}: done", file=sys.stderr)
-        record = {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
-        write_json(args.json, record)  # as far as it is, since it takes long
-    show(results)
-    return 0
+        keep(args, record)
+    return record
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -105,7 +117,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--size", type=positive, help="height and width of images; by default each network's own")
     parser.add_argument("--rounds", type=positive, default=7, help="turns of each (default: 7)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
-    parser.add_argument("--json", help="file to write")
+    add_files(parser)
     return parser.parse_args(argv)
 
 
@@ -156,6 +168,16 @@ def show(results: Sequence[dict[str, Any]]) -> None:
     print_table(header, rows, title="the same plan, with weights packed for each run, once, or mapped from a file")
     largest = max(result["difference"] for result in results)
     print(f"results differ by up to {largest:.1g}, relative to the largest value")
+
+
+def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Times, and their ratios to a session's own weights."""
+    times = [Row.of(way, spread, each["model"]) for each in results for way, spread in each["ms"].items()]
+    ratios = [Row.of(way, spread, each["model"]) for each in results for way, spread in each["ratios"].items()]
+    return [
+        Chart("Time over that with the session's weights, in the same round", "", ratios, baseline="session"),
+        Chart("Time of a run", "ms", times),
+    ]
 
 
 def _text(ratio: Mapping[str, float]) -> str:

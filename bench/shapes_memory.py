@@ -19,19 +19,25 @@ import gc
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import blocklayout as bl
+from bench.records import add_files, keep, read_measured, write_picture
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.commands.output import print_table
 from blocklayout.runtime import MAX_PLANS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from matplotlib.figure import Figure
     from onnx import ModelProto
 
 SEED = 0
@@ -42,18 +48,21 @@ Curve = list[dict[str, int]]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure both sessions, print a table, and write JSON and a picture if asked to."""
+    """Measure both sessions, print a table, and write what is asked for."""
     args = parse(argv)
     if args.worker is not None:
         json.dump(measure(args.shapes, args.worker, args.threads), sys.stdout)
         return 0
-    curves = {f"{n_plans} plans": measure_apart(n_plans, args) for n_plans in dict.fromkeys((MAX_PLANS, args.shapes))}
+    curves = keep(args, read_measured(args) or measure_all(args))["curves"]
     show(curves)
-    result = {"environment": describe_environment(args.threads), "curves": curves}
-    write_json(args.json, result)
-    if args.picture:
-        draw(curves, args.picture)
+    write_picture(args, lambda: draw(curves))
     return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """Both sessions."""
+    curves = {f"{n_plans} plans": measure_apart(n_plans, args) for n_plans in dict.fromkeys((MAX_PLANS, args.shapes))}
+    return {"environment": describe_environment(args.threads), "curves": curves}
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -61,8 +70,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", type=positive, default=200, help="how many (default: 200)")
     parser.add_argument("--threads", type=positive, default=2, help="threads of a run (default: 2)")
-    parser.add_argument("--json", help="file to write")
-    parser.add_argument("--picture", help="SVG to write")
+    add_files(parser, "the curves", has_page=False)
     parser.add_argument("--worker", type=positive, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
@@ -143,25 +151,23 @@ def show(curves: Mapping[str, Curve]) -> None:
     print_table(header, rows, title="Memory of a session that sees a new shape each run", text_columns=(0,))
 
 
-def draw(curves: Mapping[str, Curve], path: str) -> None:
-    """Write the curves as a picture."""
-    import matplotlib as mpl
+def draw(curves: Mapping[str, Curve]) -> Figure:
+    """Resident sets and what sessions hold, shape by shape."""
+    from bench.drawing import looks, name_end, new_figure
 
-    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "shapes"})
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    figure = new_figure(7.0, 3.6)
     axes = figure.subplots()
-    colours: dict[str, Any] = dict(zip(curves, ("tab:blue", "tab:orange"), strict=False))
-    for name, curve in curves.items():
-        numbers = range(1, len(curve) + 1)
-        resident = [point["rss_nbytes"] / MIB for point in curve]
-        held = [point["held_nbytes"] / MIB for point in curve]
-        axes.plot(numbers, resident, color=colours[name], label=f"keeps {name}: resident set")
-        axes.plot(numbers, held, color=colours[name], linestyle=":", label=f"keeps {name}: arenas and weights")
-    axes.set(xlabel="shapes seen", ylabel="MiB", ylim=(0, None), title="A new shape each run")
-    axes.legend(frameon=False)
-    figure.savefig(path, metadata={"Date": None})
+    for name, (colour, _) in looks(curves).items():
+        curve = curves[name]
+        for what, field, style in (("resident set", "rss_nbytes", "-"), ("arenas and weights", "held_nbytes", ":")):
+            mib = [point[field] / MIB for point in curve]
+            axes.plot(range(1, len(curve) + 1), mib, style, color=colour, lw=1.5)
+            name_end(axes, len(curve), mib[-1], f"{name}: {what}", colour)
+    axes.set(xlabel="shapes seen, a new one each run", ylabel="MiB", ylim=(0, None))
+    axes.grid(visible=True)
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0, 0, 0.78, 1))
+    return figure
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ nothing is asked of oneDNN. Small random graphs, in which any group may read any
 force.
 
     python bench/solving.py --kernels 100,300,1000,3000,10000 --graphs 300 --picture docs/solve-time.svg
-    python bench/solving.py --kernels 30,60 --graphs 5 --json out.json
+    python bench/solving.py --kernels 30,60 --graphs 5 --json out.json --html out.html
 
 The picture needs matplotlib.
 """
@@ -18,12 +18,19 @@ import itertools
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from bench.records import add_files, keep, read_measured, write_page, write_picture
+from blocklayout.commands.bench_page import Chart, Row
+from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive, words
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.commands.output import print_table
 from blocklayout.ir import BaseOperator, Candidate, Kernel, Program, Value
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Group
@@ -33,6 +40,8 @@ from blocklayout.plan.solving.solve import solve_layouts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from matplotlib.figure import Figure
+
 SHAPE = (1, 24, 6, 6)
 LAYOUTS = ("nchw", "nhwc", "nChw8c")
 N_CANDIDATES = 8
@@ -40,9 +49,10 @@ SMALL_TABLES = 27
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print tables, and write JSON and a picture if asked to."""
+    """Measure, print tables, and write what is asked for."""
     args = parse(argv)
-    curve = [timed(n_kernels) for n_kernels in args.kernels]
+    record = keep(args, read_measured(args, "curve") or measure_all(args))
+    curve = record["curve"]
     print_table(
         ("kernels", "seconds", "optimal", "gap"),
         [
@@ -51,13 +61,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         ],
         title="blocks with residuals and branches",
     )
-    counts = compared(args.graphs)
-    for name, value in counts.items():
+    for name, value in record["graphs"].items():
         print(f"{name}: {value}")
-    write_json(args.json, {"curve": curve, "graphs": counts})
-    if args.picture:
-        draw(curve, args.picture)
+    rows = [Row.of(f"{row['n_kernels']:,} kernels", [row["seconds"]]) for row in curve]
+    notes = [f"{name}: {value}" for name, value in record["graphs"].items()]
+    write_page(args, record, "How long the solve takes", [Chart("Seconds to solve", "s", rows)], notes=notes)
+    write_picture(args, lambda: draw(curve))
     return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """The curve, and the comparison with brute force."""
+    curve = [timed(n_kernels) for n_kernels in args.kernels]
+    return {"environment": describe_environment(1), "curve": curve, "graphs": compared(args.graphs)}
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -66,8 +82,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     sizes = (100, 300, 1000, 3000, 10_000)
     parser.add_argument("--kernels", type=lambda text: [positive(word) for word in words(text)], default=sizes)
     parser.add_argument("--graphs", type=positive, default=300, help="small random graphs to compare (default: 300)")
-    parser.add_argument("--json", help="file to write")
-    parser.add_argument("--picture", help="file to draw the times in")
+    add_files(parser, "the times")
     return parser.parse_args(argv)
 
 
@@ -161,19 +176,22 @@ def compared(n_graphs: int) -> dict[str, int]:
     return counts
 
 
-def draw(curve: Sequence[dict[str, Any]], path: str) -> None:
+def draw(curve: Sequence[dict[str, Any]]) -> Figure:
     """Seconds against kernels."""
-    from matplotlib.figure import Figure
+    from bench.drawing import QUIET, TEXT, log_scale, name_begin, new_figure
 
-    figure = Figure(figsize=(6, 4), layout="tight")
+    figure = new_figure(6.0, 3.6)
     axis = figure.subplots()
     kernels, seconds = [row["n_kernels"] for row in curve], [row["seconds"] for row in curve]
-    axis.loglog(kernels, seconds, "o-")
-    axis.loglog(kernels, [seconds[-1] * n / kernels[-1] for n in kernels], ":", color="grey", label="linear")
+    linear = [seconds[-1] * n / kernels[-1] for n in kernels]
+    axis.plot(kernels, linear, ":", color=QUIET, lw=1.2)
+    axis.plot(kernels, seconds, "o-", color=TEXT, ms=4.0, lw=1.4)
+    log_scale(axis.xaxis, kernels)
+    log_scale(axis.yaxis, [*seconds, *linear])
+    name_begin(axis, kernels[0], linear[0], "linear", QUIET)
     axis.set_xlabel("kernels")
     axis.set_ylabel("seconds to solve")
-    axis.legend()
-    figure.savefig(path, metadata={"Date": None})
+    return figure
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Each network of the zoo (random weights) is written as an ONNX file. Both runtim
 that is stopped when it is not its turn. A turn is many runs, from when the first is submitted until the last is done;
 turns alternate, and the ratio to ours is the median of those of single rounds: above 1 we compute more.
 
-    python bench/throughput.py --models resnet50,mobilenet_v2 --rounds 7 --json out.json
+    python bench/throughput.py --models resnet50,mobilenet_v2 --rounds 7 --json out.json --html out.html
     python bench/throughput.py --streams 2,1
     python bench/throughput.py --tune-seconds 60
     python bench/throughput.py --models squeezenet1_1 --size 64 --rounds 1
@@ -23,15 +23,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import blocklayout as bl
+from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, zoo
 from blocklayout.commands.against.contest import Contest, check_agreement
 from blocklayout.commands.against.runtimes import N_RUNS, openvino_by_hint, ours_in_streams
+from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import networks, numbers, positive, seconds
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.commands.output import print_table
 from blocklayout.model import write
+from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,16 +48,50 @@ MODELS = ("resnet50", "mobilenet_v2", "squeezenet1_1")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table for each network, and write JSON if asked to."""
+    """Measure, print a table for each network, and write what is asked for."""
     args = parse(argv)
-    contests = [contest(name, batch, args) for batch in args.batches for name in args.models]
+    record = keep(args, read_measured(args, "contests") or measure_all(args))
+    contests = record["contests"]
+    if args.measured:
+        for each in contests:
+            show(label(each), each["results"])
     ratios = [each["ratio"] for each in contests if each["ratio"] is not None]
     if ratios:
         mean = statistics.geometric_mean(ratios)
         print(f"{args.streams[0]} streams: {mean:.3f} of OpenVINO's images a second (geometric mean of {len(ratios)})")
-    record = {"environment": describe_environment(args.threads), "contests": contests}
-    write_json(args.json, record)
+    write_page(args, record, "Images a second", charts(contests))
     return 0
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All contests."""
+    contests = [contest(name, batch, args) for batch in args.batches for name in args.models]
+    return {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "contests": contests}
+
+
+def label(contest: dict[str, Any]) -> str:
+    """What was run: network, data type and batch."""
+    return f"{contest['model']}, {contest['dtype']}, batch {contest['batch']}"
+
+
+def charts(contests: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Images a second, and how many of ours there are for one of another's."""
+    rows = [(label(one), each) for one in contests for each in one["results"]]
+    first = contests[0]["results"][0]["name"]
+    return [
+        Chart(
+            f"Images of {first} for one of each, in the same round",
+            "",
+            [Row.of(each["name"], each["ratio"], group) for group, each in rows],
+            baseline=first,
+        ),
+        Chart(
+            "Images a second",
+            "images/s",
+            [Row.of(each["name"], each["images_per_s"], group) for group, each in rows],
+            better="more",
+        ),
+    ]
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -65,7 +105,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=positive, default=7, help="turns of each (default: 7)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
     parser.add_argument("--tune-seconds", type=seconds, help="measure costs for so long before; by default, not at all")
-    parser.add_argument("--json", help="file to write")
+    add_files(parser)
     return parser.parse_args(argv)
 
 
@@ -98,10 +138,10 @@ def contest(name: str, batch: int, args: argparse.Namespace) -> dict[str, Any]:
 
 def row(result: Result, batch: int) -> dict[str, Any]:
     """The record of a runtime."""
-    record = to_builtins(result)
-    per_second = {key: 1e3 * N_RUNS * batch / record["time_ms"][key] for key in ("median", "high", "low")}
+    record: dict[str, Any] = to_builtins(result)
+    images_per_s = Spread.of(1e3 * N_RUNS * batch / ms for ms in result.time_ms.values)
     kept = {key: record[key] for key in ("name", "version", "ratio", "difference")}
-    return kept | {"images_per_s": {"median": per_second["median"], "low": per_second["high"]}}
+    return kept | {"images_per_s": to_builtins(images_per_s)}
 
 
 def show(title: str, rows: Sequence[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@ which deconvolutions are too cheap, so that the two are merged; with prices by w
 prices at hand. All three take turns, round after round, on data in the layout that their plans read. Reported are
 medians of the fastest runs of a turn, and of the ratios to the plan with two steps in the same round.
 
-    python bench/upsampling.py --json out.json
+    python bench/upsampling.py --json out.json --html out.html
     python bench/upsampling.py --batch 8 --no-winograd
     python bench/upsampling.py --sizes 16x8 --rounds 1
 """
@@ -16,16 +16,22 @@ from __future__ import annotations
 import argparse
 import sys
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import to_builtins
 
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import blocklayout as bl
+from bench.records import add_files, keep, read_measured, write_page
 from blocklayout import dnnl, model
+from blocklayout.commands.bench_page import Chart, Row
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import extents, positive
-from blocklayout.commands.output import print_table, write_json
+from blocklayout.commands.output import print_table
 from blocklayout.plan import Pricing, Request, make_plan
 from blocklayout.plan.costs.model import CostsOver, Price
 from blocklayout.timing import Spread, fastest_ns, time_in_turn
@@ -53,10 +59,11 @@ class Changed(CostsOver, frozen=True):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Measure, print a table, and write JSON if asked to."""
+    """Measure, print a table, and write what is asked for."""
     args = parse(argv)
-    results = [measure(channels, extent, args) for channels, extent in args.sizes]
-    write_json(args.json, {"environment": describe_environment(args.threads), "results": results})
+    record = keep(args, read_measured(args, "results") or measure_all(args))
+    results = record["results"]
+    write_page(args, record, "Enlargement and convolution as one deconvolution", charts(results))
     header = ("batch, channels, extent", "apart us", "merged us", "merged over apart", "auto over apart", "auto is")
     rows = [
         (
@@ -81,8 +88,24 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-winograd", action="store_true", help="no convolutions by Winograd's method")
     parser.add_argument("--rounds", type=positive, default=9, help="turns of each (default: 9)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
-    parser.add_argument("--json", help="file to write")
+    add_files(parser)
     return parser.parse_args(argv)
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All sizes."""
+    results = [measure(channels, extent, args) for channels, extent in args.sizes]
+    return {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
+
+
+def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Times, and their ratios to that of two steps."""
+    times = [Row.of(name, spread, each["problem"]) for each in results for name, spread in each["us"].items()]
+    ratios = [Row.of(name, spread, each["problem"]) for each in results for name, spread in each["ratios"].items()]
+    return [
+        Chart("Time over that of two steps, in the same round", "", ratios, baseline="apart"),
+        Chart("Time of a run, by batch, channels and extent", "us", times),
+    ]
 
 
 def measure(channels: int, extent: int, args: argparse.Namespace) -> dict[str, Any]:

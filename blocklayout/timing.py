@@ -32,23 +32,31 @@ TURN_NS = 40e6
 _MAX_REASON = 300
 
 
-class Spread(Struct, frozen=True):
-    """The middle of some measurements, and how far they lie apart."""
+class Spread(Struct, frozen=True, omit_defaults=True):
+    """The middle of some measurements, and how far they lie apart.
+
+    Attributes:
+        median: The middle one, or the mean of the middle two.
+        low: The smallest.
+        high: The largest.
+        values: All of them, in the order of the rounds; empty where they were not kept.
+    """
 
     median: float
     low: float
     high: float
+    values: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread:
-        """The median, the smallest and the largest.
+        """The spread of some values.
 
         Example:
             >>> Spread.of([3.0, 1.0, 2.0])
-            Spread(median=2.0, low=1.0, high=3.0)
+            Spread(median=2.0, low=1.0, high=3.0, values=(3.0, 1.0, 2.0))
         """
-        ordered = sorted(values)
-        return cls(statistics.median(ordered), ordered[0], ordered[-1])
+        kept = tuple(values)
+        return cls(statistics.median(kept), min(kept), max(kept), kept)
 
     @classmethod
     def of_ratios(cls, times: Iterable[float], reference: Iterable[float]) -> Spread:
@@ -57,7 +65,21 @@ class Spread(Struct, frozen=True):
 
     def scaled(self, factor: float) -> Spread:
         """The same in another unit."""
-        return Spread(self.median * factor, self.low * factor, self.high * factor)
+        values = tuple(value * factor for value in self.values)
+        return Spread(self.median * factor, self.low * factor, self.high * factor, values)
+
+    @property
+    def quartiles(self) -> tuple[float, float] | None:
+        """What a quarter of the values is below, and what a quarter is above; ``None`` of fewer than four.
+
+        Example:
+            >>> Spread.of([1.0, 2.0, 3.0, 4.0, 5.0]).quartiles
+            (2.0, 4.0)
+        """
+        if len(self.values) < 4:
+            return None
+        lower, _, upper = statistics.quantiles(self.values, n=4, method="inclusive")
+        return lower, upper
 
 
 def fastest_ns(call: Call, turn_ns: float = TURN_NS) -> float:

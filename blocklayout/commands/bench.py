@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, to_builtins
 
 from blocklayout import dnnl
+from blocklayout.commands.against.charts import contest_charts, contest_table
 from blocklayout.commands.against.contest import Contest, check_agreement, print_outcome
 from blocklayout.commands.against.runtimes import chosen_runtimes
-from blocklayout.commands.comparing import Contender, Race, plan_of, say_comparison
-from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.bench_page import BenchPage, Chart, Row, Table, add_html
+from blocklayout.commands.comparing import Contender, Race, exceptions, plan_of, say_comparison
+from blocklayout.commands.environment import command_text, describe_environment
 from blocklayout.commands.feeds import feeds_of, n_images, open_model, save_source
 from blocklayout.commands.options import add_model_options, load_options, positive, words
 from blocklayout.commands.output import print_table, say, say_json, shown_progress
@@ -25,10 +27,11 @@ from blocklayout.timing import Spread
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import numpy as np
 
+    from blocklayout.commands.comparing import Measurement
     from blocklayout.runtime import Session
 
     Feeds = Mapping[str, np.ndarray]
@@ -63,19 +66,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="tell instead how many runs a second there are with N at a time, of auto unless --policies says more",
     )
     parser.add_argument("--rounds", type=positive, default=7, metavar="N", help="measurements of each (default: 7)")
+    add_html(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
-    if args.streams:
-        _run_streams(args)
-    elif args.against:
-        _run_against(args)
-    else:
-        _run_policies(args)
+    measure = _run_streams if args.streams else _run_against if args.against else _run_policies
+    page = measure(args)
+    if args.html:
+        page.save(args.html)
 
 
-def _run_against(args: argparse.Namespace) -> None:
+def _run_against(args: argparse.Namespace) -> BenchPage:
     if args.policies or args.io_layout or args.tune == "measure":
         raise InputError("--against compares runtimes with their default arguments: leave out --policies and the like")
     runtimes = chosen_runtimes(args.against, args.dtype)
@@ -90,14 +92,19 @@ def _run_against(args: argparse.Namespace) -> None:
     if args.json:
         record = {"environment": environment, "n_rounds": args.rounds, "disagree": disagreements}
         say_json(record | outcome.to_dict())
-        return
-    title = f"{opened.name}, {args.dtype}, {args.rounds} rounds, {n_threads} threads, {environment['cpu']}"
-    print_outcome(title, outcome)
-    for disagreement in disagreements:
-        say(disagreement)
+    else:
+        print_outcome(
+            f"{opened.name}, {args.dtype}, {args.rounds} rounds, {n_threads} threads, {environment['cpu']}", outcome
+        )
+        for disagreement in disagreements:
+            say(disagreement)
+    one = {opened.name: outcome}
+    notes = [*disagreements, *(failure.reason for failure in outcome.failures)]
+    title = f"{opened.name}, {args.dtype}, beside other runtimes"
+    return _page(args, title, environment, contest_charts(one), [contest_table(one)], notes)
 
 
-def _run_policies(args: argparse.Namespace) -> None:
+def _run_policies(args: argparse.Namespace) -> BenchPage:
     policies = dict.fromkeys((BASELINE, *(args.policies or POLICIES)))
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened = open_model(args)
@@ -107,13 +114,16 @@ def _run_policies(args: argparse.Namespace) -> None:
     if args.json:
         rows = [measurement.to_dict() for measurement in measurements]
         say_json({"environment": environment, "n_rounds": args.rounds, "policies": rows})
-        return
-    say(
-        f"{opened.name}: {args.rounds} rounds, each policy in turn with {BASELINE}\n"
-        f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}, "
-        f"{environment['cpu']}\n"
-    )
-    say_comparison(measurements)
+    else:
+        say(
+            f"{opened.name}: {args.rounds} rounds, each policy in turn with {BASELINE}\n"
+            f"{environment['n_threads']} threads, {environment['isa']}, oneDNN {environment['oneDNN']}, "
+            f"{environment['cpu']}\n"
+        )
+        say_comparison(measurements)
+    title = f"{opened.name}, {args.dtype}, by layout policies"
+    charts, tables = _policy_charts(measurements), [_policy_table(measurements)]
+    return _page(args, title, environment, charts, tables, exceptions(measurements))
 
 
 class Throughput(Struct, frozen=True):
@@ -132,7 +142,7 @@ class Throughput(Struct, frozen=True):
     images_per_s: Spread
 
 
-def _run_streams(args: argparse.Namespace) -> None:
+def _run_streams(args: argparse.Namespace) -> BenchPage:
     """Measure policies one after the other, and print what each did."""
     if args.against:
         raise InputError("--streams is about ours alone: leave out --against")
@@ -152,10 +162,12 @@ def _run_streams(args: argparse.Namespace) -> None:
     if args.json:
         record: dict[str, Any] = {"environment": environment, "n_streams": args.streams, "n_rounds": args.rounds}
         say_json(record | {"policies": [to_builtins(row) for row in rows]})
-        return
-    title = f"{opened.name}, {args.dtype}, {args.streams} streams, {args.rounds} rounds, {environment['cpu']}"
-    print_table(_STREAMS_HEADER, map(_stream_cells, rows), title=title)
-    say("\nhow long a single run takes with all threads: without --streams")
+    else:
+        title = f"{opened.name}, {args.dtype}, {args.streams} streams, {args.rounds} rounds, {environment['cpu']}"
+        print_table(_STREAMS_HEADER, map(_stream_cells, rows), title=title)
+        say("\nhow long a single run takes with all threads: without --streams")
+    title = f"{opened.name}, {args.dtype}, {args.streams} runs at a time"
+    return _page(args, title, environment, _stream_charts(rows))
 
 
 def time_runs(session: Session, feeds: Feeds, n_rounds: int) -> list[float]:
@@ -179,3 +191,62 @@ def _stream_cells(row: Throughput) -> tuple[str, ...]:
     runs, images = row.runs_per_s, row.images_per_s
     spread = f"{runs.low:,.1f}-{runs.high:,.1f}"
     return row.policy, f"{runs.median:,.1f}", spread, f"{images.median:,.1f}", str(row.n_threads)
+
+
+def _page(
+    args: argparse.Namespace,
+    title: str,
+    environment: Mapping[str, Any],
+    charts: Sequence[Chart],
+    tables: Sequence[Table] = (),
+    notes: Sequence[str] = (),
+) -> BenchPage:
+    return BenchPage(title, command_text(), {**environment, "n_rounds": args.rounds}, charts, tables, notes)
+
+
+def _policy_charts(measurements: Sequence[Measurement]) -> list[Chart]:
+    names = [each.plan.policy for each in measurements]
+    times = [Row(name, each.time_ms) for name, each in zip(names, measurements, strict=True)]
+    ratios = [Row(name, each.ratio) for name, each in zip(names, measurements, strict=True)]
+    return [
+        Chart(f"Time over {names[0]}'s in the same round", "", ratios, baseline=names[0]),
+        Chart("Time of a run", "ms", times),
+    ]
+
+
+def _policy_table(measurements: Sequence[Measurement]) -> Table:
+    header = (
+        "layout",
+        "chosen",
+        "predicted ms",
+        "reorders",
+        "KiB moved",
+        "KiB of padding",
+        "references",
+        "plain",
+        "differs by",
+    )
+    rows = [
+        (
+            each.plan.policy,
+            each.plan.chosen,
+            each.plan.cost_ns / 1e6,
+            len(each.plan.reorders),
+            each.plan.reorder_nbytes / 1024,
+            each.plan.padding_nbytes / 1024,
+            len(each.plan.reference_steps),
+            len(each.plan.plain_steps),
+            each.difference,
+        )
+        for each in measurements
+    ]
+    return Table("Plans", header, rows)
+
+
+def _stream_charts(rows: Sequence[Throughput]) -> list[Chart]:
+    runs = [Row(row.policy, row.runs_per_s) for row in rows]
+    images = [Row(row.policy, row.images_per_s) for row in rows if row.images_per_s != row.runs_per_s]
+    return [
+        Chart("Runs a second", "runs/s", runs, better="more"),
+        Chart("Images a second", "images/s", images, better="more"),
+    ]

@@ -236,14 +236,18 @@ def say_comparison(measurements: Sequence[Measurement]) -> None:
     )
     say_agreement(measurements)
     say_layouts(measurements)
-    for measurement in measurements:
-        plan = measurement.plan
-        for kernel, impl, reason in _references(plan):
-            say(f"{plan.policy}: {kernel} runs {impl}: {reason}")
-        for kernel, what, reason in _plain(plan):
-            say(f"{plan.policy}: {kernel} runs as {what}: {reason}")
-        for kernel, reason in plan.exceptions:
-            say(f"{plan.policy}: {kernel}: {reason}")
+    for line in exceptions(measurements):
+        say(line)
+
+
+def exceptions(measurements: Sequence[Measurement]) -> list[str]:
+    """A line for each kernel of a plan that no usual implementation runs, or that could not follow the policy."""
+    lines = []
+    for plan in (measurement.plan for measurement in measurements):
+        lines += [f"{plan.policy}: {kernel} runs {impl}: {reason}" for kernel, impl, reason in _references(plan)]
+        lines += [f"{plan.policy}: {kernel} runs as {what}: {reason}" for kernel, what, reason in _plain(plan)]
+        lines += [f"{plan.policy}: {kernel}: {reason}" for kernel, reason in plan.exceptions]
+    return lines
 
 
 def say_agreement(measurements: Sequence[Measurement]) -> None:

@@ -8,18 +8,35 @@ from pathlib import Path
 
 from blocklayout.plan.costs.atlas import Atlas
 from tests.bench.running import run_bench
+from tests.pages.records import record_of
 
 PICTURE = ("--picture", "picture.svg") if find_spec("matplotlib") else ()
+PAGE = ("--html", "page.html")
+
+
+def is_picture(path: Path) -> bool:
+    """Whether a file is one of our pictures: text in it is text, and no clock shows in it."""
+    text = path.read_text(encoding="utf-8")
+    return "<svg" in text and "<text" in text and "<dc:date>" not in text
+
+
+def charts(folder: Path) -> dict[str, list[str]]:
+    """Names of the rows of each chart of the page that a benchmark wrote, by its title."""
+    record = record_of(folder / "page.html")
+    assert record["command"].startswith("python bench/")
+    assert record["environment"]["cpu"]
+    return {chart["title"]: [row["name"] for row in chart["rows"]] for chart in record["charts"]}
 
 
 def test_policies(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "policies.json"
     short = ("--models", "digits", "--rounds", "1", "--json", str(path))
     what = ("--policies", "plain,per-op", "--isa", "avx2", "--threads", "1")
-    done = run_bench("policies.py", *short, *what, environ=tree_environ, folder=tmp_path)
+    done = run_bench("policies.py", *short, *what, *PAGE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
     assert [row["policy"] for row in result["policies"]] == ["auto", "plain", "per-op"]
+    assert charts(tmp_path)["Time of a run"] == ["auto f32", "plain f32", "per-op f32"]
     assert result["environment"]["isa"] in done.stdout
     if find_spec("onnxruntime"):
         assert all(row["error"] < 1e-5 for row in result["policies"])
@@ -34,23 +51,28 @@ def test_an_unknown_model_is_refused(tree_environ: dict[str, str], tmp_path: Pat
 def test_planner(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "planner.json"
     short = ("--models", "digits", "--batches", "1", "--rounds", "1", "--tune-seconds", "0.2", "--json", str(path))
-    done = run_bench("planner.py", *short, environ=tree_environ, folder=tmp_path)
+    done = run_bench("planner.py", *short, *PAGE, *PICTURE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
     assert set(result["policies"]) == {"auto", "any", "blocked", "nhwc", "plain", "per-op"}
     assert "within 2 %" in done.stdout
+    assert charts(tmp_path)["Time over auto's in the same round"] == [*result["policies"]]
 
 
 def test_peers(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
     short = ("--models", "m3", "--size", "4000", "--rounds", "1", "--threads", "1", "--json", str(path))
     others = ("--against", "onnxruntime" if find_spec("onnxruntime") else "all")
-    done = run_bench("peers.py", *short, *others, *PICTURE, environ=tree_environ, folder=tmp_path)
+    done = run_bench("peers.py", *short, *others, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
+    again = run_bench("peers.py", "--measured", str(path), *PAGE, *PICTURE, environ=tree_environ, folder=tmp_path)
+    assert again.returncode == 0, again.stderr
     [contest] = json.loads(path.read_text())["contests"]
     assert [row["name"] for row in contest["results"]][:2] == ["blocklayout", "blocklayout (saved)"]
     assert contest["failures"] == []
     assert all(row["difference"] < 1e-3 for row in contest["results"])
+    assert charts(tmp_path)["Time of a run"] == [row["name"] for row in contest["results"]]
+    assert not PICTURE or is_picture(tmp_path / "picture.svg")
     if find_spec("onnxruntime"):
         assert "geometric mean over 1 networks" in done.stdout
 
@@ -58,52 +80,61 @@ def test_peers(tree_environ: dict[str, str], tmp_path: Path) -> None:
 def test_eager(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "eager.json"
     short = ("--sizes", "16x8", "--rounds", "1", "--against", "none", "--json", str(path))
-    done = run_bench("eager.py", *short, environ=tree_environ, folder=tmp_path)
+    done = run_bench("eager.py", *short, *PAGE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
     assert [row["name"] for row in result["rows"]] == ["blocked", "channels last", "plain"]
     assert [row["n_events"] for row in result["rows"]] == [0, 0, 0]
+    assert charts(tmp_path)["Time of the chain"] == ["blocked", "channels last", "plain"]
 
 
 def test_calls(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "calls.json"
-    done = run_bench("calls.py", "--rounds", "1", "--json", str(path), environ=tree_environ, folder=tmp_path)
+    done = run_bench("calls.py", "--rounds", "1", "--json", str(path), *PAGE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads(path.read_text())["rows"]
     ours = [row["name"] for row in rows if "bare_us" in row["turns"][0]]
     assert ours == ["ReLU, Session.run", "ReLU, bl.relu", "reorder, bl.reorder"]
     assert "over the primitive" in done.stdout
+    assert charts(tmp_path)["Time over that of the primitive alone"] == ours
 
 
 def test_throughput(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "throughput.json"
     short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--json", str(path))
-    done = run_bench("throughput.py", *short, "--threads", "2", environ=tree_environ, folder=tmp_path)
+    done = run_bench("throughput.py", *short, *PAGE, "--threads", "2", environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [contest] = json.loads(path.read_text())["contests"]
     assert contest["results"][0]["name"] == "blocklayout x2"
+    assert charts(tmp_path)["Images a second"] == [row["name"] for row in contest["results"]]
     assert all(row["difference"] < 1e-3 for row in contest["results"])
 
 
 def test_solving(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "solving.json"
     short = ("--kernels", "30,60", "--graphs", "3", "--json", str(path))
-    done = run_bench("solving.py", *short, environ=tree_environ, folder=tmp_path)
+    done = run_bench("solving.py", *short, *PAGE, *PICTURE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(path.read_text())
     assert [row["n_kernels"] for row in result["curve"]] == [30, 60]
     assert result["graphs"]["wrong"] == 0
+    assert charts(tmp_path) == {"Seconds to solve": ["30 kernels", "60 kernels"]}
 
 
 def test_operators(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "operators.json"
     short = ("--families", "softmax,layer norm,inner", "--sizes", "16x4", "--rounds", "1", "--threads", "1")
-    done = run_bench("operators.py", *short, *PICTURE, "--json", str(path), environ=tree_environ, folder=tmp_path)
+    done = run_bench(
+        "operators.py", *short, *PICTURE, *PAGE, "--json", str(path), environ=tree_environ, folder=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     rows = json.loads(path.read_text())["operators"]
     assert len(rows) == 3
     assert all([*row["layouts"]][:2] == ["plain", "nhwc"] and row["layouts"]["nhwc"]["impl"] for row in rows)
     assert "microseconds" in done.stdout
+    assert {"16x4 plain", "16x4 nhwc"} <= {
+        name.removesuffix(" ref") for name in charts(tmp_path)["Time of an operator"]
+    }
 
 
 def test_operators_are_classed(tree_environ: dict[str, str], tmp_path: Path) -> None:
@@ -122,7 +153,7 @@ def test_operators_are_classed(tree_environ: dict[str, str], tmp_path: Path) -> 
 def test_gain(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "gain.json"
     short = ("--models", "m3", "--size", "4000", "--rounds", "1", "--tune", "model", "--threads", "1")
-    done = run_bench("gain.py", *short, *PICTURE, "--json", str(path), environ=tree_environ, folder=tmp_path)
+    done = run_bench("gain.py", *short, "--json", str(path), environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
     assert {*result["others"]} == {"plain", "per-op", "nhwc"}
@@ -130,25 +161,31 @@ def test_gain(tree_environ: dict[str, str], tmp_path: Path) -> None:
 
 
 def test_gains_measured_in_parts_are_one_table(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    times = {"time_ms": {"median": 2.0}, "ratio": {"median": 1.5, "low": 1.4, "high": 1.6}}
+    times = {"time_ms": {"median": 2.0, "low": 1.0, "high": 3.0}, "ratio": {"median": 1.5, "low": 1.4, "high": 1.6}}
     for number, name in enumerate(("first_net", "second_net")):
         result = {"model": name, "auto": times, "others": dict.fromkeys(("plain", "per-op", "nhwc"), times)}
-        (tmp_path / f"{number}.json").write_text(json.dumps({"results": [result]}))
-    done = run_bench("gain.py", "--measured", "0.json", "1.json", *PICTURE, environ=tree_environ, folder=tmp_path)
+        record = {"environment": {"cpu": "a CPU"}, "command": "python bench/gain.py", "results": [result]}
+        (tmp_path / f"{number}.json").write_text(json.dumps(record))
+    done = run_bench(
+        "gain.py", "--measured", "0.json", "1.json", *PICTURE, *PAGE, environ=tree_environ, folder=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     assert "first_net" in done.stdout
     assert "second_net" in done.stdout
     assert "over plain: +50% (geometric mean); at least +26% in 2 of 2" in done.stdout
+    assert charts(tmp_path)["Time over auto's in the same round"] == 2 * ["plain", "per-op", "nhwc"]
+    assert not PICTURE or is_picture(tmp_path / "picture.svg")
 
 
 def test_prepacking(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "prepacking.json"
     short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--threads", "1", "--json", str(path))
-    done = run_bench("prepacking.py", *short, environ=tree_environ, folder=tmp_path)
+    done = run_bench("prepacking.py", *short, *PAGE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
     assert [*result["ratios"]] == ["each run", "session", "mapped"]
     assert result["difference"] == 0.0
+    assert charts(tmp_path)["Time of a run"] == ["each run", "session", "mapped"]
     assert "packed MB" in done.stdout
 
 
@@ -156,33 +193,36 @@ def test_measuring(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "measuring.json"
     short = ("--models", "m3", "--size", "4000", "--policies", "nhwc", "--runs", "1", "--threads", "1")
     what = ("--in-turn", "64", "--json", str(path), *PICTURE)
-    done = run_bench("measuring.py", *short, *what, environ=tree_environ, folder=tmp_path)
+    done = run_bench("measuring.py", *short, *what, *PAGE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
     assert [each["n_in_turn"] for each in result["agreement"]] == [64]
     assert len(result["steps"]) == result["n_steps"] > 3
+    assert [*charts(tmp_path).values()] == [["64 in turn"]]
 
 
 def test_neighbours(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "neighbours.json"
     short = ("--models", "m3", "--size", "4000", "--rounds", "1", "--seconds", "0.01", "--threads", "2")
     what = ("--layout", "plain", "--spin-counts", "1000", "--peers", "onnxruntime", "--json", str(path))
-    done = run_bench("neighbours.py", *short, *what, environ=tree_environ, folder=tmp_path)
+    done = run_bench("neighbours.py", *short, *what, *PAGE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
     assert {"team", "libgomp 1000"} <= {*result["ms"]["alone"]}
     assert all({"team", "libgomp 1000"} <= {*of} for row, of in result["ms"].items() if row != "after onnxruntime")
     assert "of half the machine" in done.stdout
+    assert "libgomp 1000" in charts(tmp_path)["m3: time of a run"]
 
 
 def test_first_result(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "first.json"
     short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--threads", "1", "--json", str(path))
-    done = run_bench("first_result.py", *short, environ=tree_environ, folder=tmp_path)
+    done = run_bench("first_result.py", *short, *PAGE, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads(path.read_text())["results"]
     assert [*result["seconds"]][-3:] == ["first load", "second load", "saved session"]
     assert result["ratios"]["second load"]["median"] > 0
+    assert charts(tmp_path)["From the import to the first result"] == [*result["seconds"]]
 
 
 def test_atlas_and_regret(tree_environ: dict[str, str], tmp_path: Path) -> None:
@@ -212,17 +252,19 @@ def test_an_atlas_of_nothing_is_refused(tree_environ: dict[str, str], tmp_path: 
 
 
 def test_upsampling(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    short = ("--sizes", "8x4", "--rounds", "1", "--threads", "1", "--json", str(tmp_path / "upsampling.json"))
+    short = ("--sizes", "8x4", "--rounds", "1", "--threads", "1", "--json", str(tmp_path / "upsampling.json"), *PAGE)
     done = run_bench("upsampling.py", *short, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads((tmp_path / "upsampling.json").read_text())["results"]
     assert [*result["ratios"]] == ["merged", "apart", "auto"]
+    assert all(names == ["merged", "apart", "auto"] for names in charts(tmp_path).values())
 
 
 def test_extents(tree_environ: dict[str, str], tmp_path: Path) -> None:
-    short = ("--models", "m3", "--sizes", "4000", "--batches", "2", "--json", "out.json")
+    short = ("--models", "m3", "--sizes", "4000", "--batches", "2", "--json", "out.json", *PAGE)
     done = run_bench("extents.py", *short, environ=tree_environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "geometric mean" in done.stdout
     [row] = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert row["batch"] == 2
+    assert [*charts(tmp_path).values()] == [["m3"], ["chosen", "taken"]]

@@ -19,6 +19,7 @@ from blocklayout.commands.against.runtimes import RUNTIMES, Runtime, chosen_runt
 from blocklayout.commands.feeds import n_images
 from blocklayout.timing import Spread
 from tests import nets
+from tests.pages.records import record_of
 
 if TYPE_CHECKING:
     from tests.cli.command import Command
@@ -30,16 +31,20 @@ def short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="onnxruntime is not installed")
-def test_runtimes_are_compared(cli: Command, tiny: Path) -> None:
-    told = json.loads(cli.ok("bench", tiny, "--against", "onnxruntime", "--rounds", 2, "--threads", 1, "--json"))
+def test_runtimes_are_compared(cli: Command, tiny: Path, tmp_path: Path) -> None:
+    short = ("--rounds", 2, "--threads", 1, "--json", "--html", tmp_path / "bench.html")
+    told = json.loads(cli.ok("bench", tiny, "--against", "onnxruntime", *short))
     ours, saved, theirs = told["results"]
     assert [ours["name"], saved["name"], theirs["name"]] == ["blocklayout", "blocklayout (saved)", "onnxruntime"]
-    assert ours["ratio"] == {"median": 1.0, "low": 1.0, "high": 1.0}
+    assert ours["ratio"] == {"median": 1.0, "low": 1.0, "high": 1.0, "values": [1.0, 1.0]}
     assert saved["difference"] == 0
     assert theirs["difference"] < 1e-4
     assert (told["disagree"], told["failures"]) == ([], [])
     for row in told["results"]:
         assert min(row["time_ms"]["low"], row["first_s"], row["resident_nbytes"], row["peak_nbytes"]) > 0
+    ratios, times, *_ = record_of(tmp_path / "bench.html")["charts"]
+    assert [row["name"] for row in ratios["rows"]] == [row["name"] for row in told["results"]]
+    assert [row["values"] for row in times["rows"]] == [row["time_ms"]["values"] for row in told["results"]]
 
 
 def test_networks_of_the_zoo_and_the_embedded_one_are_written_for_others(cli: Command) -> None:

@@ -1,0 +1,138 @@
+"""The page of a benchmark: how its measurements are distributed, on which machine, and by which command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, convert, to_builtins
+
+from blocklayout.pages import html_page, save_page
+from blocklayout.timing import Spread
+
+if TYPE_CHECKING:
+    import argparse
+    import os
+
+Cell = str | int | float | None
+
+
+class Row(Struct, frozen=True):
+    """Measurements of one contender.
+
+    Attributes:
+        name: The contender's.
+        spread: Its measurements.
+        group: With whom it is compared, such as a network; rows of a group stand together.
+    """
+
+    name: str
+    spread: Spread
+    group: str = ""
+
+    @classmethod
+    def of(cls, name: str, measured: Spread | Mapping[str, Any] | Iterable[float], group: str = "") -> Row:
+        """A row of a spread, of its record as JSON has it, or of values.
+
+        Example:
+            >>> Row.of("plain", {"median": 2, "low": 1, "high": 4}).spread.high
+            4.0
+        """
+        if isinstance(measured, Mapping):
+            measured = convert(measured, Spread)
+        return cls(name, measured if isinstance(measured, Spread) else Spread.of(measured), group)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the page; ``quartiles`` are ``null`` where there are fewer than four values."""
+        spread = self.spread
+        return {
+            "name": self.name,
+            "group": self.group,
+            **{name: getattr(spread, name) for name in ("median", "low", "high", "quartiles", "values")},
+        }
+
+
+class Chart(Struct, frozen=True):
+    """Contenders on one axis.
+
+    Attributes:
+        title: What was measured.
+        unit: Of the values, such as ``ms``; empty for ratios.
+        rows: The contenders, those of a group one after the other.
+        baseline: Whom ratios are to, round by round; empty where values are no ratios. A line is drawn at 1 then.
+        better: ``less`` or ``more``; empty where neither is.
+    """
+
+    title: str
+    unit: str
+    rows: Sequence[Row]
+    baseline: str = ""
+    better: str = "less"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the page."""
+        return {
+            "title": self.title,
+            "unit": self.unit,
+            "baseline": self.baseline,
+            "better": self.better,
+            "rows": [row.to_dict() for row in self.rows],
+        }
+
+
+class Table(Struct, frozen=True):
+    """What else there is to say of the contenders.
+
+    Attributes:
+        title: What the table is of.
+        header: Names of the columns.
+        rows: A cell for each column: text, a number, or ``None``.
+    """
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+class BenchPage(Struct, frozen=True):
+    """A benchmark as a page.
+
+    Attributes:
+        title: What was compared.
+        command: The command line that measured it.
+        environment: Machine, versions, threads and date, as ``describe_environment`` has them, and more.
+        charts: What was measured; charts without rows are left out.
+        tables: What else is known.
+        notes: Sentences below, such as whether results agree.
+    """
+
+    title: str
+    command: str
+    environment: Mapping[str, Any]
+    charts: Sequence[Chart]
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every number on the page, as values that JSON can hold."""
+        return {
+            "title": self.title,
+            "command": self.command,
+            "environment": dict(self.environment),
+            "charts": [chart.to_dict() for chart in self.charts if chart.rows],
+            "tables": to_builtins([table for table in self.tables if table.rows]),
+            "notes": list(self.notes),
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page.
+
+        Raises:
+            InputError: The file cannot be written.
+        """
+        save_page(path, html_page("bench", self.title, self.to_dict()))
+
+
+def add_html(parser: argparse.ArgumentParser) -> None:
+    """``--html``."""
+    parser.add_argument("--html", metavar="FILE", help="page to write: how times are spread, in charts and tables")
