@@ -1,7 +1,9 @@
-"""``blocklayout show``: a page about a model's layouts, reorders, memory and times."""
+"""``blocklayout show``: a page about a model's layouts, reorders, memory and times; or a picture of its policies."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,11 +11,17 @@ from blocklayout.commands.comparing import Contender, Race
 from blocklayout.commands.feeds import open_with_plan
 from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, load_options, natural
 from blocklayout.commands.output import say, say_json, shown_progress
+from blocklayout.plan import POLICIES
+from blocklayout.runtime.profile import typical
+from blocklayout.runtime.report import Report, check_name
+from blocklayout.timing import time_in_turn
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
-    from blocklayout.runtime.report import Report
+    from blocklayout.plan import Plan
+    from blocklayout.runtime.profile import Profile
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +29,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     add_pins(parser)
     add_plan_options(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="the page (default: the model's name with .html)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="the page, or with .svg a picture of all policies' runs (default: the model's name with .html)",
+    )
     parser.add_argument(
         "--runs",
         type=natural,
@@ -33,19 +46,47 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
+    if args.output:
+        check_name(Path(args.output))
     report = _report(args)
     if args.json:
         say_json(report.to_dict())
         return
     path = Path(args.output or f"{report.record['plan']['model']}.html")
     report.save(path)
-    say(f"{path}, {path.stat().st_size / 1e6:.1f} MB: open it in a browser")
+    say(f"{path}, {path.stat().st_size / 1e6:.2g} MB: open it in a browser")
 
 
 def _report(args: argparse.Namespace) -> Report:
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened, feeds, saved = open_with_plan(args)
+        if args.output and args.output.endswith(".svg"):
+            contenders = _contenders(args, saved)
+            return _compared(Race(opened, feeds, args.threads, args.runs, tell, load_options(args)), contenders)
         race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | {"pin": dict(args.pin)})
         with race.session(Contender(args.layout, args.dtype, saved)) as session:
             tell(f"running {args.runs} times")
             return session.report(feeds if args.runs else None, n_runs=max(1, args.runs))
+
+
+def _contenders(args: argparse.Namespace, saved: Plan | None) -> list[Contender]:
+    """The policy that was asked for, or the saved plan, and all others."""
+    first = Contender(args.layout, args.dtype, saved)
+    shown = (args.layout or "auto") if saved is None else saved.policy
+    dtype = args.dtype or (None if saved is None else saved.dtype)
+    return [first, *(Contender(policy, dtype) for policy in POLICIES if policy != shown)]
+
+
+def _compared(race: Race, contenders: Sequence[Contender]) -> Report:
+    """A report of the first contender with the others beside it, each timed in turn if there are rounds."""
+    with ExitStack() as opened:
+        sessions = [opened.enter_context(race.session(each)) for each in contenders]
+        profiles: list[Profile | None] = [None] * len(sessions)
+        if race.n_rounds:
+            race.tell(f"running {race.n_rounds} times each, in turn")
+            calls = [partial(session.profile, race.feeds, n_runs=1) for session in sessions]
+            times = time_in_turn(calls, race.n_rounds, take_turn=lambda call: call())
+            profiles = [typical(each) for each in times]
+        plans = [session.plan for session in sessions]
+        reports = [Report.of(plan, plan.machine(), profile) for plan, profile in zip(plans, profiles, strict=True)]
+        return reports[0].beside(*reports[1:])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from blocklayout.errors import InputError
 from blocklayout.ir import HostSpec
@@ -136,6 +137,22 @@ def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], m
         "-", "outside", (), "checking the feed, binding, arrays for results", "", "", outside, 0, 0, 0, None
     )
     return Profile(plan.model, len(runs), (first, *steps))
+
+
+def typical(profiles: Sequence[Profile]) -> Profile:
+    """One profile of several of the same plan: medians over all, step by step."""
+    first = profiles[0]
+    times: dict[tuple[object, ...], list[float]] = {}
+    for each in profiles:
+        for step in each.steps:
+            times.setdefault((step.kind, step.number, step.name), []).append(step.ns)
+    steps = tuple(_with_ns(step, statistics.median(times[step.kind, step.number, step.name])) for step in first.steps)
+    return Profile(first.model, sum(each.n_runs for each in profiles), steps)
+
+
+def _with_ns(step: StepProfile, ns: float) -> StepProfile:
+    share = None if step.ceiling_share is None else step.ceiling_share * step.ns / ns
+    return replace(step, ns=ns, ceiling_share=share)
 
 
 def profile_of_call(name: str, by: str, times: Sequence[int]) -> StepProfile:
