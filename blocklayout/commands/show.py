@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,16 +10,13 @@ from blocklayout.commands.feeds import open_with_plan
 from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, load_options, natural
 from blocklayout.commands.output import say, say_json, shown_progress
 from blocklayout.plan import POLICIES
-from blocklayout.runtime.profile import typical
-from blocklayout.runtime.report import Report, check_name
-from blocklayout.timing import time_in_turn
+from blocklayout.runtime.report import check_name
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from blocklayout.plan import Plan
-    from blocklayout.runtime.profile import Profile
+    from blocklayout.runtime.report import Report
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +56,9 @@ def _report(args: argparse.Namespace) -> Report:
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened, feeds, saved = open_with_plan(args)
         if args.output and args.output.endswith(".svg"):
-            contenders = _contenders(args, saved)
-            return _compared(Race(opened, feeds, args.threads, args.runs, tell, load_options(args)), contenders)
+            race = Race(opened, feeds, args.threads, args.runs, tell, load_options(args))
+            first, *others = race.reports(_contenders(args, saved))
+            return first.beside(*others)
         race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | {"pin": dict(args.pin)})
         with race.session(Contender(args.layout, args.dtype, saved)) as session:
             tell(f"running {args.runs} times")
@@ -75,18 +71,3 @@ def _contenders(args: argparse.Namespace, saved: Plan | None) -> list[Contender]
     shown = (args.layout or "auto") if saved is None else saved.policy
     dtype = args.dtype or (None if saved is None else saved.dtype)
     return [first, *(Contender(policy, dtype) for policy in POLICIES if policy != shown)]
-
-
-def _compared(race: Race, contenders: Sequence[Contender]) -> Report:
-    """A report of the first contender with the others beside it, each timed in turn if there are rounds."""
-    with ExitStack() as opened:
-        sessions = [opened.enter_context(race.session(each)) for each in contenders]
-        profiles: list[Profile | None] = [None] * len(sessions)
-        if race.n_rounds:
-            race.tell(f"running {race.n_rounds} times each, in turn")
-            calls = [partial(session.profile, race.feeds, n_runs=1) for session in sessions]
-            times = time_in_turn(calls, race.n_rounds, take_turn=lambda call: call())
-            profiles = [typical(each) for each in times]
-        plans = [session.plan for session in sessions]
-        reports = [Report.of(plan, plan.machine(), profile) for plan, profile in zip(plans, profiles, strict=True)]
-        return reports[0].beside(*reports[1:])

@@ -42,7 +42,7 @@ class Report(Struct, frozen=True):
             machine: Has the ceilings that steps are held against.
             profile: Times of its steps, if it was run.
         """
-        record = {
+        record: dict[str, Any] = {
             "plan": plan_record(plan),
             "machine": _machine_record(plan, machine),
             "profile": None if profile is None else profile.to_dict(),
