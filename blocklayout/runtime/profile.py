@@ -139,6 +139,18 @@ def profile_of(plan: Plan, runs: Sequence[Sequence[int]], wall: Sequence[int], m
     return Profile(plan.model, len(runs), (first, *steps))
 
 
+def profile_of_call(name: str, by: str, times: Sequence[int]) -> StepProfile:
+    """A node that is computed between plans.
+
+    Args:
+        name: The node's.
+        by: What computes it.
+        times: Nanoseconds of some runs.
+    """
+    kind: Kind = "work" if by == "numpy" else "fallback"
+    return StepProfile(name, kind, (name,), by, by, "", statistics.median(times), 0, 0, 0, None)
+
+
 def typical(profiles: Sequence[Profile]) -> Profile:
     """One profile of several of the same plan: medians over all, step by step."""
     first = profiles[0]
@@ -153,18 +165,6 @@ def typical(profiles: Sequence[Profile]) -> Profile:
 def _with_ns(step: StepProfile, ns: float) -> StepProfile:
     share = None if step.ceiling_share is None else step.ceiling_share * step.ns / ns
     return replace(step, ns=ns, ceiling_share=share)
-
-
-def profile_of_call(name: str, by: str, times: Sequence[int]) -> StepProfile:
-    """A node that is computed between plans.
-
-    Args:
-        name: The node's.
-        by: What computes it.
-        times: Nanoseconds of some runs.
-    """
-    kind: Kind = "work" if by == "numpy" else "fallback"
-    return StepProfile(name, kind, (name,), by, by, "", statistics.median(times), 0, 0, 0, None)
 
 
 def _piece(piece: Entry | Step, ns: float, machine: Machine, number: int | None) -> StepProfile:
