@@ -52,7 +52,6 @@ _LETTER = 0.58
 """Width of a letter, on average, over the size of text."""
 
 _SEEN = {"ground": ("#ffffff", "#16171a"), "text": ("#1d1d1f", "#f0f0f2"), "quiet": ("#5c5c61", "#adadb3")}
-_LINES = ("#d2d2d7", "#3a3c42")
 
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff\ufffe\uffff]")
 
@@ -268,7 +267,7 @@ def _blocks(strip: _Strip, scale: float, y: int) -> Iterator[str]:
             yield f'<path class="block" d="M{_n(begin)} {y}v4H{_n(end)}v-4"/>'
             number = re.search(r"\d+\w*$", block)
             yield from _fitting(
-                (_seen(block), number[0] if number else ""), (begin + end) / 2, y + 20, end - begin + 4, "mid quiet"
+                (_seen(block), number[0] if number else ""), (begin + end) / 2, y + 20, end - begin, "mid quiet"
             )
 
 
@@ -406,7 +405,7 @@ def _of_theme(which: int) -> str:
         ".between": f"stroke:{ground}",
         ".axis,.strips .block": f"stroke:{quiet}",
         ".end": f"stroke:{text}",
-        ".in-outside": f"fill:{_LINES[which]}",
+        ".in-outside": f"fill:{ground};stroke:{quiet}",
     }
     for family, colours in LAYOUT_COLOURS.items():
         rules[f".{_class(family)}"] = f"fill:{colours[which]}"
