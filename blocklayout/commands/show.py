@@ -55,11 +55,10 @@ def run(args: argparse.Namespace) -> None:
 def _report(args: argparse.Namespace) -> Report:
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened, feeds, saved = open_with_plan(args)
+        race = Race(opened, feeds, args.threads, args.runs, tell, load_options(args) | {"pin": dict(args.pin)})
         if args.output and args.output.endswith(".svg"):
-            race = Race(opened, feeds, args.threads, args.runs, tell, load_options(args))
             first, *others = race.reports(_contenders(args, saved))
             return first.beside(*others)
-        race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | {"pin": dict(args.pin)})
         with race.session(Contender(args.layout, args.dtype, saved)) as session:
             tell(f"running {args.runs} times")
             return session.report(feeds if args.runs else None, n_runs=max(1, args.runs))
