@@ -45,8 +45,8 @@ def layout_class(desc: ValueLayout) -> str:
         return kind
     if kind == BLOCKED:
         return f"{desc.inner_blks[0]}c" if desc.inner_idxs == (1,) and desc.inner_blks[0] in (8, 16) else "other"
-    has_pixels = 3 <= desc.ndims <= 5
-    return "any" if desc.is_contiguous() or (has_pixels and desc.is_contiguous("channels_last")) else "other"
+    is_last = 3 <= desc.ndims <= 5 and desc.is_contiguous("channels_last")
+    return "any" if is_last or desc.is_contiguous() else "other"
 
 
 def plan_record(plan: Plan) -> dict[str, Any]:
