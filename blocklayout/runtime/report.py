@@ -101,13 +101,13 @@ class Report(Struct, frozen=True):
 
 
 def check_name(path: Path) -> None:
-    """Refuse a name that says neither page nor picture.
+    """Refuse a name that does not say what to write.
 
     Raises:
         InputError: The message says what would be right.
     """
     if path.suffix not in SUFFIXES:
-        raise InputError(f"{path}: give a name that ends in .html for the page, or in .svg for a picture of the run")
+        raise InputError(f"{path}: give a name that ends in {' or '.join(SUFFIXES)}")
 
 
 def _machine_record(plan: Plan, machine: Machine) -> dict[str, Any]:
