@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, groupby, pairwise
+from typing import Any, TypeVar
 from xml.sax.saxutils import escape, quoteattr
 
 from msgspec import Struct
@@ -78,6 +78,10 @@ class _Piece(Struct, frozen=True):
     kind: str
 
 
+_Key = TypeVar("_Key")
+_Span = tuple[_Piece, float, float]
+
+
 class _Strip(Struct, frozen=True):
     """A run under one policy."""
 
@@ -87,6 +91,18 @@ class _Strip(Struct, frozen=True):
     @property
     def ns(self) -> float:
         return sum(piece.ns for piece in self.pieces)
+
+    @property
+    def spans(self) -> list[_Span]:
+        """Its pieces, each with the nanoseconds at which it begins and ends."""
+        ends = pairwise(accumulate((piece.ns for piece in self.pieces), initial=0.0))
+        return [(piece, begin, end) for piece, (begin, end) in zip(self.pieces, ends, strict=True)]
+
+    def together(self, key: Callable[[_Piece], _Key]) -> Iterator[tuple[_Key, float, float]]:
+        """Pieces in a row that have the same key: it, and when they begin and end."""
+        for value, group in groupby(self.spans, lambda span: key(span[0])):
+            spans = list(group)
+            yield value, spans[0][1], spans[-1][2]
 
     @property
     def reorders(self) -> str:
@@ -140,17 +156,18 @@ def strips_svg(record: Mapping[str, Any]) -> str:
 def _strip(plan: Mapping[str, Any], profile: Mapping[str, Any] | None) -> _Strip:
     timed = [] if profile is None else profile["steps"]
     of_steps = {each["number"]: each["ns"] for each in timed if each["number"] is not None}
-    pieces = [
-        _Piece(each["name"], "", "outside", "", each["primitive"], each["ns"], "outside")
-        for each in timed
-        if each["kind"] == "outside"
-    ]
+    of_inputs: dict[str, list[float]] = {}
+    pieces = []
+    for each in timed:
+        if each["kind"] == "input":
+            of_inputs.setdefault(each["name"], []).append(each["ns"])
+        elif each["kind"] == "outside":
+            pieces.append(_Piece("", "", "outside", "", each["primitive"], each["ns"], "outside"))
     for entry in plan["entries"]:
         if entry["is_reorder"]:
-            found = [each["ns"] for each in timed if each["number"] is None and each["name"] == entry["input"]]
-            desc = plan["descs"][entry["desc"]]
-            ns = entry["cost_ns"] if profile is None else sum(found[:1])
-            pieces.append(_Piece(entry["input"], "", desc["class"], desc["layout"], "reorder", ns, "reorder"))
+            desc, name = plan["descs"][entry["desc"]], entry["input"]
+            ns = entry["cost_ns"] if profile is None else of_inputs[name].pop(0) if of_inputs.get(name) else 0.0
+            pieces.append(_Piece(name, "", desc["class"], desc["layout"], "reorder", ns, "reorder"))
     kernels = {kernel["name"]: plan["descs"][kernel["chosen"]["dst"]] for kernel in plan["kernels"]}
     block = ""
     for number, step in enumerate(plan["steps"]):
@@ -200,10 +217,9 @@ def _in_words(strips: Sequence[_Strip], how: str) -> str:
 def _row(strip: _Strip, first: _Strip, scale: float, y: int) -> Iterator[str]:
     """A policy's name and numbers, and its strip."""
     yield f'<g class="row" data-policy={quoteattr(_seen(strip.policy))}>'
-    yield _text(_MARGIN, y + 20, _cut(_seen(strip.policy), _LARGE, 400), "name")
-    if strip.policy in _POLICIES:
-        x = _MARGIN + (len(strip.policy) + 1.5) * 0.66 * _SMALL
-        yield _text(x, y + 20, _POLICIES[strip.policy], "quiet wide")
+    policy = escape(_cut(_seen(strip.policy), _LARGE, 400))
+    words = f'<tspan class="quiet wide" dx="10">{_POLICIES[strip.policy]}</tspan>' if strip.policy in _POLICIES else ""
+    yield f'<text x="{_MARGIN}" y="{y + 20}"><tspan class="name">{policy}</tspan>{words}</text>'
     columns = [(_WIDTH - _MARGIN - 350, "name", _time(strip.ns)), (_WIDTH - _MARGIN, "", strip.reorders)]
     if strip is not first:
         against = f"{_ratio(strip, first)} \N{MULTIPLICATION SIGN} {_cut(_seen(first.policy), _LARGE, 80)}"
@@ -214,12 +230,11 @@ def _row(strip: _Strip, first: _Strip, scale: float, y: int) -> Iterator[str]:
 
 
 def _drawn(strip: _Strip, scale: float, y: int) -> Iterator[str]:
-    feet, at = [], 0.0
-    for piece in strip.pieces:
-        x, until = _n(_MARGIN + scale * at), _n(_MARGIN + scale * (at + piece.ns))
-        at += piece.ns
+    feet = []
+    for piece, begin, end in strip.spans:
+        x = _x(begin, scale)
         family = piece.family if piece.kind == "work" else piece.kind
-        width = _n(until - x)
+        width = _n(_x(end, scale) - x)
         says = ", ".join(filter(None, (_seen(piece.kernel), _seen(piece.what), _seen(piece.layout), _time(piece.ns))))
         yield (
             f'<rect class="{_class(family)}" x="{x}" y="{y}" width="{width}" height="{_STRIP}">'
@@ -237,38 +252,30 @@ def _drawn(strip: _Strip, scale: float, y: int) -> Iterator[str]:
 
 def _separators(strip: _Strip, scale: float, y: int) -> str:
     """Notches between steps that are wide enough to be seen apart."""
-    ends, at = [], 0.0
-    for piece, following in pairwise(strip.pieces):
-        at += piece.ns
-        if scale * min(piece.ns, following.ns) >= 3:
-            ends.append(f"M{_x(at, scale)} {y}v6m0 {_STRIP - 12}v6")
+    ends = [
+        f"M{_x(begin, scale)} {y}v6m0 {_STRIP - 12}v6"
+        for (before, _, _), (piece, begin, _) in pairwise(strip.spans)
+        if scale * min(before.ns, piece.ns) >= 3
+    ]
     return f'<path class="between" d="{"".join(ends)}"/>'
 
 
 def _labels(strip: _Strip, scale: float, y: int) -> Iterator[str]:
     """Layouts in words, where steps in a row write the same one and leave room."""
-    at = 0.0
-    for (family, kind), group in groupby(strip.pieces, lambda piece: (piece.family, piece.kind)):
-        ns = sum(piece.ns for piece in group)
-        middle, room = _MARGIN + scale * (at + ns / 2), scale * ns - 8
-        at += ns
+    for (family, kind), begin, end in strip.together(lambda piece: (piece.family, piece.kind)):
         if kind == "work":
+            middle, room = _x((begin + end) / 2, scale), scale * (end - begin) - 8
             yield from _fitting(_WORDS[family], middle, y + _STRIP / 2, room, f"mid within {_class(family, 'on')}")
 
 
 def _blocks(strip: _Strip, scale: float, y: int) -> Iterator[str]:
     """Blocks of the network below a strip, or their numbers alone."""
-    at = 0.0
-    for block, group in groupby(strip.pieces, lambda piece: piece.block):
-        ns = sum(piece.ns for piece in group)
-        begin, end = _MARGIN + scale * at + 1, _MARGIN + scale * (at + ns) - 1
-        at += ns
-        if block and end - begin > 4:
-            yield f'<path class="block" d="M{_n(begin)} {y}v4H{_n(end)}v-4"/>'
-            number = re.search(r"\d+\w*$", block)
-            yield from _fitting(
-                (_seen(block), number[0] if number else ""), (begin + end) / 2, y + 20, end - begin, "mid quiet"
-            )
+    for block, begin, end in strip.together(lambda piece: piece.block):
+        left, right = _x(begin, scale) + 1, _x(end, scale) - 1
+        if block and right - left > 4:
+            names = (_seen(block), *re.findall(r"\d+[a-z]?$", block))
+            yield f'<path class="block" d="M{_n(left)} {y}v4H{_n(right)}v-4"/>'
+            yield from _fitting(names, (left + right) / 2, y + 21, right - left, "mid quiet")
 
 
 def _fitting(texts: Sequence[str], x: float, y: float, room: float, kind: str) -> Iterator[str]:

@@ -135,7 +135,7 @@ def test_hostile_names_are_text_and_nothing_else(report: Report) -> None:
     text = strips_svg(record)
     root = ET.fromstring(text)
     assert {each.tag.removeprefix(SVG) for each in root.iter()} <= {
-        *("svg", "title", "desc", "style", "pattern", "rect", "text", "path", "g")
+        *("svg", "title", "desc", "style", "pattern", "rect", "text", "tspan", "path", "g")
     }
     assert re.search("[\u202e\u0000\ud800]", text) is None
     assert "\\u202e" in text
