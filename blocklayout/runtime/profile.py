@@ -7,6 +7,7 @@ import os
 import statistics
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -153,13 +154,16 @@ def profile_of_call(name: str, by: str, times: Sequence[int]) -> StepProfile:
 
 def typical(profiles: Sequence[Profile]) -> Profile:
     """One profile of several of the same plan: medians over all, step by step."""
-    first = profiles[0]
     times: dict[tuple[object, ...], list[float]] = {}
-    for each in profiles:
-        for step in each.steps:
-            times.setdefault((step.kind, step.number, step.name), []).append(step.ns)
-    steps = tuple(_with_ns(step, statistics.median(times[step.kind, step.number, step.name])) for step in first.steps)
-    return Profile(first.model, sum(each.n_runs for each in profiles), steps)
+    for step in chain.from_iterable(each.steps for each in profiles):
+        times.setdefault(_identity(step), []).append(step.ns)
+    steps = tuple(_with_ns(step, statistics.median(times[_identity(step)])) for step in profiles[0].steps)
+    return Profile(profiles[0].model, sum(each.n_runs for each in profiles), steps)
+
+
+def _identity(step: StepProfile) -> tuple[object, ...]:
+    """The same for a step of two profiles of one plan; reorders of one input differ in their layouts."""
+    return step.kind, step.number, step.name, step.layouts
 
 
 def _with_ns(step: StepProfile, ns: float) -> StepProfile:
