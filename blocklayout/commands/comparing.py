@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan import Plan
     from blocklayout.runtime import Session
+    from blocklayout.runtime.report import Report
 
     Feeds = Mapping[str, np.ndarray]
 
@@ -184,6 +186,29 @@ class Race(Struct, frozen=True):
             firsts = self._times(contenders[0], [first])
         pooled = [value for values in firsts for value in values]
         return [_measurement(first, pooled, Spread(1.0, 1.0, 1.0), expected, expected), *others]
+
+    def reports(self, contenders: Sequence[Contender]) -> list[Report]:
+        """A report of each: medians of a run in every round, in turn; predicted times if there are no rounds.
+
+        All of them are in memory together.
+
+        Raises:
+            BlockLayoutError: One of them cannot be had, or is cut into pieces.
+        """
+        from blocklayout.runtime.profile import typical
+
+        with ExitStack() as opened:
+            sessions = [opened.enter_context(self.session(each)) for each in contenders]
+            found = [session.report() for session in sessions]
+            if n_pieces := len(found[0].record["pieces"]):
+                raise PlanError(
+                    f"policies side by side: the model is cut into {n_pieces} pieces, and has no plan of the whole"
+                )
+            self.tell(f"running {self.n_rounds} times each, in turn")
+            rounds = [[each.profile(self.feeds, n_runs=1) for each in sessions] for _ in range(self.n_rounds)]
+        if not rounds:
+            return found
+        return [own.timed(typical(each)) for own, each in zip(found, zip(*rounds, strict=True), strict=True)]
 
     def _times(self, contender: Contender, sessions: Sequence[Session]) -> list[list[float]]:
         self.tell(f"{contender.name}: measuring, {self.n_rounds} rounds")

@@ -1,4 +1,4 @@
-"""``blocklayout show``: a page about a model's layouts, reorders, memory and times."""
+"""``blocklayout show``: a page about a model's layouts, reorders, memory and times; or a picture of its policies."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     import argparse
 
     from blocklayout.commands.output import Tell
-    from blocklayout.runtime import Session
 
 MAX_NAME_NBYTES = 100
 
@@ -31,7 +30,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_model_options(parser)
     add_pins(parser)
     add_plan_options(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", help="the page (default: the model's name with .html)")
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="the page, or with .svg a picture of all policies' runs (default: the model's name with .html)",
+    )
     parser.add_argument(
         "--runs",
         type=natural,
@@ -64,15 +68,13 @@ def run(args: argparse.Namespace) -> None:
     target = None if args.output is None else _checked(Path(args.output))
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         race, contender = _race(args, tell)
-        with race.session(contender) as session:
-            report = _report(args, session, race)
-        report = report.beside(*_others(args, race, report))
+        report = _report(args, race, contender, is_picture=target is not None and target.suffix == ".svg")
     if args.json:
         say_json(report.to_dict())
         return
     target = target or Path(file_name(report.record["plan"]["model"], ".html"))
     report.save(target)
-    say(f"{target}, {target.stat().st_size / 1e6:.1f} MB: open it in a browser")
+    say(f"{target}, {target.stat().st_size / 1e6:.2g} MB: open it in a browser")
 
 
 def file_name(model: str, suffix: str) -> str:
@@ -97,29 +99,24 @@ def _checked(target: Path) -> Path:
 def _race(args: argparse.Namespace, tell: Tell) -> tuple[Race, Contender]:
     """The model with its options, and the policy whose plan is shown."""
     opened, feeds, saved = open_with_plan(args)
-    race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | {"pin": dict(args.pin)})
+    race = Race(opened, feeds, args.threads, args.runs, tell, load_options(args) | {"pin": dict(args.pin)})
     return race, Contender(args.layout, args.dtype, saved)
 
 
-def _report(args: argparse.Namespace, session: Session, race: Race) -> Report:
-    race.tell(f"running {args.runs} times")
-    report = session.report(race.feeds if args.runs else None, n_runs=max(1, args.runs))
+def _report(args: argparse.Namespace, race: Race, first: Contender, *, is_picture: bool = False) -> Report:
+    """The report of a policy, beside those of ``--policies``; a picture has all of them."""
+    wanted = args.policies or (("all",) if is_picture else ())
+    shown = (first.policy or "auto") if first.plan is None else first.plan.policy
+    dtype = first.dtype or (None if first.plan is None else first.plan.dtype)
+    names = POLICIES if wanted == ("all",) else dict.fromkeys(wanted)
+    if names:
+        own, *others = race.reports([first, *(Contender(name, dtype) for name in names if name != shown)])
+        report = own.beside(*others)
+    else:
+        with race.session(first) as session:
+            race.tell(f"running {args.runs} times")
+            report = session.report(race.feeds if args.runs else None, n_runs=max(1, args.runs))
     return report.from_source(args.model, dict(args.shape), args.threads)
-
-
-def _others(args: argparse.Namespace, race: Race, shown: Report) -> list[Report]:
-    """Reports of the policies of ``--policies``, but for the one that is shown already."""
-    if args.policies and shown.record["pieces"]:
-        raise PlanError(
-            f"--policies: the model is cut into {len(shown.record['pieces'])} pieces, and has no plan of the whole"
-        )
-    names = POLICIES if args.policies == ("all",) else dict.fromkeys(args.policies)
-    reports = []
-    for name in names:
-        if name != shown.record["plan"]["policy"]:
-            with race.session(Contender(name, shown.record["plan"]["dtype"])) as session:
-                reports.append(_report(args, session, race))
-    return reports
 
 
 def _serve(args: argparse.Namespace) -> None:
@@ -132,11 +129,10 @@ def _serve(args: argparse.Namespace) -> None:
             raise InputError(f"--serve makes plans anew and shows them in a browser: leave out {option}")
     with shown_progress("reading the model") as tell:
         race, contender = _race(args, tell)
+        report = _report(args, race, contender)
+        if report.record["pieces"]:
+            raise PlanError(f"--serve: the model is cut into {len(report.record['pieces'])} pieces, which take no pins")
         session = race.session(contender)
-        report = _report(args, session, race)
-        if session.pieces is not None:
-            raise PlanError(f"--serve: the model is cut into {len(session.pieces)} pieces, which take no pins")
-        report = report.beside(*_others(args, race, report))
     what_if = WhatIf(replace(race, tell=lambda _: None), contender, session, args.runs)
     page = Report(report.record | {"served": True}).to_html()
     with session, PlanServer(args.port or 0, page, what_if) as server:

@@ -8,10 +8,12 @@ import os
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from blocklayout.errors import InputError
 from blocklayout.ir import HostSpec
@@ -193,6 +195,25 @@ def profile_of_call(name: str, by: str, times: Sequence[int]) -> StepProfile:
     """
     kind: Kind = "work" if by == "numpy" else "fallback"
     return StepProfile(name, kind, (name,), by, by, "", statistics.median(times), 0, 0, 0, None)
+
+
+def typical(profiles: Sequence[Profile]) -> Profile:
+    """One profile of several of the same plan: medians over all, step by step."""
+    times: dict[tuple[object, ...], list[float]] = {}
+    for step in chain.from_iterable(each.steps for each in profiles):
+        times.setdefault(_identity(step), []).append(step.ns)
+    steps = tuple(_with_ns(step, statistics.median(times[_identity(step)])) for step in profiles[0].steps)
+    return Profile(profiles[0].model, sum(each.n_runs for each in profiles), steps)
+
+
+def _identity(step: StepProfile) -> tuple[object, ...]:
+    """The same for a step of two profiles of one plan; reorders of one input differ in their layouts."""
+    return step.kind, step.number, step.name, step.layouts
+
+
+def _with_ns(step: StepProfile, ns: float) -> StepProfile:
+    share = None if step.ceiling_share is None else step.ceiling_share * step.ns / ns
+    return replace(step, ns=ns, ceiling_share=share)
 
 
 def _piece(piece: Entry | Step, ns: float, machine: Machine, number: int | None) -> StepProfile:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, to_builtins
 
+from blocklayout.dnnl.processor import cpu_name
 from blocklayout.errors import InputError, PlanError
 from blocklayout.pages import framed, html_page, save_page
 from blocklayout.plan.report.record import plan_record
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from blocklayout.runtime.pieces import Piece
     from blocklayout.runtime.profile import Profile
 
-SUFFIXES = (".html",)
+SUFFIXES = (".html", ".svg")
 
 
 class PieceReport(Struct, frozen=True):
@@ -106,6 +107,10 @@ class Report(Struct, frozen=True):
             raise PlanError("no piece of this model has a plan yet: give a feed, or run once")
         return cls(planned[0].record | {"pieces": [record for piece in pieces for record in _piece_records(piece)]})
 
+    def timed(self, profile: Profile) -> Report:
+        """The same with the times of runs, in place of predicted ones."""
+        return Report(self.record | {"profile": profile.to_dict(), "predicted": None})
+
     def beside(self, *others: Report) -> Report:
         """This one, with the plans of others, such as those of other policies, to be shown beside its own.
 
@@ -123,17 +128,24 @@ class Report(Struct, frozen=True):
         """The page: one document that loads nothing."""
         return html_page("network", f"{self.record['plan']['model']}: layouts", self.record)
 
+    def to_svg(self) -> str:
+        """A picture of the run: a strip for each policy, its steps as wide as their times, coloured by layout."""
+        from blocklayout.pages.strips import strips_svg
+
+        return strips_svg(self.record)
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page; a reader never sees half of it.
+        """Write the page, or the picture; a reader never sees half of it.
 
         Args:
-            path: Ends in ``.html``.
+            path: Ends in ``.html`` for the page, in ``.svg`` for the picture.
 
         Raises:
             InputError: The name ends in something else, or the file cannot be written.
         """
-        check_name(Path(path))
-        save_page(path, self.to_html())
+        target = Path(path)
+        check_name(target)
+        save_page(target, self.to_svg() if target.suffix == ".svg" else self.to_html())
 
     def _repr_html_(self) -> str:
         return framed(self.to_html())
@@ -166,7 +178,8 @@ def _piece_records(each: PieceReport) -> list[dict[str, Any]]:
 
 
 def _machine_record(plan: Plan, machine: Machine) -> dict[str, Any]:
-    """Ceilings: bytes and operations per nanosecond, of all threads together."""
+    """The CPU's name, and ceilings: bytes and operations per nanosecond, of all threads together."""
     dtypes = dict.fromkeys(("f32", plan.dtype))
     record: dict[str, Any] = to_builtins(machine)
-    return record | {"peak_flops": {dtype: machine.peak_flops("", dtype) for dtype in dtypes}}
+    peaks = {dtype: machine.peak_flops("", dtype) for dtype in dtypes}
+    return record | {"peak_flops": peaks, "cpu": cpu_name()}

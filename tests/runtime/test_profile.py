@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.dnnl import executable
-from blocklayout.runtime.profile import KINDS, Profile, StepProfile, predicted_profile
+from blocklayout.runtime.profile import KINDS, Profile, StepProfile, predicted_profile, typical
 from tests import nets
 
 
@@ -72,6 +73,18 @@ def test_a_profiled_run_computes_what_others_do() -> None:
     before = session.run(None, feed)[0]
     session.profile(feed, n_runs=1)
     np.testing.assert_array_equal(session.run(None, feed)[0], before)
+
+
+def test_several_profiles_become_one_by_medians() -> None:
+    session = bl.load(nets.residual(), layout="nhwc")
+    profiles = [session.profile(nets.feed_of(session), n_runs=1) for _ in range(3)]
+    one = typical(profiles)
+    assert one.n_runs == 3
+    assert [(step.name, step.number) for step in one.steps] == [(step.name, step.number) for step in profiles[0].steps]
+    last = [each.steps[-1] for each in profiles]
+    assert one.steps[-1].ns == statistics.median(step.ns for step in last)
+    reached = statistics.median(step.ceiling_share or 0 for step in last)
+    assert one.steps[-1].ceiling_share == pytest.approx(reached)
 
 
 def test_none_is_no_number_of_runs() -> None:
