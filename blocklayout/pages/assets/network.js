@@ -12,17 +12,18 @@ page.view("network", "Network", (root) => {
   const unique = (values) => [...new Set(values)];
 
   // ---- what is chosen, shown and under way
-  let expanded = planGraph.expandedFor(BUDGET);
+  let expanded = planGraph.expandedFor(BUDGET); // ids of blocks
   let showsFree = false;
-  let placed = new Map();
-  let items = [];
-  let active = null;
+  let placed = new Map(); // nodes with their places, by id
+  let items = []; // marks, links, grounds and headings: where each is, how it is made, its element once it was seen
+  let active = null; // the node that the Tab key reaches
+  let asked = null; // the reorder for which a kernel is about to be chosen
   let chosenReorder = null;
-  let turn = 0;
-  let awaited = null;
+  let turn = 0; // layouts that were begun; a later one ends an earlier
+  let awaited = null; // the node to show when the layout under way is done
+  let hasBegun = false;
   let matches = [];
   let match = -1;
-  let hasBegun = false;
 
   // ---- facts as text
   const without = (reorder) => {
@@ -508,30 +509,26 @@ page.view("network", "Network", (root) => {
   const reorderBox = h("div", { class: "chosen-reorder", hidden: true, "aria-live": "polite" });
 
   function chooseReorder(node) {
-    chosenReorder = node.id;
+    asked = node.id;
     page.select(node.kernel);
   }
 
   page.onSelect((kernel) => {
+    [chosenReorder, asked] = [asked, null];
     const reorder = chosenReorder === null ? null : planGraph.nodes.get(chosenReorder);
-    if (reorder !== null && (reorder.kernel !== kernel || isShownReorder)) chosenReorder = null;
-    isShownReorder = chosenReorder !== null;
     reorderBox.hidden = chosenReorder === null;
     if (chosenReorder !== null) reorderBox.replaceChildren(h("h2", {}, swatch("reorder"), "Reorder"), reorderFacts(reorder));
     markAll();
-    const node = chosenReorder !== null ? reorder : kernel === null ? undefined : kernelNode(kernel);
-    if (node !== undefined) reveal(node);
+    const node = reorder ?? (kernel === null ? null : kernelNode(kernel));
+    if (node !== null) reveal(node);
   });
-  let isShownReorder = false;
 
   function activate(id, hasFocus = false) {
     const node = placed.get(id);
     if (node === undefined) return;
     if (node.kind === "block") setExpanded(blocks.find((block) => block.id === id), true, hasFocus);
-    else if (node.kind === "reorder") {
-      isShownReorder = false;
-      chooseReorder(planGraph.nodes.get(id));
-    } else if (node.kernel !== undefined) page.select(node.kernel);
+    else if (node.kind === "reorder") chooseReorder(planGraph.nodes.get(id));
+    else if (node.kernel !== undefined) page.select(node.kernel);
   }
 
   // ---- pointer: one listener for all marks
@@ -687,7 +684,6 @@ page.view("network", "Network", (root) => {
   }
 
   function goTo(node) {
-    isShownReorder = false;
     chooseReorder(node);
     frame.scrollIntoView({ block: "nearest" });
   }
