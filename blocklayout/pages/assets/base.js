@@ -52,8 +52,8 @@ const page = (() => {
   const time = (ns) => scaled(ns === null || ns === undefined ? ns : ns / 1000, ["µs", "ms", "s"], 1000);
   const bytes = (n) => scaled(n, ["B", "KiB", "MiB", "GiB", "TiB"], 1024);
   const count = (n) => scaled(n, ["", "k", "M", "G", "T"], 1000).trimEnd();
-  const percent = (share, n = 1) => (share === null || share === undefined ? "–" : `${digits(100 * share, n)}%`);
-  const signed = (text) => (text.startsWith("-") ? text.replace("-", "−") : `+${text}`);
+  const percent = (share, n = 1) => (Number.isFinite(share) ? `${digits(100 * share, n)}%` : "–");
+  const signed = (text) => (text === "–" ? text : text.startsWith("-") ? text.replace("-", "−") : `+${text}`);
 
   // A class of layouts as a colour: "plain", "channels last", "8c", "16c", "int8", "other", "any", "reorder".
   const colour = (family) => `var(--layout-${family.replace(" ", "-")})`;
