@@ -74,8 +74,8 @@ const page = (() => {
   const count = (n) => scaled(n, ["", "k", "M", "G", "T"], 1000).trimEnd();
   // A label of an axis: 2 MiB for 2.00 MiB.
   const tick = (text) => text.replace(/(\.\d*[1-9])0+(?=\D|$)|\.0+(?=\D|$)/, "$1");
-  const percent = (share, n = 1) => (share === null || share === undefined ? "–" : `${digits(100 * share, n)}%`);
-  const signed = (text) => (text.startsWith("-") ? text.replace("-", "−") : `+${text}`);
+  const percent = (share, n = 1) => (Number.isFinite(share) ? `${digits(100 * share, n)}%` : "–");
+  const signed = (text) => (text === "–" ? text : text.startsWith("-") ? text.replace("-", "−") : `+${text}`);
 
   // A class of layouts as a colour: "plain", "channels last", "8c", "16c", "int8", "other", "any", "reorder".
   const colour = (family) => `var(--layout-${family.replace(" ", "-")})`;
