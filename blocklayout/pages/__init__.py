@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 ASSETS = Path(__file__).parent / "assets"
 
 LAYOUT_COLOURS = {
-    "plain": ("#6e6e73", "#a1a1a6"),
+    "plain": ("#515156", "#c4c4ca"),
     "channels last": ("#0072b2", "#56b4e9"),
     "8c": ("#b07d00", "#e6b83c"),
     "16c": ("#007a5a", "#2fbf93"),
     "int8": ("#9c4a80", "#d98bbd"),
     "other": ("#5b4bb5", "#a99df0"),
-    "any": ("#b5b5ba", "#5a5a5e"),
+    "any": ("#919196", "#6c6c72"),
     "reorder": ("#d1430b", "#ff7a45"),
 }
 """Colours of classes of layouts on a light and on a dark ground, and of reorders.

@@ -90,7 +90,8 @@ CONTRASTS = """() => {
 FOCUSED = """() => {
   const element = document.activeElement;
   const style = getComputedStyle(element);
-  const isOutlined = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+  const isStroked = element.matches("svg *") && style.stroke !== "none" && parseFloat(style.strokeWidth) >= 2;
+  const isOutlined = isStroked || (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2);
   const name = `${element.tagName} ${element.id} ${element.getAttribute("class")}`;
   return { name, isBody: element === document.body, isOutlined, role: element.getAttribute("role") };
 }"""

@@ -272,7 +272,7 @@
   const announced = h("p", { class: "unseen", role: "status" });
   const chooser = h("select", { id: "kernel", onchange: () => page.select(Number(chooser.value)) },
     h("option", { value: "", disabled: true, selected: true }, "choose one"),
-    plan.kernels.map((kernel, index) => h("option", { value: String(index) }, plain(kernel.name))));
+    plan.kernels.map((kernel, index) => h("option", { value: String(index) }, page.name(kernel.name).textContent)));
   heading.hidden = true;
   body.append(h("p", { class: "quiet" }, "Choose a kernel to see what computes it, what else could, and what a pin would cost."), tried);
   panel.append(h("p", { class: "chooser" }, h("label", { for: "kernel" }, "Kernel"), " ", chooser), announced, heading, body);
