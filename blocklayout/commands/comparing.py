@@ -201,9 +201,7 @@ class Race(Struct, frozen=True):
             sessions = [opened.enter_context(self.session(each)) for each in contenders]
             found = [session.report() for session in sessions]
             if n_pieces := len(found[0].record["pieces"]):
-                raise PlanError(
-                    f"policies side by side: the model is cut into {n_pieces} pieces, and has no plan of the whole"
-                )
+                raise PlanError(f"--policies: the model is cut into {n_pieces} pieces, and has no plan of the whole")
             self.tell(f"running {self.n_rounds} times each, in turn")
             rounds = [[each.profile(self.feeds, n_runs=1) for each in sessions] for _ in range(self.n_rounds)]
         if not rounds:

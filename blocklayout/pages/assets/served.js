@@ -7,16 +7,6 @@
   const { plan } = page.record;
   const token = new URLSearchParams(location.search).get("token");
   const own = new Map(plan.pins.map(({ key, wanted }) => [key, wanted]));
-  if (page.pins === undefined) {
-    const listeners = [];
-    page.pins = new Map(own);
-    page.onPins = (listener) => listeners.push(listener);
-    page.pin = (key, layout) => {
-      if (layout === null) page.pins.delete(key);
-      else page.pins.set(key, layout);
-      listeners.forEach((listener) => listener());
-    };
-  }
 
   page.view("whatif", "What if", (root) => {
     const chosen = h("ul", { class: "pins" });
