@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.dnnl import MemoryDesc, Spec
-from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, in_steps, shipped
+from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, fitting, in_steps, shipped
 from blocklayout.plan.costs.known import FOREIGN_DOUBT, RecordedCosts
 from blocklayout.plan.costs.machine import Machine, peak_flops
 from blocklayout.plan.costs.model import CostModel
@@ -20,7 +20,7 @@ from blocklayout.plan.costs.traits import NUMBERS, spec_class, spec_numbers
 
 MACHINE = Machine("avx2", 2)
 MODEL = CostModel(MACHINE)
-CPU = "Maker Model 1"
+MAKER = "Maker"
 
 
 def relu(extent: int, impl: str = "jit:avx2", tag: str = "nhwc") -> Spec:
@@ -28,12 +28,14 @@ def relu(extent: int, impl: str = "jit:avx2", tag: str = "nhwc") -> Spec:
     return dnnl.eltwise(desc, desc, algorithm="relu", n_threads=2).replace(impl=impl)
 
 
-def atlas(times: dict[Spec, float]) -> Atlas:
-    return Atlas.of(f"{CPU}: made up", 2, [(spec_class(s, "avx2"), spec_numbers(s), ns) for s, ns in times.items()])
+def atlas(times: dict[Spec, float], maker: str = MAKER) -> Atlas:
+    return Atlas.of(
+        f"{maker} Model 1: made up", 2, [(spec_class(s, "avx2"), spec_numbers(s), ns) for s, ns in times.items()]
+    )
 
 
-def costs(times: dict[Spec, float], cpu: str = CPU, n_threads: int = 2) -> RecordedCosts:
-    return RecordedCosts(CostModel(Machine("avx2", n_threads)), atlas(times), cpu)
+def costs(times: dict[Spec, float], maker: str = MAKER, n_threads: int = 2) -> RecordedCosts:
+    return RecordedCosts(CostModel(Machine("avx2", n_threads)), atlas(times), maker)
 
 
 GROWING = {relu(extent): 100.0 * extent**2 for extent in (8, 16, 32, 64)}
@@ -114,7 +116,7 @@ def test_on_more_threads_all_but_the_start_is_shared_out() -> None:
 
 
 def test_on_cpus_of_another_maker_all_is_doubted_more() -> None:
-    own, foreign = costs(GROWING), costs(GROWING, "Other Model 1")
+    own, foreign = costs(GROWING), costs(GROWING, "Other")
     assert foreign.step_ns(relu(8)) == own.step_ns(relu(8))
     assert foreign.doubt(relu(8)) == pytest.approx(own.doubt(relu(8)) + FOREIGN_DOUBT)
 
@@ -122,7 +124,7 @@ def test_on_cpus_of_another_maker_all_is_doubted_more() -> None:
 def test_times_may_be_moved_towards_those_in_place() -> None:
     alone = atlas(GROWING)
     own = spec_class(relu(64), "avx2"), in_steps(spec_numbers(relu(64)))
-    placed = RecordedCosts(MODEL, alone.slowed([1.5 if key == own else 1.0 for key in alone.keys]), CPU)
+    placed = RecordedCosts(MODEL, alone.slowed([1.5 if key == own else 1.0 for key in alone.keys]), MAKER)
     assert placed.step_ns(relu(64)) == pytest.approx(1.5 * GROWING[relu(64)], rel=1e-5)
     assert placed.step_ns(relu(8)) == pytest.approx(GROWING[relu(8)], rel=1e-5)
 
@@ -145,11 +147,29 @@ def test_an_atlas_outlives_its_process(tmp_path: Path) -> None:
     assert (opened.origin, opened.n_threads, opened.classes) == (made.origin, made.n_threads, made.classes)
 
 
-def test_the_shipped_atlas_is_small_and_names_its_origin() -> None:
-    [path] = FOLDER.glob("*.npz")
-    assert path.stat().st_size < 300_000
-    for word in ("threads", "oneDNN 3.2", "times that", "resnet50"):
-        assert word in shipped().origin
+def test_shipped_atlases_are_small_and_name_their_origin() -> None:
+    paths = [*FOLDER.glob("*.npz")]
+    assert sum(path.stat().st_size for path in paths) < 300_000
+    for path in paths:
+        for word in ("threads", "oneDNN 3.2", "times that", "resnet50"):
+            assert word in Atlas.open(path).origin
+
+
+def test_each_maker_has_an_atlas_of_its_own() -> None:
+    for maker in ("AMD", "Intel"):
+        assert [each.is_of(maker) for each in shipped()].count(True) == 1
+        for isa in ("avx2", "avx512_core_vnni", "avx512_core_bf16", "avx512_core_amx"):
+            assert fitting(maker, isa).is_of(maker)
+
+
+def test_of_one_maker_the_atlas_with_the_instruction_set_fits() -> None:
+    older, newer = atlas(GROWING), atlas({relu(8, "jit:avx512_core"): 1e3} | GROWING)
+    other = atlas({relu(8, "jit:avx512_core"): 1e3}, "Other")
+    for atlases in ((older, other, newer), (newer, other, older)):
+        assert fitting(MAKER, "avx512_core", atlases) is newer
+        assert fitting("Other", "avx2", atlases) is other
+    assert fitting("A third", "avx512_core", (older, other)) is other
+    assert fitting("A third", "sse41", (older, other)) is older
 
 
 def test_a_file_that_is_no_atlas_is_refused(tmp_path: Path) -> None:

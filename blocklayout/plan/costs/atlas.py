@@ -151,6 +151,20 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         return cls(str(arrays["origin"]), int(arrays["n_threads"]), classes, *rest)
 
     @property
+    def cpu(self) -> str:
+        """Name of the CPU it was recorded on."""
+        return self.origin.partition(":")[0]
+
+    @property
+    def isas(self) -> frozenset[str]:
+        """Instruction sets of what was recorded."""
+        return frozenset(spec_class.isa for spec_class in self.classes)
+
+    def is_of(self, maker: str) -> bool:
+        """Whether it was recorded on a CPU of this maker."""
+        return maker in self.cpu
+
+    @property
     def keys(self) -> list[tuple[SpecClass, tuple[int, ...]]]:
         """For each recorded time its class, and its numbers in steps."""
         return [(self.classes[of], tuple(row)) for of, row in zip(self.of_class, self.numbers.tolist(), strict=True)]
@@ -232,11 +246,21 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         return self._members.get(wanted)
 
 
+def fitting(maker: str, isa: str, atlases: Sequence[Atlas] | None = None) -> Atlas:
+    """The atlas that prices best on a CPU: one of the same maker before one with the same instruction set.
+
+    Args:
+        maker: Of the CPU, as :func:`~blocklayout.dnnl.processor.cpu_maker` gives it.
+        isa: Its instruction set.
+        atlases: To choose from; by default those that come with the package.
+    """
+    return min(atlases or shipped(), key=lambda atlas: (not atlas.is_of(maker), isa not in atlas.isas))
+
+
 @lru_cache(maxsize=1)
-def shipped() -> Atlas:
-    """The atlas that comes with the package."""
-    [path] = sorted(FOLDER.glob("*.npz"))
-    return Atlas.open(path)
+def shipped() -> tuple[Atlas, ...]:
+    """The atlases that come with the package."""
+    return tuple(Atlas.open(path) for path in sorted(FOLDER.glob("*.npz")))
 
 
 def in_steps(numbers: Sequence[float]) -> tuple[int, ...]:

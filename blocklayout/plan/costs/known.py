@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import field
 
 from blocklayout import dnnl
-from blocklayout.dnnl import Attr, is_reference, processor
+from blocklayout.dnnl import Attr, is_reference
 from blocklayout.dtypes import has_reorder
 from blocklayout.plan.costs.model import CostsOver, Price
 from blocklayout.plan.costs.traits import spec_class, spec_numbers
@@ -120,22 +120,22 @@ class RecordedCosts(CostsOver, frozen=True, dict=True):
 
     Attributes:
         atlas: The recorded times.
-        cpu: Name of the CPU that prices are for.
+        maker: Of the CPU that prices are for.
     """
 
     atlas: Atlas
-    cpu: str = field(default_factory=processor.cpu_name)
+    maker: str
     _prices: dict[Spec, Price] = field(default_factory=dict)
     _reorders: dict[tuple[MemoryDesc, MemoryDesc], Price] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
-        return f"times recorded on {self.atlas.origin.partition(':')[0]}, and the model"
+        return f"times recorded on {self.atlas.cpu}, and the model"
 
     @cached_property
     def is_foreign(self) -> bool:
-        """Whether the atlas is of CPUs of another maker."""
-        return self.cpu.split(" ")[0] != self.atlas.origin.split(" ")[0]
+        """Whether the atlas is of a CPU of another maker."""
+        return not self.atlas.is_of(self.maker)
 
     def price(self, spec: Spec) -> Price:
         price = self._prices.get(spec)
