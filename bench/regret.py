@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 WAYS = ("everything", "network left out", "isa left out", "machine left out", "model")
 
-MAKER = "the maker"
-"""Of the machine that times were recorded on."""
+CPU_KIND = "Maker family 1"
+"""Of the machine that times were recorded on; no atlas of another is of it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,7 +79,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="+", help=f"with files called ISA-DTYPE{SUFFIX}, a session each")
     parser.add_argument("--models", type=words, help="by default all that were recorded")
-    parser.add_argument("--other", type=Path, help="the atlas of a machine of another maker")
+    parser.add_argument("--other", type=Path, help="the atlas of another machine")
     parser.add_argument("--json", help="file to write")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
@@ -117,7 +117,7 @@ def regrets(args: argparse.Namespace) -> dict[str, Any]:
         others = _atlas([each for each in all_times if each.network != name])
         atlases = dict(zip(WAYS, (everything, others, elsewhere, other), strict=False))
         prices: dict[str, Costs] = {
-            way: RecordedCosts(model, atlas, MAKER) for way, atlas in atlases.items() if atlas is not None
+            way: RecordedCosts(model, atlas, CPU_KIND) for way, atlas in atlases.items() if atlas is not None
         }
         known = partial(KnownCosts, prices["everything"])
         found = _of_network(network.priced(known(truth)), prices | {"model": model}, truth)
@@ -140,7 +140,7 @@ def _means(times: Iterable[Recorded]) -> dict[dnnl.Spec, float]:
 def _atlas(times: Sequence[Recorded]) -> Atlas | None:
     if not times:
         return None
-    return Atlas.of(f"a machine by {MAKER}", times[0].spec.n_threads, [each.as_time for each in times])
+    return Atlas.of(f"a CPU ({CPU_KIND})", times[0].spec.n_threads, [each.as_time for each in times])
 
 
 def _of_network(true: Network, prices: dict[str, Costs], truth: dict[dnnl.Spec, float]) -> dict[str, Any]:

@@ -34,10 +34,10 @@ def cpu_name() -> str:
 
 
 @cache
-def cpu_maker() -> str:
-    """The CPU's maker, as it is called in names of its CPUs: ``AMD``, say. Those of virtual machines may lack it."""
-    vendor = _described("vendor_id")
-    return _MAKERS.get(vendor, vendor) or cpu_name()
+def cpu_kind() -> str:
+    """Maker and family of the CPU: ``AMD family 26``, say; its name where the system tells neither."""
+    vendor, family = _described("vendor_id"), _described("cpu family")
+    return f"{_MAKERS.get(vendor, vendor)} family {family}" if vendor and family else cpu_name()
 
 
 def _described(key: str) -> str:

@@ -84,8 +84,8 @@ class Pricing(Struct, frozen=True):
             machine = measured_machine(self.isa, self.n_threads, self.store)
         else:
             machine = machine_with_ceilings(self.isa, self.n_threads, self.store)
-        maker = processor.cpu_maker()
-        return RecordedCosts(CostModel(machine), fitting(maker, self.isa), maker)
+        kind = processor.cpu_kind()
+        return RecordedCosts(CostModel(machine), fitting(kind, self.isa), kind)
 
     def alone(self) -> AbstractContextManager[None]:
         """While no other process measures; none is waited for longer than it may measure."""

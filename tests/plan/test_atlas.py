@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.dnnl import MemoryDesc, Spec
-from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, fitting, in_steps, shipped
+from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, fitting, in_steps
 from blocklayout.plan.costs.known import FOREIGN_DOUBT, RecordedCosts
 from blocklayout.plan.costs.machine import Machine, peak_flops
 from blocklayout.plan.costs.model import CostModel
@@ -20,7 +20,7 @@ from blocklayout.plan.costs.traits import NUMBERS, spec_class, spec_numbers
 
 MACHINE = Machine("avx2", 2)
 MODEL = CostModel(MACHINE)
-MAKER = "Maker"
+KIND, OTHER = "Maker family 1", "Other family 1"
 
 
 def relu(extent: int, impl: str = "jit:avx2", tag: str = "nhwc") -> Spec:
@@ -28,14 +28,13 @@ def relu(extent: int, impl: str = "jit:avx2", tag: str = "nhwc") -> Spec:
     return dnnl.eltwise(desc, desc, algorithm="relu", n_threads=2).replace(impl=impl)
 
 
-def atlas(times: dict[Spec, float], maker: str = MAKER) -> Atlas:
-    return Atlas.of(
-        f"{maker} Model 1: made up", 2, [(spec_class(s, "avx2"), spec_numbers(s), ns) for s, ns in times.items()]
-    )
+def atlas(times: dict[Spec, float], kind: str = KIND) -> Atlas:
+    recorded = [(spec_class(spec, "avx2"), spec_numbers(spec), ns) for spec, ns in times.items()]
+    return Atlas.of(f"Fast CPU ({kind}): made up", 2, recorded)
 
 
-def costs(times: dict[Spec, float], maker: str = MAKER, n_threads: int = 2) -> RecordedCosts:
-    return RecordedCosts(CostModel(Machine("avx2", n_threads)), atlas(times), maker)
+def costs(times: dict[Spec, float], kind: str = KIND, n_threads: int = 2) -> RecordedCosts:
+    return RecordedCosts(CostModel(Machine("avx2", n_threads)), atlas(times), kind)
 
 
 GROWING = {relu(extent): 100.0 * extent**2 for extent in (8, 16, 32, 64)}
@@ -115,16 +114,18 @@ def test_on_more_threads_all_but_the_start_is_shared_out() -> None:
     assert twice.step_ns(relu(64)) == pytest.approx(start_ns + (ns - start_ns) / 2, rel=1e-4)
 
 
-def test_on_cpus_of_another_maker_all_is_doubted_more() -> None:
-    own, foreign = costs(GROWING), costs(GROWING, "Other")
-    assert foreign.step_ns(relu(8)) == own.step_ns(relu(8))
-    assert foreign.doubt(relu(8)) == pytest.approx(own.doubt(relu(8)) + FOREIGN_DOUBT)
+def test_on_cpus_of_another_maker_or_family_all_is_doubted_more() -> None:
+    own = costs(GROWING)
+    for kind in (OTHER, "Maker family 2"):
+        foreign = RecordedCosts(MODEL, atlas(GROWING), kind)
+        assert foreign.step_ns(relu(8)) == own.step_ns(relu(8))
+        assert foreign.doubt(relu(8)) == pytest.approx(own.doubt(relu(8)) + FOREIGN_DOUBT)
 
 
 def test_times_may_be_moved_towards_those_in_place() -> None:
     alone = atlas(GROWING)
     own = spec_class(relu(64), "avx2"), in_steps(spec_numbers(relu(64)))
-    placed = RecordedCosts(MODEL, alone.slowed([1.5 if key == own else 1.0 for key in alone.keys]), MAKER)
+    placed = RecordedCosts(MODEL, alone.slowed([1.5 if key == own else 1.0 for key in alone.keys]), KIND)
     assert placed.step_ns(relu(64)) == pytest.approx(1.5 * GROWING[relu(64)], rel=1e-5)
     assert placed.step_ns(relu(8)) == pytest.approx(GROWING[relu(8)], rel=1e-5)
 
@@ -155,21 +156,24 @@ def test_shipped_atlases_are_small_and_name_their_origin() -> None:
             assert word in Atlas.open(path).origin
 
 
-def test_each_maker_has_an_atlas_of_its_own() -> None:
-    for maker in ("AMD", "Intel"):
-        assert [each.is_of(maker) for each in shipped()].count(True) == 1
-        for isa in ("avx2", "avx512_core_vnni", "avx512_core_bf16", "avx512_core_amx"):
-            assert fitting(maker, isa).is_of(maker)
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [("AMD family 26", "AMD family 26"), ("AMD family 23", "AMD family 26"), ("Intel family 6", "Intel family 6")],
+)
+@pytest.mark.parametrize("isa", ["avx2", "avx512_core_vnni", "avx512_core_bf16", "avx512_core_amx"])
+def test_shipped_atlases_serve_their_makers(kind: str, of: str, isa: str) -> None:
+    assert fitting(kind, isa).is_of(of)
 
 
-def test_of_one_maker_the_atlas_with_the_instruction_set_fits() -> None:
-    older, newer = atlas(GROWING), atlas({relu(8, "jit:avx512_core"): 1e3} | GROWING)
-    other = atlas({relu(8, "jit:avx512_core"): 1e3}, "Other")
-    for atlases in ((older, other, newer), (newer, other, older)):
-        assert fitting(MAKER, "avx512_core", atlases) is newer
-        assert fitting("Other", "avx2", atlases) is other
-    assert fitting("A third", "avx512_core", (older, other)) is other
-    assert fitting("A third", "sse41", (older, other)) is older
+def test_the_atlas_of_the_kind_fits_best_then_the_makers_then_that_with_the_instruction_set() -> None:
+    wide = {relu(8, "jit:avx512_core"): 1e3}
+    own, newer, other = atlas(GROWING), atlas(wide | GROWING, "Maker family 2"), atlas(wide, OTHER)
+    for atlases in ((own, newer, other), (other, newer, own)):
+        assert fitting(KIND, "avx512_core", atlases) is own
+        assert fitting("Maker family 3", "avx512_core", atlases) is newer
+        assert fitting("Other family 2", "avx2", atlases) is other
+    assert fitting("A third", "avx512_core", (own, other)) is other
+    assert fitting("A third", "sse41", (own, other)) is own
 
 
 def test_a_file_that_is_no_atlas_is_refused(tmp_path: Path) -> None:

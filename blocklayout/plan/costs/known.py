@@ -26,7 +26,7 @@ _MEASURED_DOUBT = 0.07
 """Of a measured time: as much as two measurements of one primitive differ on a machine shared with others."""
 
 FOREIGN_DOUBT = 0.25
-"""How much more prices are doubted on CPUs of another maker than the atlas's."""
+"""How much more prices are doubted on CPUs of another maker or family than the atlas's."""
 
 
 class KnownCosts(CostsOver, frozen=True, dict=True):
@@ -120,11 +120,11 @@ class RecordedCosts(CostsOver, frozen=True, dict=True):
 
     Attributes:
         atlas: The recorded times.
-        maker: Of the CPU that prices are for.
+        cpu_kind: Of the CPU that prices are for, as :func:`~blocklayout.dnnl.processor.cpu_kind` gives it.
     """
 
     atlas: Atlas
-    maker: str
+    cpu_kind: str
     _prices: dict[Spec, Price] = field(default_factory=dict)
     _reorders: dict[tuple[MemoryDesc, MemoryDesc], Price] = field(default_factory=dict)
 
@@ -134,8 +134,8 @@ class RecordedCosts(CostsOver, frozen=True, dict=True):
 
     @cached_property
     def is_foreign(self) -> bool:
-        """Whether the atlas is of a CPU of another maker."""
-        return not self.atlas.is_of(self.maker)
+        """Whether the atlas is of a CPU of another maker or family."""
+        return not self.atlas.is_of(self.cpu_kind)
 
     def price(self, spec: Spec) -> Price:
         price = self._prices.get(spec)
