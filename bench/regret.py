@@ -117,7 +117,7 @@ def regrets(args: argparse.Namespace) -> dict[str, Any]:
         others = _atlas([each for each in all_times if each.network != name])
         atlases = dict(zip(WAYS, (everything, others, elsewhere, other), strict=False))
         prices: dict[str, Costs] = {
-            way: RecordedCosts(model, atlas, CPU_KIND) for way, atlas in atlases.items() if atlas is not None
+            way: RecordedCosts(model, atlas, CPU_KIND, dtype) for way, atlas in atlases.items() if atlas is not None
         }
         known = partial(KnownCosts, prices["everything"])
         found = _of_network(network.priced(known(truth)), prices | {"model": model}, truth)

@@ -290,7 +290,7 @@ class _PlanMaker(Struct):
         self.last = plan = make_plan(
             program,
             replace(self.request, demanded=demanded),
-            self.pricing.recorded(),
+            self.pricing.recorded(self.request.dtype),
             price=self.pricing.priced,
             racing=partial(self._racing, program),
             like=like,

@@ -72,8 +72,12 @@ class Pricing(Struct, frozen=True):
             raise PlanError(f"tune_seconds={seconds!r}: give a positive number of seconds")
         return cls(dnnl.isa(), n_threads, mode, seconds, CostStore(), tell)
 
-    def recorded(self) -> RecordedCosts:
-        """Recorded times and the model, with this machine's ceilings where they are known or may be measured."""
+    def recorded(self, dtype: str = "f32") -> RecordedCosts:
+        """Recorded times and the model, with this machine's ceilings where they are known or may be measured.
+
+        Args:
+            dtype: Data type that was asked for.
+        """
         from blocklayout.plan.costs.atlas import fitting
         from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
         from blocklayout.plan.costs.known import RecordedCosts
@@ -85,7 +89,7 @@ class Pricing(Struct, frozen=True):
         else:
             machine = machine_with_ceilings(self.isa, self.n_threads, self.store)
         kind = processor.cpu_kind()
-        return RecordedCosts(CostModel(machine), fitting(kind, self.isa), kind)
+        return RecordedCosts(CostModel(machine), fitting(kind, self.isa), kind, dtype)
 
     def alone(self) -> AbstractContextManager[None]:
         """While no other process measures; none is waited for longer than it may measure."""

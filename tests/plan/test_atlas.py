@@ -13,7 +13,7 @@ import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.dnnl import MemoryDesc, Spec
 from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, fitting, in_steps
-from blocklayout.plan.costs.known import FOREIGN_DOUBT, RecordedCosts
+from blocklayout.plan.costs.known import FOREIGN_DOUBT, OTHER_DTYPE_DOUBT, RecordedCosts
 from blocklayout.plan.costs.machine import Machine, peak_flops
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.costs.traits import NUMBERS, spec_class, spec_numbers
@@ -34,7 +34,7 @@ def atlas(times: dict[Spec, float], kind: str = KIND) -> Atlas:
 
 
 def costs(times: dict[Spec, float], kind: str = KIND, n_threads: int = 2) -> RecordedCosts:
-    return RecordedCosts(CostModel(Machine("avx2", n_threads)), atlas(times), kind)
+    return RecordedCosts(CostModel(Machine("avx2", n_threads)), atlas(times), kind, "f32")
 
 
 GROWING = {relu(extent): 100.0 * extent**2 for extent in (8, 16, 32, 64)}
@@ -67,9 +67,9 @@ def test_f16_costs_what_f32_does_for_half_the_bytes() -> None:
     assert recorded.doubt(spec) > recorded.doubt(relu(24))
 
 
-def conv(extent: int, impl: str) -> Spec:
-    src, dst = (MemoryDesc((1, 64, extent, extent), "bf16", "nhwc") for _ in range(2))
-    return dnnl.convolution(src, MemoryDesc((64, 64, 3, 3), "bf16"), dst, pads=1, n_threads=2).replace(impl=impl)
+def conv(extent: int, impl: str, dtype: str = "bf16") -> Spec:
+    src, dst = (MemoryDesc((1, 64, extent, extent), dtype, "nhwc") for _ in range(2))
+    return dnnl.convolution(src, MemoryDesc((64, 64, 3, 3), dtype), dst, pads=1, n_threads=2).replace(impl=impl)
 
 
 def test_an_instruction_set_that_was_not_recorded_is_faster_by_its_peak() -> None:
@@ -117,15 +117,24 @@ def test_on_more_threads_all_but_the_start_is_shared_out() -> None:
 def test_on_cpus_of_another_maker_or_family_all_is_doubted_more() -> None:
     own = costs(GROWING)
     for kind in (OTHER, "Maker family 2"):
-        foreign = RecordedCosts(MODEL, atlas(GROWING), kind)
+        foreign = RecordedCosts(MODEL, atlas(GROWING), kind, "f32")
         assert foreign.step_ns(relu(8)) == own.step_ns(relu(8))
         assert foreign.doubt(relu(8)) == pytest.approx(own.doubt(relu(8)) + FOREIGN_DOUBT)
+
+
+def test_on_cpus_of_another_kind_no_price_says_which_data_type_is_faster() -> None:
+    asked, instead = conv(28, "brgconv:avx512_core_bf16"), conv(28, "brgconv:avx512_core", "f32")
+    recorded = atlas({asked: 3e5, instead: 1e5})
+    for kind, doubts in ((KIND, (0.0, 0.0)), (OTHER, (FOREIGN_DOUBT, OTHER_DTYPE_DOUBT))):
+        priced = RecordedCosts(MODEL, recorded, kind, "bf16")
+        assert [priced.doubt(asked), priced.doubt(instead)] == pytest.approx([EXACT_DOUBT + more for more in doubts])
+    assert RecordedCosts(MODEL, recorded, OTHER, "f32").doubt(instead) == pytest.approx(EXACT_DOUBT + FOREIGN_DOUBT)
 
 
 def test_times_may_be_moved_towards_those_in_place() -> None:
     alone = atlas(GROWING)
     own = spec_class(relu(64), "avx2"), in_steps(spec_numbers(relu(64)))
-    placed = RecordedCosts(MODEL, alone.slowed([1.5 if key == own else 1.0 for key in alone.keys]), KIND)
+    placed = RecordedCosts(MODEL, alone.slowed([1.5 if key == own else 1.0 for key in alone.keys]), KIND, "f32")
     assert placed.step_ns(relu(64)) == pytest.approx(1.5 * GROWING[relu(64)], rel=1e-5)
     assert placed.step_ns(relu(8)) == pytest.approx(GROWING[relu(8)], rel=1e-5)
 

@@ -28,6 +28,12 @@ _MEASURED_DOUBT = 0.07
 FOREIGN_DOUBT = 0.25
 """How much more prices are doubted on CPUs of another maker or family than the atlas's."""
 
+OTHER_DTYPE_DOUBT = 10.0
+"""How much more they are of what computes in another data type than was asked for.
+
+How much faster bf16 is than f32 differs by factors between kinds of CPUs, so that whoever asks for it is to get it.
+"""
+
 
 class KnownCosts(CostsOver, frozen=True, dict=True):
     """A cost model that knows measured times; to be asked as :class:`~blocklayout.plan.costs.model.CostModel` is.
@@ -121,10 +127,12 @@ class RecordedCosts(CostsOver, frozen=True, dict=True):
     Attributes:
         atlas: The recorded times.
         cpu_kind: Of the CPU that prices are for, as :func:`~blocklayout.dnnl.processor.cpu_kind` gives it.
+        dtype: Data type that was asked for.
     """
 
     atlas: Atlas
     cpu_kind: str
+    dtype: str
     _prices: dict[Spec, Price] = field(default_factory=dict)
     _reorders: dict[tuple[MemoryDesc, MemoryDesc], Price] = field(default_factory=dict)
 
@@ -160,4 +168,9 @@ class RecordedCosts(CostsOver, frozen=True, dict=True):
             return None
         start_ns = min(price.ns, self.machine.step_ns)
         ns = start_ns + (price.ns - start_ns) * self.atlas.n_threads / self.machine.n_threads
-        return Price(ns, price.doubt + FOREIGN_DOUBT * self.is_foreign)
+        return Price(ns, price.doubt + (self._foreign_doubt(spec) if self.is_foreign else 0.0))
+
+    def _foreign_doubt(self, spec: Spec) -> float:
+        src = next(desc for name, desc in spec.descs if name.startswith("src"))
+        is_as_asked = spec.kind == "reorder" or src.dtype == self.dtype
+        return FOREIGN_DOUBT if is_as_asked else OTHER_DTYPE_DOUBT
