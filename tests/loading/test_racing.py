@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,13 +11,10 @@ from typing import Any
 import pytest
 
 import blocklayout as bl
-from blocklayout import dnnl
 from blocklayout.loading import from_model as loading
 from blocklayout.loading import racing
 from blocklayout.plan import portfolio
 from blocklayout.plan.costs import repeating
-from blocklayout.plan.costs.known import RecordedCosts
-from blocklayout.plan.costs.model import Price
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE
 from blocklayout.runtime import Workspace
 from tests import nets
@@ -130,19 +128,20 @@ def test_the_cheapest_plans_first_runs_tell_whether_there_is_time_for_enough_rou
     assert track.names == []  # not even begun
 
 
-def test_a_race_is_run_where_prices_are_far_too_high_for_this_machine(
-    track: Track, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("seconds", [0.5, 0.1])
+def test_whether_there_is_time_depends_on_runs_and_on_how_prices_compare(
+    seconds: float, track: Track, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    priced = RecordedCosts._found
-
-    def dear(costs: RecordedCosts, spec: dnnl.Spec) -> Price | None:
-        price = priced(costs, spec)
-        return price and Price(1000 * price.ns, price.doubt)
-
-    monkeypatch.setattr(RecordedCosts, "_found", dear)
-    plan = track.load()
-    assert plan.cost_ns * (1 + racing.N_BRIEF_ROUNDS) > 1e9 * loading.MAX_RACE_SECONDS / len(plan.raced)
-    assert plan.chosen == track.names[1]
+    plans: list[Any] = [SimpleNamespace(cost_ns=1e9 * priced_s, n_threads=1) for priced_s in (10.0, 11.0, 30.0)]
+    run_s = iter(track.run_s)
+    monkeypatch.setattr(racing, "_run_of", lambda ready: partial(track.run, ready))
+    times = racing.time_briefly(plans, lambda _: next(run_s), track.now_s + seconds)  # type: ignore[arg-type, return-value]
+    if seconds < (1 + racing.N_BRIEF_ROUNDS) * 5.1 * track.run_s[0]:
+        assert times is None
+        assert track.raced_s == pytest.approx(racing.N_FIRST_RUNS * track.run_s[0])
+    else:
+        assert times is not None
+        assert [own[0] / 1e9 for own in times] == pytest.approx(track.run_s)
 
 
 def test_a_contender_that_is_refused_is_replaced_and_the_others_race_on(
