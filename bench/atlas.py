@@ -129,7 +129,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     packing = commands.add_parser("pack", help="make an atlas of recorded times")
     packing.add_argument("folder", type=Path, nargs="+", help="what was recorded")
     packing.add_argument("--about", required=True, help="what the machine and the recording were, in words")
-    packing.add_argument("--cpu", default=processor.cpu_name(), help="name of the CPU (default: this one's)")
+    packing.add_argument(
+        "--cpu",
+        default=f"{processor.cpu_name()} ({processor.cpu_kind()})",
+        help="name of the CPU, and its kind (default: this one's)",
+    )
     packing.add_argument("--into", type=Path, required=True, help="the file to write")
     args = parser.parse_args(argv)
     unknown = {*getattr(args, "models", ())} - {EMBEDDED, *zoo.names()}

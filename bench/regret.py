@@ -5,7 +5,8 @@ other prices, and its plan, the best plan, and those of the uniform policies are
 regret is what the chosen plan costs over the best, less one; a best plan profits from every time that came out low by
 chance, so that some per cent of regret are noise. Planning goes by an atlas of all times (``everything``), of those
 that other networks asked for (``network left out``), of those taken under other instruction sets (``isa left out``),
-or by the model alone (``model``). ``recorded`` is the share of the prices that the truth knows itself.
+of another machine (``machine left out``, by ``--other``), or by the model alone (``model``). ``recorded`` is the share
+of the prices that the truth knows itself.
 
 Of several sessions, a folder each, the geometric mean is the truth, which halves the noise of single ones. Where a
 network was recorded in more than one, ``again`` is the noise itself: the regret of planning by all that the last of
@@ -15,7 +16,7 @@ Where prices are too doubtful, the first load of a model runs a few plans whole:
 before that and after it. The recorded times decide the race, too; a real one decides by whole runs.
 
     python bench/regret.py recorded --models squeezenet1_1,mobilenet_v2
-    python bench/regret.py recorded recorded-again --json out.json
+    python bench/regret.py recorded recorded-again --other blocklayout/plan/costs/atlases/xeon_amx.npz --json out.json
 
 Each file of times, an instruction set and a data type, has a process of its own; those that the CPU lacks are left out.
 """
@@ -53,7 +54,10 @@ if TYPE_CHECKING:
     from blocklayout.plan.costs.model import Costs
     from blocklayout.plan.network import Network
 
-WAYS = ("everything", "network left out", "isa left out", "model")
+WAYS = ("everything", "network left out", "isa left out", "machine left out", "model")
+
+CPU_KIND = "Maker family 1"
+"""Of the machine that times were recorded on; no atlas of another is of it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -75,6 +79,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, nargs="+", help=f"with files called ISA-DTYPE{SUFFIX}, a session each")
     parser.add_argument("--models", type=words, help="by default all that were recorded")
+    parser.add_argument("--other", type=Path, help="the atlas of another machine")
     parser.add_argument("--json", help="file to write")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
@@ -88,6 +93,7 @@ def regrets_apart(name: str, args: argparse.Namespace) -> list[dict[str, Any]]:
         return []
     command = [sys.executable, __file__, *map(str, args.folder), "--worker", name]
     command += ["--models", ",".join(args.models)] if args.models else []
+    command += ["--other", str(args.other)] if args.other else []
     done = subprocess.run(command, check=True, env=os.environ | {MAX_ISA: isa}, stdout=subprocess.PIPE, text=True)
     found: list[dict[str, Any]] = json.loads(done.stdout)["results"]
     return found
@@ -103,14 +109,15 @@ def regrets(args: argparse.Namespace) -> dict[str, Any]:
     networks = args.models or sorted({each.network for session in own for each in session})
     elsewhere = _atlas([each for each in all_times if each.isa != isa])
     everything = _atlas(all_times)
+    other = Atlas.open(args.other) if args.other else None
     results = []
     for name in networks:
         network = proposed(name, dtype, all_times[0].spec.n_threads)
         model = CostModel(network.costs.machine)
         others = _atlas([each for each in all_times if each.network != name])
-        atlases = dict(zip(WAYS, (everything, others, elsewhere), strict=False))
+        atlases = dict(zip(WAYS, (everything, others, elsewhere, other), strict=False))
         prices: dict[str, Costs] = {
-            way: RecordedCosts(model, atlas, atlas.origin) for way, atlas in atlases.items() if atlas is not None
+            way: RecordedCosts(model, atlas, CPU_KIND, dtype) for way, atlas in atlases.items() if atlas is not None
         }
         known = partial(KnownCosts, prices["everything"])
         found = _of_network(network.priced(known(truth)), prices | {"model": model}, truth)
@@ -133,7 +140,7 @@ def _means(times: Iterable[Recorded]) -> dict[dnnl.Spec, float]:
 def _atlas(times: Sequence[Recorded]) -> Atlas | None:
     if not times:
         return None
-    return Atlas.of("a machine", times[0].spec.n_threads, [each.as_time for each in times])
+    return Atlas.of(f"a CPU ({CPU_KIND})", times[0].spec.n_threads, [each.as_time for each in times])
 
 
 def _of_network(true: Network, prices: dict[str, Costs], truth: dict[dnnl.Spec, float]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from msgspec import Struct
 _CPU_INFO = Path("/proc/cpuinfo")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+_MAKERS = {"AuthenticAMD": "AMD", "GenuineIntel": "Intel"}
 
 
 class Cache(Struct, frozen=True, order=True):
@@ -28,10 +29,21 @@ class Cache(Struct, frozen=True, order=True):
 @cache
 def cpu_name() -> str:
     """The CPU's name as the system gives it."""
-    lines = _text(_CPU_INFO).splitlines()
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     # Asked for its processor, the platform module starts another program.
-    return next(names, "") or platform.processor() or platform.machine()
+    return _described("model name") or platform.processor() or platform.machine()
+
+
+@cache
+def cpu_kind() -> str:
+    """Maker and family of the CPU: ``AMD family 26``, say; its name where the system tells neither."""
+    vendor, family = _described("vendor_id"), _described("cpu family")
+    return f"{_MAKERS.get(vendor, vendor)} family {family}" if vendor and family else cpu_name()
+
+
+def _described(key: str) -> str:
+    """What the system says of the first CPU; empty where it does not."""
+    lines = _text(_CPU_INFO).splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
 
 
 @cache

@@ -66,9 +66,6 @@ MAX_RACE_SECONDS = 0.5
 MAX_LIKE_RATIO = 16.0
 """How many times more elements an input may have than where layouts were chosen, or fewer, for these to be taken."""
 
-MIN_RUNS = 4
-"""Runs of each plan that a race needs at least."""
-
 
 def _prepare(session: Session, extents: Mapping[str, tuple[int, ...]]) -> None:
     """Plan for these extents, unless others follow from contents that only a run brings."""
@@ -302,7 +299,7 @@ class _PlanMaker(Struct):
         self.last = plan = make_plan(
             program,
             replace(self.request, demanded=demanded),
-            self.pricing.recorded(),
+            self.pricing.recorded(self.request.dtype),
             price=self.pricing.priced,
             racing=partial(self._racing, program),
             like=like,
@@ -344,14 +341,15 @@ class _PlanMaker(Struct):
         """Run plans whole for a third of the time that loading takes; not at all where that is too little."""
         now_s = monotonic()
         seconds = min(MAX_RACE_SECONDS, (now_s - self.began_s) / 2)
-        if MIN_RUNS * sum(plan.cost_ns for plan in plans) > 1e9 * seconds:
-            return None
-        from blocklayout.loading.racing import time_briefly
+        from blocklayout.loading.racing import N_FIRST_RUNS, time_briefly
 
+        if N_FIRST_RUNS * plans[0].cost_ns > 1e9 * seconds:
+            return None
         self.tell(f"running the {len(plans)} best plans in turn, since prices are not sure")
-        ready = [self._ready(plan, {}, constants_of(program, plan).pop, {}) for plan in plans]
         try:
-            return time_briefly(ready, now_s + seconds)
+            return time_briefly(
+                plans, lambda plan: self._ready(plan, {}, constants_of(program, plan).pop, {}), now_s + seconds
+            )
         except DisturbedError as error:
             self.tell(f"the cheapest plan is taken: {error}")
             raise

@@ -18,6 +18,7 @@ from blocklayout.timing import fastest_ns, time_in_turn
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from blocklayout.plan import Plan
     from blocklayout.runtime import ReadyPlan
 
 N_PLACES, N_ROUNDS = 3, 7
@@ -26,6 +27,9 @@ N_PLACES, N_ROUNDS = 3, 7
 _TURN_NS = 15e6
 
 N_BRIEF_ROUNDS, _BRIEF_TURN_NS = 3, 2e6
+
+N_FIRST_RUNS = 2
+"""Of the first plan, to see what prices are worth here: the first run finds its memory cold."""
 
 _SEED = 0
 
@@ -39,38 +43,57 @@ def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
     Raises:
         RefusedError: A primitive cannot be created or run.
     """
-    feeds = [_feeds(ready) for ready in plans]
 
     def run() -> list[list[float]]:
-        return time_in_turn(_runs(plans, feeds), N_ROUNDS, partial(fastest_ns, turn_ns=_TURN_NS))
+        calls = [_run_of(ready) for ready in plans]
+        return time_in_turn(calls, N_ROUNDS, partial(fastest_ns, turn_ns=_TURN_NS))
 
     places = [dnnl.run_parallel(run, plans[0].plan.n_threads) for _ in range(N_PLACES)]
     return [[ns for place in places for ns in place[index]] for index in range(len(plans))]
 
 
-def time_briefly(plans: Sequence[ReadyPlan], until_s: float) -> list[list[float]]:
+def time_briefly(
+    plans: Sequence[Plan], make_ready: Callable[[Plan], ReadyPlan], until_s: float
+) -> list[list[float]] | None:
     """The same in one place, for as many rounds as there is time for; those that other work disturbs do not count.
 
+    The first plan's runs tell what prices are worth on this machine, and so whether there is time for enough rounds.
+
     Args:
-        plans: Of one model, with their packed weights.
+        plans: Of one model.
+        make_ready: Packs the weights of one; the others' only where there is time.
         until_s: When to end, by ``time.monotonic``; the round at hand is completed.
+
+    Returns:
+        ``None`` where there is no time.
 
     Raises:
         RefusedError: A primitive cannot be created or run.
         DisturbedError: Fewer than ``N_BRIEF_ROUNDS`` were left alone.
     """
-    feeds = [_feeds(ready) for ready in plans]
+    calls: list[Callable[[], object]] = []
+    stopwatch, n_threads = Stopwatch(), plans[0].n_threads
+
+    def first_run_ns() -> float:
+        calls.append(_run_of(first))
+        return min(stopwatch.time(calls[0]).ns for _ in range(N_FIRST_RUNS))
 
     def run() -> list[list[float | None]]:
-        turn = partial(_fastest_quiet_ns, stopwatch=Stopwatch())
-        return time_in_turn(_runs(plans, feeds), N_PLACES * N_ROUNDS, turn, lambda: monotonic() < until_s)
+        calls.extend(map(_run_of, others))
+        turn = partial(_fastest_quiet_ns, stopwatch=stopwatch)
+        return time_in_turn(calls, N_PLACES * N_ROUNDS, turn, lambda: monotonic() < until_s)
 
-    rounds = list(zip(*dnnl.run_parallel(run, plans[0].plan.n_threads), strict=True))
-    quiet = [[ns for ns in times if ns is not None] for times in rounds if None not in times]
+    first = make_ready(plans[0])
+    round_ns = dnnl.run_parallel(first_run_ns, n_threads) * sum(plan.cost_ns for plan in plans) / plans[0].cost_ns
+    if monotonic() + (1 + N_BRIEF_ROUNDS) * round_ns / 1e9 > until_s:
+        return None
+    others = [make_ready(plan) for plan in plans[1:]]
+    rounds = list(zip(*dnnl.run_parallel(run, n_threads), strict=True))
+    quiet = [[ns for ns in each if ns is not None] for each in rounds if None not in each]
     if len(quiet) < N_BRIEF_ROUNDS:
         had = f"{len(quiet)} of {len(rounds)} rounds were left alone by other work"
         raise DisturbedError(f"{had} in the time there was, and it takes {N_BRIEF_ROUNDS}")
-    return [list(times) for times in zip(*quiet, strict=True)]
+    return [list(each) for each in zip(*quiet, strict=True)]
 
 
 def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float | None:
@@ -81,15 +104,9 @@ def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float
     return min((run.ns for run in runs if run.is_quiet), default=None)
 
 
-def _runs(plans: Sequence[ReadyPlan], feeds: Sequence[list[np.ndarray]]) -> list[Callable[[], object]]:
-    """For each plan a call that runs it whole, in memory of its own."""
-    workspaces = [(Workspace(ready), dict(ready.plan.inputs)) for ready in plans]
-    return [
-        partial(workspace.run, workspace.executable(descs), buffers)
-        for (workspace, descs), buffers in zip(workspaces, feeds, strict=True)
-    ]
-
-
-def _feeds(ready: ReadyPlan) -> list[np.ndarray]:
+def _run_of(ready: ReadyPlan) -> Callable[[], object]:
+    """Runs a plan whole, on random data, in memory of its own."""
+    workspace, descs = Workspace(ready), dict(ready.plan.inputs)
     generator = np.random.default_rng(_SEED)
-    return [desc.pack(random_array(desc.dtype, desc.dims, generator)) for _, desc in ready.plan.inputs]
+    feed = [desc.pack(random_array(desc.dtype, desc.dims, generator)) for desc in descs.values()]
+    return partial(workspace.run, workspace.executable(descs), feed)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.dnnl import Spec
+from blocklayout.dnnl import Spec, processor
 from blocklayout.dtypes import has_reorder
 from blocklayout.errors import PlanError
 from blocklayout.ir import Fused
@@ -72,9 +72,13 @@ class Pricing(Struct, frozen=True):
             raise PlanError(f"tune_seconds={seconds!r}: give a positive number of seconds")
         return cls(dnnl.isa(), n_threads, mode, seconds, CostStore(), tell)
 
-    def recorded(self) -> RecordedCosts:
-        """Recorded times and the model, with this machine's ceilings where they are known or may be measured."""
-        from blocklayout.plan.costs.atlas import shipped
+    def recorded(self, dtype: str = "f32") -> RecordedCosts:
+        """Recorded times and the model, with this machine's ceilings where they are known or may be measured.
+
+        Args:
+            dtype: Data type that was asked for.
+        """
+        from blocklayout.plan.costs.atlas import fitting
         from blocklayout.plan.costs.ceilings import machine_with_ceilings, measured_machine
         from blocklayout.plan.costs.known import RecordedCosts
         from blocklayout.plan.costs.model import CostModel
@@ -84,7 +88,8 @@ class Pricing(Struct, frozen=True):
             machine = measured_machine(self.isa, self.n_threads, self.store)
         else:
             machine = machine_with_ceilings(self.isa, self.n_threads, self.store)
-        return RecordedCosts(CostModel(machine), shipped())
+        kind = processor.cpu_kind()
+        return RecordedCosts(CostModel(machine), fitting(kind, self.isa), kind, dtype)
 
     def alone(self) -> AbstractContextManager[None]:
         """While no other process measures; none is waited for longer than it may measure."""

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.dnnl import MemoryDesc, Spec
-from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, in_steps, shipped
-from blocklayout.plan.costs.known import FOREIGN_DOUBT, RecordedCosts
+from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, fitting, in_steps
+from blocklayout.plan.costs.known import FOREIGN_DOUBT, OTHER_DTYPE_DOUBT, RecordedCosts
 from blocklayout.plan.costs.machine import Machine, peak_flops
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.costs.traits import NUMBERS, spec_class, spec_numbers
 
 MACHINE = Machine("avx2", 2)
 MODEL = CostModel(MACHINE)
-CPU = "Maker Model 1"
+KIND, OTHER = "Maker family 1", "Other family 1"
 
 
 def relu(extent: int, impl: str = "jit:avx2", tag: str = "nhwc") -> Spec:
@@ -28,12 +28,13 @@ def relu(extent: int, impl: str = "jit:avx2", tag: str = "nhwc") -> Spec:
     return dnnl.eltwise(desc, desc, algorithm="relu", n_threads=2).replace(impl=impl)
 
 
-def atlas(times: dict[Spec, float]) -> Atlas:
-    return Atlas.of(f"{CPU}: made up", 2, [(spec_class(s, "avx2"), spec_numbers(s), ns) for s, ns in times.items()])
+def atlas(times: dict[Spec, float], kind: str = KIND) -> Atlas:
+    recorded = [(spec_class(spec, "avx2"), spec_numbers(spec), ns) for spec, ns in times.items()]
+    return Atlas.of(f"Fast CPU ({kind}): made up", 2, recorded)
 
 
-def costs(times: dict[Spec, float], cpu: str = CPU, n_threads: int = 2) -> RecordedCosts:
-    return RecordedCosts(CostModel(Machine("avx2", n_threads)), atlas(times), cpu)
+def costs(times: dict[Spec, float], kind: str = KIND, n_threads: int = 2) -> RecordedCosts:
+    return RecordedCosts(CostModel(Machine("avx2", n_threads)), atlas(times), kind, "f32")
 
 
 GROWING = {relu(extent): 100.0 * extent**2 for extent in (8, 16, 32, 64)}
@@ -66,9 +67,9 @@ def test_f16_costs_what_f32_does_for_half_the_bytes() -> None:
     assert recorded.doubt(spec) > recorded.doubt(relu(24))
 
 
-def conv(extent: int, impl: str) -> Spec:
-    src, dst = (MemoryDesc((1, 64, extent, extent), "bf16", "nhwc") for _ in range(2))
-    return dnnl.convolution(src, MemoryDesc((64, 64, 3, 3), "bf16"), dst, pads=1, n_threads=2).replace(impl=impl)
+def conv(extent: int, impl: str, dtype: str = "bf16") -> Spec:
+    src, dst = (MemoryDesc((1, 64, extent, extent), dtype, "nhwc") for _ in range(2))
+    return dnnl.convolution(src, MemoryDesc((64, 64, 3, 3), dtype), dst, pads=1, n_threads=2).replace(impl=impl)
 
 
 def test_an_instruction_set_that_was_not_recorded_is_faster_by_its_peak() -> None:
@@ -113,16 +114,27 @@ def test_on_more_threads_all_but_the_start_is_shared_out() -> None:
     assert twice.step_ns(relu(64)) == pytest.approx(start_ns + (ns - start_ns) / 2, rel=1e-4)
 
 
-def test_on_cpus_of_another_maker_all_is_doubted_more() -> None:
-    own, foreign = costs(GROWING), costs(GROWING, "Other Model 1")
-    assert foreign.step_ns(relu(8)) == own.step_ns(relu(8))
-    assert foreign.doubt(relu(8)) == pytest.approx(own.doubt(relu(8)) + FOREIGN_DOUBT)
+def test_on_cpus_of_another_maker_or_family_all_is_doubted_more() -> None:
+    own = costs(GROWING)
+    for kind in (OTHER, "Maker family 2"):
+        foreign = RecordedCosts(MODEL, atlas(GROWING), kind, "f32")
+        assert foreign.step_ns(relu(8)) == own.step_ns(relu(8))
+        assert foreign.doubt(relu(8)) == pytest.approx(own.doubt(relu(8)) + FOREIGN_DOUBT)
+
+
+def test_on_cpus_of_another_kind_no_price_says_which_data_type_is_faster() -> None:
+    asked, instead = conv(28, "brgconv:avx512_core_bf16"), conv(28, "brgconv:avx512_core", "f32")
+    recorded = atlas({asked: 3e5, instead: 1e5})
+    for kind, doubts in ((KIND, (0.0, 0.0)), (OTHER, (FOREIGN_DOUBT, OTHER_DTYPE_DOUBT))):
+        priced = RecordedCosts(MODEL, recorded, kind, "bf16")
+        assert [priced.doubt(asked), priced.doubt(instead)] == pytest.approx([EXACT_DOUBT + more for more in doubts])
+    assert RecordedCosts(MODEL, recorded, OTHER, "f32").doubt(instead) == pytest.approx(EXACT_DOUBT + FOREIGN_DOUBT)
 
 
 def test_times_may_be_moved_towards_those_in_place() -> None:
     alone = atlas(GROWING)
     own = spec_class(relu(64), "avx2"), in_steps(spec_numbers(relu(64)))
-    placed = RecordedCosts(MODEL, alone.slowed([1.5 if key == own else 1.0 for key in alone.keys]), CPU)
+    placed = RecordedCosts(MODEL, alone.slowed([1.5 if key == own else 1.0 for key in alone.keys]), KIND, "f32")
     assert placed.step_ns(relu(64)) == pytest.approx(1.5 * GROWING[relu(64)], rel=1e-5)
     assert placed.step_ns(relu(8)) == pytest.approx(GROWING[relu(8)], rel=1e-5)
 
@@ -145,11 +157,32 @@ def test_an_atlas_outlives_its_process(tmp_path: Path) -> None:
     assert (opened.origin, opened.n_threads, opened.classes) == (made.origin, made.n_threads, made.classes)
 
 
-def test_the_shipped_atlas_is_small_and_names_its_origin() -> None:
-    [path] = FOLDER.glob("*.npz")
-    assert path.stat().st_size < 300_000
-    for word in ("threads", "oneDNN 3.2", "times that", "resnet50"):
-        assert word in shipped().origin
+def test_shipped_atlases_are_small_and_name_their_origin() -> None:
+    paths = [*FOLDER.glob("*.npz")]
+    assert sum(path.stat().st_size for path in paths) < 300_000
+    for path in paths:
+        for word in ("threads", "oneDNN 3.2", "times that", "resnet50"):
+            assert word in Atlas.open(path).origin
+
+
+@pytest.mark.parametrize(
+    ("kind", "of"),
+    [("AMD family 26", "AMD family 26"), ("AMD family 23", "AMD family 26"), ("Intel family 6", "Intel family 6")],
+)
+@pytest.mark.parametrize("isa", ["avx2", "avx512_core_vnni", "avx512_core_bf16", "avx512_core_amx"])
+def test_shipped_atlases_serve_their_makers(kind: str, of: str, isa: str) -> None:
+    assert fitting(kind, isa).is_of(of)
+
+
+def test_the_atlas_of_the_kind_fits_best_then_the_makers_then_that_with_the_instruction_set() -> None:
+    wide = {relu(8, "jit:avx512_core"): 1e3}
+    own, newer, other = atlas(GROWING), atlas(wide | GROWING, "Maker family 2"), atlas(wide, OTHER)
+    for atlases in ((own, newer, other), (other, newer, own)):
+        assert fitting(KIND, "avx512_core", atlases) is own
+        assert fitting("Maker family 3", "avx512_core", atlases) is newer
+        assert fitting("Other family 2", "avx2", atlases) is other
+    assert fitting("A third", "avx512_core", (own, other)) is other
+    assert fitting("A third", "sse41", (own, other)) is own
 
 
 def test_a_file_that_is_no_atlas_is_refused(tmp_path: Path) -> None:

@@ -24,9 +24,17 @@ def test_small_matrices_in_a_batch_take_brgemm_longer_than_one_large_matrix_does
     assert MODEL.step_ns(product(7, 7, brgemm)) > MODEL.step_ns(product(7, 7, gemm))
 
 
-def test_bf16_is_faster_with_amx_and_slower_than_f32_without() -> None:
-    def ns(dtype: str, isa: str) -> float:
-        src, weights = MemoryDesc((1, 64, 56, 56), dtype, "nhwc"), MemoryDesc((64, 64, 3, 3), dtype)
-        return MODEL.step_ns(dnnl.convolution(src, weights, src, pads=1, n_threads=2).replace(impl=f"brgconv:{isa}"))
+def conv_ns(model: CostModel, dtype: str, isa: str) -> float:
+    src, weights = MemoryDesc((1, 64, 56, 56), dtype, "nhwc"), MemoryDesc((64, 64, 3, 3), dtype)
+    return model.step_ns(dnnl.convolution(src, weights, src, pads=1, n_threads=2).replace(impl=f"brgconv:{isa}"))
 
-    assert ns("bf16", "avx512_core_amx") < ns("f32", "avx512_core") < ns("bf16", "avx512_core_bf16")
+
+def test_bf16_is_faster_with_amx_and_on_such_a_cpu_slower_than_f32_without() -> None:
+    f32_ns = conv_ns(MODEL, "f32", "avx512_core")
+    assert conv_ns(MODEL, "bf16", "avx512_core_amx") < f32_ns < conv_ns(MODEL, "bf16", "avx512_core_bf16")
+
+
+def test_bf16_is_twice_as_fast_as_f32_on_cpus_that_have_it_without_amx() -> None:
+    model = CostModel(Machine("avx512_core_bf16", 2))
+    ratio = conv_ns(model, "f32", "avx512_core") / conv_ns(model, "bf16", "avx512_core_bf16")
+    assert ratio == pytest.approx(2.0, rel=0.1)

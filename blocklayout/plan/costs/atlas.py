@@ -91,7 +91,7 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
     """Recorded times, by what they depend on.
 
     Attributes:
-        origin: The CPU's name, the machine and the recording, in words.
+        origin: The CPU's name and kind, the machine and the recording, in words.
         n_threads: Threads it was recorded with.
         classes: Each class once.
         of_class: The class of each recorded time.
@@ -113,7 +113,7 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         """An atlas of recorded times; those of equal primitives are taken together.
 
         Args:
-            origin: The CPU's name, the machine and the recording, in words.
+            origin: The CPU's name and kind, the machine and the recording, in words.
             n_threads: Threads it was recorded with.
             times: Classes, numbers and nanoseconds.
         """
@@ -149,6 +149,20 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         classes = tuple(SpecClass(*row) for row in arrays["classes"].tolist())
         rest = (arrays[name] for name in ("of_class", "numbers", "ns"))
         return cls(str(arrays["origin"]), int(arrays["n_threads"]), classes, *rest)
+
+    @property
+    def cpu(self) -> str:
+        """Name of the CPU it was recorded on, and its kind."""
+        return self.origin.partition(":")[0]
+
+    def is_of(self, kind: str) -> bool:
+        """Whether it was recorded on a CPU of this kind."""
+        return f"({kind})" in self.cpu
+
+    @property
+    def isas(self) -> frozenset[str]:
+        """Instruction sets of what was recorded."""
+        return frozenset(spec_class.isa for spec_class in self.classes)
 
     @property
     def keys(self) -> list[tuple[SpecClass, tuple[int, ...]]]:
@@ -232,11 +246,24 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         return self._members.get(wanted)
 
 
+def fitting(kind: str, isa: str, atlases: Sequence[Atlas] | None = None) -> Atlas:
+    """The atlas that is nearest to a CPU: of the same kind, else of the same maker, else with its instruction set.
+
+    Args:
+        kind: Of the CPU, as :func:`~blocklayout.dnnl.processor.cpu_kind` gives it.
+        isa: Its instruction set.
+        atlases: To choose from; by default those that come with the package.
+    """
+    maker, *_ = kind.split(" ")
+    return min(
+        atlases or shipped(), key=lambda atlas: (not atlas.is_of(kind), maker not in atlas.cpu, isa not in atlas.isas)
+    )
+
+
 @lru_cache(maxsize=1)
-def shipped() -> Atlas:
-    """The atlas that comes with the package."""
-    [path] = sorted(FOLDER.glob("*.npz"))
-    return Atlas.open(path)
+def shipped() -> tuple[Atlas, ...]:
+    """The atlases that come with the package."""
+    return tuple(Atlas.open(path) for path in sorted(FOLDER.glob("*.npz")))
 
 
 def in_steps(numbers: Sequence[float]) -> tuple[int, ...]:

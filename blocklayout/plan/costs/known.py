@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import field
 
 from blocklayout import dnnl
-from blocklayout.dnnl import Attr, is_reference, processor
+from blocklayout.dnnl import Attr, is_reference
 from blocklayout.dtypes import has_reorder
 from blocklayout.plan.costs.model import CostsOver, Price
 from blocklayout.plan.costs.traits import spec_class, spec_numbers
@@ -26,7 +26,13 @@ _MEASURED_DOUBT = 0.07
 """Of a measured time: as much as two measurements of one primitive differ on a machine shared with others."""
 
 FOREIGN_DOUBT = 0.25
-"""How much more prices are doubted on CPUs of another maker than the atlas's."""
+"""How much more prices are doubted on CPUs of another maker or family than the atlas's."""
+
+OTHER_DTYPE_DOUBT = 10.0
+"""How much more they are of what computes in another data type than was asked for.
+
+How much faster bf16 is than f32 differs by factors between kinds of CPUs, so that whoever asks for it is to get it.
+"""
 
 
 class KnownCosts(CostsOver, frozen=True, dict=True):
@@ -120,22 +126,24 @@ class RecordedCosts(CostsOver, frozen=True, dict=True):
 
     Attributes:
         atlas: The recorded times.
-        cpu: Name of the CPU that prices are for.
+        cpu_kind: Of the CPU that prices are for, as :func:`~blocklayout.dnnl.processor.cpu_kind` gives it.
+        dtype: Data type that was asked for.
     """
 
     atlas: Atlas
-    cpu: str = field(default_factory=processor.cpu_name)
+    cpu_kind: str
+    dtype: str
     _prices: dict[Spec, Price] = field(default_factory=dict)
     _reorders: dict[tuple[MemoryDesc, MemoryDesc], Price] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
-        return f"times recorded on {self.atlas.origin.partition(':')[0]}, and the model"
+        return f"times recorded on {self.atlas.cpu}, and the model"
 
     @cached_property
     def is_foreign(self) -> bool:
-        """Whether the atlas is of CPUs of another maker."""
-        return self.cpu.split(" ")[0] != self.atlas.origin.split(" ")[0]
+        """Whether the atlas is of a CPU of another maker or family."""
+        return not self.atlas.is_of(self.cpu_kind)
 
     def price(self, spec: Spec) -> Price:
         price = self._prices.get(spec)
@@ -160,4 +168,9 @@ class RecordedCosts(CostsOver, frozen=True, dict=True):
             return None
         start_ns = min(price.ns, self.machine.step_ns)
         ns = start_ns + (price.ns - start_ns) * self.atlas.n_threads / self.machine.n_threads
-        return Price(ns, price.doubt + FOREIGN_DOUBT * self.is_foreign)
+        return Price(ns, price.doubt + (self._foreign_doubt(spec) if self.is_foreign else 0.0))
+
+    def _foreign_doubt(self, spec: Spec) -> float:
+        src = next(desc for name, desc in spec.descs if name.startswith("src"))
+        is_as_asked = spec.kind == "reorder" or src.dtype == self.dtype
+        return FOREIGN_DOUBT if is_as_asked else OTHER_DTYPE_DOUBT

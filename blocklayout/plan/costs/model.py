@@ -77,10 +77,6 @@ _DOUBT = 0.4
 _BLOCKED_LRN_SHARE = 0.11
 _CHANNELS_LAST_NORMALIZATION_SHARE = 0.9
 
-
-_BF16_SHARE = 0.5
-"""Of these shares, in bf16: medians over the convolutions of twelve networks on a CPU with AMX, and with less."""
-
 _BRGEMM_HALF_SPEED_ROWS = 16
 """Rows of a matrix at which a product by brgemm is half as fast, in a batch: each matrix is a product of its own."""
 
@@ -207,8 +203,7 @@ class CostModel(Struct, frozen=True):
         if not flops:
             return 0.0
         dtype = spec.desc("src").dtype
-        share = _compute_share(spec) * (_BF16_SHARE if dtype == "bf16" else 1.0)
-        return flops / (share * self.machine.peak_flops(spec.impl, dtype))
+        return flops / (_compute_share(spec) * self.machine.peak_flops(spec.impl, dtype))
 
     def _traffic_ns(self, spec: Spec) -> float:
         return spec.nbytes_moved / (self.machine.bandwidth * _traffic_share(spec))
