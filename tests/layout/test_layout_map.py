@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
 from hypothesis import given, settings
 
-from blocklayout.layout import MemoryDesc
+from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.layout_map import HOLE, LEFT_OUT, MAX_PLACES, listed_extents, map_layout, place_at
+from blocklayout.layout.names import _usual_tags
 from tests.layout import strategies
 
 LARGE = MemoryDesc((64, 512, 56, 56), "f32", "nChw16c")
@@ -37,3 +39,13 @@ def test_a_hole_of_a_large_tensor_is_no_place_left_out() -> None:
     found = map_layout(MemoryDesc((64, 3, 100), strides=(400000, 100000, 65)))
     assert found.gaps[0] == (1, 64, HOLE)
     assert found.gaps[-1][2] == LEFT_OUT
+
+
+def test_every_usual_tag_has_a_map_of_its_first_blocks() -> None:
+    for name in _usual_tags():
+        tag = FormatTag.parse(name)
+        blocks = MemoryDesc((1,) * tag.ndims, "s8", tag).layout.blocks
+        desc = MemoryDesc([block + 1 if block > 1 else 2 for block in blocks], "s8", tag)
+        found = map_layout(desc)
+        listed = tuple(map(slice, map(min, found.extents, desc.dims)))
+        assert np.array_equal(np.array(found.offsets).reshape(found.extents)[listed], desc.offsets()[listed]), name
