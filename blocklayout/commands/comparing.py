@@ -199,7 +199,7 @@ class Race(Struct, frozen=True):
 
         with ExitStack() as opened:
             sessions = [opened.enter_context(self.session(each)) for each in contenders]
-            found = [session.report() for session in sessions]
+            found = [session.report(self.feeds if self.n_rounds else None, n_runs=1) for session in sessions]
             if n_pieces := len(found[0].record["pieces"]):
                 raise PlanError(f"--policies: the model is cut into {n_pieces} pieces, and has no plan of the whole")
             self.tell(f"running {self.n_rounds} times each, in turn")

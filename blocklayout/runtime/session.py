@@ -371,6 +371,7 @@ class Session:
         Raises:
             InputError: As :meth:`run`.
         """
+        from blocklayout.plan.costs.ceilings import machine_as_it_is
         from blocklayout.runtime.profile import check_n_runs, profile_of
 
         check_n_runs(n_runs)
@@ -378,7 +379,7 @@ class Session:
         if pieces is None:
             try:
                 plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
-                return profile_of(plan, runs, wall, plan.machine())
+                return profile_of(plan, runs, wall, machine_as_it_is(plan.machine()))
             except CutError as cut:
                 pieces = cut.pieces
         return pieces.profile(feed, n_runs)
@@ -387,8 +388,8 @@ class Session:
         """A page about the plan: layouts, reasons, memory, and times where there is something to run on.
 
         Args:
-            feed: As for :meth:`run`; where given, each step is timed, and the report is of the plan for its extents.
-                A model that is cut is shown piece by piece.
+            feed: As for :meth:`run`; where given, each step is timed and held against what this machine can do, and the
+                report is of the plan for its extents. A model that is cut is shown piece by piece.
             n_runs: As for :meth:`profile`.
 
         Returns:
@@ -398,6 +399,7 @@ class Session:
             InputError: As :meth:`profile`.
             PlanError: There is no plan yet, or several and no feed to tell which.
         """
+        from blocklayout.plan.costs.ceilings import machine_as_it_is
         from blocklayout.runtime.profile import check_n_runs, profile_of
         from blocklayout.runtime.report import Report
 
@@ -414,7 +416,7 @@ class Session:
             plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
         except CutError as cut:
             return cut.pieces.report(feed, n_runs)
-        machine = plan.machine()
+        machine = machine_as_it_is(plan.machine())
         return Report.of(plan, machine, profile_of(plan, runs, wall, machine), nodes=self._nodes(plan))
 
     def _nodes(self, plan: Plan) -> Sequence[dict[str, Any]] | None:

@@ -12,7 +12,7 @@ from blocklayout import dnnl
 from blocklayout.errors import DisturbedError
 from blocklayout.plan import Machine
 from blocklayout.plan.costs import ceilings, repeating
-from blocklayout.plan.costs.ceilings import machine_with_ceilings, measure_ceilings, measured_machine
+from blocklayout.plan.costs.ceilings import machine_as_it_is, machine_with_ceilings, measure_ceilings, measured_machine
 from blocklayout.plan.costs.store import CostStore
 
 
@@ -59,12 +59,35 @@ def test_measured_ceilings_are_positive_and_kept(store: CostStore, monkeypatch: 
     assert machine_with_ceilings(dnnl.isa(), 2, store) == machine
 
 
+def test_ceilings_for_a_report_are_measured_once_and_kept_nowhere(
+    store: CostStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def measured(n_threads: int) -> dict[str, float]:
+        asked.append(n_threads)
+        return {"bandwidth": 7.0, "flops_f32": 80.0}
+
+    monkeypatch.setattr(ceilings, "measure_ceilings", measured)
+    machine_as_it_is.cache_clear()
+    try:
+        found = [machine_as_it_is(Machine("avx2", 2)) for _ in range(2)]
+        known = Machine("avx2", 2, measured_flops=(("f32", 90.0),))
+        assert machine_as_it_is(known) == known
+    finally:
+        machine_as_it_is.cache_clear()
+    assert found == [Machine("avx2", 2, bandwidth=7.0, measured_flops=(("f32", 80.0),))] * 2
+    assert asked == [2]
+    assert store.ceilings(2) == {}
+
+
 def test_a_busy_machine_keeps_what_it_had(store: CostStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def busy(n_threads: int) -> dict[str, float]:
         raise DisturbedError(f"{n_threads} threads")
 
     monkeypatch.setattr(ceilings, "measure_ceilings", busy)
     assert measured_machine("avx2", 2, store) == Machine("avx2", 2)
+    assert machine_as_it_is.__wrapped__(Machine("avx2", 2)) == Machine("avx2", 2)
     assert store.ceilings(2) == {}
 
 

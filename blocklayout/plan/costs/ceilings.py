@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING
 
 from blocklayout import dnnl
@@ -12,7 +13,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.costs.machine import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from blocklayout.dnnl import Spec
     from blocklayout.plan.costs.measuring import SpecTimer
@@ -39,7 +40,10 @@ def machine_with_ceilings(isa: str, n_threads: int, store: CostStore) -> Machine
         n_threads: Threads a plan runs on.
         store: Where they may be kept; nothing is measured.
     """
-    kept = store.ceilings(n_threads)
+    return _machine(isa, n_threads, store.ceilings(n_threads))
+
+
+def _machine(isa: str, n_threads: int, kept: Mapping[str, float]) -> Machine:
     flops = {name.removeprefix(_FLOPS): value for name, value in sorted(kept.items()) if name.startswith(_FLOPS)}
     others = {name: kept[name] for name in ("bandwidth", "reorder_bandwidth", "step_ns") if name in kept}
     return Machine(isa, n_threads, measured_flops=tuple(flops.items()), **others)
@@ -50,6 +54,20 @@ def measured_machine(isa: str, n_threads: int, store: CostStore) -> Machine:
     with suppress(DisturbedError):
         store.keep_ceilings(n_threads, measure_ceilings(n_threads))
     return machine_with_ceilings(isa, n_threads, store)
+
+
+@cache
+def machine_as_it_is(machine: Machine) -> Machine:
+    """The machine with its ceilings measured now, where they are not known; kept nowhere, so no plan goes by them.
+
+    Once in a process. Where other work keeps the CPUs busy, the machine as it was.
+    """
+    if machine.measured_flops:
+        return machine
+    try:
+        return _machine(machine.isa, machine.n_threads, measure_ceilings(machine.n_threads))
+    except DisturbedError:
+        return machine
 
 
 def measure_ceilings(n_threads: int) -> dict[str, float]:
