@@ -235,11 +235,12 @@ def test_atlas_and_regret(tree_environ: dict[str, str], tmp_path: Path) -> None:
     done = run_bench("atlas.py", *packing, environ=environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "a try; sse41; " in Atlas.open(tmp_path / "mine.npz").origin
-    done = run_bench("regret.py", "recorded", "recorded", "--json", "out.json", environ=environ, folder=tmp_path)
+    judging = ("recorded", "recorded", "--other", "mine.npz", "--json", "out.json")
+    done = run_bench("regret.py", *judging, environ=environ, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     [result] = json.loads((tmp_path / "out.json").read_text())["results"]
     assert result["again"] >= 0
-    assert set(result["regret"]) == {"everything", "model"}  # nothing else was recorded
+    assert set(result["regret"]) == {"everything", "machine left out", "model"}  # nothing else was recorded
     assert all(-1e-9 <= regret["race"] <= regret["prices"] for regret in result["regret"].values())
     assert "raced, then median" in done.stdout
 
