@@ -139,11 +139,7 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         Raises:
             PlanError: It is no atlas, or one of another format.
         """
-        try:
-            with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in _ARRAYS}
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
-            raise PlanError(f"{path} is no atlas of times ({error}): make one with bench/atlas.py") from error
+        arrays = _read(path, *_ARRAYS)
         if fault := _fault(arrays):
             raise PlanError(f"{path} is no atlas of times ({fault}): make one with bench/atlas.py")
         classes = tuple(SpecClass(*row) for row in arrays["classes"].tolist())
@@ -153,16 +149,11 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
     @property
     def cpu(self) -> str:
         """Name of the CPU it was recorded on, and its kind."""
-        return self.origin.partition(":")[0]
+        return _cpu_in(self.origin)
 
     def is_of(self, kind: str) -> bool:
         """Whether it was recorded on a CPU of this kind."""
-        return f"({kind})" in self.cpu
-
-    @property
-    def isas(self) -> frozenset[str]:
-        """Instruction sets of what was recorded."""
-        return frozenset(spec_class.isa for spec_class in self.classes)
+        return _is_of(self.cpu, kind)
 
     @property
     def keys(self) -> list[tuple[SpecClass, tuple[int, ...]]]:
@@ -246,24 +237,47 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         return self._members.get(wanted)
 
 
-def fitting(kind: str, isa: str, atlases: Sequence[Atlas] | None = None) -> Atlas:
+@lru_cache(maxsize=4)
+def fitting(kind: str, isa: str, folder: Path = FOLDER) -> Atlas:
     """The atlas that is nearest to a CPU: of the same kind, else of the same maker, else with its instruction set.
 
     Args:
         kind: Of the CPU, as :func:`~blocklayout.dnnl.processor.cpu_kind` gives it.
         isa: Its instruction set.
-        atlases: To choose from; by default those that come with the package.
+        folder: Of the files to choose from; by default those that come with the package.
+
+    Raises:
+        PlanError: One of them is no atlas.
     """
     maker, *_ = kind.split(" ")
-    return min(
-        atlases or shipped(), key=lambda atlas: (not atlas.is_of(kind), maker not in atlas.cpu, isa not in atlas.isas)
-    )
+
+    def distance(path: Path) -> tuple[bool, bool, bool]:
+        arrays = _read(path, "origin", "classes")  # the rest takes ten times as long
+        cpu, isas = _cpu_in(str(arrays["origin"])), {SpecClass(*row).isa for row in arrays["classes"].tolist()}
+        return not _is_of(cpu, kind), maker not in cpu, isa not in isas
+
+    return Atlas.open(min(sorted(folder.glob("*.npz")), key=distance))
 
 
-@lru_cache(maxsize=1)
-def shipped() -> tuple[Atlas, ...]:
-    """The atlases that come with the package."""
-    return tuple(Atlas.open(path) for path in sorted(FOLDER.glob("*.npz")))
+def _cpu_in(origin: str) -> str:
+    return origin.partition(":")[0]
+
+
+def _is_of(cpu: str, kind: str) -> bool:
+    return f"({kind})" in cpu
+
+
+def _read(path: Path, *names: str) -> dict[str, np.ndarray]:
+    """Some arrays of a file.
+
+    Raises:
+        PlanError: It is no atlas.
+    """
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            return {name: file[name] for name in names}
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        raise PlanError(f"{path} is no atlas of times ({error}): make one with bench/atlas.py") from error
 
 
 def in_steps(numbers: Sequence[float]) -> tuple[int, ...]:
