@@ -143,8 +143,8 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         if fault := _fault(arrays):
             raise PlanError(f"{path} is no atlas of times ({fault}): make one with bench/atlas.py")
         classes = tuple(SpecClass(*row) for row in arrays["classes"].tolist())
-        rest = (arrays[name] for name in ("of_class", "numbers", "ns"))
-        return cls(str(arrays["origin"]), int(arrays["n_threads"]), classes, *rest)
+        of_class, numbers, ns = (arrays[name] for name in ("of_class", "numbers", "ns"))
+        return cls(str(arrays["origin"]), int(arrays["n_threads"]), classes, of_class, numbers, ns)
 
     @property
     def cpu(self) -> str:
