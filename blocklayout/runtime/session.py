@@ -379,7 +379,7 @@ class Session:
         if pieces is None:
             try:
                 plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
-                return profile_of(plan, runs, wall, machine_as_it_is(plan.machine()))
+                return profile_of(plan, runs, wall, machine_as_it_is(plan.machine(), plan.dtype))
             except CutError as cut:
                 pieces = cut.pieces
         return pieces.profile(feed, n_runs)
@@ -416,7 +416,7 @@ class Session:
             plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
         except CutError as cut:
             return cut.pieces.report(feed, n_runs)
-        machine = machine_as_it_is(plan.machine())
+        machine = machine_as_it_is(plan.machine(), plan.dtype)
         return Report.of(plan, machine, profile_of(plan, runs, wall, machine), nodes=self._nodes(plan))
 
     def _nodes(self, plan: Plan) -> Sequence[dict[str, Any]] | None:

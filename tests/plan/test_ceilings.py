@@ -64,30 +64,31 @@ def test_ceilings_for_a_report_are_measured_once_and_kept_nowhere(
 ) -> None:
     asked = []
 
-    def measured(n_threads: int) -> dict[str, float]:
-        asked.append(n_threads)
+    def measured(n_threads: int, dtypes: set[str]) -> dict[str, float]:
+        asked.append((n_threads, dtypes))
         return {"bandwidth": 7.0, "flops_f32": 80.0}
 
     monkeypatch.setattr(ceilings, "measure_ceilings", measured)
     machine_as_it_is.cache_clear()
     try:
-        found = [machine_as_it_is(Machine("avx2", 2)) for _ in range(2)]
+        found = [machine_as_it_is(Machine("avx2", 2), "bf16") for _ in range(2)]
         known = Machine("avx2", 2, measured_flops=(("f32", 90.0),))
-        assert machine_as_it_is(known) == known
+        assert machine_as_it_is(known, "f32") == known
     finally:
         machine_as_it_is.cache_clear()
     assert found == [Machine("avx2", 2, bandwidth=7.0, measured_flops=(("f32", 80.0),))] * 2
-    assert asked == [2]
+    assert asked == [(2, {"f32", "bf16"})]
     assert store.ceilings(2) == {}
 
 
 def test_a_busy_machine_keeps_what_it_had(store: CostStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def busy(n_threads: int) -> dict[str, float]:
+    def busy(n_threads: int, dtypes: object = None) -> dict[str, float]:
+        del dtypes
         raise DisturbedError(f"{n_threads} threads")
 
     monkeypatch.setattr(ceilings, "measure_ceilings", busy)
     assert measured_machine("avx2", 2, store) == Machine("avx2", 2)
-    assert machine_as_it_is.__wrapped__(Machine("avx2", 2)) == Machine("avx2", 2)
+    assert machine_as_it_is.__wrapped__(Machine("avx2", 2), "f32") == Machine("avx2", 2)
     assert store.ceilings(2) == {}
 
 

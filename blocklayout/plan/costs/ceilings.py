@@ -13,7 +13,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.plan.costs.machine import Machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from blocklayout.dnnl import Spec
     from blocklayout.plan.costs.measuring import SpecTimer
@@ -57,21 +57,29 @@ def measured_machine(isa: str, n_threads: int, store: CostStore) -> Machine:
 
 
 @cache
-def machine_as_it_is(machine: Machine) -> Machine:
+def machine_as_it_is(machine: Machine, dtype: str) -> Machine:
     """The machine with its ceilings measured now, where they are not known; kept nowhere, so no plan goes by them.
 
     Once in a process. Where other work keeps the CPUs busy, the machine as it was.
+
+    Args:
+        machine: As far as it is known.
+        dtype: Data type that is computed in, beside f32.
     """
     if machine.measured_flops:
         return machine
     try:
-        return _machine(machine.isa, machine.n_threads, measure_ceilings(machine.n_threads))
+        return _machine(machine.isa, machine.n_threads, measure_ceilings(machine.n_threads, {"f32", dtype}))
     except DisturbedError:
         return machine
 
 
-def measure_ceilings(n_threads: int) -> dict[str, float]:
+def measure_ceilings(n_threads: int, dtypes: Collection[str] = PRIMITIVE_FLOATS) -> dict[str, float]:
     """This machine's ceilings by name, measured on random data in some tenths of a second.
+
+    Args:
+        n_threads: Threads that compute.
+        dtypes: Data types whose operations are timed, as far as the CPU has them.
 
     Returns:
         ``bandwidth``, ``reorder_bandwidth`` and ``step_ns`` as :class:`Machine` has them, and operations per
@@ -83,8 +91,8 @@ def measure_ceilings(n_threads: int) -> dict[str, float]:
     from blocklayout.plan.costs.measuring import SpecTimer
 
     timer = SpecTimer()
-    dtypes = (dtype for dtype in PRIMITIVE_FLOATS if dnnl.missing_isa(dtype) is None)
-    flops = {_FLOPS + dtype: max(_flops(timer, dtype, n_threads), default=0.0) for dtype in dtypes}
+    known = (dtype for dtype in PRIMITIVE_FLOATS if dtype in dtypes and dnnl.missing_isa(dtype) is None)
+    flops = {_FLOPS + dtype: max(_flops(timer, dtype, n_threads), default=0.0) for dtype in known}
     return {name: reached for name, reached in flops.items() if reached} | {
         "bandwidth": _bandwidth(timer, _relu(_STREAMED, n_threads)),
         "reorder_bandwidth": _reorder_bandwidth(timer, n_threads),
