@@ -70,7 +70,7 @@ class Spread(Struct, frozen=True, omit_defaults=True):
 
     @property
     def quartiles(self) -> tuple[float, float] | None:
-        """What a quarter of the values is below, and what a quarter is above; ``None`` of fewer than four.
+        """The first and the third quartile; ``None`` of fewer than four values.
 
         Example:
             >>> Spread.of([1.0, 2.0, 3.0, 4.0, 5.0]).quartiles

@@ -81,7 +81,7 @@ class Chart(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """What else there is to say of the contenders.
+    """A table beside the charts: versions, agreement of results, and the like.
 
     Attributes:
         title: What the table is of.

@@ -56,7 +56,7 @@ class RefusalError(Exception):
 
 
 class _Bearer(Struct):
-    """What shows that a request comes from the page."""
+    """The token of a request, which only the page knows."""
 
     token: str
 

@@ -1,4 +1,4 @@
-"""What if: a model's plan with other pins, held against the plan that it has."""
+"""A model's plan made anew with other pins, compared with the plan that it has."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def cpu_kind() -> str:
 
 
 def _described(key: str) -> str:
-    """What the system says of the first CPU; empty where it does not."""
+    """A field of the system's description of the first CPU; empty where there is none."""
     lines = _text(_CPU_INFO).splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
 

@@ -183,7 +183,7 @@ def _strip(plan: Mapping[str, Any], profile: Mapping[str, Any] | None) -> _Strip
 
 
 def _block(kernel: str, before: str) -> str:
-    """What a kernel's name begins with; one that a program made, such as ``concat_30``, joins what was before."""
+    """The first part of a kernel's name; a kernel with a generated name, ``concat_30``, is in the block before."""
     parts = [part for part in re.split(r"[/.]", kernel) if part]
     return parts[0] if parts and not re.fullmatch(r"[A-Za-z]+_\d+", kernel) else before
 

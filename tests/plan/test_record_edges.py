@@ -9,6 +9,8 @@ import numpy as np
 import blocklayout as bl
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.report.record import layout_class, plan_record
+from blocklayout.plan.report.text import step_layouts
+from tests import nets
 
 
 def record_of(b: bl.Builder) -> dict[str, Any]:
@@ -30,3 +32,11 @@ def test_sums_in_place_keep_their_sources() -> None:
 
 def test_matrices_with_gaps_have_a_class() -> None:
     assert layout_class(MemoryDesc((4, 8), "f32", strides=(16, 1))) == "other"
+
+
+def test_weights_are_called_as_in_the_plan_s_text() -> None:
+    plan = bl.load(nets.mobile(), tune="model").plan
+    record = plan_record(plan)
+    for step, shown in zip(plan.steps, record["steps"], strict=True):
+        names = [record["descs"][each["desc"]]["layout"] for each in shown["operands"] if each["argument"] == "weights"]
+        assert all(name in step_layouts(step) for name in names)

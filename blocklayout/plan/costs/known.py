@@ -31,7 +31,7 @@ FOREIGN_DOUBT = 0.25
 OTHER_DTYPE_DOUBT = 10.0
 """How much more they are of what computes in another data type than was asked for.
 
-How much faster bf16 is than f32 differs by factors between kinds of CPUs, so that whoever asks for it is to get it.
+The speed of bf16 over that of f32 differs by factors between kinds of CPUs, so the type that was asked for is kept.
 """
 
 

@@ -1,4 +1,4 @@
-"""What differs between two plans of one model: kernels computed otherwise, reorders gone, reorders new."""
+"""Differences between two plans of one model: kernels computed otherwise, reorders gone, reorders new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan keeps in memory: which values each buffer holds, from which step to which, and bytes alive at each."""
+"""A plan's memory: which values each buffer holds, from which step to which, and bytes alive at each."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from blocklayout.plan.report.explain import verdict, way_text
 from blocklayout.plan.report.impl_words import impl_words
 from blocklayout.plan.report.memory import held_values, lifetimes, memory_record
 from blocklayout.plan.report.runs import BLOCKED, CHANNELS_LAST, PLAIN, family, find_runs
-from blocklayout.plan.report.text import primitive_name
+from blocklayout.plan.report.text import primitive_name, weights_role
 
 if TYPE_CHECKING:
     from blocklayout.ir import ValueLayout
@@ -58,7 +58,8 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     """
     descs = _Descs()
     steps = [_step_record(plan, step, descs) for step in plan.steps]
-    kernels = [_kernel_record(plan, choice, descs) for choice in plan.choices]
+    declined_ns = _declined_ns(plan)
+    kernels = [_kernel_record(choice, descs, declined_ns) for choice in plan.choices]
     numbers = {kernel["name"]: index for index, kernel in enumerate(kernels)}
     for number, step in enumerate(plan.steps):
         if not step.is_reorder and step.kernel in numbers:
@@ -68,7 +69,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     spans = lifetimes(plan)
     return record | {
         "verdict": verdict(plan),
-        "declined_ns": _declined_ns(plan),
+        "declined_ns": declined_ns,
         "policy_costs": dict(plan.policy_costs),
         "raced": dict(plan.raced),
         "pins": [{"key": pin.key, "wanted": pin.wanted, "kernel": owners.get(pin.name)} for pin in plan.pins],
@@ -128,7 +129,7 @@ def desc_record(desc: ValueLayout, role: str = "src") -> dict[str, Any]:
     }
 
 
-def _kernel_record(plan: Plan, choice: KernelChoice, descs: _Descs) -> dict[str, Any]:
+def _kernel_record(choice: KernelChoice, descs: _Descs, declined_ns: float) -> dict[str, Any]:
     return {
         "name": choice.kernel,
         "operator": choice.operator,
@@ -140,7 +141,7 @@ def _kernel_record(plan: Plan, choice: KernelChoice, descs: _Descs) -> dict[str,
         "holds": choice.holds,
         "is_view": not choice.chosen.impls and not choice.is_of_a_pair,
         "chosen": _way_record(choice.chosen, descs),
-        "alternatives": [_alternative_record(plan, choice, each, descs) for each in choice.alternatives],
+        "alternatives": [_alternative_record(choice, each, descs, declined_ns) for each in choice.alternatives],
         "layouts": choice.layouts,
         "steps": [],
     }
@@ -163,20 +164,21 @@ def _declined_ns(plan: Plan) -> float:
     return max(0.0, plan.cost_ns - plan.bound_ns) if plan.is_exact else 0.0
 
 
-def _alternative_record(plan: Plan, choice: KernelChoice, alternative: Alternative, descs: _Descs) -> dict[str, Any]:
+def _alternative_record(
+    choice: KernelChoice, alternative: Alternative, descs: _Descs, declined_ns: float
+) -> dict[str, Any]:
     """An alternative, and the format that a pin to it names.
 
     ``extra_ns`` is over the plan's cost, ``added_ns`` over that of the cheapest network.
     """
     return _way_record(alternative.way, descs) | {
         "extra_ns": alternative.extra_ns,
-        "added_ns": alternative.extra_ns + _declined_ns(plan),
+        "added_ns": alternative.extra_ns + declined_ns,
         "pin": choice.pin_to(alternative.way),
     }
 
 
 def _step_record(plan: Plan, step: Step, descs: _Descs) -> dict[str, Any]:
-    roles = {"weights": "weights"}
     return {
         "kernel": step.kernel,
         "kind": "reorder" if step.is_reorder else "fallback" if step.is_plain or step.is_reference else "work",
@@ -196,7 +198,7 @@ def _step_record(plan: Plan, step: Step, descs: _Descs) -> dict[str, Any]:
                 "argument": argument,
                 "buffer": operand.buffer,
                 "value": plan.buffers[operand.buffer].name,
-                "desc": descs.number(operand.desc, roles.get(argument, "src")),
+                "desc": descs.number(operand.desc, weights_role(step) if argument == "weights" else "src"),
             }
             for argument, operand in step.operands
         ],
@@ -236,10 +238,10 @@ def _edges(plan: Plan, numbers: Mapping[str, int], descs: _Descs) -> Iterator[di
         if step.is_reorder:
             for reader in step.readers:
                 copies.setdefault((plan.buffers[step.dst.buffer].name, reader), []).append((number, step.dst.desc))
-    entries: dict[tuple[str, str], tuple[int, ValueLayout]] = {}
+    entries: dict[tuple[str, str], int] = {}
     for number, entry in enumerate(plan.entries):
         if entry.is_reorder:
-            entries |= {(entry.input, reader): (number, entry.desc) for reader in entry.readers}
+            entries |= {(entry.input, reader): number for reader in entry.readers}
     reading = [
         (value, choice.kernel, desc)
         for choice in plan.choices
@@ -257,7 +259,7 @@ def _edges(plan: Plan, numbers: Mapping[str, int], descs: _Descs) -> Iterator[di
             "written": descs.number(written),
             "read": descs.number(desc),
             "reorder": taken,
-            "entry": entries.get((value, reader), (None,))[0],
+            "entry": entries.get((value, reader)),
         }
 
 

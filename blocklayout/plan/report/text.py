@@ -46,7 +46,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, ...]]:
 def step_layouts(step: Step) -> str:
     """The layouts a step reads and writes, such as ``nChw8c, OIhw8i8o -> nChw8c``."""
     sources = [short(operand.desc) for arg, operand in step.operands if arg == "src" or arg.startswith("src_")]
-    weights = [short(operand.desc, _weights_role(step)) for arg, operand in step.operands if arg == "weights"]
+    weights = [short(operand.desc, weights_role(step)) for arg, operand in step.operands if arg == "weights"]
     others = [f"+{short(operand.desc)}" for arg, operand in step.operands if arg.startswith("post_op_")]
     dst = ", ".join(short(operand.desc) for arg, operand in step.operands if arg.startswith("dst"))
     read = ", ".join([*sources, *weights, *others])
@@ -98,7 +98,8 @@ def _lines(plan: Plan) -> Iterator[str]:
     yield from summary(plan)
 
 
-def _weights_role(step: Step) -> str:
+def weights_role(step: Step) -> str:
+    """The role by which the layout of a step's weights is named."""
     grouped = step.spec.memory_desc("weights").ndims == step.spec.memory_desc("src").ndims + 1
     return "grouped_weights" if grouped else "weights"
 
