@@ -34,6 +34,7 @@ CONTRASTS = """() => {
   const isShape = (each) => each instanceof SVGElement && !(each instanceof SVGSVGElement) && each.tagName !== "g";
   const paint = (each) => {
     const style = getComputedStyle(each);
+    if (each.tagName === "line") return style.stroke;
     if (isShape(each)) return style.fill.includes("url(") ? null : style.fill;
     return style.backgroundImage === "none" ? style.backgroundColor : null;
   };
@@ -72,7 +73,8 @@ CONTRASTS = """() => {
     const top = document.elementFromPoint(x, y);
     const isOther = top !== null && !element.contains(top) && !top.contains(element);
     const isCovered = isOther && !isShape(top);
-    const ground = isCovered ? null : beneath(element, x, y);
+    const hasHalo = isShape(element) && style.paintOrder.startsWith("stroke") && style.stroke !== "none";
+    const ground = isCovered ? null : hasHalo ? rgba(style.stroke) : beneath(element, x, y);
     if (ground === null) continue;
     const own = rgba(isShape(element) ? style.fill : style.color);
     own[3] *= Number(style.opacity);

@@ -9,6 +9,7 @@ import pytest
 import blocklayout as bl
 from blocklayout.commands.bench_page import BenchPage, Chart, Row, Table
 from blocklayout.timing import Spread
+from tests.pages.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,7 +81,7 @@ def test_pointing_at_a_round_tells_its_value(html: str, open_page: Any) -> None:
     page = open_page(html)
     slow = page.locator("figure svg").nth(1).locator("circle").nth(17).bounding_box()
     page.mouse.move(slow["x"] + 2, slow["y"] + 2)
-    page.wait_for_function("[...document.querySelectorAll('[aria-label=tip] text')].some((e) => e.textContent)")
+    wait_until(page, "[...document.querySelectorAll('[aria-label=tip] text')].some((e) => e.textContent)")
     assert "9 of 9: 2.500" in page.locator("figure svg").nth(1).locator("[aria-label=tip]").text_content()
 
 
@@ -96,7 +97,7 @@ def test_it_fits_a_phone(html: str, open_page: Any, theme: str) -> None:
     page = open_page(html, width=390, theme=theme)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.set_viewport_size({"width": 1200, "height": 800})
-    page.wait_for_function("document.querySelector('figure svg').getAttribute('width') > 400")
+    wait_until(page, "document.querySelector('figure svg').getAttribute('width') > 400")
 
 
 def test_a_page_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

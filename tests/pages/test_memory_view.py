@@ -11,6 +11,7 @@ import blocklayout as bl
 from blocklayout import zoo
 from blocklayout.runtime.report import Report
 from tests import nets
+from tests.pages.waiting import wait_until
 
 
 def _report(network: Any, **options: Any) -> Report:
@@ -101,7 +102,7 @@ def test_it_fits_a_narrow_screen(theme: str, report: Report, open_page: Any) -> 
 def test_it_is_drawn_anew_for_another_width(report: Report, open_page: Any) -> None:
     page = _open(open_page, report)
     page.set_viewport_size({"width": 600, "height": 800})
-    page.wait_for_function("document.querySelector('#memory .picture svg').viewBox.baseVal.width < 600")
+    wait_until(page, "document.querySelector('#memory .picture svg').viewBox.baseVal.width < 600")
 
 
 def test_names_are_text(open_page: Any) -> None:

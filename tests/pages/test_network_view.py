@@ -9,6 +9,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.runtime.report import Report
+from tests.pages.waiting import wait_until
 
 if TYPE_CHECKING:
     from blocklayout.model.build_value import BuildValue
@@ -147,9 +148,9 @@ def test_the_keyboard_reaches_everything(report: Report, open_page: Any) -> None
     while not active(page).startswith("layer1,"):
         page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
-    page.wait_for_function("document.activeElement.getAttribute('aria-label')?.startsWith('layer1.0,')")
+    wait_until(page, "document.activeElement.getAttribute('aria-label')?.startsWith('layer1.0,')")
     page.keyboard.press("c")
-    page.wait_for_function("document.activeElement.getAttribute('aria-label')?.startsWith('layer1,')")
+    wait_until(page, "document.activeElement.getAttribute('aria-label')?.startsWith('layer1,')")
     while not active(page).startswith("stem.conv"):
         page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
