@@ -10,7 +10,6 @@ import blocklayout as bl
 from blocklayout.runtime.report import Report
 from tests import nets
 from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, model_of
-from tests.pages.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +40,7 @@ def test_a_piece_is_chosen_and_stays_in_the_address(report: Report, open_page: A
     page.click("#tab-steps")
     assert page.text_content("h1") == first["report"]["plan"]["model"]
     page.select_option("#piece", "2")
-    wait_until(page, f"document.querySelector('h1')?.textContent === '{last['report']['plan']['model']}'")
+    page.get_by_role("heading", level=1, name=last["report"]["plan"]["model"], exact=True).wait_for()
     assert page.evaluate("location.hash") == "#steps&piece=3"
     assert page.is_visible("#steps")
     page.click("#tab-time")
