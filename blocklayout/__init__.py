@@ -45,11 +45,11 @@ _LEAD_TO_TENSORS = ("blocklayout.api", "blocklayout.runtime", "blocklayout.tenso
 def _fetch(name: str) -> Any:
     if name == "__all__":
         operators = (each for home in _OPERATORS for each in import_module(home).__all__)
-        return sorted({"__version__", "dnnl", *_HOMES, *operators})
+        return sorted({"__version__", "dnnl", "ray", *_HOMES, *operators})
     if name == "__version__":
         return _installed_version()
-    if name == "dnnl":
-        return import_module("blocklayout.dnnl")
+    if name in ("dnnl", "ray"):
+        return import_module(f"blocklayout.{name}")
     if name in _HOMES:
         if _HOMES[name] in _LEAD_TO_TENSORS:
             import_module("blocklayout.eager")

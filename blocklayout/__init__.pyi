@@ -1,6 +1,7 @@
 """Generated: ``pytest tests/structure --update-golden`` writes it."""
 
 from blocklayout import dnnl as dnnl
+from blocklayout import ray as ray
 from blocklayout.api import load as load
 from blocklayout.api import load_tensors as load_tensors
 from blocklayout.api import save as save

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct, to_builtins
@@ -103,18 +103,18 @@ class Preparation(Struct, frozen=True):
         values = values if self.is_channels_last else values.transpose(2, 0, 1)
         return np.broadcast_to(values, self.extents).astype(to_numpy(self.dtype))
 
-    def frame(self, picture: Image) -> Frame:
-        """Where the picture lies in the input."""
-        (width, height), (picture_width, picture_height) = self.size, picture.size
+    def frame(self, picture: tuple[int, int]) -> Frame:
+        """Where a picture of this width and height lies in the input."""
+        (width, height), (picture_width, picture_height) = self.size, picture
         ratios = width / picture_width, height / picture_height
         if self.fit == "line":
             shown = min(width, ceil(picture_width * ratios[1]))
-            return Frame(picture.size, self.size, (shown, height), (0, 0), self.is_channels_last)
+            return Frame(picture, self.size, (shown, height), (0, 0), self.is_channels_last)
         zooms = {"pad": min(ratios), "fill": max(ratios), "crop": max(ratios) * 8 / 7}
         zoom = zooms.get(self.fit)
-        resized = (width, height) if zoom is None else tuple(max(1, int(side * zoom + 1e-6)) for side in picture.size)
+        resized = (width, height) if zoom is None else tuple(max(1, int(side * zoom + 1e-6)) for side in picture)
         left, top = round((width - resized[0]) / 2), round((height - resized[1]) / 2)
-        return Frame(picture.size, self.size, (resized[0], resized[1]), (left, top), self.is_channels_last)
+        return Frame(picture, self.size, (resized[0], resized[1]), (left, top), self.is_channels_last)
 
 
 class Picture(Struct, frozen=True):
@@ -175,6 +175,13 @@ def check_pillow() -> None:
         ) from None
 
 
+def endings() -> list[str]:
+    """Of the names of files that Pillow reads, without the dot."""
+    from PIL import Image
+
+    return sorted(ending[1:] for ending, name in Image.registered_extensions().items() if name in Image.OPEN)
+
+
 def check_target(path: str) -> None:
     """Refuse a file name whose ending says no format.
 
@@ -194,7 +201,7 @@ def read_picture(args: argparse.Namespace, opened: OnnxModel | Graph) -> Picture
     Raises:
         InputError: No file, no picture, or an input that is no image.
     """
-    return picture_of(args, opened, args.image, _opened(args.image))
+    return picture_of(args, opened, args.image, opened_picture(f"--image {args.image}", args.image))
 
 
 def picture_of(
@@ -208,25 +215,30 @@ def picture_of(
     metadata = opened.metadata if isinstance(opened, OnnxModel) else {}
     names = read_names(args.labels) if args.labels and not args.then else names_in(metadata)
     preparation = preparation_of(args, opened, metadata, names, size or image.size)
-    return Picture(title, image.convert("RGB"), preparation, preparation.frame(image), names)
+    return Picture(title, image.convert("RGB"), preparation, preparation.frame(image.size), names)
 
 
-def _opened(path: str) -> Image:
+def opened_picture(title: str, file: str | IO[bytes]) -> Image:
+    """A picture from a file, the right way up.
+
+    Raises:
+        InputError: No file, or no picture; the message begins with ``title``.
+    """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        with Image.open(path) as image:
+        with Image.open(file) as image:
             if image.mode.startswith(DIFFERENT_DEPTHS):
-                raise InputError(f"--image {path}: {image.mode} pixels; save it with 8 bits a channel")
+                raise InputError(f"{title}: {image.mode} pixels; save it with 8 bits a channel")
             return ImageOps.exif_transpose(image)
     except FileNotFoundError:
-        raise InputError(f"--image {path}: no such file") from None
+        raise InputError(f"{title}: no such file") from None
     except UnidentifiedImageError:
-        raise InputError(f"--image {path}: no picture of a format that Pillow reads") from None
+        raise InputError(f"{title}: no picture of a format that Pillow reads") from None
     except OSError as error:
-        raise InputError(f"--image {path}: {error.strerror or error}") from None
+        raise InputError(f"{title}: {error.strerror or error}") from None
     except (SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise InputError(f"--image {path}: {error}") from None
+        raise InputError(f"{title}: {error}") from None
 
 
 def preparation_of(

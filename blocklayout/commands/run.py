@@ -58,6 +58,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--image", metavar="FILE", help="a picture to feed, and to say what is in it; without MODEL, a digit"
     )
+    parser.add_argument(
+        "--data",
+        metavar="FOLDER",
+        help="a folder of pictures, also such as s3://bucket/folder: all are fed, by Ray; takes --save FOLDER, for the "
+        "answers",
+    )
+    parser.add_argument("--ray", default="local", metavar="ADDRESS", help="the cluster for --data (default: local)")
+    parser.add_argument(
+        "--batch", type=positive, metavar="N", help="pictures of one run for --data (default: the model's, else 32)"
+    )
     group = parser.add_argument_group("with --image (defaults are the model's, else usual; all of it is printed)")
     group.add_argument("--save", metavar="FILE", help="write the picture there with its classes, boxes, mask or text")
     group.add_argument(
@@ -99,6 +109,11 @@ def run(args: argparse.Namespace) -> None:
     """Run the command."""
     if args.turn is not None and args.then is None:
         raise InputError("--turn belongs to --then: it is about the boxes that are read")
+    if args.data is not None:
+        from blocklayout.commands.dataset import run_data
+
+        run_data(args)
+        return
     if args.image is not None:
         run_picture(args)
         return

@@ -28,7 +28,7 @@ _NAMES = {
     "graph": "DependsOnDataError Graph Node",
     "lowering": "lower",
     "model_file": "ModelFile",
-    "onnx_read": "InputInfo OnnxModel",
+    "onnx_read": "InputInfo OnnxModel whole_contents",
     "onnx_write": "stating to_model write",
     "passes": "legalize simplify",
     "reading": "demands free_extents keep_model open_model read read_fed signature tensors_of weights_nbytes",

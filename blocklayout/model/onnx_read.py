@@ -140,6 +140,24 @@ def open_contents(contents: bytes | memoryview, path: Path | None = None) -> Onn
     return _converted(proto, raw_data, path, origin)
 
 
+def whole_contents(path: Path) -> bytes:
+    """The bytes of a model's file, with the weights that lie in files beside it.
+
+    Raises:
+        ModelError: No such file, damaged, not ONNX, or with its weights over protobuf's 2 GiB.
+    """
+    proto = _from_bytes(_file_contents(path), f"{path}")
+    from google.protobuf.message import EncodeError
+    from onnx.external_data_helper import load_external_data_for_model
+
+    with refuse_missing(path):
+        load_external_data_for_model(proto, str(path.parent))
+        try:
+            return bytes(proto.SerializeToString())
+        except EncodeError as error:
+            raise ModelError(f"{path} with its weights is over protobuf's 2 GiB") from error
+
+
 @contextmanager
 def refuse_missing(path: Path) -> Iterator[None]:
     """Say so where there is no such file, or one that cannot be read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ LEVELS = (
         "inspector",
         "onnx_backend",
         "eager",
+        "ray",
         "__init__",
         "commands",
         "cli",
@@ -48,6 +50,7 @@ HOMES = {
     "google": {"model"},  # protobuf
     "rich": {"inspector", "commands", "cli"},
     "PIL": {"commands", "ops"},
+    "ray": {"ray"},
 }
 
 # Modules whose distribution is called otherwise, or comes with another that is declared.
@@ -93,8 +96,10 @@ def test_foreign_libraries_stay_in_their_place(path: Path) -> None:
 
 def test_the_package_imports_only_what_it_depends_on() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    requirements = project["dependencies"] + project["optional-dependencies"]["image"]
-    declared = {requirement.split(">")[0].split("=")[0].strip() for requirement in requirements}
+    requirements = project["dependencies"] + [
+        each for extra in ("image", "ray") for each in project["optional-dependencies"][extra]
+    ]
+    declared = {re.split("[>=[]", requirement)[0].strip() for requirement in requirements}
     known = declared | sys.stdlib_module_names | {"blocklayout"}
     unknown = {
         f"{relative(path)}:{found.line} imports {found.target}"
@@ -107,5 +112,5 @@ def test_the_package_imports_only_what_it_depends_on() -> None:
 
 def test_peers_are_no_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    peers = ("onnxruntime", "openvino", "torch", "scikit-learn")
+    peers = ("onnxruntime", "openvino", "torch", "ray", "scikit-learn")
     assert not [requirement for requirement in project["dependencies"] if requirement.startswith(peers)]

@@ -1,0 +1,284 @@
+"""A model over a Ray Dataset: on each node one saved session, and as many actors that map it as its CPUs allow.
+
+Takes the extra ``ray``. See docs/many-machines.md.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout import dnnl, errors
+from blocklayout.api import load
+from blocklayout.atomic_write import replacing
+from blocklayout.errors import InputError, UnsupportedError
+from blocklayout.loading import options
+from blocklayout.loading.saved_session import is_saved_session
+from blocklayout.model import whole_contents
+from blocklayout.plan.costs.store import cost_store_path
+
+if TYPE_CHECKING:
+    from ray import ObjectRef
+    from ray.data import Dataset
+
+    from blocklayout.runtime import Session
+
+
+def map_batches(
+    dataset: Dataset,
+    model: str | os.PathLike[str] | bytes,
+    *,
+    batch_size: int = 32,
+    columns: Mapping[str, str] | None = None,
+    keep: Sequence[str] | None = None,
+    threads: int = 1,
+    **load_options: Any,
+) -> Dataset:
+    """The dataset with a model's outputs as columns besides, in the order of its rows; computed when it is read.
+
+    Each node makes a saved session for its own CPU once, in a file in its user's cache folder; all actors there map it,
+    so weights are in memory once. Actors and nodes that are lost are replaced; what they had not finished is done by
+    others.
+
+    Args:
+        dataset: Rows with a column for each input of the model: arrays of the extents that one row of the input has.
+        model: Path or bytes of an ONNX model, or of a saved session, whose plans then have to be for ``batch_size`` and
+            for the CPUs of all nodes.
+        batch_size: Rows of one run, at least 1. Fewer at the end are filled up with copies of the last, whose answers
+            are left out: what the model answers to one row must not depend on the others.
+        columns: Names of columns, by input; those that have other names than the inputs.
+        keep: Columns of the dataset that the result has as well; all by default.
+        threads: Threads of one actor, which takes as many CPUs.
+        **load_options: As for :func:`blocklayout.load`, for models: ``dtype``, ``layout``, ``tune`` and so on.
+
+    Raises:
+        InputError: An argument is none of those there are; or the model cannot be read.
+        UnsupportedError: Ray is not installed.
+        BlockLayoutError: What :func:`blocklayout.load` and runs raise is the cause of Ray's error when it is computed.
+
+    Example:
+        >>> import ray.data  # doctest: +SKIP
+        >>> rows = ray.data.read_images("photographs", size=(224, 224))  # doctest: +SKIP
+        >>> answers = map_batches(rows, "classifier.onnx", columns={"x": "image"})  # doctest: +SKIP
+    """
+    data = ray_data()
+    options.positive("batch_size", batch_size)
+    options.positive("threads", threads)
+    options.by_name("columns", columns, "{'x': 'image'}")
+    if "shapes" in load_options:
+        raise InputError("shapes follow from the rows; batch_size= says how many are run at a time")
+    content = _content(model)
+    import ray
+
+    result = dataset.map_batches(
+        _Mapper,
+        batch_size=batch_size,
+        batch_format="numpy",
+        num_cpus=threads,
+        compute=data.ActorPoolStrategy(min_size=1),
+        fn_constructor_kwargs={
+            "content": [ray.put(np.frombuffer(content, np.uint8))],  # within a list it stays a reference
+            "digest": hashlib.sha256(content).hexdigest(),
+            "batch_size": batch_size,
+            "columns": dict(columns or {}),
+            "keep": None if keep is None else tuple(keep),
+            "load_options": {**load_options, "threads": threads},
+        },
+    )
+    result.context.execution_options.preserve_order = True
+    return result
+
+
+def ray_data() -> Any:
+    """Ray's module of datasets.
+
+    Raises:
+        UnsupportedError: Ray is not installed.
+    """
+    try:
+        import ray.data
+    except ImportError as error:
+        raise UnsupportedError("Ray is not installed: pip install 'blocklayout[ray]'") from error
+    return ray.data
+
+
+@contextmanager
+def connected(address: str) -> Iterator[None]:
+    """Inside, Ray computes on the cluster at this address, or on one of this machine alone (``local``).
+
+    Raises:
+        InputError: There is no cluster.
+        BlockLayoutError: What an actor raised, as text is all that is left of it.
+    """
+    import ray
+
+    is_here = ray.is_initialized()
+    try:
+        if not is_here:
+            ray.init(address, logging_level=logging.ERROR)
+            logging.getLogger("ray.data").setLevel(logging.ERROR)
+    except (ConnectionError, ValueError) as error:
+        raise InputError(f"no cluster of Ray at {address}: {error}") from error
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        told = re.findall(r"^blocklayout\.errors\.(\w+): (.*)$", str(error), re.MULTILINE)
+        if not told:
+            raise
+        name, message = told[0]
+        raise getattr(errors, name, errors.BlockLayoutError)(message) from None
+    finally:
+        if not is_here:
+            ray.shutdown()
+
+
+def n_nodes() -> int:
+    """Machines of the cluster."""
+    import ray
+
+    return sum(node["Alive"] for node in ray.nodes())
+
+
+def _content(model: str | os.PathLike[str] | bytes) -> bytes:
+    """All that a model or a session is, which other nodes have no file of.
+
+    Raises:
+        InputError: There is no such file.
+    """
+    if isinstance(model, bytes):
+        return model
+    path = Path(model)
+    if not path.is_file():
+        raise InputError(f"model: there is no file {path}")
+    return path.read_bytes() if is_saved_session(path) else whole_contents(path)
+
+
+class _Mapper:
+    """Runs a session on batches of rows, in an actor."""
+
+    def __init__(
+        self,
+        content: list[ObjectRef],
+        digest: str,
+        *,
+        batch_size: int,
+        columns: Mapping[str, str],
+        keep: Sequence[str] | None,
+        load_options: Mapping[str, Any],
+    ) -> None:
+        self._content = content[0]
+        self._digest = digest
+        self._batch_size = batch_size
+        self._columns = columns
+        self._keep = keep
+        self._load_options = load_options
+        self._session: Session | None = None  # once the extents of a row are known
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The batch with the model's outputs."""
+        if self._session is None:
+            self._session = self._opened(batch)
+        n_rows = len(next(iter(batch.values())))
+        feed = {info.name: self._filled(self._column(batch, info.name)) for info in self._session.get_inputs()}
+        names = [info.name for info in self._session.get_outputs()]
+        outputs = dict(zip(names, map(np.asarray, self._session.run(None, feed)), strict=True))
+        for name, array in outputs.items():
+            if array.ndim == 0 or len(array) != self._batch_size:
+                raise InputError(f"output {name} is {array.shape} of {self._batch_size} rows: no answer for each")
+        kept = batch if self._keep is None else {name: _column(batch, name, "keep=") for name in self._keep}
+        return {**kept, **{name: array[:n_rows] for name, array in outputs.items()}}
+
+    def _column(self, batch: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+        """What the rows have for an input."""
+        column = self._columns.get(name, name)
+        array = _column(batch, column, f"input {name}: columns=")
+        if array.dtype == object:
+            shapes = sorted({np.shape(row) for row in array})[:3]
+            raise InputError(f"column {column} has rows of several extents ({shapes}): bring them to one first")
+        return array
+
+    def _filled(self, array: np.ndarray) -> np.ndarray:
+        """As many rows as a run has."""
+        missing = self._batch_size - len(array)
+        return np.concatenate([array, np.repeat(array[-1:], missing, axis=0)]) if missing else array
+
+    def _opened(self, batch: Mapping[str, np.ndarray]) -> Session:
+        """The node's session, which the first actor makes."""
+        import ray
+
+        extents = {name: array.shape[1:] for name, array in batch.items()}
+        made_for = (self._digest, self._batch_size, sorted(extents.items()), sorted(self._load_options.items()))
+        here = (dnnl.isa(), dnnl.version(), os.sched_getaffinity(0))
+        name = hashlib.sha256(repr((made_for, here)).encode()).hexdigest()
+
+        def write(path: Path) -> None:
+            content = ray.get(self._content)
+            path.write_bytes(content)
+            if is_saved_session(path):
+                return
+            with load(content.tobytes(), **self._load_options) as session:
+                rows = {info.name: self._filled(self._column(batch, info.name)) for info in session.get_inputs()}
+                session.prepare({name: array.shape for name, array in rows.items()}, rows)
+                session.save(path)
+
+        folder = cost_store_path().with_name("ray")
+        return _held_session(folder / f"{name}.session", write, self._load_options["threads"])
+
+
+def _column(batch: Mapping[str, np.ndarray], name: str, asked_by: str) -> np.ndarray:
+    if name not in batch:
+        raise InputError(f"{asked_by}{name}: the rows have no such column; they have {', '.join(batch)}")
+    return batch[name]
+
+
+def _held_session(path: Path, write: Callable[[Path], None], threads: int) -> Session:
+    """The session that a file of this node holds; the file goes when no process holds it any more.
+
+    One process at a time opens it. A lock on a file beside it, given back when a process ends, tells whether it is
+    held: whoever opens one next removes those that are not. A file that was removed too early is still mapped.
+
+    Args:
+        path: The file.
+        write: Writes it, where there is none.
+        threads: Of a run.
+
+    Raises:
+        OSError: The folder cannot be written.
+        BlockLayoutError: The model or its session cannot be loaded.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = path.with_suffix(".lock").open("ab")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    for other in path.parent.glob("*.lock"):
+        with other.open("ab") as others:
+            if other.name != lock.name and _is_taken(others):
+                other.with_suffix(".session").unlink(missing_ok=True)
+                other.unlink(missing_ok=True)
+    if not path.exists():
+        with replacing(path, outlasts_power=False) as made:
+            write(made)
+    session = load(path, threads=threads)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    _locks.append(lock)
+    return session
+
+
+def _is_taken(lock: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+_locks: list[IO[bytes]] = []
+"""Held until this process ends."""

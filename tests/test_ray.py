@@ -1,0 +1,195 @@
+"""Models over Ray Datasets, on a cluster of two nodes on this machine; skipped where Ray is not installed."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+
+import blocklayout as bl
+from blocklayout.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, of which it has many
+
+ray = pytest.importorskip("ray", reason="Ray is not installed")
+ray_data = pytest.importorskip("ray.data", reason="Ray is not installed")
+cluster_utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed")
+
+STORE_NBYTES = 100 << 20  # the least that Ray takes is 75 MiB
+N_ROWS = 1003
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A node with one CPU, whose cache folder it has; tests add others."""
+    cache = tmp_path_factory.mktemp("cache")
+    variables = {"BLOCKLAYOUT_CACHE_DIR": str(cache), "RAY_USAGE_STATS_ENABLED": "0"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        made = cluster_utils.Cluster(
+            initialize_head=True,
+            head_node_args={"num_cpus": 1, "include_dashboard": False, "object_store_memory": STORE_NBYTES},
+        )
+        ray.init(address=made.address, log_to_driver=False, logging_level="error")
+        ray_data.DataContext.get_current().enable_progress_bars = False
+        made.cache = cache
+        yield made
+        ray.shutdown()
+        made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a free first extent."""
+    b = bl.Builder("small")
+    x = b.input("x", (1, 3, 16, 16))
+    weights = np.random.default_rng(0).standard_normal((8, 3, 3, 3), dtype=np.float32)
+    b.output("y", x.conv(weights, pads=1).relu().global_average_pool().flatten())
+    path = tmp_path_factory.mktemp("model") / "small.onnx"
+    bl.save(b, path)
+    made = onnx.load(path)
+    for value in (*made.graph.input, *made.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    del made.graph.value_info[:]
+    onnx.save(made, path)
+    return path
+
+
+def images() -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((N_ROWS, 3, 16, 16), dtype=np.float32)
+
+
+def rows() -> Any:
+    """The images in ten blocks, with their numbers."""
+    parts = np.array_split(np.arange(N_ROWS), 10)
+    data = images()
+    return ray_data.from_items(
+        [{"number": int(i), "x": data[i]} for i in range(N_ROWS)], override_num_blocks=len(parts)
+    )
+
+
+def expected(model: Path) -> np.ndarray:
+    with bl.load(model, threads=1) as session:
+        return np.asarray(session.run(None, {"x": images()})[0])
+
+
+@pytest.mark.usefixtures("cluster")
+def test_every_row_has_its_answer_in_order(model: Path) -> None:
+    answers = bl.ray.map_batches(rows(), model, keep=["number"]).take_all()
+    assert [row["number"] for row in answers] == list(range(N_ROWS))
+    np.testing.assert_allclose(np.stack([row["y"] for row in answers]), expected(model), atol=1e-5)
+    assert set(answers[0]) == {"number", "y"}
+
+
+def test_a_node_that_is_lost_loses_no_row(cluster: Any, model: Path) -> None:
+    node = cluster.add_node(num_cpus=1, object_store_memory=STORE_NBYTES)
+    answers = []
+    for row in bl.ray.map_batches(rows(), model, batch_size=8).iter_rows():
+        answers.append(row)
+        if len(answers) == N_ROWS // 10:
+            cluster.remove_node(node, allow_graceful=False)
+    assert [row["number"] for row in answers] == list(range(N_ROWS))
+    np.testing.assert_allclose(np.stack([row["y"] for row in answers]), expected(model), atol=1e-5)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_saved_session_needs_no_model(model: Path, tmp_path: Path) -> None:
+    with bl.load(model, shapes={"x": (32, 3, 16, 16)}, threads=1) as session:
+        session.save(tmp_path / "small.session")
+    answers = bl.ray.map_batches(rows().limit(40), tmp_path / "small.session", columns={"x": "x"}).take_all()
+    np.testing.assert_allclose(np.stack([row["y"] for row in answers]), expected(model)[:40], atol=1e-5)
+
+
+def test_sessions_of_the_cluster_go(cluster: Any, model: Path) -> None:
+    bl.ray.map_batches(rows().limit(8), model, batch_size=4).take_all()
+    bl.ray.map_batches(rows().limit(8), model, batch_size=8).take_all()
+    assert len(list((cluster.cache / "ray").glob("*.session"))) <= 2
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"columns": {"x": "picture"}}, "the rows have no such column; they have number, x"),
+        ({"columns": {"x": "number"}}, "x"),
+        ({"keep": ["picture"]}, "keep=picture"),
+        ({"layout": "zigzag"}, "zigzag"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_told_when_it_is_computed(model: Path, options: Any, said: str) -> None:
+    with pytest.raises(ray.exceptions.RayTaskError) as caught:
+        bl.ray.map_batches(rows().limit(4), model, batch_size=4, **options).take_all()
+    assert said in str(caught.value)
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"threads": 0}, "threads=0"),
+        ({"columns": "x"}, "columns"),
+        ({"shapes": {"x": (1, 3, 16, 16)}}, "batch_size= says"),
+        ({"model": "missing.onnx"}, "there is no file missing.onnx"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_told_at_once(model: Path, options: Any, said: str) -> None:
+    with pytest.raises(bl.InputError, match=said):
+        bl.ray.map_batches(rows(), **{"model": model, **options})
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> Path:
+    """Pictures, and a file that is none."""
+    pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    folder = tmp_path / "photographs"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("none", encoding="ascii")
+    rng = np.random.default_rng(2)
+    for number in range(5):
+        pillow.fromarray(rng.integers(0, 255, (20 + number, 30, 3), dtype=np.uint8)).save(folder / f"{number}.png")
+    return folder
+
+
+def told(answers: Path) -> dict[str, Any]:
+    """Rows of what was written, by the names of their files."""
+    return {row["path"].rsplit("/", 1)[-1]: row for row in ray_data.read_parquet(str(answers)).take_all()}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_pictures_of_a_folder_are_answered_as_single_ones(
+    model: Path, photographs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = photographs.with_name("answers")
+    assert main(["run", str(model), "--data", str(photographs), "--save", str(answers), "--batch", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["pictures"] == 5
+    found = told(answers)
+    assert set(found) == {f"{number}.png" for number in range(5)}
+    main(["run", str(model), "--image", str(photographs / "3.png"), "--rounds", "1", "--json"])
+    alone = json.loads(capsys.readouterr().out)["answer"]
+    together = json.loads(found["3.png"]["answer"])
+    assert [each["class"] for each in together["classes"]] == [each["class"] for each in alone["classes"]]
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_picture_that_cannot_be_read_is_named(
+    model: Path, photographs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (photographs / "cut.png").write_bytes((photographs / "1.png").read_bytes()[:100])
+    assert main(["run", str(model), "--data", str(photographs), "--save", str(photographs.with_name("answers"))]) == 2
+    assert "cut.png" in capsys.readouterr().err
+
+
+def test_answers_need_a_place(model: Path, photographs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(model), "--data", str(photographs)]) == 2
+    assert "--data needs --save FOLDER" in capsys.readouterr().err
