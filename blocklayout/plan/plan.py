@@ -246,6 +246,8 @@ class Plan(Struct, frozen=True, dict=True):
         arena_lower_bound: Largest number of bytes alive at once.
         program: Digest of the structure it was made of, see :attr:`~blocklayout.ir.Program.digest`.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
+        ranges: The least and the most of each extent that its session takes, by input and as the caller's arrays have
+            them; empty where it was not loaded for ranges.
     """
 
     model: str
@@ -279,6 +281,7 @@ class Plan(Struct, frozen=True, dict=True):
     program: str
     io_layout: tuple[tuple[str, str], ...]
     version: Literal[4] = 4
+    ranges: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
 
     @property
     def cost_ns(self) -> float:

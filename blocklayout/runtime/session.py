@@ -18,13 +18,13 @@ from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, RefusedError
 from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import Lock
-from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping
+from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping, check_ranges
 from blocklayout.runtime.memory import MemoryUse
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
 from blocklayout.runtime.pieces import CutError
 from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
-from blocklayout.runtime.workspace import ReadyPlan, Workspace
+from blocklayout.runtime.workspace import ReadyPlan, Room, Workspace
 from blocklayout.tensor import Tensor
 from blocklayout.value_checks import check_mode
 
@@ -156,6 +156,8 @@ class Session:
         self._pieces = pieces
         self._describe_nodes = describe_nodes
         self._names = tuple(info.name for info in self._inputs)
+        self._rooms: dict[int, Room] = {}  # by the stream's number, where there are ranges of extents
+        self._arena_nbytes = max((ready.plan.arena_nbytes for _, ready in plans), default=0)
         self._plans: dict[PlanKey, _Kept] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
         self._clock = count()
@@ -246,6 +248,7 @@ class Session:
             for kept in self._plans.values():
                 kept.workspaces.clear()
             self._bound.clear()
+            self._rooms.clear()
         for session in () if self._pieces is None else self._pieces.sessions:
             session.close()
 
@@ -468,7 +471,10 @@ class Session:
         self._streams.check_open()
         given = dict(contents or {})
         try:
-            kept = self._ready(self._key(shapes), lambda name: self._given(name, given))
+            wanted = self._key(shapes)
+            for info in self._inputs:
+                check_ranges(info, shapes[info.name])
+            kept = self._ready(wanted, lambda name: self._given(name, given))
         except CutError as cut:
             pieces = cut.pieces
         else:
@@ -590,9 +596,9 @@ class Session:
         inner = () if self._pieces is None else self._pieces.sessions
         return [self, *(each for session in inner for each in session._sessions())]  # noqa: SLF001
 
-    def _held(self) -> list[tuple[ReadyPlan, int]]:
+    def _held(self) -> list[tuple[ReadyPlan, list[Workspace]]]:
         with self._lock:
-            return [(kept.ready, len(kept.workspaces)) for kept in self._plans.values()]
+            return [(kept.ready, list(kept.workspaces.values())) for kept in self._plans.values()]
 
     def __repr__(self) -> str:
         from blocklayout.runtime.session_text import session_text
@@ -659,7 +665,13 @@ class Session:
         """The one in which this stream runs a plan."""
         stream = self._streams.here
         if stream not in kept.workspaces:
-            kept.workspaces[stream] = dnnl.run_parallel(lambda: Workspace(kept.ready), kept.ready.plan.n_threads)
+            is_ranged = any(info.ranges for info in self._inputs)
+            room = self._rooms.setdefault(stream, Room()) if is_ranged else None
+            if room is not None:  # a stream may begin with small extents
+                self._arena_nbytes = max(self._arena_nbytes, kept.ready.plan.arena_nbytes)
+                room.hold(self._arena_nbytes, 0)
+            make = partial(Workspace, kept.ready, room=room)
+            kept.workspaces[stream] = dnnl.run_parallel(make, kept.ready.plan.n_threads)
         return kept.workspaces[stream]
 
     def _keep(self, shapes: Shapes, ready: ReadyPlan) -> _Kept:
