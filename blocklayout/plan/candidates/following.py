@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec import field
+from msgspec.structs import replace
 
-from blocklayout.ir import Candidate, Role, Wish
+from blocklayout.ir import Candidate, Fused, Role, Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.propose import Proposer, lasts
 from blocklayout.plan.candidates.recipes import GroupRecipes
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class Follower(Proposer, frozen=True):
-    """Proposes for each group the layouts that a plan for other extents chose, in every implementation.
+    """Proposes for each group what a plan for other extents chose: its layouts and its implementation.
 
-    Where these are not on offer, or the plan has nothing for a group, it proposes all there is.
+    Where that implementation is not on offer, it proposes every one in these layouts; where these are not, or the plan has
+    nothing for a group, all there is.
 
     Attributes:
         choices: Of the plan, by kernel.
@@ -39,24 +42,36 @@ class Follower(Proposer, frozen=True):
         """
         choice = self.choices.get(group.name)
         is_pinned = group.name in self.pins
-        if choice is not None and choice.nodes == group.nodes and not choice.is_of_a_pair and not is_pinned:
-            likely = self.likely(group, incoming, in_place, choice.chosen)
-            alike = [each for each in likely if _is_like(Way.of(each), choice.chosen) and not each.is_reference]
-            if alike and not (self.is_frugal and any(map(lasts, alike))):
-                return self._distinct(alike)
+        if choice is None or choice.nodes != group.nodes or is_pinned:
+            return super().propose(group, incoming, in_place)
+        way = _apart(choice.chosen)
+        for impls in dict.fromkeys((way.impls, ())):
+            likely = self.likely(group, incoming, in_place, way, impls)
+            alike = (each for each in likely if _is_like(Way.of(each), way) and not each.is_reference)
+            found = list(islice((each for each in alike if Way.of(each).impls == impls), 1) if impls else alike)
+            if found and not (self.is_frugal and any(map(lasts, found))):
+                return self._distinct(found)
         return super().propose(group, incoming, in_place)
 
     def likely(
-        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None, way: Way
+        self,
+        group: Group,
+        incoming: Mapping[str, Sequence[MemoryDesc]],
+        in_place: str | None,
+        way: Way,
+        impls: tuple[str, ...] = (),
     ) -> Iterator[Candidate]:
-        """Candidates that read sources as this way does, as far as they arrive so, and write as it does."""
+        """Candidates that read sources as this way does, as far as they arrive so, and write as it does.
+
+        With ``impls`` in no other implementations.
+        """
         *sources, dst = (layout for layout in way.layouts if isinstance(layout, MemoryDesc))
         if group.is_view:
             yield from self._views(group, [*_resized(group, sources), *incoming["src"]])
         elif group.main.operator.role is Role.PLAIN:
             yield from self._plain(group)
         elif sources and dst.dtype in group.dtypes(self.dtype):
-            recipes = GroupRecipes(group, dst.dtype, self.costs.machine.n_threads, in_place)
+            recipes = GroupRecipes(group, dst.dtype, self.costs.machine.n_threads, in_place, impls=impls)
             for source in dict.fromkeys((sources[0], dst)):
                 yield from self._wished(recipes, Wish(source, dst))
             wanted = dict(zip(group.sources, sources, strict=False))
@@ -65,6 +80,14 @@ class Follower(Proposer, frozen=True):
             )
             if others:
                 yield from self._wished(recipes, Wish(first, dst, others=tuple(others)))
+
+
+def _apart(way: Way) -> Way:
+    """Of a kernel that is one primitive with its neighbour, how it would be computed by itself in these layouts."""
+    if not way.is_of_a_pair:
+        return way
+    *sources, dst = (each.held if isinstance(each, Fused) else each for each in way.layouts)
+    return replace(way, impls=(), sources=tuple(sources), dst=dst)
 
 
 def _arriving(incoming: Sequence[MemoryDesc], like: MemoryDesc) -> MemoryDesc:
