@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, RefusedError
+from blocklayout.garbage import nothing_collected
 from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping, check_ranges
@@ -648,7 +649,8 @@ class Session:
                 raise CutError(self._pieces)
             kept = self._found(shapes, contents)  # somebody may have planned meanwhile
             try:
-                return kept or _without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
+                with nothing_collected():
+                    return kept or _without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
             except CutError as cut:
                 self._pieces = cut.pieces
                 raise
