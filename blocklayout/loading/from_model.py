@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from blocklayout.ir import Compute, Kernel, Program
     from blocklayout.loading.signature import Asked, Opened
     from blocklayout.model import Graph, OnnxModel
+    from blocklayout.model.other_extents import Simplified
     from blocklayout.plan.portfolio import TimePlans
     from blocklayout.runtime import Pieces
     from blocklayout.runtime.session import Contents, Shapes
@@ -177,7 +178,7 @@ class Loading(Struct, frozen=True):
             maker,
             write_session,
             max_plans=self.max_plans,
-            originals_nbytes=partial(model.weights_nbytes, self.opened),
+            originals_nbytes=maker.originals_nbytes,
             streams=streams,
             check=self.check,
             asked=maker.request,
@@ -235,6 +236,7 @@ class _PlanMaker(Struct):
     n_made: int = 0
     last: Plan | None = None
     chosen: list[tuple[Shapes, Plan]] = field(default_factory=list)
+    simplified: Simplified | None = None
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
@@ -276,12 +278,27 @@ class _PlanMaker(Struct):
 
         The model's own weights are released on the way.
         """
+        graph, deciding = self._simplified(shapes, contents)
+        program = model.lower(model.legalize(graph))
+        return program, deciding, self.demands.settled(graph.demands, Names.of(program))
+
+    def _simplified(self, shapes: Shapes, contents: Contents) -> tuple[Graph, dict[str, np.ndarray]]:
+        """The graph for these extents, and the contents it depends on; within ranges perhaps made of another's."""
+        followed = self.simplified.at(dict(shapes)) if self.simplified is not None else None
+        if followed is not None:
+            return followed, {}
         graph, deciding = self._read(shapes, contents)
+        whole = model.open_model(self.opened) if self.ranges and not deciding else None
         if isinstance(self.opened, model.ModelFile):
             self.opened.let_go()
-        of_model = graph.demands
-        program = model.lower(model.legalize(model.simplify(graph)))
-        return program, deciding, self.demands.settled(of_model, Names.of(program))
+        if not isinstance(whole, model.OnnxModel):
+            return model.simplify(graph), deciding
+        graph, self.simplified = model.simplified(graph, whole)
+        return graph, deciding
+
+    def originals_nbytes(self) -> int:
+        """Bytes of the model's weights that are held for plans to come."""
+        return max(model.weights_nbytes(self.opened), self.simplified.nbytes if self.simplified is not None else 0)
 
     def _ready(
         self,

@@ -76,7 +76,8 @@ def make_plan(
     is_near = like is not None and are_near(program.inputs, dict(like.inputs))
     proposer = Follower(*asked, choices=choices, takes_impls=is_near)
     network = propose_all(program, groups, proposer, request.io_layout)
-    network = price(network) if price else network
+    if price is not None and not is_near:  # else there is hardly anything left to decide
+        network = price(network)
     solution = solve_layouts(network)
     contenders = [contender_like(like, solution)] if like else contenders_of(network, wanted)
     finish = partial(_finish, program, request, contenders, solution)

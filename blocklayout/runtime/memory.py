@@ -25,7 +25,8 @@ class MemoryUse(Struct, frozen=True):
         n_plans: Plans it has.
         n_workspaces: Sets of arena, scratchpad and primitives: how many runs can go on at a time, for each plan.
         originals_nbytes: The model's own weights, where they are held for further plans: those of a file are read
-            again instead, unless they are small, and those of a Builder or ``ModelProto`` are its owner's as well.
+            again instead, unless they are small or the session is for ranges of extents, and those of a Builder or
+            ``ModelProto`` are its owner's as well.
         packed_nbytes: Packed weights; those that plans share are counted once.
         mapped_nbytes: The part of them that is mapped from a saved session: processes share it, and the system may
             take it back.

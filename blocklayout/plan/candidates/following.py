@@ -18,7 +18,9 @@ from blocklayout.plan.choices import KernelChoice, Way
 
 if TYPE_CHECKING:
     from blocklayout.ir import Value, ValueLayout
+    from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.candidates.fuse import Group
+    from blocklayout.plan.candidates.merging import Merged
 
 
 MAX_NEAR_RATIO = 2.0
@@ -69,6 +71,12 @@ class Follower(Proposer, frozen=True):
             if found and not (self.is_frugal and any(map(lasts, found))):
                 return self._distinct(found)
         return super().propose(group, incoming, in_place)
+
+    def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
+        """The pair's candidates; none where the plan's implementations are taken, and it computes the two apart."""
+        known = [self.choices[each.name] for each in (pair.first, pair.second) if each.name in self.choices]
+        if not self.takes_impls or len(known) < 2 or any(choice.is_of_a_pair for choice in known):
+            yield from super().propose_pair(pair, in_place)
 
     def likely(
         self,
