@@ -283,15 +283,20 @@ class _PlanMaker(Struct):
         return program, deciding, self.demands.settled(graph.demands, Names.of(program))
 
     def _simplified(self, shapes: Shapes, contents: Contents) -> tuple[Graph, dict[str, np.ndarray]]:
-        """The graph for these extents, and the contents it depends on; within ranges perhaps made of another's."""
+        """The graph for these extents, and the contents it depends on; within ranges perhaps made of another's.
+
+        A file's weights are released, but for ranges: more plans are to come.
+        """
         followed = self.simplified.at(dict(shapes)) if self.simplified is not None else None
         if followed is not None:
             return followed, {}
         graph, deciding = self._read(shapes, contents)
-        whole = model.open_model(self.opened) if self.ranges and not deciding else None
-        if isinstance(self.opened, model.ModelFile):
-            self.opened.let_go()
-        if not isinstance(whole, model.OnnxModel):
+        if not self.ranges:
+            if isinstance(self.opened, model.ModelFile):
+                self.opened.let_go()
+            return model.simplify(graph), deciding
+        whole = model.open_model(self.opened)
+        if deciding or not isinstance(whole, model.OnnxModel):
             return model.simplify(graph), deciding
         graph, self.simplified = model.simplified(graph, whole)
         return graph, deciding

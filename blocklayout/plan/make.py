@@ -78,7 +78,7 @@ def make_plan(
     network = propose_all(program, groups, proposer, request.io_layout)
     if price is not None and not is_near:  # else there is hardly anything left to decide
         network = price(network)
-    solution = solve_layouts(network)
+    solution = (Solution.only(network) if is_near else None) or solve_layouts(network)
     contenders = [contender_like(like, solution)] if like else contenders_of(network, wanted)
     finish = partial(_finish, program, request, contenders, solution)
     if wanted:

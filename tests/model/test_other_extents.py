@@ -31,7 +31,7 @@ def freed(name: str) -> onnx.ModelProto:
 @cache
 def opened(name: str) -> tuple[Any, Simplified | None]:
     """A model, and its graph simplified for 64 pixels a side."""
-    whole = model.open_model(nets.free_model() if name == "free" else freed(name))
+    whole: Any = model.open_model(nets.free_model() if name == "free" else freed(name))
     return whole, model.simplified(model.read(whole, {"x": (1, 3, 64, 64)}), whole)[1]
 
 

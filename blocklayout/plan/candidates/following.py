@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from blocklayout.ir import Candidate, Fused, Role, Wish
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.candidates.fuse import problem_key
 from blocklayout.plan.candidates.propose import Proposer, lasts
 from blocklayout.plan.candidates.recipes import GroupRecipes
 from blocklayout.plan.choices import KernelChoice, Way
@@ -64,13 +65,25 @@ class Follower(Proposer, frozen=True):
         if choice is None or choice.nodes != group.nodes or is_pinned:
             return super().propose(group, incoming, in_place)
         way = _apart(choice.chosen)
+        if group.is_view:
+            return self._followed(group, incoming, in_place, way) or super().propose(group, incoming, in_place)
+        arriving = tuple((operand, tuple(descs)) for operand, descs in incoming.items())
+        key = (problem_key(group, self.dtype), arriving, in_place, way.layouts, way.impls)
+        if key not in self._known:
+            self._known[key] = self._followed(group, incoming, in_place, way)
+        return self._known[key] or super().propose(group, incoming, in_place)
+
+    def _followed(
+        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None, way: Way
+    ) -> tuple[Candidate, ...]:
+        """The candidates in a way's layouts, if any are on offer."""
         for impls in dict.fromkeys((way.impls if self.takes_impls else (), ())):
             likely = self.likely(group, incoming, in_place, way, impls)
             alike = (each for each in likely if _is_like(Way.of(each), way) and not each.is_reference)
             found = list(islice((each for each in alike if Way.of(each).impls == impls), 1) if impls else alike)
             if found and not (self.is_frugal and any(map(lasts, found))):
                 return self._distinct(found)
-        return super().propose(group, incoming, in_place)
+        return ()
 
     def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
         """The pair's candidates; none where the plan's implementations are taken, and it computes the two apart."""
