@@ -158,7 +158,7 @@ class Session:
         self._describe_nodes = describe_nodes
         self._names = tuple(info.name for info in self._inputs)
         self._rooms: dict[int, Room] = {}  # by the stream's number, where there are ranges of extents
-        self._arena_nbytes = max((ready.plan.arena_nbytes for _, ready in plans), default=0)
+        self._arena_nbytes = max((ready.plan.roomy_arena_nbytes for _, ready in plans), default=0)
         self._plans: dict[PlanKey, _Kept] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
         self._clock = count()
@@ -668,13 +668,28 @@ class Session:
         stream = self._streams.here
         if stream not in kept.workspaces:
             is_ranged = any(info.ranges for info in self._inputs)
-            room = self._rooms.setdefault(stream, Room()) if is_ranged else None
-            if room is not None:  # a stream may begin with small extents
-                self._arena_nbytes = max(self._arena_nbytes, kept.ready.plan.arena_nbytes)
-                room.hold(self._arena_nbytes, 0)
+            room = self._room(stream, kept.ready.plan) if is_ranged else None
             make = partial(Workspace, kept.ready, room=room)
-            kept.workspaces[stream] = dnnl.run_parallel(make, kept.ready.plan.n_threads)
+            made = kept.workspaces[stream] = dnnl.run_parallel(make, kept.ready.plan.n_threads)
+            if room is not None:
+                self._leave_other_arenas(stream, made)
         return kept.workspaces[stream]
+
+    def _room(self, stream: int, plan: Plan) -> Room:
+        """Where a stream runs all plans for a range of extents; it may begin with small ones."""
+        self._arena_nbytes = max(self._arena_nbytes, plan.roomy_arena_nbytes)
+        room = self._rooms.setdefault(stream, Room())
+        room.hold(self._arena_nbytes, 0)
+        return room
+
+    def _leave_other_arenas(self, stream: int, made: Workspace) -> None:
+        """Have no workspaces that a stream made before its room had to grow: they would keep it as it was."""
+        with self._lock:
+            for kept in self._plans.values():
+                if stream in kept.workspaces and kept.workspaces[stream].arena is not made.arena:
+                    del kept.workspaces[stream]
+            left = {id(each) for kept in self._plans.values() for each in kept.workspaces.values()} | {id(made)}
+            self._bound = {fed: bound for fed, bound in self._bound.items() if id(bound.workspace) in left}
 
     def _keep(self, shapes: Shapes, ready: ReadyPlan) -> _Kept:
         with self._lock:

@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from onnx import TensorProto, helper
 
 import blocklayout as bl
+from blocklayout.ir import Fused
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan import Plan
 from tests import nets
 
 RANGES = ((1, 2), 3, (8, 32), (8, 40))
@@ -72,6 +76,30 @@ def test_all_plans_run_in_the_arena_of_the_largest_extents() -> None:
     assert (after.n_plans, after.n_workspaces) == (4, 4)
     assert after.arena_nbytes == held.arena_nbytes == largest.arena_nbytes
     assert after.arena_lower_bound == largest.arena_lower_bound
+
+
+def test_an_arena_has_room_for_what_is_not_stored_where_two_kernels_are_one() -> None:
+    session = bl.load(nets.free_model(), shapes={"x": RANGES})
+    held = MemoryDesc((1, 8, 16, 16), "f32")
+    [plan] = session.plans
+    first, *others = plan.choices
+    fused = replace(first, chosen=replace(first.chosen, dst=Fused(held, "jit")))
+    assert plan.roomy_arena_nbytes == plan.arena_nbytes
+    assert replace(plan, choices=(fused, *others)).roomy_arena_nbytes == plan.arena_nbytes + held.nbytes
+
+
+def test_one_arena_is_left_where_a_plan_needs_a_larger_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = loaded()
+    x, most = nets.random_input((1, 3, 9, 9)), nets.random_input(MOST)
+    first, expected = session(x), session(most)
+    [large] = [plan for plan in session.plans if dict(plan.inputs)["x"].dims == MOST]
+    monkeypatch.setattr(Plan, "roomy_arena_nbytes", property(lambda _: 2 * large.arena_nbytes))
+    session(nets.random_input((1, 3, 10, 10)))
+    assert session.memory().arena_nbytes == 2 * large.arena_nbytes
+    for source, result in ((x, first), (most, expected)):
+        np.testing.assert_array_equal(session(source), result)
+    assert session.memory().arena_nbytes == 2 * large.arena_nbytes
+    assert session.memory().n_workspaces == 3
 
 
 def test_a_stream_that_begins_with_small_extents_has_the_whole_arena() -> None:
