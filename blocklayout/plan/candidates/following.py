@@ -45,8 +45,8 @@ class Follower(Proposer, frozen=True):
 
     Attributes:
         choices: Of the plan, by kernel.
-        takes_impls: Whether the plan's implementations are taken as well, as far as they are on offer: the library is
-            asked for no others.
+        takes_impls: Whether the plan's implementations are taken as well: the library is asked for no others. Where one
+            is not on offer, the cheapest is proposed.
     """
 
     choices: Mapping[str, KernelChoice] = field(default_factory=dict)
@@ -82,7 +82,8 @@ class Follower(Proposer, frozen=True):
             alike = (each for each in likely if _is_like(Way.of(each), way) and not each.is_reference)
             found = list(islice((each for each in alike if Way.of(each).impls == impls), 1) if impls else alike)
             if found and not (self.is_frugal and any(map(lasts, found))):
-                return self._distinct(found)
+                offered = self._distinct(found)
+                return (min(offered, key=lambda each: each.cost_ns),) if self.takes_impls else offered
         return ()
 
     def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
