@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import is_
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout.errors import BlockLayoutError
-from blocklayout.model.graph import Graph, Node, NodeAsRead, live_nodes, resolve
+from blocklayout.model.graph import Graph, NodeAsRead, live_nodes, resolve
 from blocklayout.model.passes import Pass, simplify
 from blocklayout.model.shapes import walk
 
@@ -29,8 +30,10 @@ class Simplified(Struct, frozen=True, eq=False):
     graph: Graph
 
     def at(self, extents: Mapping[str, _Extents]) -> Graph | None:
-        """The graph for other extents of its inputs; ``None`` where it cannot be had so."""
+        """The graph for other extents of its inputs, these and no others; ``None`` where it cannot be had so."""
         mine = self.graph
+        if extents.keys() != {*mine.inputs}:  # an initializer that is fed is another constant
+            return None
         values = {name: value for name, value in mine.values.items() if value.is_constant}
         values |= {name: replace(mine.values[name], shape=extents[name]) for name in mine.inputs}
         try:
@@ -97,13 +100,9 @@ def simplified(graph: Graph, model: OnnxModel) -> tuple[Graph, Simplified | None
 
 def _is_the_same(before: Graph, after: Graph) -> bool:
     """Whether a pass left nodes and constants as they were."""
-    if len(before.nodes) != len(after.nodes) or any(map(_differ, before.nodes, after.nodes)):
+    if len(before.nodes) != len(after.nodes) or not all(map(is_, before.nodes, after.nodes)):
         return False
     return all(before.values[name].data is value.data for name, value in after.values.items() if name in before.values)
-
-
-def _differ(node: Node, other: Node) -> bool:
-    return node is not other
 
 
 def _has_computed_extents(graph: Graph, model: OnnxModel) -> bool:

@@ -247,6 +247,20 @@ def test_the_plan_for_the_largest_extents_is_made_beside_one_that_is_given() -> 
         bl.load(nets.free_model(), plan=small, shapes={"x": (1, 3, (9, 10), 8)})
 
 
+def test_what_is_fed_in_place_of_an_initializer_is_computed_with() -> None:
+    model = nets.free_model()
+    weights = next(each for each in model.graph.initializer if each.name == "w1")
+    info = helper.make_tensor_value_info("w1", TensorProto.FLOAT, weights.dims)
+    model.graph.input.append(info)
+    session = bl.load(model, shapes={"x": RANGES})
+    x, fed = nets.random_input((1, 3, 9, 9)), nets.random_input(tuple(weights.dims))
+    usual = session(x)
+    [other] = session.run(None, {"x": x, "w1": fed})
+    assert not np.allclose(usual, other)
+    np.testing.assert_allclose(other, bl.load(model).run(None, {"x": x, "w1": fed})[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(session(x), usual)
+
+
 def test_a_model_in_pieces_refuses_extents_outside() -> None:
     nodes = [helper.make_node("NonZero", ["x"], ["places"]), helper.make_node("Cast", ["places"], ["y"], to=1)]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("n", 4))
