@@ -45,7 +45,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     layout: str | None = None,
     threads: int | None = None,
     streams: int = 1,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Mapping[str, Sequence[int | tuple[int, int]]] | None = None,
     io_layout: Mapping[str, str] | None = None,
     pin: Asked | None = None,
     expect: Asked | None = None,
@@ -82,7 +82,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         shapes: Extents of the inputs, by name, as the caller's arrays have them. With them, or where the
             model fixes all extents, the plan is made now; else at the first run of each set of shapes. Where
             extents also follow from what small inputs hold (a Reshape's target), it is made at the first
-            run of each such content.
+            run of each such content. An extent may be a range, its least and its most:
+            ``{"x": (1, 3, (32, 640), (32, 640))}``. Then other extents are refused, numbers included; the plan for
+            the largest is made now, those for others take its layouts and run in its memory.
         io_layout: Formats of inputs and outputs, by name: in what order, or in what blocks, the caller holds
             them. With ``{"x": "nhwc"}`` the array fed to ``x`` has the shape (N, H, W, C), and nothing is
             transposed at the border. Outputs in blocks come as Tensors. ``any`` leaves the format to the plan,
@@ -156,6 +158,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     if on_layout_loss is not None:
         options.one_of("on_layout_loss", on_layout_loss, LOSS_MODES, PlanError)
     options.by_name("shapes", shapes, "{'x': (1, 3, 224, 224)}")
+    for name, shape in (shapes or {}).items() if options.has_ranges(shapes or {}) else ():
+        options.ranges_of(name, shape)
     options.by_name("io_layout", io_layout, "{'x': 'nhwc'}")
     for name, flag in (("winograd", winograd), ("verify", verify)):
         options.flag(name, flag)

@@ -40,7 +40,7 @@ from blocklayout.loading.saved_plan import (
     warn_of_misfit,
 )
 from blocklayout.loading.saved_session import write_session
-from blocklayout.loading.signature import check_rank, extents_of, signature_of
+from blocklayout.loading.signature import check_rank, extents_of, signature_of, with_ranges
 from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.policies import unavailable
 from blocklayout.plan.prepack import PackedWeights
@@ -50,8 +50,9 @@ from blocklayout.runtime.streams import Streams
 
 if TYPE_CHECKING:
     from blocklayout.ir import Compute, Kernel, Program
-    from blocklayout.loading.signature import Opened
+    from blocklayout.loading.signature import Asked, Opened
     from blocklayout.model import Graph, OnnxModel
+    from blocklayout.model.other_extents import Simplified
     from blocklayout.plan.portfolio import TimePlans
     from blocklayout.runtime import Pieces
     from blocklayout.runtime.session import Contents, Shapes
@@ -81,7 +82,7 @@ class Loading(Struct, frozen=True):
     wishes: Request
     demands: Demands
     pricing: Callable[[int], Pricing]
-    shapes: Mapping[str, Sequence[int]] | None
+    shapes: Asked | None
     max_plans: int
     tell: Callable[[str], None]
     keeps_denormals: bool
@@ -99,9 +100,14 @@ class Loading(Struct, frozen=True):
         return session
 
     def with_plan(self, plan: Plan | str | os.PathLike[str], *, replans: bool) -> Session:
-        """A session that has a plan already; one that makes its own where that does not fit and ``replans`` says so."""
+        """A session that has a plan already; one that makes its own where that does not fit and ``replans`` says so.
+
+        Without ``shapes`` it takes the extents that the plan's session took.
+        """
         try:
-            return self._with_fitting(plan if isinstance(plan, Plan) else Plan.load(plan), replans=replans)
+            plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+            loading = replace(self, shapes=dict(plan.ranges)) if plan.ranges and self.shapes is None else self
+            return loading._with_fitting(plan, replans=replans)  # noqa: SLF001 - of its own class
         except PlanError as error:
             if not replans:
                 raise
@@ -117,10 +123,12 @@ class Loading(Struct, frozen=True):
             session, inputs = self._bind(Terms.of(plan), saved)
         except (InputError, LayoutError) as error:
             raise PlanError(f"the plan is of another model ({plan.model}): {error}") from error
-        extents = served_extents(plan, inputs, self.shapes or {})
+        is_ranged = any(info.ranges for info in inputs)
+        served = served_extents(plan, inputs, {} if is_ranged else self.shapes or {})
         # Without shapes=, an input that decides extents may have any until it is fed.
         with suppress(*(() if self.shapes is not None else (InputError,))):
-            _prepare(session, extents_of(inputs, extents))
+            for extents in (extents_of(inputs, served), served)[: 1 + is_ranged]:
+                _prepare(session, extents)
         saved.replans = replans
         return session
 
@@ -141,6 +149,8 @@ class Loading(Struct, frozen=True):
         if isinstance(self.opened, model.ModelFile) and saved.plan is None and pricing.mode != "model" and key:
             memory = FileMemory.of(self.opened, pricing, request, key)
         inputs, outputs = signature_of(self.opened, said)
+        if self.shapes is not None:
+            inputs = with_ranges(inputs, self.shapes)
         borders = (*inputs, *outputs)
         formats = {info.name: info.border for info in borders if info.border is not None}
         streams = self.streams or Streams(self.asked.streams, n_threads)
@@ -159,6 +169,7 @@ class Loading(Struct, frozen=True):
             partial(self._pieces, cutter, saved),
             is_piece=self.streams is not None,
             remembers=self.remembers,
+            ranges=tuple((info.name, info.ranges) for info in inputs if any(each.ranges for each in inputs)),
         )
         is_held = any(info.container for info in inputs)
         defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.signature(self.opened).defaults]
@@ -167,7 +178,7 @@ class Loading(Struct, frozen=True):
             maker,
             write_session,
             max_plans=self.max_plans,
-            originals_nbytes=partial(model.weights_nbytes, self.opened),
+            originals_nbytes=maker.originals_nbytes,
             streams=streams,
             check=self.check,
             asked=maker.request,
@@ -199,6 +210,7 @@ class Loading(Struct, frozen=True):
             asked=replace(self.asked, io_layout=formats),
             pricing=lambda _: pricing,
             streams=streams,
+            shapes=None,
             remembers=self.remembers and is_first,
         )
         return loading._bind(loading.asked, SavedPlan(None))[0]  # noqa: SLF001 - of its own class
@@ -220,9 +232,11 @@ class _PlanMaker(Struct):
     pieces: Callable[[model.DependsOnDataError | None], Pieces]
     is_piece: bool
     remembers: bool
+    ranges: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
     n_made: int = 0
     last: Plan | None = None
     chosen: list[tuple[Shapes, Plan]] = field(default_factory=list)
+    simplified: Simplified | None = None
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
@@ -264,12 +278,32 @@ class _PlanMaker(Struct):
 
         The model's own weights are released on the way.
         """
+        graph, deciding = self._simplified(shapes, contents)
+        program = model.lower(model.legalize(graph))
+        return program, deciding, self.demands.settled(graph.demands, Names.of(program))
+
+    def _simplified(self, shapes: Shapes, contents: Contents) -> tuple[Graph, dict[str, np.ndarray]]:
+        """The graph for these extents, and the contents it depends on; within ranges perhaps made of another's.
+
+        A file's weights are released, but for ranges: more plans are to come.
+        """
+        followed = self.simplified.at(dict(shapes)) if self.simplified is not None else None
+        if followed is not None:
+            return followed, {}
         graph, deciding = self._read(shapes, contents)
-        if isinstance(self.opened, model.ModelFile):
-            self.opened.let_go()
-        of_model = graph.demands
-        program = model.lower(model.legalize(model.simplify(graph)))
-        return program, deciding, self.demands.settled(of_model, Names.of(program))
+        if not self.ranges:
+            if isinstance(self.opened, model.ModelFile):
+                self.opened.let_go()
+            return model.simplify(graph), deciding
+        whole = model.open_model(self.opened)
+        if deciding or not isinstance(whole, model.OnnxModel):
+            return model.simplify(graph), deciding
+        graph, self.simplified = model.simplified(graph, whole)
+        return graph, deciding
+
+    def originals_nbytes(self) -> int:
+        """Bytes of the model's weights that are held for plans to come."""
+        return max(model.weights_nbytes(self.opened), self.simplified.nbytes if self.simplified is not None else 0)
 
     def _ready(
         self,
@@ -280,6 +314,7 @@ class _PlanMaker(Struct):
     ) -> ReadyPlan:
         self.tell("packing weights")
         packed = self.weights.pack(plan, take)
+        plan = replace(plan, ranges=self.ranges) if self.ranges else plan
         return ReadyPlan(plan, packed, outputs, self._computes(plan), deciding, self.keeps_denormals)
 
     def _choose(self, shapes: Shapes, program: Program, demanded: Demanded) -> Plan:
@@ -316,12 +351,15 @@ class _PlanMaker(Struct):
             self.chosen.append((shapes, plan))
 
     def _like(self, shapes: Shapes) -> Plan | None:
-        """The plan for the nearest extents, if those are near and it was not refused since; measuring asks anew."""
+        """The plan for the nearest extents, if those are near and it was not refused since; measuring asks anew.
+
+        Within ranges that is the plan for the largest extents, which came first.
+        """
         if self.pricing.mode == "measure":
             return None
         ratios = [(_ratio(shapes, known), plan) for known, plan in self.chosen if not is_refused(plan)]
         ratio, nearest = min(ratios, key=lambda each: each[0], default=(inf, None))
-        return nearest if ratio <= MAX_LIKE_RATIO else None
+        return nearest if self.ranges or ratio <= MAX_LIKE_RATIO else None
 
     def _recalled(self, text: str, demanded: Demanded) -> Plan | None:
         """The plan that is remembered."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -71,3 +72,30 @@ def by_name(name: str, value: Any, example: str) -> None:
     for key in value or ():
         if not isinstance(key, str):
             raise InputError(f"{name}: {key!r} is no name; give a mapping by name, such as {example}")
+
+
+def has_ranges(shapes: Mapping[str, Any]) -> bool:
+    """Whether an extent of these is a range."""
+    listed = (shape for shape in shapes.values() if isinstance(shape, list | tuple))
+    return any(isinstance(extent, list | tuple) for shape in listed for extent in shape)
+
+
+def ranges_of(name: str, shape: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """The least and the most of each extent of an input; of a number it is both.
+
+    Raises:
+        InputError: One is neither, negative, or has the most below the least.
+    """
+    rule = "give numbers, and the least and the most of ranges, such as (1, 3, (32, 640), (32, 640))"
+    ranges = []
+    try:
+        for extent in shape:
+            least, most = map(operator.index, extent if isinstance(extent, list | tuple) else (extent, extent))
+            ranges.append((least, most))
+    except (TypeError, ValueError):
+        raise InputError(f"the shape of input {name!r} is {shape!r:.80}; {rule}") from None
+    for axis, (least, most) in enumerate(ranges):
+        if least < 0 or most < least:
+            why = "no extent can be negative" if least < 0 else "the least comes first"
+            raise InputError(f"the shape of input {name!r} is {shape!r:.80}: axis {axis} is {(least, most)}, and {why}")
+    return tuple(ranges)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.request import Request
     from blocklayout.runtime import InputInfo
 
-    Shapes = Mapping[str, Sequence[int]]
+    Shapes = Mapping[str, Sequence[Any]]
 
 
 class Terms(Struct, frozen=True):
@@ -224,8 +224,8 @@ def served_extents(plan: Plan, inputs: Sequence[InputInfo], shapes: Shapes) -> d
             raise PlanError(f"the plan was made for {name} of {_text(shape)}, and {_text(asked)} is asked for")
     for info in inputs:
         if info.name in served and not _is_declared(info, served[info.name]):
-            planned, declared = _text(served[info.name]), _text(info.shape or ())
-            raise PlanError(f"the plan was made for {info.name} of {planned}; the model declares {declared}")
+            planned, by = _text(served[info.name]), "shapes" if info.ranges else "the model"
+            raise PlanError(f"the plan was made for {info.name} of {planned}; {by} declares {info.extents}")
     return {name: tuple(shape) for name, shape in shapes.items()} | served
 
 
@@ -252,6 +252,9 @@ def _in_callers_order(plan: Plan, inputs: Sequence[InputInfo]) -> dict[str, tupl
 
 
 def _is_declared(info: InputInfo, shape: tuple[int, ...]) -> bool:
+    if info.ranges:
+        pairs = zip(info.ranges, shape, strict=False)
+        return len(info.ranges) == len(shape) and all(least <= extent <= most for (least, most), extent in pairs)
     if info.shape is None:
         return True
     return len(info.shape) == len(shape) and all(

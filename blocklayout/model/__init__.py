@@ -30,6 +30,7 @@ _NAMES = {
     "model_file": "ModelFile",
     "onnx_read": "InputInfo OnnxModel",
     "onnx_write": "stating to_model write",
+    "other_extents": "simplified",
     "passes": "legalize simplify",
     "reading": "demands free_extents keep_model open_model read read_fed signature tensors_of weights_nbytes",
     "reference": "compute_of",

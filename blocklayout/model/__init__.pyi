@@ -26,6 +26,7 @@ from blocklayout.model.onnx_read import OnnxModel as OnnxModel
 from blocklayout.model.onnx_write import stating as stating
 from blocklayout.model.onnx_write import to_model as to_model
 from blocklayout.model.onnx_write import write as write
+from blocklayout.model.other_extents import simplified as simplified
 from blocklayout.model.passes import legalize as legalize
 from blocklayout.model.passes import simplify as simplify
 from blocklayout.model.reading import demands as demands

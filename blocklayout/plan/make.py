@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.errors import DisturbedError
-from blocklayout.plan.candidates.following import Follower
+from blocklayout.plan.candidates.following import Follower, are_near
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
 from blocklayout.plan.choices import kernel_choices
@@ -72,10 +72,13 @@ def make_plan(
     pins = pins_by_group(groups, request.demanded.pins)
     tags = wanted.tags if wanted else ()
     choices = {choice.kernel: choice for choice in like.choices} if like else {}
-    proposer = Follower(costs, request.dtype, tags, request.is_frugal, pins, request.without, choices=choices)
+    asked = (costs, request.dtype, tags, request.is_frugal, pins, request.without)
+    is_near = like is not None and are_near(program.inputs, dict(like.inputs))
+    proposer = Follower(*asked, choices=choices, takes_impls=is_near)
     network = propose_all(program, groups, proposer, request.io_layout)
-    network = price(network) if price else network
-    solution = solve_layouts(network)
+    if price is not None and not is_near:  # else there is hardly anything left to decide
+        network = price(network)
+    solution = (Solution.only(network) if is_near else None) or solve_layouts(network)
     contenders = [contender_like(like, solution)] if like else contenders_of(network, wanted)
     finish = partial(_finish, program, request, contenders, solution)
     if wanted:

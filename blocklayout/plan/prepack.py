@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from blocklayout import dnnl
 from blocklayout.dtypes import from_numpy
 from blocklayout.errors import BlockLayoutError
+from blocklayout.model.origins import origin_of
 from blocklayout.side_by_side import side_by_side
 from blocklayout.tensor import as_memory
 from blocklayout.tensor.reordering import bytes_in
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from blocklayout.ir import TapSums
     from blocklayout.layout import MemoryDesc
+    from blocklayout.model.origins import Origin
     from blocklayout.plan.plan import PackedConstant, Plan
 
 _Key = tuple[str, "MemoryDesc", "TapSums | None"]
@@ -30,13 +32,15 @@ class _Pack(Struct, frozen=True):
 
     source: weakref.ref[np.ndarray]
     packed: weakref.ref[np.ndarray]
+    origin: Origin | None
 
 
 class PackedWeights(Struct):
     """Packed constants by name, layout and what is made of them, shared among the plans of one model.
 
     A plan's constants may be computed for it, as weights are that a normalisation was folded into: the same
-    ones are other arrays in the next plan. So bytes decide: what comes out as it did before is held once.
+    ones are other arrays in the next plan. So their origin in the model's file decides, and where they have none,
+    bytes: what comes out as it did before is held once.
     Callers of :meth:`pack` hold them: they go with the last plan that has them.
     """
 
@@ -77,16 +81,17 @@ class PackedWeights(Struct):
 
     def _one(self, item: PackedConstant, source: np.ndarray) -> np.ndarray:
         alike = self._packs.setdefault((item.constant, item.desc, item.made), [])
+        origin = origin_of(source)
         for pack in alike:
             packed = pack.packed()
-            if packed is not None and pack.source() is source:
+            if packed is not None and (pack.source() is source or (origin is not None and pack.origin == origin)):
                 return packed
         made = _packed(item.contents(source), item.desc)
         for pack in alike:
             packed = pack.packed()
             if packed is not None and np.array_equal(packed, made):
                 return packed
-        alike.append(_Pack(weakref.ref(source), weakref.ref(made)))
+        alike.append(_Pack(weakref.ref(source), weakref.ref(made), origin))
         return made
 
     def _forget_the_dead(self) -> None:

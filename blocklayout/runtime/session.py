@@ -16,15 +16,16 @@ from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, RefusedError
+from blocklayout.garbage import nothing_collected
 from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import Lock
-from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping
+from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping, check_ranges
 from blocklayout.runtime.memory import MemoryUse
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
 from blocklayout.runtime.pieces import CutError
 from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
-from blocklayout.runtime.workspace import ReadyPlan, Workspace
+from blocklayout.runtime.workspace import ReadyPlan, Room, Workspace
 from blocklayout.tensor import Tensor
 from blocklayout.value_checks import check_mode
 
@@ -156,6 +157,8 @@ class Session:
         self._pieces = pieces
         self._describe_nodes = describe_nodes
         self._names = tuple(info.name for info in self._inputs)
+        self._rooms: dict[int, Room] = {}  # by the stream's number, where there are ranges of extents
+        self._arena_nbytes = max((ready.plan.roomy_arena_nbytes for _, ready in plans), default=0)
         self._plans: dict[PlanKey, _Kept] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
         self._clock = count()
@@ -246,6 +249,7 @@ class Session:
             for kept in self._plans.values():
                 kept.workspaces.clear()
             self._bound.clear()
+            self._rooms.clear()
         for session in () if self._pieces is None else self._pieces.sessions:
             session.close()
 
@@ -468,7 +472,10 @@ class Session:
         self._streams.check_open()
         given = dict(contents or {})
         try:
-            kept = self._ready(self._key(shapes), lambda name: self._given(name, given))
+            wanted = self._key(shapes)
+            for info in self._inputs:
+                check_ranges(info, shapes[info.name])
+            kept = self._ready(wanted, lambda name: self._given(name, given))
         except CutError as cut:
             pieces = cut.pieces
         else:
@@ -590,9 +597,9 @@ class Session:
         inner = () if self._pieces is None else self._pieces.sessions
         return [self, *(each for session in inner for each in session._sessions())]  # noqa: SLF001
 
-    def _held(self) -> list[tuple[ReadyPlan, int]]:
+    def _held(self) -> list[tuple[ReadyPlan, list[Workspace]]]:
         with self._lock:
-            return [(kept.ready, len(kept.workspaces)) for kept in self._plans.values()]
+            return [(kept.ready, list(kept.workspaces.values())) for kept in self._plans.values()]
 
     def __repr__(self) -> str:
         from blocklayout.runtime.session_text import session_text
@@ -642,7 +649,8 @@ class Session:
                 raise CutError(self._pieces)
             kept = self._found(shapes, contents)  # somebody may have planned meanwhile
             try:
-                return kept or _without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
+                with nothing_collected():
+                    return kept or _without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
             except CutError as cut:
                 self._pieces = cut.pieces
                 raise
@@ -659,8 +667,29 @@ class Session:
         """The one in which this stream runs a plan."""
         stream = self._streams.here
         if stream not in kept.workspaces:
-            kept.workspaces[stream] = dnnl.run_parallel(lambda: Workspace(kept.ready), kept.ready.plan.n_threads)
+            is_ranged = any(info.ranges for info in self._inputs)
+            room = self._room(stream, kept.ready.plan) if is_ranged else None
+            make = partial(Workspace, kept.ready, room=room)
+            made = kept.workspaces[stream] = dnnl.run_parallel(make, kept.ready.plan.n_threads)
+            if room is not None:
+                self._leave_other_arenas(stream, made)
         return kept.workspaces[stream]
+
+    def _room(self, stream: int, plan: Plan) -> Room:
+        """Where a stream runs all plans for a range of extents; it may begin with small ones."""
+        self._arena_nbytes = max(self._arena_nbytes, plan.roomy_arena_nbytes)
+        room = self._rooms.setdefault(stream, Room())
+        room.hold(self._arena_nbytes, 0)
+        return room
+
+    def _leave_other_arenas(self, stream: int, made: Workspace) -> None:
+        """Have no workspaces that a stream made before its room had to grow: they would keep it as it was."""
+        with self._lock:
+            for kept in self._plans.values():
+                if stream in kept.workspaces and kept.workspaces[stream].arena is not made.arena:
+                    del kept.workspaces[stream]
+            left = {id(each) for kept in self._plans.values() for each in kept.workspaces.values()} | {id(made)}
+            self._bound = {fed: bound for fed, bound in self._bound.items() if id(bound.workspace) in left}
 
     def _keep(self, shapes: Shapes, ready: ReadyPlan) -> _Kept:
         with self._lock:

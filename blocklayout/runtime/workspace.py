@@ -57,6 +57,34 @@ class ReadyPlan(Struct, frozen=True, eq=False):
     keeps_denormals: bool = False
 
 
+class Room:
+    """Arena and scratchpad, for one run at a time: of a workspace, or of all those that a stream has for a range.
+
+    Attributes:
+        arena: As large as the largest that was asked for.
+        scratchpad: Likewise.
+        lock: Held by whoever runs in it.
+    """
+
+    def __init__(self) -> None:
+        """Begin without any memory."""
+        self.arena = dnnl.aligned_empty(0)
+        self.scratchpad = dnnl.aligned_empty(0)
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Be free, as in a child that was forked while a thread was running."""
+        self.lock = threading.Lock()
+
+    def hold(self, arena_nbytes: int, scratchpad_nbytes: int) -> None:
+        """Have at least so many bytes; what was bound to less keeps that."""
+        with self.lock:
+            if self.arena.nbytes < arena_nbytes:
+                self.arena = dnnl.aligned_empty(arena_nbytes)
+            if self.scratchpad.nbytes < scratchpad_nbytes:
+                self.scratchpad = dnnl.aligned_empty(scratchpad_nbytes)
+
+
 class Workspace:
     """Memory and primitives of one plan, for one run at a time.
 
@@ -65,13 +93,16 @@ class Workspace:
 
     Attributes:
         results: The outputs that steps compute, in the plan's order.
+        arena: Where buffers lie between steps.
+        scratchpad: What primitives need while they run.
     """
 
-    def __init__(self, ready: ReadyPlan, *, has_tensors: bool = False) -> None:
+    def __init__(self, ready: ReadyPlan, *, room: Room | None = None, has_tensors: bool = False) -> None:
         """Create the plan's primitives, and bind them for inputs as the plan declares them.
 
         Args:
             ready: What to run.
+            room: Where other workspaces run as well, each in turn; one of its own if ``None``.
             has_tensors: Whether every output is a Tensor, not only those in blocks or in a format that the plan chose.
 
         Raises:
@@ -82,11 +113,12 @@ class Workspace:
         self._packed = ready.packed
         self._computes = ready.computes
         self._keeps_denormals = ready.keeps_denormals
-        self._arena = dnnl.aligned_empty(plan.arena_nbytes)
         self._primitives = _primitives(plan)
         # A layout of one element has many names: made by another than the plan asked with, a primitive may need more.
         needed = max((each.scratchpad_nbytes for each in self._primitives.values()), default=0)
-        self._scratchpad = dnnl.aligned_empty(needed)
+        self._room = room or Room()
+        self._room.hold(plan.arena_nbytes, needed)
+        self.arena, self.scratchpad = self._room.arena, self._room.scratchpad
         self._memories: dict[tuple[int, MemoryDesc, bool, type], Any] = {}
         self._steps: dict[tuple[int, frozenset[int]], Step] = {}
         self._entry_reorders: WeakValueDictionary[tuple[MemoryDesc, int], dnnl.Execution] = WeakValueDictionary()
@@ -108,13 +140,8 @@ class Workspace:
         )
         self._arrays = tuple(result for result in self.results if not result.is_tensor)
         self._tensors = tuple(result for result in self.results if result.is_tensor)
-        renew_in_children(self)
         if not any(entry.is_reorder for entry in plan.entries):  # a reorder is made for callers who need it
             self.executable(dict(plan.inputs))
-
-    def renew(self) -> None:
-        """Be free, as in a child that was forked while a thread was running."""
-        self._lock = threading.Lock()
 
     def executable(self, descs: Descs) -> dnnl.Executable:
         """The steps bound for inputs of these descriptors; it takes a buffer for each of them, in their order.
@@ -126,7 +153,7 @@ class Workspace:
             RefusedError: The library does not create the reorder of an input.
         """
         key = tuple(descs.items())
-        with self._lock:
+        with self._room.lock:
             found = self._executables.pop(key, None) or self._made(descs)
             while len(self._executables) >= MAX_EXECUTABLES:
                 del self._executables[next(iter(self._executables))]
@@ -170,7 +197,7 @@ class Workspace:
                 buffers.append(array)
                 results[result.name] = array
         try:
-            with self._lock:
+            with self._room.lock:
                 after = self._proving(executable, buffers, check) if check else None
                 fresh = executable.run(buffers, times, after)
         except RefusedError as error:
@@ -242,7 +269,7 @@ class Workspace:
                 memories = {arg: memory(dnnl.Memory, operand) for arg, operand in step.operands}
                 primitive = self._primitives[step.spec]
                 if nbytes := primitive.scratchpad_nbytes:
-                    memories["scratchpad"] = dnnl.Memory(MemoryDesc((nbytes,), "u8"), self._scratchpad[:nbytes])
+                    memories["scratchpad"] = dnnl.Memory(MemoryDesc((nbytes,), "u8"), self.scratchpad[:nbytes])
                 self._steps[key] = primitive.bind(memories)
         return self._steps[key]
 
@@ -259,7 +286,7 @@ class Workspace:
         if self._plan.buffers[buffer].kind == "constant":
             return self._packed[buffer]
         offset = self._plan.buffers[buffer].offset
-        return self._arena[offset : offset + desc.nbytes]
+        return self.arena[offset : offset + desc.nbytes]
 
     def _unbound(self, buffer: int) -> list[Memory]:
         """The memories that are put to a caller's buffer for each run."""

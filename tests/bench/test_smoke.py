@@ -268,4 +268,6 @@ def test_extents(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert "geometric mean" in done.stdout
     [row] = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert row["batch"] == 2
-    assert [*charts(tmp_path).values()] == [["m3"], ["chosen", "taken"]]
+    assert row["session_s"] >= 0
+    assert row["primitives_s"] > 0
+    assert [*charts(tmp_path).values()] == [["m3"], ["chosen", "taken"], ["session", "primitives"]]

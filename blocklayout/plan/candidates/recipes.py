@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 
@@ -52,6 +53,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
         n_threads: Threads that will run it.
         in_place: The operand that may be overwritten by the result, if any may.
         answers: Whether the library goes from one layout to another, by what that depends on; shared among groups.
+        impls: The implementations that the primitives may be, by name; any if there are none.
     """
 
     group: Group
@@ -59,6 +61,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
     n_threads: int
     in_place: str | None = None
     answers: dict[object, bool] = field(default_factory=dict)
+    impls: tuple[str, ...] = ()
 
     @cached_property
     def _problem(self) -> Problem:
@@ -71,7 +74,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
     def wished(self, wish: Wish) -> Iterator[GroupRecipe]:
         """Recipes in wished layouts: with as many post-ops fused as run optimised, and with a sum left apart."""
         followers = self.group.followers
-        if wish.src != wish.dst and not self._is_worth_asking(wish):
+        if wish.src != wish.dst and not self.impls and not self._is_worth_asking(wish):
             return
         for n_fused in range(len(followers), -1, -1):
             offered = list(self._fused(wish, n_fused))
@@ -114,7 +117,8 @@ class GroupRecipes(Struct, frozen=True, dict=True):
         try:
             attr = dnnl.Attr(tuple(self._post_ops(wish, self._problem.dst, fused, alias))) if fused else NO_ATTR
             recipe = self.group.main.operator.lower(self._problem, wish, attr)
-            return _implementations(_with_whole_operands(recipe, attr, fused), fused) if recipe else []
+            whole = _with_whole_operands(recipe, attr, fused) if recipe else None
+            return _implementations(whole, fused, self.impls) if whole else []
         except NOT_OFFERED:
             return []
 
@@ -208,19 +212,29 @@ def _standalone(follower: Follower, problem: Problem, desc: MemoryDesc, source: 
     return Recipe(tuple(bound), (), tuple((name(operand), whole) for operand, whole in recipe.whole))
 
 
-def _implementations(recipe: Recipe, fused: Sequence[Follower]) -> list[Recipe]:
-    """A recipe in every implementation of its last primitive, which takes the post-ops: what numpy does takes none."""
+def _implementations(recipe: Recipe, fused: Sequence[Follower], impls: Sequence[str]) -> list[Recipe]:
+    """A recipe in every implementation of its last primitive, which takes the post-ops: what numpy does takes none.
+
+    With names, in those of them that there are, and the library is asked for no others.
+    """
     primitives = [(index, step.spec) for index, step in enumerate(recipe.steps) if isinstance(step.spec, dnnl.Spec)]
     if not primitives:
         return [recipe]
     last, spec = primitives[-1]
     before, behind = resolved(recipe.steps[:last]), resolved(recipe.steps[last + 1 :])
     found = []
-    for each in dnnl.optimised(spec):
+    for each in _named(spec, impls) if impls else dnnl.optimised(spec):
         operands = _with_post_op_operands(recipe.steps[last].operands, each.spec, fused)
         step = RecipeStep(each.spec, operands, each.scratchpad_nbytes)
         found.append(Recipe((*before, step, *behind), recipe.temporaries, recipe.whole))
     return found
+
+
+def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:
+    """The implementations of these names."""
+    for impl in dict.fromkeys(impls):
+        with suppress(*NOT_OFFERED):
+            yield dnnl.resolve(spec.replace(impl=impl))
 
 
 def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[Follower]) -> Recipe:
