@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import gcd
 from typing import TYPE_CHECKING, ClassVar
@@ -201,6 +201,10 @@ class BaseOperator(Facts, frozen=True):
     def lower(self, problem: Problem, wish: Wish, attr: Attr) -> Recipe | None:
         """The primitives that would compute ``problem`` as wished; ``None`` if there are none."""
         return None
+
+    def alternatives(self, problem: Problem, wish: Wish, attr: Attr) -> Sequence[Recipe]:
+        """Other primitives that would compute ``problem`` as wished; what they cost decides."""
+        return ()
 
     def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
         """This operator as a post-op of the primitive that computes its source ``arg``."""
