@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.dnnl import Attr, DepthwiseConv, Desc, PostOp
+    from blocklayout.ir.made_weights import MadeWeights
     from blocklayout.ir.recipe import Recipe
-    from blocklayout.ir.tap_sums import TapSums
     from blocklayout.ir.value import Value
 
 
@@ -224,7 +224,7 @@ class BaseOperator(Facts, frozen=True):
 
     def merged(
         self, problem: Problem, reader: BaseOperator, reading: Problem
-    ) -> tuple[BaseOperator, Mapping[str, TapSums]] | None:
+    ) -> tuple[BaseOperator, Mapping[str, MadeWeights]] | None:
         """The operator that computes of this one's source what ``reader`` computes of its result.
 
         Args:

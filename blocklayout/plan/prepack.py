@@ -18,11 +18,11 @@ from blocklayout.tensor.reordering import bytes_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from blocklayout.ir import TapSums
+    from blocklayout.ir import MadeWeights
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.plan import PackedConstant, Plan
 
-_Key = tuple[str, "MemoryDesc", "TapSums | None"]
+_Key = tuple[str, "MemoryDesc", "MadeWeights | None"]
 
 
 class _Pack(Struct, frozen=True):

@@ -77,6 +77,7 @@ def resolved(step: RecipeStep) -> RecipeStep:
 def run_recipe(case: OpCase, lowered: Lowered, steps: list[RecipeStep], recipe: Recipe) -> np.ndarray:
     """The result of a resolved recipe, computed into buffers full of NaN."""
     arrays = {arg: case.feeds[value.name] for arg, value in lowered.sources.items()} | dict(lowered.constants)
+    arrays |= {arg: made.of(arrays[arg]) for arg, made in recipe.made}
     buffers: dict[str, tuple[MemoryDesc, np.ndarray]] = {}
     for name, desc in (*recipe.temporaries, *recipe.whole):
         assert not dtypes.has_reorder(desc.dtype) or dnnl.is_expressible(desc), f"no reorder brings {name} into {desc}"

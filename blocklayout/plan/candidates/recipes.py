@@ -153,7 +153,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
     def _finished(self, main: Recipe, rest: Sequence[Follower], alias: str | None, rank: int) -> GroupRecipe | None:
         """Append the followers that did not fuse, each in the layout of what precedes it."""
         if not rest:
-            return GroupRecipe(main.steps, main.temporaries, main.whole, alias, rank)
+            return GroupRecipe(main.steps, main.temporaries, main.whole, main.made, alias, rank)
         # A sum in place has to write where its operand lies; otherwise a temporary serves.
         previous = alias or "tmp_main"
         steps = [_renamed(step, "dst", previous) for step in main.steps]
@@ -171,7 +171,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
             previous = result
         if alias is not None:
             del temporaries[alias]
-        return GroupRecipe(tuple(steps), tuple(temporaries.items()), tuple(whole.items()), rank=rank)
+        return GroupRecipe(tuple(steps), tuple(temporaries.items()), tuple(whole.items()), main.made, rank=rank)
 
 
 def _usual(operator: BaseOperator) -> _Ways:
@@ -238,7 +238,7 @@ def _implementations(recipe: Recipe, fused: Sequence[Follower]) -> list[Recipe]:
     for each in dnnl.optimised(spec):
         operands = _with_post_op_operands(recipe.steps[last].operands, each.spec, fused)
         step = RecipeStep(each.spec, operands, each.scratchpad_nbytes)
-        found.append(Recipe((*before, step, *behind), recipe.temporaries, recipe.whole))
+        found.append(replace(recipe, steps=(*before, step, *behind)))
     return found
 
 
