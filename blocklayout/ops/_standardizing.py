@@ -112,8 +112,10 @@ def by_groups(n_groups: int, epsilon: float, problem: Problem, wish: Wish, attr:
     if descs is None:
         return ()
     whole = {name: plain(argument(problem, name)) for name in ("scale", "shift")}
-    vectors = (MemoryDesc((1, *desc.dims) if desc.ndims == 1 else desc.dims[:2], desc.dtype) for desc in whole.values())
-    spec = dnnl.group_normalization(*descs, *vectors, n_groups, epsilon, attr=attr, n_threads=problem.n_threads)
+    scale, shift = (
+        MemoryDesc((1, *desc.dims) if desc.ndims == 1 else desc.dims[:2], desc.dtype) for desc in whole.values()
+    )
+    spec = dnnl.group_normalization(*descs, scale, shift, n_groups, epsilon, attr=attr, n_threads=problem.n_threads)
     return (Recipe.single(spec, whole=whole.items()),)
 
 

@@ -70,9 +70,9 @@ class LayerNormalization(BaseOperator, frozen=True):
         if seen is None:
             return ()
         rows, whole = seen
-        vectors = [MemoryDesc((1, rows.dims[1])) if name in whole else None for name in _VECTORS]
+        scale, shift = (MemoryDesc((1, rows.dims[1])) if name in whole else None for name in _VECTORS)
         spec = dnnl.group_normalization(
-            rows, rows, *vectors, epsilon=self.epsilon, attr=attr, n_threads=problem.n_threads
+            rows, rows, scale, shift, epsilon=self.epsilon, attr=attr, n_threads=problem.n_threads
         )
         return (Recipe.single(spec, whole=whole.items()),)
 

@@ -252,4 +252,4 @@ def test_functions_and_sums_follow_what_is_convolved_step_by_step(
     [result] = session.run(None, {"x": x, "residual": residual})
     np.testing.assert_allclose(result, np.maximum(expected.expected + residual, 0), atol=1e-4)
     [step] = [each.spec for each in session.plan.steps if each.spec.kind == "convolution"]
-    assert step.desc("src").dims[1] == 4
+    assert step.memory_desc("src").dims[1] == 4

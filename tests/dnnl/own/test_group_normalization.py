@@ -41,7 +41,7 @@ def each_channel(vector: Array, x: Array) -> Array:
 def normalized(x: Array, n_groups: int) -> Array:
     rows = x.astype(np.float64).reshape(x.shape[0], n_groups, -1)
     rows = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + EPSILON)
-    return rows.reshape(x.shape)
+    return np.asarray(rows.reshape(x.shape))
 
 
 def divisors(n: int) -> list[int]:
@@ -197,5 +197,6 @@ def test_what_nobody_computes_is_unimplemented() -> None:
     ],
 )
 def test_a_broken_rule_is_named(changes: dict[str, Any], rule: str) -> None:
+    arguments: dict[str, Any] = {"src": MemoryDesc((1, 8, 4)), "n_groups": 2, "n_threads": 1} | changes
     with pytest.raises(InvalidArgumentsError, match=rule):
-        dnnl.group_normalization(**({"src": MemoryDesc((1, 8, 4)), "n_groups": 2, "n_threads": 1} | changes))
+        dnnl.group_normalization(**arguments)
