@@ -101,7 +101,7 @@ class ByteProduct(BaseOperator, frozen=True):
 
 
 def _number(zero: Value | None) -> int:
-    return 0 if zero is None else int(np.ravel(zero.data)[0])
+    return 0 if zero is None or zero.data is None else int(zero.data.flat[0])
 
 
 def _with_zeros(attr: dnnl.Attr, problem: Problem) -> dnnl.Attr:
