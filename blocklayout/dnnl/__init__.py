@@ -31,6 +31,7 @@ _NAMES = {
     "primitives.convolution": "convolution convolution_backward_data convolution_backward_weights",
     "primitives.deconvolution": "deconvolution",
     "primitives.eltwise": "eltwise eltwise_backward",
+    "primitives.group_normalization": "group_normalization",
     "primitives.inner_product": "inner_product inner_product_backward_data inner_product_backward_weights",
     "primitives.layer_normalization": "layer_normalization",
     "primitives.lrn": "lrn",

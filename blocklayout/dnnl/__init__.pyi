@@ -43,6 +43,7 @@ from blocklayout.dnnl.primitives.convolution import convolution_backward_weights
 from blocklayout.dnnl.primitives.deconvolution import deconvolution as deconvolution
 from blocklayout.dnnl.primitives.eltwise import eltwise as eltwise
 from blocklayout.dnnl.primitives.eltwise import eltwise_backward as eltwise_backward
+from blocklayout.dnnl.primitives.group_normalization import group_normalization as group_normalization
 from blocklayout.dnnl.primitives.inner_product import inner_product as inner_product
 from blocklayout.dnnl.primitives.inner_product import inner_product_backward_data as inner_product_backward_data
 from blocklayout.dnnl.primitives.inner_product import inner_product_backward_weights as inner_product_backward_weights

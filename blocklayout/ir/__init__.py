@@ -16,6 +16,7 @@ from blocklayout.ir.host_spec import (
     zero_padding_step,
 )
 from blocklayout.ir.kernel import Constant, Kernel, KernelInfo, Program
+from blocklayout.ir.made_weights import MadeWeights, TapsAsChannels, TapSums
 from blocklayout.ir.node import Need, NodeInfo, Refusal
 from blocklayout.ir.operator import (
     LAYOUT_NAMES,
@@ -30,7 +31,6 @@ from blocklayout.ir.operator import (
     wished_desc,
 )
 from blocklayout.ir.recipe import Candidate, Recipe, RecipeStep
-from blocklayout.ir.tap_sums import TapSums
 from blocklayout.ir.value import Value
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "Kernel",
     "KernelInfo",
     "Lowered",
+    "MadeWeights",
     "Names",
     "Need",
     "NodeInfo",
@@ -66,6 +67,7 @@ __all__ = [
     "Refusal",
     "Role",
     "TapSums",
+    "TapsAsChannels",
     "TensorInfo",
     "Transposed",
     "Value",

@@ -16,7 +16,7 @@ from blocklayout.plan.plan import FREE, Buffer, BufferKind, Entry, Operand, Pack
 from blocklayout.plan.policies import ASKED
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, TapSums, Value
+    from blocklayout.ir import Candidate, MadeWeights, Value
     from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.network import Choice, Network
 
@@ -45,7 +45,7 @@ class Assembly(Struct):
     values: list[tuple[str, MemoryDesc]] = field(default_factory=list)
     at_hand: dict[str, list[Operand]] = field(default_factory=dict)
     writers: dict[str, str] = field(default_factory=dict)
-    packed: dict[tuple[str, MemoryDesc, TapSums | None], Operand] = field(default_factory=dict)
+    packed: dict[tuple[str, MemoryDesc, MadeWeights | None], Operand] = field(default_factory=dict)
     readers: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     slices: dict[int, tuple[int, int]] = field(default_factory=dict)
     fused: dict[str, dict[str, Operand]] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from blocklayout.atomic_write import replacing
 from blocklayout.dnnl import Spec, is_reference, multiply_adds
 from blocklayout.errors import PlanError, closest
-from blocklayout.ir import Demand, Fused, Names, TapSums
+from blocklayout.ir import Demand, Fused, MadeWeights, Names
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.choices import KernelChoice
 from blocklayout.plan.struct_json import MisfitError, SpecField, from_json, to_json
@@ -210,7 +210,7 @@ class PackedConstant(Struct, frozen=True):
     buffer: int
     desc: MemoryDesc
     kernel: str
-    made: TapSums | None = None
+    made: MadeWeights | None = None
 
     def contents(self, array: np.ndarray) -> np.ndarray:
         """The elements to be packed, of the constant's."""

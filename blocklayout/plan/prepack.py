@@ -19,12 +19,12 @@ from blocklayout.tensor.reordering import bytes_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from blocklayout.ir import TapSums
+    from blocklayout.ir import MadeWeights
     from blocklayout.layout import MemoryDesc
     from blocklayout.model.origins import Origin
     from blocklayout.plan.plan import PackedConstant, Plan
 
-_Key = tuple[str, "MemoryDesc", "TapSums | None"]
+_Key = tuple[str, "MemoryDesc", "MadeWeights | None"]
 
 
 class _Pack(Struct, frozen=True):
@@ -103,7 +103,7 @@ def _packed(array: np.ndarray, desc: MemoryDesc) -> np.ndarray:
     given = from_numpy(array.dtype)
     # The library has no reorder from f64, and f16's needs a CPU that has it.
     source = array.astype(np.float32) if given in ("f64", "f16") and desc.dtype != given else array
-    if from_numpy(source.dtype) == desc.dtype:
+    if from_numpy(source.dtype) == desc.dtype and desc.extra is None:
         made = dnnl.aligned_empty(desc.nbytes)
         desc.pack(source.reshape(desc.dims), made)  # as fast as the library, which would first make a primitive
         return made
