@@ -2,29 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Struct
+import numpy as np
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import model
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan.plan import FREE
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.pieces import MAX_QUICK_NBYTES, Call, Pieces, Straight
+from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from blocklayout.loading.signature import Opened
     from blocklayout.model import Node, OnnxModel
     from blocklayout.model.branches import Branch
     from blocklayout.model.cutting import Cut
     from blocklayout.runtime import InputInfo, OutputInfo, Session
-    from blocklayout.runtime.pieces import Piece, Values
+    from blocklayout.runtime.pieces import Values
 
     class Open(Protocol):
-        """Makes a session of a piece; the first one reads nothing but what the caller feeds."""
+        """Makes a session of a piece or subgraph, with formats at the caller's border, and within.
 
-        def __call__(self, opened: OnnxModel, *, is_first: bool) -> Session: ...
+        The first piece reads nothing but what the caller feeds.
+        """
+
+        def __call__(
+            self,
+            opened: OnnxModel,
+            inner: Inner,
+            io_layout: Mapping[str, str] = ...,
+            *,
+            is_first: bool = ...,
+        ) -> Session: ...
+
+
+class Inner(Struct, frozen=True):
+    """Formats of values that no caller sees: between pieces, and around subgraphs that run again and again.
+
+    Attributes:
+        formats: By name, ``any`` where plans choose.
+        carried: Results of a subgraph, by the arguments as which they come the next time; plans choose for both.
+    """
+
+    formats: Mapping[str, str] = field(default_factory=dict)
+    carried: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, cut: Cut, cuts: Sequence[Cut], passed: Collection[str]) -> Inner:
+        """Those of a piece: of what it alone computes and reads again, of what is passed on, and of what comes so.
+
+        Args:
+            cut: The piece.
+            cuts: All of them.
+            passed: Names of values that one piece writes and one other reads.
+        """
+        elsewhere = {name for each in cuts if each is not cut for name in each.inputs}
+        carried = {
+            name: result
+            for name, result in self.carried.items()
+            if name in cut.inputs and result in cut.outputs and not elsewhere & {name, result}
+        }
+        given = self.formats.keys() - {*self.carried, *self.carried.values()}
+        ends = [name for name in cut.inputs if name in given or name in passed]
+        ends += [name for name in cut.outputs if name in passed]
+        return Inner(dict.fromkeys((*carried, *carried.values(), *ends), FREE), carried)
+
+    def fed(self, values: Values) -> Inner:
+        """With the formats in which values come that nothing here computes; row-major where they are arrays."""
+        formats = dict(self.formats)
+        for name in (name for name in values if name in formats and name not in self.carried):
+            value = values[name]
+            tag = value.desc.canonical_tag if isinstance(value, Tensor) else None
+            if tag is None:
+                del formats[name]
+            else:
+                formats[name] = tag
+        return replace(self, formats=formats)
 
 
 class Cutter(Struct, frozen=True, eq=False):
@@ -35,12 +94,14 @@ class Cutter(Struct, frozen=True, eq=False):
         open: Makes a session of a piece.
         inputs: The model's, as its caller holds them.
         outputs: Likewise.
+        inner: Formats that were meant for the model as a whole.
     """
 
     opened: Opened
     open: Open
     inputs: Sequence[InputInfo]
     outputs: Sequence[OutputInfo]
+    inner: Inner
 
     def pieces(self, error: model.DependsOnDataError | None) -> Pieces:
         """The model in pieces.
@@ -60,47 +121,78 @@ class Cutter(Struct, frozen=True, eq=False):
         cuts = model.pieces_of(whole, reasons)
         if error is not None and not any(cut.reason for cut in cuts):
             raise error
-        pieces = [self._piece(whole, cut, number, is_alone=len(cuts) == 1) for number, cut in enumerate(cuts, 1)]
+        outputs = {info.name for info in whole.signature.outputs}
+        quick = [self._by_arrays(whole, cut) for cut in cuts]
+        passed = {name for name, place in model.passed_on(cuts, outputs).items() if quick[place] is None}
+        pieces = []
+        for number, (cut, by_arrays) in enumerate(zip(cuts, quick, strict=True), 1):
+            call = self._call(whole, cut, is_alone=len(cuts) == 1) if cut.reason else None
+            name = f"{whole.name}, piece {number}"
+            straight = partial(self._straight, whole, cut, name, self.inner.of(cut, cuts, passed))
+            pieces.append(call or straight(by_arrays=by_arrays))
         read = {name for cut in cuts if cut.reason for name in cut.nodes[0].inputs}
-        wanted = read | {info.name for info in whole.signature.outputs}
-        constants = {name: array for name, array in whole.constants.items() if name in wanted}
+        constants = {name: array for name, array in whole.constants.items() if name in read | outputs}
         return Pieces(whole.name, self.inputs, self.outputs, constants, pieces)
 
-    def _piece(self, whole: OnnxModel, cut: Cut, number: int, *, is_alone: bool) -> Piece:
-        if not cut.reason:
-            return self._straight(whole, cut, number)
+    def _call(self, whole: OnnxModel, cut: Cut, *, is_alone: bool) -> Call | None:
+        """The call of the node that the model is cut at; ``None`` where it is planned for the contents it is fed."""
         [node] = cut.nodes
         node = node if node.name else node.replace(name=f"{node.op_type} of {' '.join(filter(None, cut.outputs))}")
         call = partial(Call, name=node.name, inputs=node.inputs, outputs=node.outputs, reason=cut.reason)
         if model.function_of(node, whole.opset, {}) is not None:
             bodies = {
-                key: _Body(_with_constants(branch, whole), whole.opset, f"{node.name}.{key}", self)
+                key: _Body(_with_constants(branch, whole), node, whole.opset, f"{node.name}.{key}", self.open)
                 for key, branch in model.branches_of(node).items()
             }
             function = partial(_call, node, whole.opset, bodies)
-            return call(by="numpy", function=function, running=partial(_sessions, bodies))
-        if is_alone:  # no contents of small inputs settle it
-            function = partial(model.checked_call, node, model.by_reference(node, whole.opset))
-            return call(by="onnx.reference", function=function)
-        return self._straight(whole, replace(cut, outputs=tuple(filter(None, cut.outputs))), number)
+            return call(
+                by="numpy", function=function, running=partial(_sessions, bodies), notes=partial(_notes, bodies)
+            )
+        if not is_alone:
+            return None
+        return call(  # no contents of small inputs settle it
+            by="onnx.reference",
+            function=partial(model.checked_call, node, model.by_reference(node, whole.opset)),
+        )
 
-    def _straight(self, whole: OnnxModel, cut: Cut, number: int) -> Straight:
-        name = f"{whole.name}, piece {number}"
+    def _by_arrays(self, whole: OnnxModel, cut: Cut) -> Callable[[Sequence[str], Values], list[Any]] | None:
+        """What computes a piece whose extents data settle node by node, if that is quick."""
+        return None if cut.reason or self._is_first(cut) else model.by_arrays(cut, whole, MAX_QUICK_NBYTES)
+
+    def _is_first(self, cut: Cut) -> bool:
+        return {info.name for info in self.inputs} >= {*cut.inputs}
+
+    def _straight(
+        self,
+        whole: OnnxModel,
+        cut: Cut,
+        name: str,
+        inner: Inner,
+        *,
+        by_arrays: Callable[[Sequence[str], Values], list[Any]] | None,
+    ) -> Straight:
+        cut = replace(cut, outputs=tuple(filter(None, cut.outputs)))
         declared = {info.name: info for info in (*whole.signature.outputs, *whole.signature.inputs)}
-        is_first = {info.name for info in self.inputs} >= {*cut.inputs}
+        borders = {info.name: info.border for info in (*self.outputs, *self.inputs)}
+        crossing = {name: borders.get(name) for name in (*cut.inputs, *cut.outputs)}
+        formats = {name: border for name, border in crossing.items() if border is not None}
 
         def start(values: Values) -> Session:
             inputs = [model.info_of(each, values.get(each), declared.get(each)) for each in cut.inputs]
-            return self.open(model.straight_model(whole, cut, inputs, name), is_first=is_first)
+            opened = model.straight_model(whole, cut, inputs, name)
+            return self.open(opened, inner.fed(values), formats, is_first=self._is_first(cut))
 
-        straight = Straight(name=name, inputs=cut.inputs, outputs=cut.outputs, reason=cut.reason, open=start)
-        if not is_first and not cut.reason:
-            straight.by_arrays = model.by_arrays(cut, whole, MAX_QUICK_NBYTES)
-        return straight
+        return Straight(
+            name=name, inputs=cut.inputs, outputs=cut.outputs, reason=cut.reason, open=start, by_arrays=by_arrays
+        )
 
 
 def _sessions(bodies: Mapping[str, _Body]) -> list[Session]:
     return [session for body in bodies.values() for session in body.sessions]
+
+
+def _notes(bodies: Mapping[str, _Body]) -> list[str]:
+    return [note for body in bodies.values() for note in body.notes()]
 
 
 def _with_constants(branch: Branch, whole: OnnxModel) -> Branch:
@@ -114,21 +206,36 @@ def _with_constants(branch: Branch, whole: OnnxModel) -> Branch:
 
 
 def _call(node: Node, opset: int, bodies: Mapping[str, _Body], given: Sequence[Any]) -> list[Any]:
-    """Compute a node, its subgraphs on what they capture."""
+    """Compute a node, its subgraphs on what they capture; results are row-major again."""
     captured = dict(zip(reversed(model.captured_by(node)), reversed(given), strict=False))
     bound = {key: _Bound(body, captured) for key, body in bodies.items()}
     function = model.function_of(node, opset, bound) or model.by_reference(node, opset)
-    return model.checked_call(node, function, given[: len(given) - len(captured)])
+
+    def compute(*arguments: Any) -> tuple[Any, ...]:
+        results = function(*arguments)
+        return tuple(map(_row_major, results if isinstance(results, tuple) else (results,)))
+
+    return model.checked_call(node, compute, given[: len(given) - len(captured)])
+
+
+def _row_major(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return np.asarray(reorder(value, MemoryDesc(value.shape, value.dtype)))
 
 
 class _Body:
-    """A subgraph as a function: a session for each kind of what it is given."""
+    """A subgraph as a function: a session for each kind of what it is given.
 
-    def __init__(self, branch: Branch, opset: int, name: str, cutter: Cutter) -> None:
+    Where it runs again and again, its plans choose the layouts of what is carried from one run to the next, and of what
+    it reads of the graph around it.
+    """
+
+    def __init__(self, branch: Branch, node: Node, opset: int, name: str, open_: Open) -> None:
         self.branch = branch
         self._opset = opset
         self._name = name
-        self._open = cutter.open
+        self._open = open_
         self._written = {name for node in branch.nodes for name in node.outputs}
         self._read = dict.fromkeys(
             name
@@ -136,12 +243,28 @@ class _Body:
             for name in node.inputs
             if name and name not in self._written and name not in branch.constants
         )
-        self._by_kind: dict[tuple[Any, ...], Session] = {}
+        carried = model.carried_in(node, opset, branch)
+        self._carried = {name: result for name, result in carried.items() if name in self._read}
+        lasting = [name for name in self._read if branch.inputs and name not in branch.inputs]
+        self.free = (*self._carried, *lasting)
+        self._by_kind: dict[tuple[Any, ...], tuple[Sequence[model.InputInfo], Session]] = {}
         self._lock = Lock()
 
     @property
     def sessions(self) -> list[Session]:
-        return list(self._by_kind.values())
+        return list(dict.fromkeys(session for _, session in self._by_kind.values()))
+
+    def notes(self) -> Iterator[str]:
+        """The layouts that values keep from one run to the next, by the plan that ran last."""
+        for plan in (plan for session in self.sessions if session.pieces is None for plan in session.plans[-1:]):
+            descs = dict(plan.inputs)
+            kept = [name for name in self.free if name in descs and dict(plan.io_layout).get(name) == FREE]
+            for name in kept:
+                layout = descs[name].named("src")
+                if name in self._carried:
+                    yield f"{name} comes as {self._carried[name]} was written the time before: {layout}"
+                else:
+                    yield f"{name} is brought to {layout} once, since every run reads it so"
 
     def run(self, given: Values) -> list[Any]:
         """Its results, for values by name."""
@@ -150,28 +273,53 @@ class _Body:
         names = [name for name in dict.fromkeys(branch.outputs) if name in self._written]
         if names:
             fed = {name: values[name] for name in self._read}
-            values.update(zip(names, self._session(fed).run(names, fed), strict=True))
+            values.update(zip(names, self._session(fed).run(None, fed), strict=True))
         return [values[name] for name in branch.outputs]
 
+    def as_planned(self, given: Values) -> dict[str, Tensor]:
+        """Values in the layouts that a plan for them wants, as far as that chooses them."""
+        fed = {name: given[name] for name in self._read if name in given}
+        session = self._session(fed)
+        if session.pieces is None:
+            plan = session.prepare({name: np.shape(value) for name, value in fed.items()}, fed)
+        if session.pieces is not None:
+            return {}
+        free = {name for name, layout in plan.io_layout if layout == FREE}.intersection(self.free)
+        wanted = {name: desc for name, desc in plan.inputs if name in free and not desc.is_plain}
+        return {name: reorder(fed[name], desc, threads=plan.n_threads) for name, desc in wanted.items()}
+
     def _session(self, fed: Values) -> Session:
-        kind = tuple(type(each) if each is None or isinstance(each, list) else each.dtype for each in fed.values())
+        kind = tuple([type(each) if each is None or type(each) is list else each.dtype for each in fed.values()])
         with self._lock:
             if kind not in self._by_kind:
-                inputs = [model.info_of(name, value) for name, value in fed.items()]
-                body = model.body_model(self.branch, inputs, self._opset, self._name)
-                self._by_kind[kind] = self._open(body, is_first=False)
-            return self._by_kind[kind]
+                infos = tuple(model.info_of(name, value) for name, value in fed.items())
+                same = (known for known in self._by_kind.values() if known[0] == infos)  # of Tensors as of arrays
+                self._by_kind[kind] = next(same, None) or (infos, self._opened(infos))
+            return self._by_kind[kind][1]
+
+    def _opened(self, inputs: Sequence[model.InputInfo]) -> Session:
+        body = model.body_model(self.branch, inputs, self._opset, self._name)
+        free = dict.fromkeys((*self.free, *self._carried.values()), FREE)
+        return self._open(body, Inner(free, self._carried))
 
 
-class _Bound(Struct, frozen=True, eq=False):
-    """A subgraph with what it reads of the graph around it."""
+class _Bound:
+    """A subgraph with what it reads of the graph around it, for one call of its node."""
 
-    body: _Body
-    captured: Values
+    def __init__(self, body: _Body, captured: Values) -> None:
+        self._body = body
+        self._captured = captured
+        self._has_run = not body.free
 
     @property
     def results(self) -> Sequence[Any]:
-        return self.body.branch.results
+        return self._body.branch.results
 
     def __call__(self, *arguments: Any) -> list[Any]:
-        return self.body.run({**self.captured, **dict(zip(self.body.branch.inputs, arguments, strict=True))})
+        given = {**self._captured, **dict(zip(self._body.branch.inputs, arguments, strict=True))}
+        if not self._has_run:  # all later ones find their layouts
+            self._has_run = True
+            planned = self._body.as_planned(given)
+            given |= planned
+            self._captured = {name: given[name] for name in self._captured}
+        return self._body.run(given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature
 from blocklayout.model.reference import is_wrong_there
 from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_numpy
+from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,6 +74,17 @@ def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunc
     return node.facts.on_arrays(
         NodeInfo(node.name or node.op_type, node.op_type, {**node.attrs, **bodies}, (), (), opset)
     )
+
+
+def carried_in(node: Node, opset: int, branch: Branch) -> dict[str, str]:
+    """What a subgraph returns, by the arguments as which it comes the next time, as far as nodes of it compute it.
+
+    What it returns in other places besides is left out.
+    """
+    info = NodeInfo(node.name or node.op_type, node.op_type, node.attrs, (), (), opset)
+    written = {name for each in branch.nodes for name in each.outputs}
+    pairs = node.facts.carried(info, branch.inputs, branch.outputs)
+    return {name: result for name, result in pairs if result in written and branch.outputs.count(result) == 1}
 
 
 def always_cut(model: OnnxModel) -> dict[str, str]:
@@ -148,6 +160,23 @@ def _cuts(
         found.append(Cut(nodes, inputs, crossing, why))
         wanted.update(inputs)
     return found[::-1]
+
+
+def passed_on(pieces: Sequence[Cut], outputs: Collection[str]) -> dict[str, int]:
+    """Values that one straight piece writes and only one other reads, with the place of that one.
+
+    Args:
+        pieces: Of a model.
+        outputs: Names of the model's.
+    """
+    readers: dict[str, list[int]] = {}
+    for place, piece in enumerate(pieces):
+        for name in piece.inputs:
+            readers.setdefault(name, []).append(place)
+    straight = [piece for piece in pieces if not piece.reason]
+    written = [name for piece in straight for name in piece.outputs if name not in outputs]
+    alone = ((name, readers[name]) for name in written)
+    return {name: places[0] for name, places in alone if len(places) == 1 and not pieces[places[0]].reason}
 
 
 def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[InputInfo], name: str) -> OnnxModel:
@@ -244,7 +273,8 @@ def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputIn
         return declared
     if value is None or isinstance(value, list):
         return InputInfo(name, "", None, "optional" if value is None else "sequence")
-    return InputInfo(name, from_numpy(value.dtype, f"the value {name!r}"), None)
+    dtype = value.dtype if isinstance(value, Tensor) else from_numpy(value.dtype, f"the value {name!r}")
+    return InputInfo(name, dtype, None)
 
 
 def by_reference(node: Node, opset: int) -> Callable[..., Any]:

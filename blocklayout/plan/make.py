@@ -73,7 +73,7 @@ def make_plan(
     tags = wanted.tags if wanted else ()
     choices = {choice.kernel: choice for choice in like.choices} if like else {}
     proposer = Follower(costs, request.dtype, tags, request.is_frugal, pins, request.without, choices=choices)
-    network = propose_all(program, groups, proposer, request.io_layout)
+    network = propose_all(program, groups, proposer, request.io_layout, request.carried)
     network = price(network) if price else network
     solution = solve_layouts(network)
     contenders = [contender_like(like, solution)] if like else contenders_of(network, wanted)
@@ -86,7 +86,8 @@ def make_plan(
         winner, plan = _best(contenders, solution.choice, finish, time_plans)
     plan = _explained(plan, winner, solution)
     if pins:
-        free = propose_all(program, groups, replace(proposer, pins={}, choices={}), request.io_layout)
+        free_proposer = replace(proposer, pins={}, choices={})
+        free = propose_all(program, groups, free_proposer, request.io_layout, request.carried)
         plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders_of(free.priced(network.costs), None)))
     if like:
         lent = ", ".join(f"{name} {'x'.join(map(str, desc.dims))}" for name, desc in like.inputs)
@@ -132,7 +133,7 @@ def _finish(
         n_threads=network.costs.machine.n_threads,
         isa=network.costs.machine.isa,
         library=".".join(map(str, dnnl.version())),
-        inputs=network.inputs(winner.choice),
+        inputs=tuple(assembly.given.items()),
         entries=tuple(assembly.entries),
         steps=tuple(steps),
         results=tuple(assembly.results),

@@ -115,14 +115,22 @@ class Call(Piece, eq=False, kw_only=True):
     Attributes:
         function: Computes it, of its inputs in order.
         running: The sessions of its subgraphs that there are by now.
+        notes: Lines about the layouts of what these keep from one run to the next.
     """
 
     function: Callable[[Sequence[Any]], Sequence[Any]]
     running: Callable[[], Sequence[Session]] = tuple
+    notes: Callable[[], Sequence[str]] = tuple
 
     @property
     def sessions(self) -> Sequence[Session]:
         return self.running()
+
+    def _lines(self) -> Iterator[str]:
+        head, *plans = super()._lines()
+        yield head
+        yield from (f"  {note}" for note in self.notes())
+        yield from plans
 
 
 class Pieces:
