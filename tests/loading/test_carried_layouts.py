@@ -28,7 +28,7 @@ WEIGHTS: dict[str, Any] = {
     "w2": nets.he(RNG, N_CHANNELS, N_CHANNELS, 1, 1),
     "square": nets.he(RNG, N_CHANNELS, N_CHANNELS, 3, 3),
 }
-PADDED = {"pads": [1, 1, 1, 1]}
+PADDED: dict[str, Any] = {"pads": [1, 1, 1, 1]}
 STEP = [
     NODE("Conv", ["v", "w1"], ["a"], name="first", **PADDED),
     NODE("Relu", ["a"], ["r"]),
