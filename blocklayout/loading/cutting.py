@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -138,24 +138,45 @@ class Cutter(Struct, frozen=True, eq=False):
         """The call of the node that the model is cut at; ``None`` where it is planned for the contents it is fed."""
         [node] = cut.nodes
         node = node if node.name else node.replace(name=f"{node.op_type} of {' '.join(filter(None, cut.outputs))}")
-        call = partial(Call, name=node.name, inputs=node.inputs, outputs=node.outputs, reason=cut.reason)
-        if model.function_of(node, whole.opset, {}) is not None:
-            bodies = {
-                key: _Body(_with_constants(branch, whole), node, whole.opset, f"{node.name}.{key}", self.open)
-                for key, branch in model.branches_of(node).items()
-            }
-            function = partial(_call, node, whole.opset, bodies)
-            return call(
-                by="numpy", function=function, running=partial(_sessions, bodies), notes=partial(_notes, bodies)
-            )
-        if not is_alone:
+        by = "onnx.reference" if model.function_of(node, whole.opset, {}) is None else "numpy"
+        if by == "onnx.reference" and not is_alone:
             return None
-        return call(  # no contents of small inputs settle it
-            by="onnx.reference",
-            function=partial(model.checked_call, node, model.by_reference(node, whole.opset)),
+        subgraphs = {
+            key: self._subgraph(_with_constants(branch, whole), node, whole.opset, f"{node.name}.{key}")
+            for key, branch in model.branches_of(node).items()
+        }
+        compute = NodeCall(node, whole.opset, subgraphs, model.captured_by(node))
+        return Call(
+            name=node.name,
+            inputs=node.inputs,
+            outputs=node.outputs,
+            reason=cut.reason,
+            by=by,
+            function=compute,
+            running=compute.sessions,
+            notes=compute.notes,
         )
 
-    def _by_arrays(self, whole: OnnxModel, cut: Cut) -> Callable[[Sequence[str], Values], list[Any]] | None:
+    def _subgraph(self, branch: Branch, node: Node, opset: int, name: str) -> Subgraph:
+        written = {each for inner in branch.nodes for each in inner.outputs}
+        names = dict.fromkeys(each for inner in branch.nodes for each in inner.inputs if each)
+        read = tuple(each for each in names if each not in written and each not in branch.constants)
+        carried = {each: result for each, result in model.carried_in(node, opset, branch).items() if each in read}
+        lasting = tuple(each for each in read if branch.inputs and each not in branch.inputs)
+        inner = Inner(dict.fromkeys((*carried, *carried.values(), *lasting), FREE), carried)
+        about = SubgraphInfo(
+            inputs=branch.inputs,
+            outputs=branch.outputs,
+            read=read,
+            computed=tuple(each for each in dict.fromkeys(branch.outputs) if each in written),
+            constants={each: branch.constants[each] for each in branch.outputs if each in branch.constants},
+            results=branch.results,
+            carried=carried,
+            lasting=lasting,
+        )
+        return Subgraph(about, lambda inputs: self.open(model.body_model(branch, inputs, opset, name), inner))
+
+    def _by_arrays(self, whole: OnnxModel, cut: Cut) -> model.NodeByNode | None:
         """What computes a piece whose extents data settle node by node, if that is quick."""
         return None if cut.reason or self._is_first(cut) else model.by_arrays(cut, whole, MAX_QUICK_NBYTES)
 
@@ -169,7 +190,7 @@ class Cutter(Struct, frozen=True, eq=False):
         name: str,
         inner: Inner,
         *,
-        by_arrays: Callable[[Sequence[str], Values], list[Any]] | None,
+        by_arrays: model.NodeByNode | None,
     ) -> Straight:
         cut = replace(cut, outputs=tuple(filter(None, cut.outputs)))
         declared = {info.name: info for info in (*whole.signature.outputs, *whole.signature.inputs)}
@@ -187,14 +208,6 @@ class Cutter(Struct, frozen=True, eq=False):
         )
 
 
-def _sessions(bodies: Mapping[str, _Body]) -> list[Session]:
-    return [session for body in bodies.values() for session in body.sessions]
-
-
-def _notes(bodies: Mapping[str, _Body]) -> list[str]:
-    return [note for body in bodies.values() for note in body.notes()]
-
-
 def _with_constants(branch: Branch, whole: OnnxModel) -> Branch:
     """A subgraph to which constants of the graph around it are constants, too: they are packed once.
 
@@ -205,17 +218,47 @@ def _with_constants(branch: Branch, whole: OnnxModel) -> Branch:
     return replace(branch, constants={**branch.constants, **around})
 
 
-def _call(node: Node, opset: int, bodies: Mapping[str, _Body], given: Sequence[Any]) -> list[Any]:
-    """Compute a node, its subgraphs on what they capture; results are row-major again."""
-    captured = dict(zip(reversed(model.captured_by(node)), reversed(given), strict=False))
-    bound = {key: _Bound(body, captured) for key, body in bodies.items()}
-    function = model.function_of(node, opset, bound) or model.by_reference(node, opset)
+class NodeCall(Struct, frozen=True, eq=False, dict=True):
+    """What computes a node at which a model is cut.
 
-    def compute(*arguments: Any) -> tuple[Any, ...]:
-        results = function(*arguments)
-        return tuple(map(_row_major, results if isinstance(results, tuple) else (results,)))
+    Attributes:
+        node: The node.
+        opset: Version of ONNX's operator set.
+        subgraphs: By attribute.
+        captured: Names of what these read of the graph around them: the node's last inputs.
+    """
 
-    return model.checked_call(node, compute, given[: len(given) - len(captured)])
+    node: Node
+    opset: int
+    subgraphs: Mapping[str, Subgraph]
+    captured: tuple[str, ...]
+
+    def __call__(self, given: Sequence[Any]) -> list[Any]:
+        """Its results, row-major, of its inputs in order."""
+        captured = dict(zip(reversed(self.captured), reversed(given), strict=False))
+        function = self._function_on(captured) if self.subgraphs else self._function
+
+        def compute(*arguments: Any) -> tuple[Any, ...]:
+            results = function(*arguments)
+            return tuple(map(_row_major, results if isinstance(results, tuple) else (results,)))
+
+        return model.checked_call(self.node, compute, given[: len(given) - len(captured)])
+
+    @cached_property
+    def _function(self) -> Callable[..., Any]:
+        return self._function_on({})
+
+    def _function_on(self, captured: Values) -> Callable[..., Any]:
+        bound = {key: _Bound(subgraph, captured) for key, subgraph in self.subgraphs.items()}
+        return model.function_of(self.node, self.opset, bound) or model.by_reference(self.node, self.opset)
+
+    def sessions(self) -> list[Session]:
+        """Those of its subgraphs that there are by now."""
+        return [session for subgraph in self.subgraphs.values() for session in subgraph.sessions]
+
+    def notes(self) -> list[str]:
+        """Lines about the layouts of what subgraphs keep from one run to the next."""
+        return [note for subgraph in self.subgraphs.values() for note in subgraph.notes()]
 
 
 def _row_major(value: Any) -> Any:
@@ -224,67 +267,93 @@ def _row_major(value: Any) -> Any:
     return np.asarray(reorder(value, MemoryDesc(value.shape, value.dtype)))
 
 
-class _Body:
+class SubgraphInfo(Struct, frozen=True, eq=False):
+    """A subgraph seen from without.
+
+    Attributes:
+        inputs: Names of its arguments.
+        outputs: Names of its results.
+        read: Names of the arguments, and of the values of the graph around it, that its nodes read.
+        computed: Names of the results that its nodes compute.
+        constants: Those that it returns, by name.
+        results: No rows of each result: what is returned by a node that runs it once a row, and never did.
+        carried: Results by the arguments as which they come the next time.
+        lasting: Those that it reads of the graph around it, where it runs again and again.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    read: tuple[str, ...]
+    computed: tuple[str, ...]
+    constants: Mapping[str, np.ndarray]
+    results: tuple[np.ndarray, ...]
+    carried: Mapping[str, str]
+    lasting: tuple[str, ...]
+
+
+class Subgraph:
     """A subgraph as a function: a session for each kind of what it is given.
 
     Where it runs again and again, its plans choose the layouts of what is carried from one run to the next, and of what
     it reads of the graph around it.
+
+    Attributes:
+        info: What it looks like from without.
     """
 
-    def __init__(self, branch: Branch, node: Node, opset: int, name: str, open_: Open) -> None:
-        self.branch = branch
-        self._opset = opset
-        self._name = name
+    def __init__(
+        self,
+        info: SubgraphInfo,
+        open_: Callable[[Sequence[model.InputInfo]], Session],
+        sessions: Sequence[Session] = (),
+    ) -> None:
+        """Open no session yet.
+
+        Args:
+            info: What it looks like from without.
+            open_: Makes a session for inputs of certain types.
+            sessions: Those that there are already.
+        """
+        self.info = info
         self._open = open_
-        self._written = {name for node in branch.nodes for name in node.outputs}
-        self._read = dict.fromkeys(
-            name
-            for node in branch.nodes
-            for name in node.inputs
-            if name and name not in self._written and name not in branch.constants
-        )
-        carried = model.carried_in(node, opset, branch)
-        self._carried = {name: result for name, result in carried.items() if name in self._read}
-        lasting = [name for name in self._read if branch.inputs and name not in branch.inputs]
-        self.free = (*self._carried, *lasting)
-        self._by_kind: dict[tuple[Any, ...], tuple[Sequence[model.InputInfo], Session]] = {}
+        self._known = [(_kinds(session.get_inputs()), session) for session in sessions]
+        self._by_kind: dict[tuple[Any, ...], Session] = {}
         self._lock = Lock()
 
     @property
     def sessions(self) -> list[Session]:
-        return list(dict.fromkeys(session for _, session in self._by_kind.values()))
+        """Those that there are by now."""
+        return [session for _, session in self._known]
 
     def notes(self) -> Iterator[str]:
         """The layouts that values keep from one run to the next, by the plan that ran last."""
+        carried = self.info.carried
         for plan in (plan for session in self.sessions if session.pieces is None for plan in session.plans[-1:]):
-            descs = dict(plan.inputs)
-            kept = [name for name in self.free if name in descs and dict(plan.io_layout).get(name) == FREE]
-            for name in kept:
-                layout = descs[name].named("src")
-                if name in self._carried:
-                    yield f"{name} comes as {self._carried[name]} was written the time before: {layout}"
-                else:
+            free = {name for name, layout in plan.io_layout if layout == FREE}
+            for name, desc in plan.inputs:
+                layout = desc.named("src")
+                if name in free and name in carried:
+                    yield f"{name} comes as {carried[name]} was written the time before: {layout}"
+                elif name in free and name in self.info.lasting:
                     yield f"{name} is brought to {layout} once, since every run reads it so"
 
     def run(self, given: Values) -> list[Any]:
         """Its results, for values by name."""
-        branch = self.branch
-        values = {**branch.constants, **given}
-        names = [name for name in dict.fromkeys(branch.outputs) if name in self._written]
-        if names:
-            fed = {name: values[name] for name in self._read}
-            values.update(zip(names, self._session(fed).run(None, fed), strict=True))
-        return [values[name] for name in branch.outputs]
+        values = {**self.info.constants, **given}
+        if self.info.computed:
+            fed = {name: values[name] for name in self.info.read}
+            values.update(zip(self.info.computed, self._session(fed).run(None, fed), strict=True))
+        return [values[name] for name in self.info.outputs]
 
     def as_planned(self, given: Values) -> dict[str, Tensor]:
         """Values in the layouts that a plan for them wants, as far as that chooses them."""
-        fed = {name: given[name] for name in self._read if name in given}
+        fed = {name: given[name] for name in self.info.read if name in given}
         session = self._session(fed)
         if session.pieces is None:
             plan = session.prepare({name: np.shape(value) for name, value in fed.items()}, fed)
         if session.pieces is not None:
             return {}
-        free = {name for name, layout in plan.io_layout if layout == FREE}.intersection(self.free)
+        free = {name for name, layout in plan.io_layout if layout == FREE}
         wanted = {name: desc for name, desc in plan.inputs if name in free and not desc.is_plain}
         return {name: reorder(fed[name], desc, threads=plan.n_threads) for name, desc in wanted.items()}
 
@@ -292,34 +361,38 @@ class _Body:
         kind = tuple([type(each) if each is None or type(each) is list else each.dtype for each in fed.values()])
         with self._lock:
             if kind not in self._by_kind:
-                infos = tuple(model.info_of(name, value) for name, value in fed.items())
-                same = (known for known in self._by_kind.values() if known[0] == infos)  # of Tensors as of arrays
-                self._by_kind[kind] = next(same, None) or (infos, self._opened(infos))
-            return self._by_kind[kind][1]
+                inputs = [model.info_of(name, value) for name, value in fed.items()]
+                kinds = _kinds(inputs)
+                known = (session for each, session in self._known if each == kinds)  # a Tensor's is an array's
+                session = next(known, None)
+                if session is None:
+                    session = self._open(inputs)
+                    self._known.append((kinds, session))
+                self._by_kind[kind] = session
+            return self._by_kind[kind]
 
-    def _opened(self, inputs: Sequence[model.InputInfo]) -> Session:
-        body = model.body_model(self.branch, inputs, self._opset, self._name)
-        free = dict.fromkeys((*self.free, *self._carried.values()), FREE)
-        return self._open(body, Inner(free, self._carried))
+
+def _kinds(inputs: Sequence[model.InputInfo | InputInfo]) -> list[tuple[str, str, str]]:
+    """Equal where one session takes both."""
+    return [(info.name, info.dtype, info.container) for info in inputs]
 
 
 class _Bound:
     """A subgraph with what it reads of the graph around it, for one call of its node."""
 
-    def __init__(self, body: _Body, captured: Values) -> None:
-        self._body = body
+    def __init__(self, subgraph: Subgraph, captured: Values) -> None:
+        self._subgraph = subgraph
         self._captured = captured
-        self._has_run = not body.free
+        self._has_run = not (subgraph.info.carried or subgraph.info.lasting)
 
     @property
     def results(self) -> Sequence[Any]:
-        return self._body.branch.results
+        return self._subgraph.info.results
 
     def __call__(self, *arguments: Any) -> list[Any]:
-        given = {**self._captured, **dict(zip(self._body.branch.inputs, arguments, strict=True))}
+        given = {**self._captured, **dict(zip(self._subgraph.info.inputs, arguments, strict=True))}
         if not self._has_run:  # all later ones find their layouts
             self._has_run = True
-            planned = self._body.as_planned(given)
-            given |= planned
+            given |= self._subgraph.as_planned(given)
             self._captured = {name: given[name] for name in self._captured}
-        return self._body.run(given)
+        return self._subgraph.run(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -200,12 +201,37 @@ def without_copies(branch: Branch) -> Branch:
     return replace(branch, nodes=live_nodes(branch.nodes, outputs), outputs=outputs)
 
 
-def by_arrays(
-    piece: Cut, model: OnnxModel, max_nbytes: int
-) -> Callable[[Sequence[str], Mapping[str, Any]], list[Any]] | None:
-    """The function that computes a piece node by node, whatever its extents; ``None`` where that would not be quick.
+class NodeByNode(Struct, frozen=True, eq=False, dict=True):
+    """Nodes that ``onnx.reference`` computes one after the other, whatever their extents.
 
-    It takes names of outputs, and arrays by name.
+    Attributes:
+        nodes: In topological order.
+        inputs: Names of the values that they read of others.
+        constants: Those that they read, by name.
+        opset: Version of ONNX's operator set.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    constants: Mapping[str, np.ndarray]
+    opset: int
+
+    def __call__(self, names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
+        """Outputs by their names, of arrays by name."""
+        with np.errstate(all="ignore"):
+            return [np.asarray(result) for result in self._evaluator.run(list(names), dict(values))]
+
+    @cached_property
+    def _evaluator(self) -> ReferenceEvaluator:
+        from onnx import numpy_helper
+
+        nodes = [to_proto(with_named_outputs(node)) for node in self.nodes]
+        tensors = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
+        return _evaluator(nodes, self.inputs, tensors, self.opset)
+
+
+def by_arrays(piece: Cut, model: OnnxModel, max_nbytes: int) -> NodeByNode | None:
+    """What computes a piece node by node, whatever its extents; ``None`` where that would not be quick.
 
     Args:
         piece: Some nodes.
@@ -216,17 +242,7 @@ def by_arrays(
     is_small = sum(array.nbytes for array in constants.values()) <= max_nbytes
     if not is_small or not all(_is_quick(node, model.opset) for node in piece.nodes):
         return None
-    from onnx import numpy_helper
-
-    nodes = [to_proto(with_named_outputs(node)) for node in piece.nodes]
-    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    evaluator = _evaluator(nodes, piece.inputs, tensors, model.opset)
-
-    def compute(names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
-        with np.errstate(all="ignore"):
-            return [np.asarray(result) for result in evaluator.run(list(names), dict(values))]
-
-    return compute
+    return NodeByNode(piece.nodes, piece.inputs, constants, model.opset)
 
 
 def _is_quick(node: Node, opset: int) -> bool:
