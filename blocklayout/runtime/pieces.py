@@ -139,6 +139,7 @@ class Pieces:
     Attributes:
         name: The model's.
         pieces: The pieces.
+        constants: Those that calls read, and outputs that are constants, by name.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class Pieces:
         self.name = name
         self.pieces = tuple(pieces)
         self._inputs = inputs
-        self._constants = constants
+        self.constants = constants
         crossing = [*(info for info in outputs if info.border), *(info for info in inputs if not info.container)]
         self._borders = {info.name: info for info in crossing}
         in_numpy = (piece for piece in pieces if isinstance(piece, Call) or getattr(piece, "by_arrays", None))
@@ -274,7 +275,7 @@ class Pieces:
         if missing:
             raise InputError(f"missing input {', '.join(missing)}: give a list of arrays, or None where it is optional")
         check_feeds(tensors, {name: each for name, each in feed.items() if name not in held})
-        return {**self._constants, **feed, **{name: check_held(info, feed[name]) for name, info in held.items()}}
+        return {**self.constants, **feed, **{name: check_held(info, feed[name]) for name, info in held.items()}}
 
     def _run_piece(self, piece: Piece, values: dict[str, Any]) -> None:
         if isinstance(piece, Straight):
