@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import model
+from blocklayout.errors import PlanError, closest
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
 from blocklayout.runtime.forking import Lock
@@ -20,6 +21,7 @@ from blocklayout.tensor import Tensor, reorder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from blocklayout.ir import Demands
     from blocklayout.loading.signature import Opened
     from blocklayout.model import Node, OnnxModel
     from blocklayout.model.branches import Branch
@@ -95,6 +97,7 @@ class Cutter(Struct, frozen=True, eq=False):
         inputs: The model's, as its caller holds them.
         outputs: Likewise.
         inner: Formats that were meant for the model as a whole.
+        demands: Likewise; those of the model itself precede no others.
     """
 
     opened: Opened
@@ -102,6 +105,7 @@ class Cutter(Struct, frozen=True, eq=False):
     inputs: Sequence[InputInfo]
     outputs: Sequence[OutputInfo]
     inner: Inner
+    demands: Demands
 
     def pieces(self, error: model.DependsOnDataError | None) -> Pieces:
         """The model in pieces.
@@ -111,6 +115,7 @@ class Cutter(Struct, frozen=True, eq=False):
 
         Raises:
             DependsOnDataError: A graph with all extents cannot be cut: ``error`` itself.
+            PlanError: Something is demanded of what is not there, or of what no plan computes.
         """
         whole = model.open_model(self.opened)
         if not isinstance(whole, model.OnnxModel):
@@ -121,6 +126,7 @@ class Cutter(Struct, frozen=True, eq=False):
         cuts = model.pieces_of(whole, reasons)
         if error is not None and not any(cut.reason for cut in cuts):
             raise error
+        self._check_demands(whole, cuts)
         outputs = {info.name for info in whole.signature.outputs}
         quick = [self._by_arrays(whole, cut) for cut in cuts]
         passed = {name for name, place in model.passed_on(cuts, outputs).items() if quick[place] is None}
@@ -133,6 +139,19 @@ class Cutter(Struct, frozen=True, eq=False):
         read = {name for cut in cuts if cut.reason for name in cut.nodes[0].inputs}
         constants = {name: array for name, array in whole.constants.items() if name in read | outputs}
         return Pieces(whole.name, self.inputs, self.outputs, constants, pieces)
+
+    def _check_demands(self, whole: OnnxModel, cuts: Sequence[Cut]) -> None:
+        every = model.NodeNames.of(whole.nodes, (info.name for info in whole.signature.inputs))
+        between = {name: cut for cut in cuts if cut.reason for name in (cut.nodes[0].name, *cut.outputs) if name}
+        for option, key, wanted in self.demands.by_key():
+            said = f"{option} {key}={wanted}"
+            if key in between:
+                raise PlanError(f"{said}: no plan computes it, since {between[key].reason}")
+            if not every.has(key):
+                known = (*every.names, *every.op_types)
+                raise PlanError(
+                    f"{said}: no kernel, node or value of that name, and no operator; {closest(key, known)}"
+                )
 
     def _call(self, whole: OnnxModel, cut: Cut, *, is_alone: bool) -> Call | None:
         """The call of the node that the model is cut at; ``None`` where it is planned for the contents it is fed."""
@@ -178,7 +197,11 @@ class Cutter(Struct, frozen=True, eq=False):
 
     def _by_arrays(self, whole: OnnxModel, cut: Cut) -> model.NodeByNode | None:
         """What computes a piece whose extents data settle node by node, if that is quick."""
-        return None if cut.reason or self._is_first(cut) else model.by_arrays(cut, whole, MAX_QUICK_NBYTES)
+        if cut.reason or self._is_first(cut):
+            return None
+        selects = model.NodeNames.of(cut.nodes).has
+        is_demanded = self.demands.among(selects) or whole.demands.among(selects)
+        return None if is_demanded else model.by_arrays(cut, whole, MAX_QUICK_NBYTES)
 
     def _is_first(self, cut: Cut) -> bool:
         return {info.name for info in self.inputs} >= {*cut.inputs}

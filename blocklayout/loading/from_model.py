@@ -151,7 +151,7 @@ class Loading(Struct, frozen=True):
         formats = {info.name: info.border for info in borders if info.border is not None}
         streams = self.streams or Streams(self.asked.streams, n_threads)
         at_cut = signature_of(self.opened, said) if self.inner.formats else (inputs, outputs)
-        cutter = Cutter(self.opened, partial(self._piece, pricing, streams), *at_cut, self.inner)
+        cutter = Cutter(self.opened, partial(self._piece, pricing, streams), *at_cut, self.inner, self.demands)
         maker = _PlanMaker(
             self.opened,
             replace(request, io_layout=formats, carried=self.inner.carried),
@@ -188,13 +188,11 @@ class Loading(Struct, frozen=True):
         """The pieces of the model.
 
         Raises:
-            PlanError: Its plan, or what is demanded of its kernels, is given for the whole.
+            PlanError: A plan is given for the whole, or something is demanded of what no plan computes.
         """
-        why = "the model is cut into pieces, each with plans of its own"
         if saved.plan is not None and not saved.replans:
-            raise PlanError(f"{why}: no plan of the whole can be given")
-        if self.demands or model.demands(self.opened):
-            raise PlanError(f"{why}: pin, expect and precision are not for such models")
+            why = "the model is cut into pieces, each with plans of its own"
+            raise PlanError(f"{why}: no plan of the whole can be given; session.save keeps them all")
         return cutter.pieces(error)
 
     def _piece(
@@ -216,8 +214,14 @@ class Loading(Struct, frozen=True):
             streams=streams,
             remembers=self.remembers and is_first,
             inner=inner,
+            demands=self.demands.among(model.NodeNames.of(opened.nodes, self._own_inputs(opened)).has),
         )
         return loading._bind(loading.asked, SavedPlan(None))[0]  # noqa: SLF001 - of its own class
+
+    def _own_inputs(self, opened: OnnxModel) -> set[str]:
+        """The inputs of a piece that the whole is fed."""
+        fed = {info.name for info in model.signature(self.opened).inputs}
+        return fed & {info.name for info in opened.signature.inputs}
 
 
 class _PlanMaker(Struct):

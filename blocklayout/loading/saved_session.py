@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
@@ -241,15 +241,17 @@ def _session_of(
     keeps_denormals: bool,
     check: CheckMode | None,
 ) -> Session:
-    if record.pieces is not None and demands:
-        raise PlanError("the saved model is in pieces: pins, expectations and precision are met when these are planned")
     plans = list(_plans_of(record))
     for plan in plans:
         check_here(plan, terms.threads, terms.streams)
         (terms if record.pieces is None else replace(terms, io_layout=None)).check(plan)
-        check_wishes(plan, wishes, demands, Demands())
+        own = demands if record.pieces is None else demands.among(_selecting(plan, record))
+        check_wishes(plan, wishes, own, Demands())
     if record.pieces is not None:
         check_formats(terms, (*record.inputs, *record.outputs))
+        for option, key, wanted in demands.by_key():
+            if not any(_selecting(plan, record)(key) for plan in plans):
+                raise PlanError(f"{option} {key}={wanted}: no plan of a piece has a kernel, node or value of that name")
     restoring = _Restoring(
         tensors=_unpacked(record, file.tensors),
         streams=Streams(terms.streams, max((plan.n_threads for plan in plans), default=1)),
@@ -258,6 +260,12 @@ def _session_of(
         check=check,
     )
     return restoring.session(record)
+
+
+def _selecting(plan: Plan, record: SessionRecord) -> Callable[[str], bool]:
+    """Whether a key selects something in the plan of a piece; of what comes from other pieces these have a say."""
+    names, own = plan.names, {info.name for info in record.inputs}
+    return lambda key: names.has(key) or (key in own and key in names.values)
 
 
 def _plans_of(part: PartRecord) -> Iterator[Plan]:

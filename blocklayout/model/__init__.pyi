@@ -5,6 +5,7 @@ from blocklayout.model.branches import captured_by as captured_by
 from blocklayout.model.build_value import BuildValue as BuildValue
 from blocklayout.model.builder import Builder as Builder
 from blocklayout.model.cutting import NodeByNode as NodeByNode
+from blocklayout.model.cutting import NodeNames as NodeNames
 from blocklayout.model.cutting import always_cut as always_cut
 from blocklayout.model.cutting import body_model as body_model
 from blocklayout.model.cutting import by_arrays as by_arrays

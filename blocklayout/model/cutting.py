@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,36 @@ class Cut(Struct, frozen=True, eq=False):
         """Those of the whole that its nodes read, by name."""
         read = {name for node in self.nodes for name in node.inputs}
         return {name: array for name, array in model.constants.items() if name in read}
+
+
+class NodeNames(Struct, frozen=True):
+    """Names by which nodes can be meant, subgraphs' included.
+
+    Attributes:
+        names: Of nodes and of what they compute, and of a model's inputs.
+        op_types: Of nodes.
+    """
+
+    names: frozenset[str]
+    op_types: frozenset[str]
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node], inputs: Iterable[str] = ()) -> NodeNames:
+        """Those of some nodes."""
+        every = [*_with_inner(nodes)]
+        names = (name for node in every for name in (node.name, *node.outputs) if name)
+        return cls(frozenset((*names, *inputs)), frozenset(node.op_type for node in every))
+
+    def has(self, key: str) -> bool:
+        """Whether a name, a pattern of names or an operator type means any of them."""
+        return key in self.names or key in self.op_types or any(fnmatchcase(name, key) for name in self.names)
+
+
+def _with_inner(nodes: Iterable[Node]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        for branch in branches_of(node).values():
+            yield from _with_inner(branch.nodes)
 
 
 def is_cut_at(node: Node, opset: int, *, is_piece: bool) -> bool:
@@ -191,7 +222,9 @@ def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[InputInfo], na
     """
     declared = {info.name: info for info in model.signature.outputs}
     outputs = tuple(declared.get(each) or InputInfo(each, "", None) for each in piece.outputs if each)
-    return OnnxModel(name, model.opset, piece.nodes, piece.constants(model), Signature(tuple(inputs), outputs))
+    demands = model.demands.among(NodeNames.of(piece.nodes).has)
+    signature = Signature(tuple(inputs), outputs)
+    return OnnxModel(name, model.opset, piece.nodes, piece.constants(model), signature, demands=demands)
 
 
 def without_copies(branch: Branch) -> Branch:

@@ -336,12 +336,7 @@ class Pieces:
 
 def _last_report(piece: Piece) -> Report | None:
     """The report of the plan that ran last, without times; ``None`` where there is no plan."""
-    from blocklayout.runtime.report import Report
+    from blocklayout.runtime.session import last_report
 
     planned = [session for session in piece.sessions if session.plans]
-    if not planned:
-        return None
-    if planned[-1].pieces is not None:
-        return planned[-1].report()
-    plan = planned[-1].plans[-1]
-    return Report.of(plan, plan.machine())
+    return last_report(planned[-1]) if planned else None

@@ -425,7 +425,7 @@ class Session:
             if len(plans) != 1:
                 rule = "give a feed, whose extents tell which" if plans else "give a feed, or shapes= when loading"
                 raise PlanError(f"the session has {len(plans)} plans: {rule}")
-            return Report.of(plans[0], plans[0].machine(), nodes=self._nodes(plans[0]))
+            return last_report(self)
         try:
             plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
         except CutError as cut:
@@ -696,6 +696,16 @@ class Session:
     def _remove(self, key: PlanKey) -> None:
         kept = self._plans.pop(key)
         self._bound = {fed: bound for fed, bound in self._bound.items() if bound.kept is not kept}
+
+
+def last_report(session: Session) -> Report:
+    """The report of the plan that ran last, without times; of a model that is cut, of each piece's."""
+    from blocklayout.runtime.report import Report
+
+    if session.pieces is not None:
+        return session.report()
+    plan = session.plans[-1]
+    return Report.of(plan, plan.machine(), nodes=session._nodes(plan))  # noqa: SLF001 - of this file
 
 
 def contents_of(session: Session) -> SessionContents:

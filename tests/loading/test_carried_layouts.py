@@ -158,6 +158,13 @@ def test_what_every_run_reads_of_the_graph_around_it_is_reordered_once() -> None
     assert n_moves(session, fed) == n_moves(session, fed | {"n": np.array(6)}) == 3
 
 
+def test_nodes_of_a_subgraph_can_be_pinned() -> None:
+    session = bl.load(looped(STEP), pin={"second": "nhwc"})
+    [output] = session.run(None, feed())
+    np.testing.assert_allclose(output, repeated(STEP, feed()), rtol=1e-4, atol=1e-4)
+    assert body_of(session).format_of("v2").named("src") == dict(body_of(session).inputs)["v"].named("src") == "nhwc"
+
+
 def test_a_state_that_grows_keeps_no_layout_and_is_right() -> None:
     step = [NODE("Conv", ["v", "w1"], ["a"], **PADDED), NODE("Concat", ["a", "v"], ["v2"], axis=2)]
     session = bl.load(looped(step))

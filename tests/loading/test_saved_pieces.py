@@ -20,7 +20,7 @@ from blocklayout.tensor.tensor_file import open_tensors, write_tensors
 from tests.loading import test_cutting
 from tests.loading.mutations import fields, mutations
 from tests.loading.test_carried_layouts import STEP, body_of, feed, looped, n_moves
-from tests.loading.test_cutting import PLACED, kept_model, rows_of
+from tests.loading.test_cutting import PAIR, PLACED, kept_model, rows_of
 from tests.ops import test_control_flow, test_data_extents, test_sequences
 from tests.ops.in_pieces import F32, IMAGE, NODE, Case, graph_of, model_of
 
@@ -138,14 +138,21 @@ def test_before_every_piece_has_run_there_is_nothing_to_save(tmp_path: Path) -> 
     [
         ({"layout": "nhwc"}, "layout='nhwc' is asked for"),
         ({"threads": 7}, "threads=7 is asked for"),
-        ({"pin": {"conv": "nhwc"}}, "the saved model is in pieces"),
+        ({"pin": {"conv": "chwn"}}, "conv=chwn is asked for"),
+        ({"expect": {"nothing": "nhwc"}}, "expect nothing=nhwc: no plan of a piece has a kernel, node or value"),
     ],
 )
 def test_other_terms_are_refused(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
-    session = bl.load(model_of(PLACED, {"x": IMAGE}, {"y": F32, "s": F32}))
-    session.run(None, {"x": IMAGE})
+    session = bl.load(model_of(PLACED, {"x": PAIR}, {"y": F32, "s": F32}))
+    session.run(None, {"x": PAIR})
     with pytest.raises(bl.PlanError, match=message):
         saved(session, tmp_path / "net.bl", **arguments)
+
+
+def test_demands_that_were_met_are_met_again(tmp_path: Path) -> None:
+    session = bl.load(model_of(PLACED, {"x": PAIR}, {"y": F32, "s": F32}), pin={"conv": "chwn"})
+    session.run(None, {"x": PAIR})
+    saved(session, tmp_path / "net.bl", pin={"conv": "chwn"}, expect={"c": "chwn"})
 
 
 @pytest.fixture(scope="module")
