@@ -369,14 +369,14 @@ class Subgraph:
         return [values[name] for name in self.info.outputs]
 
     def as_planned(self, given: Values) -> dict[str, Tensor]:
-        """Values in the layouts that a plan for them wants, as far as that chooses them."""
+        """What lasts, in the layouts that a plan for these values wants, as far as that chooses them."""
         fed = {name: given[name] for name in self.info.read if name in given}
         session = self._session(fed)
         if session.pieces is None:
             plan = session.prepare({name: np.shape(value) for name, value in fed.items()}, fed)
         if session.pieces is not None:
             return {}
-        free = {name for name, layout in plan.io_layout if layout == FREE}
+        free = {name for name, layout in plan.io_layout if layout == FREE}.intersection(self.info.lasting)
         wanted = {name: desc for name, desc in plan.inputs if name in free and not desc.is_plain}
         return {name: reorder(fed[name], desc, threads=plan.n_threads) for name, desc in wanted.items()}
 
@@ -406,7 +406,7 @@ class _Bound:
     def __init__(self, subgraph: Subgraph, captured: Values) -> None:
         self._subgraph = subgraph
         self._captured = captured
-        self._has_run = not (subgraph.info.carried or subgraph.info.lasting)
+        self._has_run = not subgraph.info.lasting
 
     @property
     def results(self) -> Sequence[Any]:
@@ -414,8 +414,9 @@ class _Bound:
 
     def __call__(self, *arguments: Any) -> list[Any]:
         given = {**self._captured, **dict(zip(self._subgraph.info.inputs, arguments, strict=True))}
-        if not self._has_run:  # all later ones find their layouts
+        if not self._has_run:
             self._has_run = True
-            given |= self._subgraph.as_planned(given)
-            self._captured = {name: given[name] for name in self._captured}
+            lasting = self._subgraph.as_planned(given)  # for all later ones, too
+            given |= lasting
+            self._captured = {**self._captured, **lasting}
         return self._subgraph.run(given)
