@@ -97,7 +97,7 @@ class Cutter(Struct, frozen=True, eq=False):
         inputs: The model's, as its caller holds them.
         outputs: Likewise.
         inner: Formats that were meant for the model as a whole.
-        demands: Likewise; those of the model itself precede no others.
+        demands: What its user demands of the model's kernels.
     """
 
     opened: Opened
@@ -126,7 +126,6 @@ class Cutter(Struct, frozen=True, eq=False):
         cuts = model.pieces_of(whole, reasons)
         if error is not None and not any(cut.reason for cut in cuts):
             raise error
-        self._check_demands(whole, cuts)
         outputs = {info.name for info in whole.signature.outputs}
         quick = [self._by_arrays(whole, cut) for cut in cuts]
         passed = {name for name, place in model.passed_on(cuts, outputs).items() if quick[place] is None}
@@ -136,22 +135,25 @@ class Cutter(Struct, frozen=True, eq=False):
             name = f"{whole.name}, piece {number}"
             straight = partial(self._straight, whole, cut, name, self.inner.of(cut, cuts, passed))
             pieces.append(call or straight(by_arrays=by_arrays))
+        self._check_demands(whole, [piece.function for piece in pieces if isinstance(piece, Call)])
         read = {name for cut in cuts if cut.reason for name in cut.nodes[0].inputs}
         constants = {name: array for name, array in whole.constants.items() if name in read | outputs}
         return Pieces(whole.name, self.inputs, self.outputs, constants, pieces)
 
-    def _check_demands(self, whole: OnnxModel, cuts: Sequence[Cut]) -> None:
-        every = model.NodeNames.of(whole.nodes, (info.name for info in whole.signature.inputs))
-        between = {name: cut for cut in cuts if cut.reason for name in (cut.nodes[0].name, *cut.outputs) if name}
+    def _check_demands(self, whole: OnnxModel, calls: Sequence[Any]) -> None:
+        called = {each.node.outputs for each in calls}
+        planned = [node for node in whole.nodes if node.outputs not in called]
+        planned += [
+            inner for each in calls for branch in model.branches_of(each.node).values() for inner in branch.nodes
+        ]
+        names = model.NodeNames.of(planned, (info.name for info in whole.signature.inputs))
         for option, key, wanted in self.demands.by_key():
-            said = f"{option} {key}={wanted}"
-            if key in between:
-                raise PlanError(f"{said}: no plan computes it, since {between[key].reason}")
-            if not every.has(key):
-                known = (*every.names, *every.op_types)
-                raise PlanError(
-                    f"{said}: no kernel, node or value of that name, and no operator; {closest(key, known)}"
-                )
+            if names.has(key):
+                continue
+            if model.NodeNames.of([each.node for each in calls]).has(key):
+                raise PlanError(f"{option} {key}={wanted}: no plan computes it, since the model is cut there")
+            known = closest(key, (*names.names, *names.op_types))
+            raise PlanError(f"{option} {key}={wanted}: no kernel, node or value of that name, and no operator; {known}")
 
     def _call(self, whole: OnnxModel, cut: Cut, *, is_alone: bool) -> Call | None:
         """The call of the node that the model is cut at; ``None`` where it is planned for the contents it is fed."""
@@ -173,7 +175,7 @@ class Cutter(Struct, frozen=True, eq=False):
             by=by,
             function=compute,
             running=compute.sessions,
-            notes=compute.notes,
+            keeping=compute.notes,
         )
 
     def _subgraph(self, branch: Branch, node: Node, opset: int, name: str) -> Subgraph:
@@ -226,8 +228,15 @@ class Cutter(Struct, frozen=True, eq=False):
             opened = model.straight_model(whole, cut, inputs, name)
             return self.open(opened, inner.fed(values), formats, is_first=self._is_first(cut))
 
+        outputs = {info.name for info in whole.signature.outputs}
         return Straight(
-            name=name, inputs=cut.inputs, outputs=cut.outputs, reason=cut.reason, open=start, by_arrays=by_arrays
+            name=name,
+            inputs=cut.inputs,
+            outputs=cut.outputs,
+            reason=cut.reason,
+            open=start,
+            by_arrays=by_arrays,
+            inner=tuple(each for each in cut.outputs if each not in outputs),
         )
 
 

@@ -119,6 +119,10 @@ def pieces_of(
     _check_present(record.name, (info.name for info in outputs), known)
     constants = _arrays(record.constants, tensors)
     pieces = [_piece_of(each, tensors, open_) for each in record.pieces]
+    returned = {info.name for info in outputs}
+    for piece in pieces:
+        if isinstance(piece, Straight):
+            piece.inner = tuple(name for name in piece.outputs if name not in returned)
     return Pieces(record.name, inputs, outputs, constants, pieces)
 
 
@@ -191,7 +195,7 @@ def _call_of(record: PieceRecord, nodes: Sequence[Node], tensors: Tensors, open_
         by=record.by,
         function=compute,
         running=compute.sessions,
-        notes=compute.notes,
+        keeping=compute.notes,
     )
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.plan import FREE
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import check_feed, check_feeds, check_held, check_mapping
 from blocklayout.runtime.outputs import check_given, deliver
@@ -67,6 +68,11 @@ class Piece(Struct, eq=False, kw_only=True):
         return ()
 
     @property
+    def notes(self) -> Sequence[str]:
+        """Lines about the layouts of what it hands on, where these are not row-major."""
+        return ()
+
+    @property
     def _unplanned(self) -> str:
         return "planned when it is fed"
 
@@ -77,6 +83,7 @@ class Piece(Struct, eq=False, kw_only=True):
         by = f" by {self.by}" if self.by else ""
         head = f"{self.name}{by} -> {', '.join(filter(None, self.outputs))}"
         yield f"{head}: {self.reason}" if self.reason else head
+        yield from (f"  {note}" for note in self.notes)
         if not self.by and not self.sessions:
             yield f"  {self._unplanned}"
         for session in self.sessions:
@@ -92,15 +99,27 @@ class Straight(Piece, eq=False, kw_only=True):
         session: That one; ``None`` before the first run that comes so far.
         by_arrays: Computes outputs node by node, of arrays by name: extents that data settle are seldom the same
             again, and of small arrays this takes less than a plan. ``None`` where it would not.
+        inner: Names of those outputs that the caller does not get.
     """
 
     open: Callable[[Values], Session]
+    inner: tuple[str, ...] = ()
     session: Session | None = None
     by_arrays: Callable[[Sequence[str], Values], list[Any]] | None = None
 
     @property
     def sessions(self) -> Sequence[Session]:
         return () if self.session is None else (self.session,)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        plans = [] if self.session is None or self.session.pieces is not None else self.session.plans
+        return [
+            f"{result.name} stays as it was written, for the only piece that reads it: {result.desc.named('src')}"
+            for plan in plans[-1:]
+            for result in plan.results
+            if result.name in self.inner and result.desc is not None and (result.name, FREE) in plan.io_layout
+        ]
 
     @property
     def _unplanned(self) -> str:
@@ -115,22 +134,20 @@ class Call(Piece, eq=False, kw_only=True):
     Attributes:
         function: Computes it, of its inputs in order.
         running: The sessions of its subgraphs that there are by now.
-        notes: Lines about the layouts of what these keep from one run to the next.
+        keeping: Lines about the layouts of what these keep from one run to the next.
     """
 
     function: Callable[[Sequence[Any]], Sequence[Any]]
     running: Callable[[], Sequence[Session]] = tuple
-    notes: Callable[[], Sequence[str]] = tuple
+    keeping: Callable[[], Sequence[str]] = tuple
 
     @property
     def sessions(self) -> Sequence[Session]:
         return self.running()
 
-    def _lines(self) -> Iterator[str]:
-        head, *plans = super()._lines()
-        yield head
-        yield from (f"  {note}" for note in self.notes())
-        yield from plans
+    @property
+    def notes(self) -> Sequence[str]:
+        return self.keeping()
 
 
 class Pieces:

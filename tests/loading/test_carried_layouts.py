@@ -93,6 +93,8 @@ def test_within_iterations_in_blocks_nothing_is_reordered() -> None:
     assert plan.reorders == ()
     assert dict(plan.inputs)["v"].inner_blks
     assert n_moves(session, feed(2)) == n_moves(session, feed(7)) == 2  # on entry, and on exit
+    [piece] = session.report(feed(), n_runs=1).record["pieces"]
+    assert piece["notes"][0].startswith("v comes as v2 was written the time before: ")
 
 
 def test_keeping_a_layout_costs_no_more_than_row_major_states_by_the_plan_s_own_prices() -> None:
@@ -211,6 +213,7 @@ def test_what_only_the_next_straight_piece_reads_stays_as_it_was_written(policy:
     first, _, last = session.pieces
     [written] = [each.desc for each in first.sessions[0].plan.results if each.name == "c"]
     assert written == dict(last.sessions[0].plan.inputs)["c"]
+    assert first.notes == [f"c stays as it was written, for the only piece that reads it: {written.named('src')}"]
     if policy == "blocked":
         assert written.inner_blks
 

@@ -113,7 +113,8 @@ def test_demands_on_what_is_not_there_or_not_planned_are_refused() -> None:
     model = model_of(PLACED, {"x": PAIR}, {"y": F32, "s": F32})
     demands: list[tuple[dict[str, Any], str]] = [
         ({"pin": {"konv": "nhwc"}}, "pin konv=nhwc: no kernel, node or value of that name, and no operator; .*conv"),
-        ({"pin": {"nz": "nhwc"}}, "pin nz=nhwc: no plan computes it, since node 'nz': the extents of NonZero"),
+        ({"pin": {"nz": "nhwc"}}, "pin nz=nhwc: no plan computes it, since the model is cut there"),
+        ({"pin": {"NonZero": "nhwc"}}, "pin NonZero=nhwc: no plan computes it"),
         ({"precision": {"p": "f32"}}, "precision p=f32: no plan computes it"),
     ]
     for demand, message in demands:
