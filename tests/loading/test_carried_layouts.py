@@ -167,6 +167,43 @@ def test_nodes_of_a_subgraph_can_be_pinned() -> None:
     assert body_of(session).format_of("v2").named("src") == dict(body_of(session).inputs)["v"].named("src") == "nhwc"
 
 
+@pytest.mark.parametrize("shape", [SHAPE, (1, N_CHANNELS, 0, 5), (0, N_CHANNELS, 4, 5)])
+def test_a_state_that_becomes_a_constant_or_is_empty_is_right(shape: tuple[int, ...]) -> None:
+    for constant in (nets.random_input(shape), np.float32(3)):
+        nodes = [NODE("Relu", ["v"], ["row"]), NODE("Add", ["k", "k"], ["v2"])]
+        extents = (1, N_CHANNELS, None, None) if constant.ndim else ()
+        body = graph_of(
+            [*nodes, NODE("Identity", ["goes_on"], ["again"])],
+            {"i": S64, "goes_on": BOOL, "v": extents},
+            {"again": BOOL, "v2": extents, "row": extents},
+        )
+        loop = NODE("Loop", ["n", "", "x"], ["y", "rows"], name="loop", body=body)
+        fed = {"x": nets.random_input(shape) if constant.ndim else np.float32(-1), "n": np.array(3)}
+        y, rows = bl.load(model_of([loop], fed, {"y": F32, "rows": F32}, k=constant)).run(None, fed)
+        np.testing.assert_array_equal(y, 2 * constant)
+        np.testing.assert_array_equal(rows, np.maximum([fed["x"], 2 * constant, 2 * constant], 0))
+
+
+def test_states_that_change_places_and_streams() -> None:
+    nodes = [NODE("Conv", ["v", "w1"], ["u2"], **PADDED), NODE("Add", ["u", "v"], ["v2"])]
+    body = graph_of(
+        [*nodes, NODE("Identity", ["goes_on"], ["again"])],
+        {"i": S64, "goes_on": BOOL, "u": STATE, "v": STATE},
+        {"again": BOOL, "u2": STATE, "v2": STATE},
+    )
+    loop = NODE("Loop", ["n", "", "x", "z"], ["y", "w"], name="loop", body=body)
+    fed = feed() | {"z": feed()["x"] * 2}
+    u, v = fed["x"], fed["z"]
+    for _ in range(3):
+        [w] = reference(model_of(nodes[:1], {"v": v}, {"u2": F32}, **WEIGHTS), v=v)
+        u, v = w, u + v
+    model = model_of([loop], fed, {"y": F32, "w": F32}, **WEIGHTS)
+    with bl.load(model, layout="blocked", streams=2, threads=2) as session:
+        for future in [session.submit(fed) for _ in range(4)]:
+            for output, expected in zip(future.result(), (u, v), strict=True):
+                np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_state_that_grows_keeps_no_layout_and_is_right() -> None:
     step = [NODE("Conv", ["v", "w1"], ["a"], **PADDED), NODE("Concat", ["a", "v"], ["v2"], axis=2)]
     session = bl.load(looped(step))
