@@ -163,7 +163,7 @@ class Cutter(Struct, frozen=True, eq=False):
         if by == "onnx.reference" and not is_alone:
             return None
         subgraphs = {
-            key: self._subgraph(_with_constants(branch, whole), node, whole.opset, f"{node.name}.{key}")
+            key: self._subgraph(whole, _with_constants(branch, whole), node, f"{node.name}.{key}")
             for key, branch in model.branches_of(node).items()
         }
         compute = NodeCall(node, whole.opset, subgraphs, model.captured_by(node))
@@ -178,11 +178,12 @@ class Cutter(Struct, frozen=True, eq=False):
             keeping=compute.notes,
         )
 
-    def _subgraph(self, branch: Branch, node: Node, opset: int, name: str) -> Subgraph:
+    def _subgraph(self, whole: OnnxModel, branch: Branch, node: Node, name: str) -> Subgraph:
         written = {each for inner in branch.nodes for each in inner.outputs}
         names = dict.fromkeys(each for inner in branch.nodes for each in inner.inputs if each)
         read = tuple(each for each in names if each not in written and each not in branch.constants)
-        carried = {each: result for each, result in model.carried_in(node, opset, branch).items() if each in read}
+        pairs = model.carried_in(node, whole.opset, branch).items()
+        carried = {each: result for each, result in pairs if each in read}
         lasting = tuple(each for each in read if branch.inputs and each not in branch.inputs)
         inner = Inner(dict.fromkeys((*carried, *carried.values(), *lasting), FREE), carried)
         about = SubgraphInfo(
@@ -195,7 +196,7 @@ class Cutter(Struct, frozen=True, eq=False):
             carried=carried,
             lasting=lasting,
         )
-        return Subgraph(about, lambda inputs: self.open(model.body_model(branch, inputs, opset, name), inner))
+        return Subgraph(about, lambda inputs: self.open(model.body_model(branch, inputs, whole, name), inner))
 
     def _by_arrays(self, whole: OnnxModel, cut: Cut) -> model.NodeByNode | None:
         """What computes a piece whose extents data settle node by node, if that is quick."""

@@ -298,18 +298,20 @@ def _evaluator(
     return ReferenceEvaluator(graph, opsets={"": opset})
 
 
-def body_model(branch: Branch, inputs: Sequence[InputInfo], opset: int, name: str) -> OnnxModel:
+def body_model(branch: Branch, inputs: Sequence[InputInfo], model: OnnxModel, name: str) -> OnnxModel:
     """A subgraph as a model, without those of its results that no node of it computes.
 
     Args:
         branch: The subgraph.
         inputs: Its arguments, and what it reads of the graph around it.
-        opset: Version of ONNX's operator set.
+        model: The graph around it.
         name: The name of the model that is made.
     """
     written = {each for node in branch.nodes for each in node.outputs}
     outputs = tuple(InputInfo(each, "", None) for each in dict.fromkeys(branch.outputs) if each in written)
-    return OnnxModel(name, opset, branch.nodes, branch.constants, Signature(tuple(inputs), outputs))
+    demands = model.demands.among(NodeNames.of(branch.nodes).has)
+    signature = Signature(tuple(inputs), outputs)
+    return OnnxModel(name, model.opset, branch.nodes, branch.constants, signature, demands=demands)
 
 
 def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputInfo:

@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import blocklayout as bl
+from blocklayout.ir import Demands
+from blocklayout.model.metadata import DEMANDS_KEY, demands_text
 from blocklayout.plan import POLICIES, Plan
 from blocklayout.plan.plan import FREE
 from tests import nets
@@ -160,8 +162,12 @@ def test_what_every_run_reads_of_the_graph_around_it_is_reordered_once() -> None
     assert n_moves(session, fed) == n_moves(session, fed | {"n": np.array(6)}) == 3
 
 
-def test_nodes_of_a_subgraph_can_be_pinned() -> None:
-    session = bl.load(looped(STEP), pin={"second": "nhwc"})
+@pytest.mark.parametrize("is_stated", [False, True])
+def test_nodes_of_a_subgraph_can_be_pinned(*, is_stated: bool) -> None:
+    model, pins = looped(STEP), {"second": "nhwc"}
+    if is_stated:
+        model.metadata_props.add(key=DEMANDS_KEY, value=demands_text(Demands.of(pins, None, None)))
+    session = bl.load(model, pin=None if is_stated else pins)
     [output] = session.run(None, feed())
     np.testing.assert_allclose(output, repeated(STEP, feed()), rtol=1e-4, atol=1e-4)
     assert body_of(session).format_of("v2").named("src") == dict(body_of(session).inputs)["v"].named("src") == "nhwc"
