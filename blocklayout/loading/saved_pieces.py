@@ -60,8 +60,7 @@ def _piece_record(piece: Piece, array: KeepArray, part: KeepSession) -> PieceRec
         return PieceRecord("call", *head, call.opset, (node,), {}, call.captured, subgraphs)
     if not isinstance(piece, Straight):
         raise TypeError(piece)
-    has_plans = piece.session is not None and bool(piece.session.plans)
-    session = part(piece.session) if piece.session is not None and has_plans else None
+    session = next((part(each) for each in piece.sessions if _can_run(each)), None)
     quick = piece.by_arrays
     if not isinstance(quick, model.NodeByNode):
         if session is None:
@@ -83,15 +82,20 @@ def _subgraph_record(subgraph: Subgraph, array: KeepArray, part: KeepSession) ->
         results=tuple(array(each, "no rows") for each in info.results),
         carried=dict(info.carried),
         lasting=info.lasting,
-        sessions=tuple(part(session) for session in subgraph.sessions if session.plans or session.pieces is not None),
+        sessions=tuple(part(session) for session in subgraph.sessions if _can_run(session)),
     )
 
 
+def _can_run(session: Session) -> bool:
+    return bool(session.plans) or session.pieces is not None
+
+
 def _node_record(node: Node, array: KeepArray) -> NodeRecord:
-    kept = {name: value for name, value in node.attrs.items() if name not in model.branches_of(node)}
+    subgraphs = model.branches_of(node)
     attrs = {
         name: AttributeRecord(array=array(value, name)) if isinstance(value, np.ndarray) else AttributeRecord(value)
-        for name, value in kept.items()
+        for name, value in node.attrs.items()
+        if name not in subgraphs
     }
     return NodeRecord(node.name, node.op_type, node.inputs, node.outputs, attrs, node.domain)
 
@@ -103,7 +107,7 @@ def pieces_of(
 
     Args:
         record: What was saved.
-        inputs: The model's, those included that have defaults.
+        inputs: The model's.
         outputs: The model's.
         tensors: Of the file.
         open_: Makes a session of a piece or subgraph.

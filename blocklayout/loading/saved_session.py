@@ -105,17 +105,13 @@ def _part_record(session: SessionContents, tensors: _Tensors) -> PartRecord:
         packed = {buffer: tensors.add_packed(array, items[buffer]) for buffer, array in ready.packed.items()}
         constants, contents = tensors.add_all(ready.constants), tensors.add_all(ready.contents)
         records.append(PlanRecord(ready.plan, shapes, packed, constants, contents))
-    pieces = None
-    if session.pieces is not None:
-        from blocklayout.loading.saved_pieces import pieces_record
+    about, inner = session.signature, session.pieces
+    if inner is None:
+        return PartRecord(inputs=about.inputs, outputs=about.outputs, defaults=about.defaults, plans=tuple(records))
+    from blocklayout.loading.saved_pieces import pieces_record
 
-        pieces = pieces_record(
-            session.pieces, tensors.add_array, lambda inner: _part_record(contents_of(inner), tensors)
-        )
-    about = session.signature
-    return PartRecord(
-        inputs=about.inputs, outputs=about.outputs, defaults=about.defaults, plans=tuple(records), pieces=pieces
-    )
+    pieces = pieces_record(inner, tensors.add_array, lambda each: _part_record(contents_of(each), tensors))
+    return PartRecord(inputs=inner.inputs, outputs=inner.outputs, defaults=about.defaults, plans=(), pieces=pieces)
 
 
 def read_session(path: Path) -> tuple[SessionRecord, TensorFile]:
@@ -299,8 +295,7 @@ class _Restoring(Struct, frozen=True):
         if part.pieces is not None:
             from blocklayout.loading.saved_pieces import pieces_of
 
-            inputs = (*part.inputs, *part.defaults)
-            pieces = pieces_of(part.pieces, inputs, part.outputs, self.tensors, self.session)
+            pieces = pieces_of(part.pieces, part.inputs, part.outputs, self.tensors, self.session)
         return Session(
             Signature(part.inputs, part.outputs, part.defaults),
             _no_plan,

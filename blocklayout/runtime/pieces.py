@@ -156,6 +156,8 @@ class Pieces:
     Attributes:
         name: The model's.
         pieces: The pieces.
+        inputs: The model's, as they reach the pieces.
+        outputs: Likewise.
         constants: Those that calls read, and outputs that are constants, by name.
     """
 
@@ -178,7 +180,8 @@ class Pieces:
         """
         self.name = name
         self.pieces = tuple(pieces)
-        self._inputs = inputs
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
         self.constants = constants
         crossing = [*(info for info in outputs if info.border), *(info for info in inputs if not info.container)]
         self._borders = {info.name: info for info in crossing}
@@ -285,8 +288,8 @@ class Pieces:
             yield piece, None, profile_of_call(piece.name, piece.by or "onnx.reference", times)
 
     def _fed(self, feed: Values) -> dict[str, Any]:
-        tensors = [info for info in self._inputs if not info.container]
-        held = {info.name: info for info in self._inputs if info.container}
+        tensors = [info for info in self.inputs if not info.container]
+        held = {info.name: info for info in self.inputs if info.container}
         check_mapping("feed", feed, "{'x': array}")
         missing = [name for name in held if name not in feed]
         if missing:

@@ -19,10 +19,10 @@ from blocklayout.runtime.pieces import Straight
 from blocklayout.tensor.tensor_file import open_tensors, write_tensors
 from tests.loading import test_cutting
 from tests.loading.mutations import fields, mutations
-from tests.loading.test_carried_layouts import STEP, body_of, feed, looped, n_moves
+from tests.loading.test_carried_layouts import PADDED, STATE, STEP, WEIGHTS, body_of, feed, looped, n_moves
 from tests.loading.test_cutting import PAIR, PLACED, kept_model, rows_of
 from tests.ops import test_control_flow, test_data_extents, test_sequences
-from tests.ops.in_pieces import F32, IMAGE, NODE, Case, graph_of, model_of
+from tests.ops.in_pieces import BOOL, F32, IMAGE, NODE, S64, Case, graph_of, model_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
 
@@ -65,6 +65,26 @@ def test_a_state_keeps_its_layout(tmp_path: Path) -> None:
     assert n_moves(again, feed()) == n_moves(session, feed())
     assert body_of(again).io_layout == body_of(session).io_layout
     assert "v comes as v2 was written the time before" in str(again.pieces)
+
+
+def test_pieces_that_are_cut_themselves_and_loops_in_loops_come_back(tmp_path: Path) -> None:
+    inner = graph_of(
+        [NODE("Conv", ["u", "w1"], ["u2"], **PADDED), NODE("Identity", ["go"], ["again2"])],
+        {"i2": S64, "go": BOOL, "u": STATE},
+        {"again2": BOOL, "u2": STATE},
+    )
+    loop = NODE("Loop", ["two", "", "r"], ["v2"], name="inner", body=inner)
+    nested = looped([NODE("Conv", ["v", "w1"], ["r"], **PADDED), loop])
+    x = feed()["x"]
+    twice = [NODE("Conv", ["x", "w1"], ["c"]), NODE("NonZero", ["c"], ["p"]), NODE("NonZero", ["x"], ["q"])]
+    both = model_of(twice, {"x": x}, {"p": S64, "q": S64}, **WEIGHTS)
+    for model, fed in ((nested, feed()), (both, {"x": x})):
+        session = bl.load(model)
+        expected = session.run(None, fed)
+        assert session.pieces is not None
+        assert any(each.pieces is not None for each in session.pieces.sessions)
+        for output, wanted in zip(saved(session, tmp_path / "net.bl").run(None, fed), expected, strict=True):
+            np.testing.assert_array_equal(output, wanted)
 
 
 def test_neither_the_model_nor_onnx_is_needed_where_numpy_computes_the_nodes(tmp_path: Path) -> None:
@@ -171,7 +191,7 @@ def _about_pieces(data: Any) -> list[tuple[tuple[str | int, ...], Any]]:
     return [(path, value) for path, value in fields(data) if "plan" not in path]
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_damaged_field_crashes(data: st.DataObject, file: Path, tmp_path: Path) -> None:
     tensors = open_tensors(file)
