@@ -131,7 +131,8 @@ def _serve(args: argparse.Namespace) -> None:
         race, contender = _race(args, tell)
         report = _report(args, race, contender)
         if report.record["pieces"]:
-            raise PlanError(f"--serve: the model is cut into {len(report.record['pieces'])} pieces, which take no pins")
+            n_pieces = len(report.record["pieces"])
+            raise PlanError(f"--serve: the model is cut into {n_pieces} pieces, and has no plan of the whole")
         session = race.session(contender)
     what_if = WhatIf(replace(race, tell=lambda _: None), contender, session, args.runs)
     page = Report(report.record | {"served": True}).to_html()

@@ -18,7 +18,7 @@ from blocklayout.ir.result_format import Followed, keep, pointwise
 from blocklayout.layout.permutation import Perm
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
 
@@ -202,6 +202,17 @@ class Facts(Struct, frozen=True):
                 functions: ``attrs["body"](*arguments)`` returns a list.
         """
         return None
+
+    @classmethod
+    def carried(cls, node: NodeInfo, inputs: Sequence[str], outputs: Sequence[str]) -> Iterable[tuple[str, str]]:
+        """Pairs of an argument of a node's subgraph, and the result that comes as it the next time.
+
+        Args:
+            node: As for :meth:`on_arrays`, without subgraphs.
+            inputs: Names of the subgraph's arguments.
+            outputs: Names of its results.
+        """
+        return ()
 
     @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:

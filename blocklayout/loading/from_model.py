@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl, model
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import (
     DisturbedError,
     InputError,
@@ -28,7 +29,7 @@ from blocklayout.errors import (
 )
 from blocklayout.ir import Demanded, Demands, HostSpec, Names
 from blocklayout.layout_events import warn_caller
-from blocklayout.loading.cutting import Cutter
+from blocklayout.loading.cutting import Cutter, Inner
 from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.saved_plan import (
     SavedPlan,
@@ -64,6 +65,9 @@ SURE_BELOW = 0.15
 MAX_RACE_SECONDS = 0.5
 """Longest race of plans where the caller did not ask to measure."""
 
+MIN_NDIMS = 3
+"""Lowest rank of values between pieces whose layout is left to plans: vectors and matrices are read row by row."""
+
 MAX_LIKE_RATIO = 16.0
 """How many times more elements an input may have than where layouts were chosen, or fewer, for these to be taken."""
 
@@ -91,6 +95,8 @@ class Loading(Struct, frozen=True):
     """Of the session that this is a piece of."""
     remembers: bool = True
     """Whether plans outlive the process; those for extents that data decide would crowd out others."""
+    inner: Inner = field(default_factory=Inner)
+    """Formats of what never reaches the caller, where this is a piece or a subgraph."""
 
     def anew(self) -> Session:
         """A session that makes its own plans."""
@@ -148,16 +154,17 @@ class Loading(Struct, frozen=True):
         key = self.demands.key
         if isinstance(self.opened, model.ModelFile) and saved.plan is None and pricing.mode != "model" and key:
             memory = FileMemory.of(self.opened, pricing, request, key)
-        inputs, outputs = signature_of(self.opened, said)
+        inputs, outputs = signature_of(self.opened, {**said, **self.inner.formats})
         if self.shapes is not None:
             inputs = with_ranges(inputs, self.shapes)
         borders = (*inputs, *outputs)
         formats = {info.name: info.border for info in borders if info.border is not None}
         streams = self.streams or Streams(self.asked.streams, n_threads)
-        cutter = Cutter(self.opened, partial(self._piece, pricing, streams), inputs, outputs)
+        at_cut = signature_of(self.opened, said) if self.inner.formats else (inputs, outputs)
+        cutter = Cutter(self.opened, partial(self._piece, pricing, streams), *at_cut, self.inner, self.demands)
         maker = _PlanMaker(
             self.opened,
-            replace(request, io_layout=formats),
+            replace(request, io_layout=formats, carried=self.inner.carried),
             self.demands,
             pricing,
             self.tell,
@@ -169,6 +176,7 @@ class Loading(Struct, frozen=True):
             partial(self._pieces, cutter, saved),
             is_piece=self.streams is not None,
             remembers=self.remembers,
+            inner=frozenset(self.inner.formats),
             ranges=tuple((info.name, info.ranges) for info in inputs if any(each.ranges for each in inputs)),
         )
         is_held = any(info.container for info in inputs)
@@ -191,29 +199,41 @@ class Loading(Struct, frozen=True):
         """The pieces of the model.
 
         Raises:
-            PlanError: Its plan, or what is demanded of its kernels, is given for the whole.
+            PlanError: A plan is given for the whole, or something is demanded of what no plan computes.
         """
-        why = "the model is cut into pieces, each with plans of its own"
         if saved.plan is not None and not saved.replans:
-            raise PlanError(f"{why}: no plan of the whole can be given")
-        if self.demands or model.demands(self.opened):
-            raise PlanError(f"{why}: pin, expect and precision are not for such models")
+            why = "the model is cut into pieces, each with plans of its own"
+            raise PlanError(f"{why}: no plan of the whole can be given; session.save keeps them all")
         return cutter.pieces(error)
 
-    def _piece(self, pricing: Pricing, streams: Streams, opened: OnnxModel, *, is_first: bool) -> Session:
+    def _piece(
+        self,
+        pricing: Pricing,
+        streams: Streams,
+        opened: OnnxModel,
+        inner: Inner,
+        io_layout: Mapping[str, str] | None = None,
+        *,
+        is_first: bool = False,
+    ) -> Session:
         """The session of a piece; the first one reads nothing but what the caller feeds."""
-        named = {info.name for info in (*opened.signature.inputs, *opened.signature.outputs)}
-        formats = {name: text for name, text in (self.asked.io_layout or {}).items() if name in named}
         loading = replace(
             self,
             opened=opened,
-            asked=replace(self.asked, io_layout=formats),
+            asked=replace(self.asked, io_layout=io_layout),
             pricing=lambda _: pricing,
             streams=streams,
             shapes=None,
             remembers=self.remembers and is_first,
+            inner=inner,
+            demands=self.demands.among(model.NodeNames.of(opened.nodes, self._own_inputs(opened)).has),
         )
         return loading._bind(loading.asked, SavedPlan(None))[0]  # noqa: SLF001 - of its own class
+
+    def _own_inputs(self, opened: OnnxModel) -> set[str]:
+        """The inputs of a piece that the whole is fed."""
+        fed = {info.name for info in model.signature(self.opened).inputs}
+        return fed & {info.name for info in opened.signature.inputs}
 
 
 class _PlanMaker(Struct):
@@ -232,6 +252,7 @@ class _PlanMaker(Struct):
     pieces: Callable[[model.DependsOnDataError | None], Pieces]
     is_piece: bool
     remembers: bool
+    inner: frozenset[str]
     ranges: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
     n_made: int = 0
     last: Plan | None = None
@@ -253,7 +274,7 @@ class _PlanMaker(Struct):
         if self.memory is None or self.request.is_frugal:
             return None
         known = self.memory.recall(shapes)
-        plan = self._recalled(known.plan, known.demanded) if known is not None else None
+        plan = self._recalled(known.plan, replace(self.request, demanded=known.demanded)) if known else None
         if known is None or plan is None:
             return None
         self._lend(shapes, plan)
@@ -323,7 +344,8 @@ class _PlanMaker(Struct):
         Its layouts are those of the plan for like extents; where there is none, they are chosen and remembered.
         """
         text = made_of(program.name, program.digest)
-        plan = self._recalled(text, demanded) if self.remembers else None
+        request = replace(self._outward(program), demanded=demanded)
+        plan = self._recalled(text, request) if self.remembers else None
         if plan is not None:
             self._lend(shapes, plan)
             return plan
@@ -333,8 +355,8 @@ class _PlanMaker(Struct):
         self.tell("choosing layouts" if like is None else "taking the layouts of the plan for like extents")
         self.last = plan = make_plan(
             program,
-            replace(self.request, demanded=demanded),
-            self.pricing.recorded(self.request.dtype),
+            request,
+            self.pricing.recorded(request.dtype),
             price=self.pricing.priced,
             racing=partial(self._racing, program),
             like=like,
@@ -342,8 +364,19 @@ class _PlanMaker(Struct):
         if like is None:
             self._lend(shapes, plan)
         if like is None and self.remembers:
-            self.pricing.keep(plan, text, replace(self.request, demanded=demanded))
+            self.pricing.keep(plan, text, request)
         return plan
+
+    def _outward(self, program: Program) -> Request:
+        """The request, where inner values of which there is but one layout worth having are row-major."""
+        if not self.inner:
+            return self.request
+        values = (*program.inputs, *program.outputs)
+        apart = {each.name for each in values if len(each.shape) < MIN_NDIMS or each.dtype not in PRIMITIVE_FLOATS}
+        apart &= self.inner
+        formats = {name: text for name, text in self.request.io_layout.items() if name not in apart}
+        carried = {name: each for name, each in self.request.carried.items() if not apart & {name, each}}
+        return replace(self.request, io_layout=formats, carried=carried)
 
     def _lend(self, shapes: Shapes, plan: Plan) -> None:
         """Have plans for like extents take their layouts from this one, unless another lends them already."""
@@ -361,9 +394,9 @@ class _PlanMaker(Struct):
         ratio, nearest = min(ratios, key=lambda each: each[0], default=(inf, None))
         return nearest if self.ranges or ratio <= MAX_LIKE_RATIO else None
 
-    def _recalled(self, text: str, demanded: Demanded) -> Plan | None:
+    def _recalled(self, text: str, request: Request) -> Plan | None:
         """The plan that is remembered."""
-        self.last = self.pricing.recall(text, replace(self.request, demanded=demanded))
+        self.last = self.pricing.recall(text, request)
         if self.last is not None:
             self.tell("layouts were chosen before")
         return self.last

@@ -69,6 +69,18 @@ class Terms(Struct, frozen=True):
         return cls(plan.dtype, plan.policy, plan.n_threads, dict(plan.io_layout))
 
 
+def check_formats(terms: Terms, infos: Sequence[InputInfo]) -> None:
+    """Refuse other formats at the border than those of a session's inputs and outputs.
+
+    Raises:
+        PlanError: The message has both.
+    """
+    given = _formats({info.name: info.border for info in infos if info.border is not None})
+    if terms.io_layout is not None and _formats(terms.io_layout) != given:
+        asked = dict(terms.io_layout)
+        raise PlanError(f"the session was made with io_layout={given!r}, and io_layout={asked!r} is asked for")
+
+
 class SavedPlan(Struct):
     """A plan from elsewhere, until it turns out not to fit.
 

@@ -21,8 +21,8 @@ _NAMES = {
     "build_value": "BuildValue",
     "builder": "Builder",
     "cutting": (
-        "always_cut body_model by_arrays by_reference checked_call function_of info_of pieces_of reasons_of "
-        "straight_model without_copies"
+        "NodeByNode NodeNames always_cut body_model by_arrays by_reference carried_in checked_call function_of info_of "
+        "passed_on pieces_of reasons_of straight_model without_copies"
     ),
     "describing": "described_nodes",
     "graph": "DependsOnDataError Graph Node",

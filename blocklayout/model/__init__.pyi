@@ -4,13 +4,17 @@ from blocklayout.model.branches import branches_of as branches_of
 from blocklayout.model.branches import captured_by as captured_by
 from blocklayout.model.build_value import BuildValue as BuildValue
 from blocklayout.model.builder import Builder as Builder
+from blocklayout.model.cutting import NodeByNode as NodeByNode
+from blocklayout.model.cutting import NodeNames as NodeNames
 from blocklayout.model.cutting import always_cut as always_cut
 from blocklayout.model.cutting import body_model as body_model
 from blocklayout.model.cutting import by_arrays as by_arrays
 from blocklayout.model.cutting import by_reference as by_reference
+from blocklayout.model.cutting import carried_in as carried_in
 from blocklayout.model.cutting import checked_call as checked_call
 from blocklayout.model.cutting import function_of as function_of
 from blocklayout.model.cutting import info_of as info_of
+from blocklayout.model.cutting import passed_on as passed_on
 from blocklayout.model.cutting import pieces_of as pieces_of
 from blocklayout.model.cutting import reasons_of as reasons_of
 from blocklayout.model.cutting import straight_model as straight_model

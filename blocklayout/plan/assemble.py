@@ -69,7 +69,7 @@ class Assembly(Struct):
 def assemble(network: Network, choice: Choice, *, returns_to_plain: bool = False) -> Assembly:
     """The steps of a choice, in order; reorders are made where first demanded and shared afterwards."""
     assembly = Assembly(network, choice, returns_to_plain)
-    for name, desc in network.inputs(choice):
+    for name, desc in network.inputs(choice, returns_to_plain=returns_to_plain):
         assembly.writers[name] = "the caller"
         assembly.at_hand[name] = []
         assembly.given[name] = desc
@@ -270,10 +270,13 @@ def _add_result(assembly: Assembly, value: Value) -> Result:
 
 
 def _result_desc(assembly: Assembly, value: Value) -> MemoryDesc:
-    """The layout of an output: as it was computed, where that is left to the plan."""
+    """The layout of an output; one that is left to the plan is as it was computed, or as the input that it becomes."""
     border = assembly.network.io_layout.get(value.name)
     if border != FREE:
         return declared_desc(value, border)
+    for name, carried in assembly.network.carried.items():
+        if carried == value.name:
+            return assembly.given[name]
     at_hand = assembly.at_hand[value.name]
     computed = at_hand[0].desc if at_hand else assembly.given[value.name]
     return computed.with_dtype(value.dtype) if computed.is_dense else declared_desc(value)

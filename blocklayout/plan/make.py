@@ -75,7 +75,7 @@ def make_plan(
     asked = (costs, request.dtype, tags, request.is_frugal, pins, request.without)
     is_near = like is not None and are_near(program.inputs, dict(like.inputs))
     proposer = Follower(*asked, choices=choices, takes_impls=is_near)
-    network = propose_all(program, groups, proposer, request.io_layout)
+    network = propose_all(program, groups, proposer, request.io_layout, request.carried)
     if price is not None and not is_near:  # else there is hardly anything left to decide
         network = price(network)
     solution = (Solution.only(network) if is_near else None) or solve_layouts(network)
@@ -89,7 +89,8 @@ def make_plan(
         winner, plan = _best(contenders, solution.choice, finish, time_plans)
     plan = _explained(plan, winner, solution)
     if pins:
-        free = propose_all(program, groups, replace(proposer, pins={}, choices={}), request.io_layout)
+        free_proposer = replace(proposer, pins={}, choices={})
+        free = propose_all(program, groups, free_proposer, request.io_layout, request.carried)
         plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders_of(free.priced(network.costs), None)))
     if like:
         lent = ", ".join(f"{name} {'x'.join(map(str, desc.dims))}" for name, desc in like.inputs)
@@ -135,7 +136,7 @@ def _finish(
         n_threads=network.costs.machine.n_threads,
         isa=network.costs.machine.isa,
         library=".".join(map(str, dnnl.version())),
-        inputs=network.inputs(winner.choice),
+        inputs=tuple(assembly.given.items()),
         entries=tuple(assembly.entries),
         steps=tuple(steps),
         results=tuple(assembly.results),

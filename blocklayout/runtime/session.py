@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from blocklayout.runtime.report import Report
     from blocklayout.value_checks import CheckMode
 
-    WriteSession = Callable[[Path, "Signature", Sequence[tuple["Shapes", ReadyPlan]]], None]
+    WriteSession = Callable[[Path, "SessionContents"], None]
     Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
     DescribeNodes = Callable[["Shapes", Given], Sequence[dict[str, Any]] | None]
@@ -75,6 +75,20 @@ class Signature(Struct, frozen=True):
     inputs: tuple[InputInfo, ...]
     outputs: tuple[OutputInfo, ...]
     defaults: tuple[InputInfo, ...] = ()
+
+
+class SessionContents(Struct, frozen=True):
+    """What a session is made of, for a file.
+
+    Attributes:
+        signature: The model's inputs and outputs.
+        plans: Each with the extents it was made for.
+        pieces: Those of a model that is cut.
+    """
+
+    signature: Signature
+    plans: Sequence[tuple[Shapes, ReadyPlan]]
+    pieces: Pieces | None
 
 
 class PlanKey(Struct, frozen=True):
@@ -415,7 +429,7 @@ class Session:
             if len(plans) != 1:
                 rule = "give a feed, whose extents tell which" if plans else "give a feed, or shapes= when loading"
                 raise PlanError(f"the session has {len(plans)} plans: {rule}")
-            return Report.of(plans[0], plans[0].machine(), nodes=self._nodes(plans[0]))
+            return last_report(self)
         try:
             plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
         except CutError as cut:
@@ -547,20 +561,20 @@ class Session:
         Args:
             path: The file to write.
 
+        Of a model that is cut, each piece is written with its plans and subgraphs, and the nodes between them. What is
+        computed by ``onnx.reference`` between plans needs ``onnx`` there, too.
+
         Raises:
-            PlanError: There is no plan yet, or the file cannot be written.
+            PlanError: There is no plan yet, also none of a piece, or the file cannot be written.
         """
-        if self._pieces is not None:
-            raise PlanError("a model that is cut into pieces cannot be saved as a session: keep its file")
-        plans = self._by_last_run()
-        if not plans:
+        if self._pieces is None and not self._by_last_run():
             raise PlanError("no plan yet: give shapes= when loading, or run once")
         try:
             target = Path(path)
         except TypeError:
             raise PlanError(f"path={path!r:.60}: give the path of a file") from None
         try:
-            self._write(target, self._signature, plans)
+            self._write(target, contents_of(self))
         except OSError as error:
             raise PlanError(f"the session cannot be saved as {path}: {error.strerror or error}") from error
 
@@ -711,6 +725,22 @@ class Session:
     def _remove(self, key: PlanKey) -> None:
         kept = self._plans.pop(key)
         self._bound = {fed: bound for fed, bound in self._bound.items() if bound.kept is not kept}
+
+
+def last_report(session: Session) -> Report:
+    """The report of the plan that ran last, without times; of a model that is cut, of each piece's."""
+    from blocklayout.runtime.report import Report
+
+    if session.pieces is not None:
+        return session.report()
+    plan = session.plans[-1]
+    return Report.of(plan, plan.machine(), nodes=session._nodes(plan))  # noqa: SLF001 - of this file
+
+
+def contents_of(session: Session) -> SessionContents:
+    """What a session is made of, plans that were run last at the end."""
+    plans = session._by_last_run() if session.pieces is None else []  # noqa: SLF001 - of this file
+    return SessionContents(session._signature, plans, session.pieces)  # noqa: SLF001
 
 
 def _extents(name: str, shape: Any) -> tuple[int, ...]:
