@@ -102,6 +102,7 @@ class SessionRecord(Struct, frozen=True):
         defaults: Inputs that may be left out.
         plans: With what they need.
         halved: Tensors that plans have in f32 and the file in f16.
+        rows: As :class:`~blocklayout.runtime.session.Signature` has them.
     """
 
     version: int
@@ -110,6 +111,7 @@ class SessionRecord(Struct, frozen=True):
     defaults: tuple[InputInfo, ...]
     plans: tuple[PlanRecord, ...]
     halved: tuple[str, ...] = ()
+    rows: tuple[tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...]], ...] = ()
 
 
 class _Tensors(Struct):
@@ -167,7 +169,7 @@ def write_session(
         constants, contents = tensors.add_all(ready.constants), tensors.add_all(ready.contents)
         records.append(PlanRecord(ready.plan, shapes, packed, constants, contents))
     about = (signature.inputs, signature.outputs, signature.defaults)
-    record = SessionRecord(VERSION, *about, tuple(records), tuple(tensors.halved))
+    record = SessionRecord(VERSION, *about, tuple(records), tuple(tensors.halved), signature.rows)
     write_tensors(path, to_json(record), tensors.found)
 
 
@@ -306,7 +308,7 @@ def _session_of(
         _check_names(each, record)
         plans.append((each.shapes, each.ready(tensors, keeps_denormals=keeps_denormals)))
     return Session(
-        Signature(record.inputs, record.outputs, record.defaults),
+        Signature(record.inputs, record.outputs, record.defaults, record.rows),
         _no_plan,
         write_session,
         max_plans=max(max_plans, len(plans)),

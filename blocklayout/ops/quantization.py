@@ -11,6 +11,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from blocklayout.ir import Facts, NodeInfo, NumpyFunction, Window
+from blocklayout.ops._rows import beside_axis
 from blocklayout.ops._window import read_window
 
 _EXACT_IN_F32 = 1 << 24
@@ -21,6 +22,11 @@ class Quantized(Facts, frozen=True):
 
     op_types = ("DequantizeLinear", "QuantizeLinear")
     is_elementwise = True
+
+    @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        is_for_all = all(prod(node.shape(index)) == 1 for index in range(1, len(node.inputs)))
+        return rows == {0} and (is_for_all or (beside_axis(node, rows, 1) and not node.attrs.get("block_size", 0)))
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
