@@ -186,25 +186,30 @@ class Submissions:
         """Run a batch, when it is full or has waited for long enough."""
         if batch.is_full and not self._streams.is_closed:
             batch.is_full.wait(max(0, batch.until_ns - time.monotonic_ns()) / 1e9)
+        requests = self._taken(batch)
+        rows = [request.row for request in requests if request.row is not None]
+        for n in self.joining.portions(rows) if self.joining is not None and rows else [1] * len(requests):
+            self._run_portion([requests.pop(0) for _ in range(n)])
+
+    def _taken(self, batch: _Batch) -> list[Submission]:
+        """The requests of a batch, which nothing joins any more; they wait no longer."""
         with self._lock:
             if self._open.get(batch.key) is batch:
                 del self._open[batch.key]
             requests, batch.requests = batch.requests, []
             for request in requests:
                 del self._waiting[request]
-        rows = [request.row for request in requests if request.row is not None]
-        for n in self.joining.portions(rows) if self.joining is not None and rows else [1] * len(requests):
-            portion, requests = requests[:n], requests[n:]
-            self._run_portion(portion)
+            return requests
 
-    def _run_portion(self, requests: Sequence[Submission]) -> None:
-        begun = [request for request in requests if self._begins(request)]
+    def _run_portion(self, begun: list[Submission]) -> None:
+        """Run requests together, those that are neither cancelled nor overdue."""
+        begun[:] = [request for request in begun if self._begins(request)]
         if not begun:
             return
         begun_ns = self.tally.begin([request.arrived_ns for request in begun])
         calls = self._joined(begun) if len(begun) > 1 else [begun[0].call]
-        for request, call in zip(begun, calls, strict=True):
-            self._answer(request, call, begun_ns)
+        while begun:  # an error's traceback leads here, so nothing stays
+            self._answer(begun.pop(0), calls.pop(0), begun_ns)
 
     def _begins(self, request: Submission) -> bool:
         """Whether it is to run: it is neither cancelled nor overdue."""
@@ -216,7 +221,7 @@ class Submissions:
             return False
         return True
 
-    def _joined(self, requests: Sequence[Submission]) -> Sequence[Call]:
+    def _joined(self, requests: Sequence[Submission]) -> list[Call]:
         """Run them together; returns what gives each its answer, or computes it alone if that fails."""
         stops = [request.stopping for request in requests]
         deadlines = [stop.deadline_ns for stop in stops]
