@@ -10,7 +10,7 @@ import blocklayout as bl
 from tests import nets
 
 SHAPE = (1, 17, 12, 12)
-PATIENCE_S = 60.0
+PATIENCE_S = 20.0
 
 
 class _Gates:

@@ -196,7 +196,7 @@ class Session:
             if batching is None or any(shapes == of and {*batching.sizes} <= {*sizes} for of, sizes in proven):
                 return
             batching.prove(row, batching.sizes)
-            self._signature = replace(self._signature, rows=(*proven, (shapes, batching.sizes)))
+            self._signature = replace(self._signature, rows=(*proven[-_MAX_BOUND:], (shapes, batching.sizes)))
 
     def get_inputs(self) -> list[InputInfo]:
         """Name, declared shape and type of every input."""
@@ -297,7 +297,7 @@ class Session:
         requests, given, row = self._served(), dict(feed), None
         call: Callable[[dnnl.Stop], list[Any]] = partial(self._until, output_names, given, out)
         if requests.joining is not None:
-            call, row = requests.joining.asked(given, output_names, out, call)
+            call, row = requests.joining.asked(self, given, output_names, out, call)
         request = Submission(call, row, deadline)
         if is_watched() or check_mode.get():
             carried = carry(partial(call, request.stopping))
@@ -351,7 +351,7 @@ class Session:
         from blocklayout.runtime.warming import feed_of_zeros, on_every_stream
 
         feed, joining = feed_of_zeros(self._inputs, shapes, contents), self._served().joining
-        run = partial(self.run, None, feed) if joining is None else partial(joining.warm_up, feed)
+        run = partial(self.run, None, feed) if joining is None else partial(joining.warm_up, self, feed)
         on_every_stream(self._streams, run)
 
     def close(self) -> None:
@@ -373,9 +373,7 @@ class Session:
             from blocklayout.runtime.joining import Joining
             from blocklayout.runtime.submissions import Submissions
 
-            joining = self._batching and Joining(
-                self._inputs, self._outputs, self._batching, self.prove_rows, self.run_until
-            )
+            joining = self._batching and Joining(self._inputs, self._outputs, self._batching)
             with self._lock:
                 self._submissions = self._submissions or Submissions(self._streams, self._max_waiting, joining)
         return self._submissions

@@ -53,6 +53,10 @@ class Submission(Future[list[Any]]):
             self.leave(self)
         return is_cancelled
 
+    def let_go(self) -> None:
+        """Hold nothing more of the session and of what it was fed; whoever keeps the answer need not keep them."""
+        self.call, self.row, self.leave = _nothing, None, None
+
     def stop(self) -> None:
         """Cancel it, or have its run end before the next step, with a ``StoppedError``, and go on at once.
 
@@ -64,6 +68,10 @@ class Submission(Future[list[Any]]):
         together = self.together
         if together is not None:
             together.look()
+
+
+def _nothing(_: Stop) -> list[Any]:
+    return []
 
 
 class _Together(Struct, eq=False):
@@ -169,8 +177,7 @@ class Submissions:
             if batch is not None:
                 batch.requests.remove(request)
         if batch is not None:
-            request.set_running_or_notify_cancel()
-            self.tally.end("cancelled")
+            self._begins(request)
 
     def _dismiss_overdue(self) -> bool:
         """End those that wait and are overdue; whether there were any."""
@@ -214,6 +221,7 @@ class Submissions:
     def _begins(self, request: Submission) -> bool:
         """Whether it is to run: it is neither cancelled nor overdue."""
         if not request.set_running_or_notify_cancel():
+            request.let_go()
             self.tally.end("cancelled")
             return False
         if request.stopping.is_overdue:
@@ -248,8 +256,10 @@ class Submissions:
             del request  # the error's traceback holds this frame, and the request the error
         else:
             self.tally.finish(begun_ns)
+            request.let_go()
             request.set_result(results)
 
     def _fail(self, request: Submission, error: BaseException) -> None:
         self.tally.fail(error)
+        request.let_go()
         request.set_exception(error)

@@ -24,7 +24,7 @@ import blocklayout as bl
 from tests import gates, nets
 from tests.forking import in_child
 
-PATIENCE_S = 60.0
+PATIENCE_S = 20.0
 IMAGE = nets.random_input(gates.SHAPE)
 FEED = {"x": IMAGE}
 
