@@ -6,6 +6,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 import blocklayout as bl
 from tests import nets
 
@@ -54,7 +56,7 @@ def wait_for_a_run() -> None:
 
 def gated() -> bl.Builder:
     """Steps of the library, a gate, and steps of the library."""
-    rng = nets.np.random.default_rng(3)
+    rng = np.random.default_rng(3)
     b = bl.Builder()
     x = b.input("x", SHAPE).conv(nets.he(rng, 17, 17, 3, 3), pads=1).relu()
     b.output("y", b.op("tests.gates.Gate", x).conv(nets.he(rng, 17, 17, 3, 3), pads=1).relu())

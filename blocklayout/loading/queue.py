@@ -64,7 +64,9 @@ class Queue(Struct, frozen=True):
         session.queue(
             self.max_waiting, Batching(*self.batching, _refuse if opened is None else partial(_prove, opened))
         )
-        given = {info.name: info.logical((shapes or {}).get(info.name, info.shape)) for info in session.get_inputs()}
+        given = {
+            info.name: info.logical((shapes or {}).get(info.name) or info.shape or ()) for info in session.get_inputs()
+        }
         if all(isinstance(extent, int) for extents in given.values() for extent in extents[1:]):
             session.prove_rows({name: (1, *extents[1:]) for name, extents in given.items()})
         return session

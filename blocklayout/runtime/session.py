@@ -290,10 +290,7 @@ class Session:
         if out is not None:
             check_mapping("out", out, "{'y': array}")
             out = dict(out)
-        if deadline is not None and (
-            isinstance(deadline, bool) or not isinstance(deadline, int | float) or not 0 < deadline < inf
-        ):
-            raise InputError(f"deadline={deadline!r}: give a positive number of seconds, or nothing")
+        _check_deadline(deadline)
         requests, given, row = self._served(), dict(feed), None
         call: Callable[[dnnl.Stop], list[Any]] = partial(self._until, output_names, given, out)
         if requests.joining is not None:
@@ -369,14 +366,15 @@ class Session:
 
     def _served(self) -> Submissions:
         """What is submitted, from the first time on that somebody wants to know."""
-        if self._submissions is None:
-            from blocklayout.runtime.joining import Joining
-            from blocklayout.runtime.submissions import Submissions
+        with self._lock:
+            if self._submissions is None:
+                from blocklayout.runtime.joining import Joining
+                from blocklayout.runtime.submissions import Submissions
 
-            joining = self._batching and Joining(self._inputs, self._outputs, self._batching)
-            with self._lock:
-                self._submissions = self._submissions or Submissions(self._streams, self._max_waiting, joining)
-        return self._submissions
+                batching = self._batching
+                joining = None if batching is None else Joining(self._inputs, self._outputs, batching)
+                self._submissions = Submissions(self._streams, self._max_waiting, joining)
+            return self._submissions
 
     def _until(self, names: Names, feed: Mapping[str, Any], out: Given | None, stop: dnnl.Stop) -> list[Any]:
         return self.run_until(stop, names, feed, out)
@@ -832,6 +830,12 @@ def _extents(name: str, shape: Any) -> tuple[int, ...]:
     except TypeError:
         rule = "must be integers such as (1, 3, 224, 224)"
         raise InputError(f"the shape of input {name!r} {rule}, not {shape!r:.60}") from None
+
+
+def _check_deadline(deadline: Any) -> None:
+    is_number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
+    if deadline is not None and not (is_number and 0 < deadline < inf):
+        raise InputError(f"deadline={deadline!r}: give a positive number of seconds, or nothing")
 
 
 def _address(array: np.ndarray) -> int:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct
 
-from blocklayout.errors import BlockLayoutError, DeadlineExceededError, InputError, StoppedError
+from blocklayout.errors import DeadlineExceededError, InputError, StoppedError
 from blocklayout.runtime.forking import renew_in_children
 
 BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -62,8 +61,8 @@ class Stats(Struct, frozen=True):
         overdue: Those whose deadline passed.
         refused: Those that found the queue full.
         n_waiting: Those that wait now.
-        queue: How long those that began had waited, in seconds.
-        run: How long those that finished took from when they began.
+        queue: How long those that finished had waited before they began, in seconds.
+        run: How long they took from then on.
         batches: How often so many requests ran together, by their number.
         arena_nbytes: Arenas and scratchpads now.
         weights_nbytes: Packed weights now.
@@ -123,8 +122,8 @@ class Stats(Struct, frozen=True):
     def _exposed(self, labels: Mapping[str, str]) -> Iterator[str]:
         ends = (({"end": end}, getattr(self, end)) for end in _ENDS)
         yield from _samples("requests_total", "counter", "Requests by how they ended.", labels, ends)
-        waiting = [({}, self.n_waiting)]
-        yield from _samples("requests_waiting", "gauge", "Requests that wait for a stream.", labels, waiting)
+        waiting = "Requests that wait for a stream."
+        yield from _samples("requests_waiting", "gauge", waiting, labels, [({}, self.n_waiting)])
         batches = (({"size": str(size)}, count) for size, count in sorted(self.batches.items()))
         yield from _samples("batches_total", "counter", "Runs by the number of their requests.", labels, batches)
         memory = [({"kind": "arena"}, self.arena_nbytes), ({"kind": "weights"}, self.weights_nbytes)]
@@ -134,6 +133,7 @@ class Stats(Struct, frozen=True):
 
 
 _ENDS: tuple[End, ...] = ("finished", "failed", "cancelled", "overdue", "refused")
+_BOUNDS_NS = [int(1e9 * bound) for bound in BOUNDS_S]
 _OWN_LABELS = ("end", "size", "kind", "le")
 
 
@@ -167,8 +167,8 @@ class Tally:
 
     def __init__(self) -> None:
         """Nothing is counted yet."""
-        self._ends: Counter[End] = Counter()
-        self._batches: Counter[int] = Counter()
+        self._ends: dict[End, int] = dict.fromkeys(_ENDS, 0)
+        self._batches: dict[int, int] = {}
         self._queue_counts = [0] * (len(BOUNDS_S) + 1)
         self._run_counts = [0] * (len(BOUNDS_S) + 1)
         self._queue_ns = self._run_ns = 0
@@ -178,43 +178,37 @@ class Tally:
         """Have a lock that no thread holds."""
         self._lock = threading.Lock()
 
+    def begin(self, size: int) -> int:
+        """Count so many requests that begin together; returns the time, in nanoseconds."""
+        with self._lock:
+            self._batches[size] = self._batches.get(size, 0) + 1
+        return time.monotonic_ns()
+
+    def finish(self, arrived_ns: int, begun_ns: int) -> None:
+        """Count a request that came and began at these times, and is answered now."""
+        waited, took = begun_ns - arrived_ns, time.monotonic_ns() - begun_ns
+        with self._lock:
+            self._ends["finished"] += 1
+            self._queue_counts[bisect_left(_BOUNDS_NS, waited)] += 1
+            self._queue_ns += waited
+            self._run_counts[bisect_left(_BOUNDS_NS, took)] += 1
+            self._run_ns += took
+
     def end(self, end: End) -> None:
-        """Count a request that ended so."""
+        """Count a request that ended so, without an answer."""
         with self._lock:
             self._ends[end] += 1
 
-    def begin(self, arrived_ns: Iterable[int]) -> int:
-        """Count a batch that begins, of requests that came at these times; returns the time."""
-        now = time.monotonic_ns()
-        with self._lock:
-            waited = [now - arrived for arrived in arrived_ns]
-            self._batches[len(waited)] += 1
-            for each in waited:
-                self._queue_counts[bisect_left(BOUNDS_S, each / 1e9)] += 1
-                self._queue_ns += each
-        return now
-
     def fail(self, error: BaseException) -> None:
         """Count a request that ended with an error."""
-        kinds: tuple[tuple[type[BlockLayoutError], End], ...] = (
-            (StoppedError, "cancelled"),
-            (DeadlineExceededError, "overdue"),
-        )
-        self.end(next((end for kind, end in kinds if isinstance(error, kind)), "failed"))
-
-    def finish(self, begun_ns: int) -> None:
-        """Count a request that was answered."""
-        took = time.monotonic_ns() - begun_ns
-        with self._lock:
-            self._ends["finished"] += 1
-            self._run_counts[bisect_left(BOUNDS_S, took / 1e9)] += 1
-            self._run_ns += took
+        is_overdue = isinstance(error, DeadlineExceededError)
+        self.end("overdue" if is_overdue else "cancelled" if isinstance(error, StoppedError) else "failed")
 
     def stats(self, n_waiting: int, arena_nbytes: int, weights_nbytes: int) -> Stats:
         """The counts as they are now."""
         with self._lock:
             return Stats(
-                **{end: self._ends[end] for end in _ENDS},
+                **self._ends,
                 n_waiting=n_waiting,
                 queue=Histogram(tuple(self._queue_counts), self._queue_ns / 1e9),
                 run=Histogram(tuple(self._run_counts), self._run_ns / 1e9),

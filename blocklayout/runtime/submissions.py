@@ -213,7 +213,7 @@ class Submissions:
         begun[:] = [request for request in begun if self._begins(request)]
         if not begun:
             return
-        begun_ns = self.tally.begin([request.arrived_ns for request in begun])
+        begun_ns = self.tally.begin(len(begun))
         calls = self._joined(begun) if len(begun) > 1 else [begun[0].call]
         while begun:  # an error's traceback leads here, so nothing stays
             self._answer(begun.pop(0), calls.pop(0), begun_ns)
@@ -255,7 +255,7 @@ class Submissions:
             self._fail(request, error)
             del request  # the error's traceback holds this frame, and the request the error
         else:
-            self.tally.finish(begun_ns)
+            self.tally.finish(request.arrived_ns, begun_ns)
             request.let_go()
             request.set_result(results)
 

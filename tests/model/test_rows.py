@@ -121,7 +121,10 @@ MIXED: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "batch statistics": (
         lambda: of_nodes(
             helper.make_node("BatchNormalization", ["x", *"sbmv"], ["y", "rm", "rv"], training_mode=1),
-            **{name: np.ones(4, np.float32) for name in "sbmv"},
+            s=np.ones(4, np.float32),
+            b=np.ones(4, np.float32),
+            m=np.ones(4, np.float32),
+            v=np.ones(4, np.float32),
         ),
         "BatchNormalization",
     ),
