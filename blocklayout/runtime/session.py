@@ -178,7 +178,12 @@ class Session:
         Args:
             max_waiting: Any number if ``None``.
             batching: None are joined if ``None``.
+
+        Raises:
+            InputError: Somebody has submitted one, or looked at counts.
         """
+        if self._submissions is not None:
+            raise InputError("requests were submitted already: give max_waiting and batching to load")
         self._max_waiting, self._batching = max_waiting, batching
 
     def prove_rows(self, row: Mapping[str, tuple[int, ...]]) -> None:
@@ -356,6 +361,8 @@ class Session:
 
         A second call does nothing. Runs are refused from now on.
         """
+        if self._submissions is not None:
+            self._submissions.hurry()
         self._streams.close()
         with self._lock:
             for kept in self._plans.values():

@@ -124,6 +124,7 @@ class Submissions:
         self._lock = threading.Lock()
         self._waiting: dict[Submission, _Batch] = {}
         self._open: dict[Hashable, _Batch] = {}
+        self._is_in_a_hurry = False
 
     def submit(self, request: Submission) -> None:
         """Have it wait for a stream.
@@ -137,6 +138,14 @@ class Submissions:
             return
         self.tally.end("refused")
         raise QueueFullError(f"{self._max_waiting} requests wait (max_waiting): submit again later, or elsewhere")
+
+    def hurry(self) -> None:
+        """Have no batch wait for others any more."""
+        with self._lock:
+            self._is_in_a_hurry = True
+            for batch in self._open.values():
+                if batch.is_full:
+                    batch.is_full.set()
 
     def stats(self, arena_nbytes: int, weights_nbytes: int) -> Stats:
         """What became of them by now."""
@@ -173,10 +182,10 @@ class Submissions:
     def _leave(self, request: Submission) -> None:
         """Take a cancelled one out; nothing where it does not wait any more."""
         with self._lock:
-            batch = self._waiting.pop(request, None)
-            if batch is not None:
-                batch.requests.remove(request)
-        if batch is not None:
+            was_waiting = request in self._waiting
+            if was_waiting:
+                self._take_out(request)
+        if was_waiting:
             self._begins(request)
 
     def _dismiss_overdue(self) -> bool:
@@ -184,14 +193,21 @@ class Submissions:
         with self._lock:
             overdue = [request for request in self._waiting if request.stopping.is_overdue]
             for request in overdue:
-                self._waiting.pop(request).requests.remove(request)
+                self._take_out(request)
         for request in overdue:
             self._begins(request)
         return bool(overdue)
 
+    def _take_out(self, request: Submission) -> None:
+        batch = self._waiting.pop(request)
+        batch.requests.remove(request)
+        if batch.is_full and not batch.requests:  # its stream need not wait with it
+            self._open.pop(batch.key, None)
+            batch.is_full.set()
+
     def _run(self, batch: _Batch) -> None:
         """Run a batch, when it is full or has waited for long enough."""
-        if batch.is_full and not self._streams.is_closed:
+        if batch.is_full and not self._is_in_a_hurry:
             batch.is_full.wait(max(0, batch.until_ns - time.monotonic_ns()) / 1e9)
         requests = self._taken(batch)
         rows = [request.row for request in requests if request.row is not None]

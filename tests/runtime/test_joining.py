@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import blocklayout as bl
@@ -79,6 +79,7 @@ def assert_close(answer: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(answer, expected, rtol=1e-5, atol=1e-5)
 
 
+@settings(max_examples=30)
 @given(kinds=st.lists(st.sampled_from(["bare", "row", "several", "wrong"]), min_size=1, max_size=20))
 def test_each_gets_its_own_answer(kinds: list[str]) -> None:
     expected = answers()
@@ -121,6 +122,7 @@ def test_a_full_batch_waits_for_nobody(expected: list[np.ndarray]) -> None:
             assert_close(future.result(PATIENCE_S)[0], answer[0])
         last = session.submit({"x": IMAGES[0]})
         assert last.cancel()  # it waits for two more
+        assert session._streams.submit(int).result(PATIENCE_S) == 0  # the stream waits with it no longer
 
 
 def test_callers_on_eight_threads(expected: list[np.ndarray]) -> None:
@@ -252,6 +254,20 @@ def test_portions_are_all_rows_and_none_takes_less(times: list[float], n: int) -
         return by_size[next(size for size in by_size if size >= rows)]
 
     assert sum(map(takes, found)) <= min(takes(n), n * by_size[1]) + 1e-9
+
+
+def test_closing_waits_for_no_more_rows(expected: list[np.ndarray]) -> None:
+    session = load((4, 1e9))
+    futures = [session.submit({"x": image}) for image in IMAGES[:3]]
+    session.close()
+    for future, answer in zip(futures, expected, strict=False):
+        assert_close(future.result(0)[0], answer[0])
+
+
+def test_the_queue_is_said_before_it_is_used(session: bl.Session) -> None:
+    session.stats()
+    with pytest.raises(bl.InputError, match="submitted already"):
+        session.queue(3, None)
 
 
 @pytest.mark.usefixtures("no_garbage")
