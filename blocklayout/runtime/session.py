@@ -749,6 +749,8 @@ class Session:
         facts = [threads, f"{self.streams} streams" if self.streams > 1 else ""]
         facts += [] if self._pieces is None else [f"cut into {len(self._pieces)} pieces"]
         facts += [f"{self.executor} executor", f"check={self._check!r}" if self._check else ""]
+        facts.append(f"batches of up to {self._batching.max_batch}" if self._batching else "")
+        facts.append(f"at most {self._max_waiting} wait" if self._max_waiting else "")
         facts.append("closed" if self._streams.is_closed else "")
         return session_text(self._inputs, self._outputs, plans, self._asked, [fact for fact in facts if fact])
 

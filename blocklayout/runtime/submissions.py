@@ -91,7 +91,7 @@ class _Batch(Struct, eq=False):
     key: Hashable
     until_ns: int
     requests: list[Submission] = field(default_factory=list)
-    is_full: threading.Event | None = None
+    filled: threading.Event | None = None
 
 
 class Submissions:
@@ -144,8 +144,8 @@ class Submissions:
         with self._lock:
             self._is_in_a_hurry = True
             for batch in self._open.values():
-                if batch.is_full:
-                    batch.is_full.set()
+                if batch.filled:
+                    batch.filled.set()
 
     def stats(self, arena_nbytes: int, weights_nbytes: int) -> Stats:
         """What became of them by now."""
@@ -163,9 +163,9 @@ class Submissions:
                 batch = self._new_batch(request)
             batch.requests.append(request)
             self._waiting[request] = batch
-            if self.joining is not None and batch.is_full and len(batch.requests) >= self.joining.max_batch:
-                self._open.pop(batch.key, None)
-                batch.is_full.set()
+            if self.joining is not None and batch.filled and len(batch.requests) >= self.joining.max_batch:
+                self._shut(batch)
+                batch.filled.set()
             return True
 
     def _new_batch(self, request: Submission) -> _Batch:
@@ -173,9 +173,9 @@ class Submissions:
             batch = _Batch(None, 0)
         else:
             until_ns = request.arrived_ns + self.joining.max_delay_ns
-            batch = _Batch(request.row.key, until_ns, is_full=threading.Event())
+            batch = _Batch(request.row.key, until_ns, filled=threading.Event())
         self._streams.submit(partial(self._run, batch))
-        if batch.is_full:
+        if batch.filled:
             self._open[batch.key] = batch
         return batch
 
@@ -201,14 +201,19 @@ class Submissions:
     def _take_out(self, request: Submission) -> None:
         batch = self._waiting.pop(request)
         batch.requests.remove(request)
-        if batch.is_full and not batch.requests:  # its stream need not wait with it
-            self._open.pop(batch.key, None)
-            batch.is_full.set()
+        if batch.filled and not batch.requests:  # its stream need not wait with it
+            self._shut(batch)
+            batch.filled.set()
+
+    def _shut(self, batch: _Batch) -> None:
+        """Have nothing join it any more."""
+        if self._open.get(batch.key) is batch:
+            del self._open[batch.key]
 
     def _run(self, batch: _Batch) -> None:
         """Run a batch, when it is full or has waited for long enough."""
-        if batch.is_full and not self._is_in_a_hurry:
-            batch.is_full.wait(max(0, batch.until_ns - time.monotonic_ns()) / 1e9)
+        if batch.filled and not self._is_in_a_hurry:
+            batch.filled.wait(max(0, batch.until_ns - time.monotonic_ns()) / 1e9)
         requests = self._taken(batch)
         rows = [request.row for request in requests if request.row is not None]
         for n in self.joining.portions(rows) if self.joining is not None and rows else [1] * len(requests):
@@ -217,8 +222,7 @@ class Submissions:
     def _taken(self, batch: _Batch) -> list[Submission]:
         """The requests of a batch, which nothing joins any more; they wait no longer."""
         with self._lock:
-            if self._open.get(batch.key) is batch:
-                del self._open[batch.key]
+            self._shut(batch)
             requests, batch.requests = batch.requests, []
             for request in requests:
                 del self._waiting[request]

@@ -256,6 +256,41 @@ def test_portions_are_all_rows_and_none_takes_less(times: list[float], n: int) -
     assert sum(map(takes, found)) <= min(takes(n), n * by_size[1]) + 1e-9
 
 
+@pytest.mark.parametrize("kind", ["Tensor", "in blocks", "transposed"])
+def test_rows_may_be_fed_as_everything_else(session: bl.Session, expected: list[np.ndarray], kind: str) -> None:
+    row = IMAGES[0][None]
+    tensor = bl.from_array(row)
+    transposed = np.ascontiguousarray(row.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    fed = {"Tensor": tensor, "in blocks": tensor.to(memory_format="nChw8c"), "transposed": transposed}[kind]
+    with busy(session):
+        futures = [session.submit({"x": each}) for each in (fed, IMAGES[1])]
+    assert_close(futures[0].result(PATIENCE_S)[0], expected[0])
+    assert_close(futures[1].result(PATIENCE_S)[0], expected[1][0])
+
+
+def test_a_row_that_runs_alone_is_what_run_gives(session: bl.Session) -> None:
+    [answer] = session.submit({"x": IMAGES[0]}).result(PATIENCE_S)
+    np.testing.assert_array_equal(answer, session(IMAGES[0][None])[0])
+
+
+def test_rows_that_are_watched_or_checked_run_alone(session: bl.Session, expected: list[np.ndarray]) -> None:
+    with bl.watch("raise"), busy(session):
+        watched = [session.submit({"x": IMAGES[0]}) for _ in range(2)]
+    with bl.checking("padding"):
+        checked = session.submit({"x": IMAGES[0]})
+    for future in (*watched, checked):
+        try:
+            assert_close(future.result(PATIENCE_S)[0], expected[0][0])
+        except bl.WatchError:  # bytes were moved at the border
+            assert future in watched
+    assert session.stats().batches == {1: 3}
+
+
+def test_it_shows_how_it_serves() -> None:
+    with load(max_waiting=9) as session:
+        assert "batches of up to 4, at most 9 wait" in repr(session)
+
+
 def test_closing_waits_for_no_more_rows(expected: list[np.ndarray]) -> None:
     session = load((4, 1e9))
     futures = [session.submit({"x": image}) for image in IMAGES[:3]]
