@@ -297,7 +297,7 @@ class Session:
             out = dict(out)
         _check_deadline(deadline)
         requests, given, row = self._served(), dict(feed), None
-        call: Callable[[dnnl.Stop], list[Any]] = partial(self._until, output_names, given, out)
+        call: Callable[[dnnl.Stop], list[Any]] = partial(self.run_until, output_names=output_names, feed=given, out=out)
         if requests.joining is not None:
             call, row = requests.joining.asked(self, given, output_names, out, call)
         request = Submission(call, row, deadline)
@@ -382,9 +382,6 @@ class Session:
                 joining = None if batching is None else Joining(self._inputs, self._outputs, batching)
                 self._submissions = Submissions(self._streams, self._max_waiting, joining)
             return self._submissions
-
-    def _until(self, names: Names, feed: Mapping[str, Any], out: Given | None, stop: dnnl.Stop) -> list[Any]:
-        return self.run_until(stop, names, feed, out)
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,7 +20,9 @@ import blocklayout as bl
 pytest.importorskip("ray.serve", reason="ray[serve] is not installed")
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "ray_serve.py"
-PORT = 8123
+with socket.socket() as _free:
+    _free.bind(("127.0.0.1", 0))
+    PORT = _free.getsockname()[1]
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 
