@@ -45,7 +45,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     serve.start(http_options={"port": PORT})
     yield module
     serve.shutdown()
