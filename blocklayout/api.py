@@ -13,6 +13,7 @@ from blocklayout.errors import InputError, ModelError, PlanError
 from blocklayout.garbage import nothing_collected
 from blocklayout.ir import Demands
 from blocklayout.loading import options
+from blocklayout.loading.queue import Queue
 from blocklayout.loading.saved_plan import Terms, warn_of_misfit
 from blocklayout.loading.saved_session import is_saved_session, load_session
 from blocklayout.plan.policies import checked_policy
@@ -45,6 +46,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     layout: str | None = None,
     threads: int | None = None,
     streams: int = 1,
+    max_waiting: int | None = None,
+    batching: tuple[int, float] | None = None,
     shapes: Mapping[str, Sequence[int | tuple[int, int]]] | None = None,
     io_layout: Mapping[str, str] | None = None,
     pin: Asked | None = None,
@@ -79,6 +82,11 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         streams: How many runs go on at a time, for more of them in a second where single ones may take longer. Each
             stream has an equal part of ``threads`` (what is left over stays idle), a share of the CPUs, and its own
             memory for activations; weights are shared. See ``Session.submit``.
+        max_waiting: How many submitted runs may wait for a stream; one more is a ``QueueFullError``. Any number if
+            ``None``.
+        batching: The largest batch, and for how many milliseconds the first of one waits for others where a stream is
+            free: submitted feeds of one row each (the first extent is 1, or missing) then run together, and each future
+            gets its own row. A model whose rows cannot be proven to be computed apart from each other is refused.
         shapes: Extents of the inputs, by name, as the caller's arrays have them. With them, or where the
             model fixes all extents, the plan is made now; else at the first run of each set of shapes. Where
             extents also follow from what small inputs hold (a Reshape's target), it is made at the first
@@ -134,7 +142,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
 
     Raises:
         ModelError: Not an ONNX file, a graph against its operators' specifications, or a damaged saved session.
-        UnsupportedError: An operator, data type or platform that cannot run here.
+        UnsupportedError: An operator, data type or platform that cannot run here, or ``batching`` of a model that mixes
+            rows.
         InputError: An option that is none of those there are, or of another type, or ``io_layout`` names what is not
             there.
         LayoutError: ``io_layout`` names a format that does not exist, or has another rank.
@@ -174,6 +183,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     checked = None if check is None else checked_mode(check)
     tell = progress if progress is not None else _silent
     max_plans = options.positive("max_plans", max_plans)
+    queue = Queue.of(max_waiting, batching)
+    max_plans = max(max_plans, queue.n_sizes)
     wishes = Request(on_layout_loss=on_layout_loss, winograd=winograd)
     demands = Demands.of(pin, expect, precision)
     for key, wanted in () if callable(precision) else (precision or {}).items():
@@ -183,7 +194,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         tell("reading the session")
         keeps = denormals == "keep"
         try:
-            return load_session(
+            session = load_session(
                 source,
                 asked,
                 wishes,
@@ -193,6 +204,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
                 verify=verify,
                 check=checked,
             )
+            return queue.given_to(session, None, shapes)
         except (ModelError, PlanError) as error:
             if on_misfit == "raise" or original is None:
                 raise
@@ -216,7 +228,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         possible = dnnl.missing_isa("f16") or "computes in it"
         message = f"the model is declared in f16 and computed in f32, to which all is converted; dtype='f16' {possible}"
         warnings.warn(message, stacklevel=2)
-    return session
+    return queue.given_to(session, opened, shapes)
 
 
 def save(

@@ -69,6 +69,7 @@ from blocklayout.dnnl.resolution import optimised as optimised
 from blocklayout.dnnl.resolution import resolve as resolve
 from blocklayout.dnnl.roi_align import write_region_means as write_region_means
 from blocklayout.dnnl.spec import Spec as Spec
+from blocklayout.dnnl.stop import Stop as Stop
 from blocklayout.dnnl.threads import callers_at_once as callers_at_once
 from blocklayout.dnnl.threads import own_stream as own_stream
 from blocklayout.dnnl.threads import run_parallel as run_parallel

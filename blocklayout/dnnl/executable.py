@@ -19,6 +19,8 @@ from blocklayout.dnnl.native import native
 from blocklayout.dnnl.threads import run_parallel, team, wake_team
 
 if TYPE_CHECKING:
+    from blocklayout.dnnl.stop import Stop
+
     Times = list[int] | None
     After = Callable[[int, Any], None] | None
 
@@ -91,24 +93,33 @@ class Executable:
         else:
             self._parts = tuple(self._split())
 
-    def run(self, buffers: Sequence[np.ndarray] = (), times: Times = None, after: After = None) -> list[np.ndarray]:
+    def run(
+        self,
+        buffers: Sequence[np.ndarray] = (),
+        times: Times = None,
+        after: After = None,
+        stop: Stop | None = None,
+    ) -> list[np.ndarray]:
         """Run every step once.
 
         Args:
             buffers: Arrays whose bytes, from the first element on, reach as far as the memories they are for.
             times: Gets the nanoseconds of each step, 0 for ``None``.
             after: Called after each step with its number and itself, memories bound. Python runs the steps then.
+            stop: Looked at before each step.
 
         Returns:
             The buffers that it allocates, 64-byte aligned. Shape (nbytes,), uint8.
 
         Raises:
             RefusedError: The library refused a step; those behind it did not run.
+            StoppedError: ``stop`` was asked to end it; those behind did not run.
+            DeadlineExceededError: The deadline of ``stop`` passed; likewise.
         """
         if after is not None:
-            return self._run_parts(self._steps, buffers, times, after)
+            return self._run_parts(self._steps, buffers, times, after, stop)
         if self._parts is not None:
-            return self._run_parts(self._parts, buffers, times)
+            return self._run_parts(self._parts, buffers, times, None, stop)
         c_buffers, place = self._c_buffers, 0
         for buffer in buffers:
             try:
@@ -122,12 +133,15 @@ class Executable:
             c_buffers[place] = _from_buffer(raw)
             place += 1
             made.append(raw)
+        c_stop = ffi.NULL if stop is None else stop.c
         if times is None:
-            c_status = self._call(self._c_program, ffi.NULL)
+            c_status = self._call(self._c_program, c_stop, ffi.NULL)
         else:
             readings = ffi.new("long long[]", len(self._steps) + 1)
-            c_status = self._call(self._c_program, readings)
+            c_status = self._call(self._c_program, c_stop, readings)
             times += [readings[number + 1] - readings[number] if step else 0 for number, step in enumerate(self._steps)]
+        if stop is not None:
+            stop.check()
         if c_status:
             raise self._steps[self._c_program.failed].refusal(c_status)
         for place, nbytes in enumerate(self._fresh_nbytes):
@@ -187,7 +201,8 @@ class Executable:
         parts: Sequence[Executable | Execution | Step | None],
         buffers: Sequence[np.ndarray],
         times: Times,
-        after: After = None,
+        after: After,
+        stop: Stop | None,
     ) -> list[np.ndarray]:
         made = [aligned_empty(nbytes) for nbytes in self._fresh_nbytes]
         bound = [*buffers, *made]
@@ -204,7 +219,7 @@ class Executable:
             for memory, buffer in by_hand:
                 memory.rebind(buffer)
             for number, part in enumerate(parts):
-                _run_part(part, bound, times)
+                _run_part(part, bound, times, stop)
                 if after is not None and part is not None:
                     after(number, part)
 
@@ -216,10 +231,14 @@ class Executable:
         return made
 
 
-def _run_part(part: Executable | Execution | Step | None, buffers: Sequence[np.ndarray], times: Times) -> None:
+def _run_part(
+    part: Executable | Execution | Step | None, buffers: Sequence[np.ndarray], times: Times, stop: Stop | None
+) -> None:
     if isinstance(part, Executable):
-        part.run(buffers, times)
+        part.run(buffers, times, None, stop)
         return
+    if stop is not None:
+        stop.check()
     start = time.monotonic_ns()
     if part is not None:
         part.run()

@@ -1,7 +1,16 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
 from blocklayout.ir.demands import Asked, Demand, Demanded, Demands, Names, preceding
-from blocklayout.ir.facts import Affine, ArraysFunction, Facts, NumpyFunction, Padding, Transposed, Window
+from blocklayout.ir.facts import (
+    Affine,
+    ArraysFunction,
+    Facts,
+    NumpyFunction,
+    Padding,
+    Transposed,
+    Window,
+    keeps_broadcast_rows,
+)
 from blocklayout.ir.fused import Fused, ValueLayout, layout_name, readable_as
 from blocklayout.ir.host_spec import (
     Compute,
@@ -77,6 +86,7 @@ __all__ = [
     "arguments",
     "copy_spec",
     "in_blocks",
+    "keeps_broadcast_rows",
     "layout_name",
     "mover",
     "preceding",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, did_you_mean
@@ -18,6 +19,20 @@ def positive(name: str, value: Any) -> int:
     if type(value) is not int or value < 1:
         raise InputError(f"{name}={value!r}: give a positive number, or nothing for the default")
     return value
+
+
+def batching(value: Any) -> tuple[int, float]:
+    """The largest batch, and how many milliseconds to wait for others.
+
+    Raises:
+        InputError: It is none of that.
+    """
+    is_pair = isinstance(value, tuple | list) and len(value) == 2
+    if not is_pair or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value):
+        raise InputError(f"batching={value!r}: give the largest batch and milliseconds to wait, such as (8, 2.0)")
+    if not isinstance(value[0], int) or value[0] < 1 or not 0 <= value[1] < inf:
+        raise InputError(f"batching={value!r}: the largest batch is a positive number, the delay 0 ms or more")
+    return value[0], float(value[1])
 
 
 def seconds(name: str, value: Any) -> None:

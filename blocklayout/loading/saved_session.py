@@ -107,7 +107,13 @@ def _part_record(session: SessionContents, tensors: _Tensors) -> PartRecord:
         records.append(PlanRecord(ready.plan, shapes, packed, constants, contents))
     about, inner = session.signature, session.pieces
     if inner is None:
-        return PartRecord(inputs=about.inputs, outputs=about.outputs, defaults=about.defaults, plans=tuple(records))
+        return PartRecord(
+            inputs=about.inputs,
+            outputs=about.outputs,
+            defaults=about.defaults,
+            plans=tuple(records),
+            rows=about.rows,
+        )
     from blocklayout.loading.saved_pieces import pieces_record
 
     pieces = pieces_record(inner, tensors.add_array, lambda each: _part_record(contents_of(each), tensors))
@@ -297,7 +303,7 @@ class _Restoring(Struct, frozen=True):
 
             pieces = pieces_of(part.pieces, part.inputs, part.outputs, self.tensors, self.session)
         return Session(
-            Signature(part.inputs, part.outputs, part.defaults),
+            Signature(part.inputs, part.outputs, part.defaults, part.rows),
             _no_plan,
             write_session,
             max_plans=max(self.max_plans, len(plans)),

@@ -75,6 +75,7 @@ class PartRecord(Struct, frozen=True, kw_only=True):
         defaults: Inputs that may be left out.
         plans: With what they need.
         pieces: Those of a model that is cut.
+        rows: As :class:`~blocklayout.runtime.session.Signature` has them.
     """
 
     inputs: tuple[InputInfo, ...]
@@ -82,6 +83,7 @@ class PartRecord(Struct, frozen=True, kw_only=True):
     defaults: tuple[InputInfo, ...]
     plans: tuple[PlanRecord, ...]
     pieces: PiecesRecord | None = None
+    rows: tuple[tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[int, ...]], ...] = ()
 
 
 class SubgraphRecord(Struct, frozen=True):

@@ -34,6 +34,7 @@ _NAMES = {
     "passes": "legalize simplify",
     "reading": "demands free_extents keep_model open_model read read_fed signature tensors_of weights_nbytes",
     "reference": "compute_of",
+    "rows": "check_rows",
 }
 _HOMES = homes_of(__name__, _NAMES)
 

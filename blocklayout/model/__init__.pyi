@@ -43,5 +43,6 @@ from blocklayout.model.reading import signature as signature
 from blocklayout.model.reading import tensors_of as tensors_of
 from blocklayout.model.reading import weights_nbytes as weights_nbytes
 from blocklayout.model.reference import compute_of as compute_of
+from blocklayout.model.rows import check_rows as check_rows
 
 __all__: list[str]

@@ -33,6 +33,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, as_one_image, plain, plain_if_any
 from blocklayout.ops._needs import is_source
 from blocklayout.ops._padded import are_eltwise
+from blocklayout.ops._rows import of_source
 from blocklayout.ops._window import check_extents, padded_window, read_window
 from blocklayout.ops.gradients import Call, Given, TensorLike, fresh, in_format, public
 from blocklayout.tensor import Tensor
@@ -86,6 +87,8 @@ class Conv(BaseOperator, frozen=True):
         return scale.reshape(-1, *(1,) * (len(node.shape(1)) - 1))
 
     result_format = staticmethod(dominating)
+
+    keeps_rows = staticmethod(of_source)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")

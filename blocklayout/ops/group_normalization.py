@@ -12,6 +12,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import Digit, digits, is_padded, runs
 from blocklayout.ops._needs import has_f32_statistics, is_known, is_source
+from blocklayout.ops._rows import of_source
 from blocklayout.ops._standardizing import Standardization, affine_step, by_groups
 from blocklayout.ops._transposing import per_channel
 from blocklayout.ops.instance_normalization import InstanceNormalization
@@ -60,6 +61,8 @@ class GroupNormalization(BaseOperator, frozen=True):
             return cls(n_groups, epsilon, is_per_group=True).bind({"src": src}, rows)
         instances = {name: v.reshape(n_images, n_channels, *ones) for name, v in rows.items()}
         return InstanceNormalization(epsilon).bind({"src": src}, instances)
+
+    keeps_rows = staticmethod(of_source)
 
     transposed = staticmethod(per_channel)
 

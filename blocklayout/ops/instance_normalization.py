@@ -13,6 +13,7 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import digits, is_padded, runs
 from blocklayout.ops._needs import are_floats, is_source
+from blocklayout.ops._rows import of_source
 from blocklayout.ops._standardizing import Standardization, by_groups
 from blocklayout.ops._transposing import per_channel
 
@@ -45,6 +46,8 @@ class InstanceNormalization(BaseOperator, frozen=True):
             row = vector.data.reshape(1, n_channels, *(1,) * (len(src.shape) - 2))
             constants[name] = np.repeat(row, n_images, axis=0)
         return cls(node.float_attr("epsilon", 1e-5)).bind(sources, constants)
+
+    keeps_rows = staticmethod(of_source)
 
     transposed = staticmethod(per_channel)
 

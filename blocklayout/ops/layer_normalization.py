@@ -14,6 +14,7 @@ from blocklayout.ops._descs import argument, followed, has_argument
 from blocklayout.ops._mixed_radix import as_rows, digits, runs, seen_as
 from blocklayout.ops._needs import has_f32_statistics, has_one_output, is_source
 from blocklayout.ops._padded import are_eltwise
+from blocklayout.ops._rows import beside_axis
 from blocklayout.ops._transposing import trailing
 
 _VECTORS = ("scale", "shift")
@@ -53,6 +54,8 @@ class LayerNormalization(BaseOperator, frozen=True):
                 return node.refused(what, f"its primitive takes {list(src.shape[axis:])}")
             arguments[name] = value
         return cls(axis, node.float_attr("epsilon", 1e-5)).bind(arguments, arrays)
+
+    keeps_rows = staticmethod(beside_axis)
 
     transposed = staticmethod(trailing)
 
@@ -123,5 +126,7 @@ class RMSNormalization(Facts, frozen=True):
     """Elements divided by the root of their mean square along the last dimensions, and scaled."""
 
     op_types = ("RMSNormalization",)
+
+    keeps_rows = staticmethod(beside_axis)
 
     transposed = staticmethod(trailing)

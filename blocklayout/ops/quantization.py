@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from blocklayout.ir import Facts, NodeInfo, NumpyFunction
+from blocklayout.ops._rows import beside_axis
 from blocklayout.ops.integer_convolution import exact_convolution
 from blocklayout.ops.integer_product import exact_product
 
@@ -17,6 +19,11 @@ class Quantized(Facts, frozen=True):
 
     op_types = ("DequantizeLinear", "QuantizeLinear")
     is_elementwise = True
+
+    @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        is_for_all = all(prod(node.shape(index)) == 1 for index in range(1, len(node.inputs)))
+        return rows == {0} and (is_for_all or (beside_axis(node, rows, 1) and not node.attrs.get("block_size", 0)))
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:

@@ -18,6 +18,7 @@ from blocklayout.runtime.outputs import check_given, deliver
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
+    from blocklayout.dnnl import Stop
     from blocklayout.plan import Plan
     from blocklayout.runtime.inputs import InputInfo, OutputInfo
     from blocklayout.runtime.profile import Profile, StepProfile
@@ -233,11 +234,19 @@ class Pieces:
                 given = {name: contents[name] for name in piece.inputs if name in contents}
                 session.prepare({name: shapes[name] for name in piece.inputs}, given)
 
-    def run(self, wanted: Sequence[OutputInfo], feed: Values, out: Mapping[str, np.ndarray] | None) -> list[Any]:
-        """Run all pieces; as :meth:`Session.run`."""
+    def run(
+        self,
+        wanted: Sequence[OutputInfo],
+        feed: Values,
+        out: Mapping[str, np.ndarray] | None,
+        stop: Stop | None = None,
+    ) -> list[Any]:
+        """Run all pieces; as :meth:`Session.run`, with ``stop`` looked at before each piece, and in plans each step."""
         values = self._fed(feed)
         for piece, done in zip(self.pieces, self._done, strict=True):
-            self._run_piece(piece, values)
+            if stop is not None:
+                stop.check()
+            self._run_piece(piece, values, stop)
             for name in done:
                 values.pop(name, None)
         results = {info.name: self._fresh(info.name, values[info.name]) for info in wanted}
@@ -297,14 +306,18 @@ class Pieces:
         check_feeds(tensors, {name: each for name, each in feed.items() if name not in held})
         return {**self.constants, **feed, **{name: check_held(info, feed[name]) for name, info in held.items()}}
 
-    def _run_piece(self, piece: Piece, values: dict[str, Any]) -> None:
+    def _run_piece(self, piece: Piece, values: dict[str, Any], stop: Stop | None = None) -> None:
         if isinstance(piece, Straight):
             fed = {name: values[name] for name in piece.inputs}
-            results: Sequence[Any] = self._quick(piece, fed) or self._session(piece, fed).run(piece.outputs, fed)
+            results: Sequence[Any] = self._quick(piece, fed) or self._planned(piece, fed, stop)
         elif isinstance(piece, Call):
             given = [self._logical(name, values[name]) if name else None for name in piece.inputs]
             results = self._at_borders(piece, piece.function(given))
         values.update(zip(piece.outputs, results, strict=True))
+
+    def _planned(self, piece: Straight, fed: Values, stop: Stop | None) -> list[Any]:
+        session = self._session(piece, fed)
+        return session.run(piece.outputs, fed) if stop is None else session.run_until(stop, piece.outputs, fed)
 
     def _quick(self, piece: Straight, fed: Values) -> list[Any] | None:
         """The results of a piece that is computed node by node; ``None`` where it is planned."""

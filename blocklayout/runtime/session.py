@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, RefusedError
@@ -30,13 +32,14 @@ from blocklayout.tensor import Tensor
 from blocklayout.value_checks import check_mode
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Plan, Request
+    from blocklayout.runtime.joining import Batching
     from blocklayout.runtime.pieces import Pieces
     from blocklayout.runtime.profile import Profile
     from blocklayout.runtime.report import Report
+    from blocklayout.runtime.stats import Stats
+    from blocklayout.runtime.submissions import Submission, Submissions
     from blocklayout.value_checks import CheckMode
 
     WriteSession = Callable[[Path, "SessionContents"], None]
@@ -70,11 +73,13 @@ class Signature(Struct, frozen=True):
         inputs: Extents unknown until fed are ``None`` or names.
         outputs: Likewise.
         defaults: Initializers that are used where nothing is fed in their place.
+        rows: Extents of inputs with one row, and sizes of batches, for which rows are proven to be computed apart.
     """
 
     inputs: tuple[InputInfo, ...]
     outputs: tuple[OutputInfo, ...]
     defaults: tuple[InputInfo, ...] = ()
+    rows: tuple[tuple[Shapes, tuple[int, ...]], ...] = ()
 
 
 class SessionContents(Struct, frozen=True):
@@ -170,6 +175,9 @@ class Session:
         self._asked = asked
         self._pieces = pieces
         self._describe_nodes = describe_nodes
+        self._max_waiting: int | None = None
+        self._batching: Batching | None = None
+        self._submissions: Submissions | None = None
         self._names = tuple(info.name for info in self._inputs)
         self._rooms: dict[int, Room] = {}  # by the stream's number, where there are ranges of extents
         self._arena_nbytes = max((ready.plan.roomy_arena_nbytes for _, ready in plans), default=0)
@@ -180,6 +188,37 @@ class Session:
         self._planning = Lock()  # taken first; other plans run meanwhile
         for shapes, ready in plans:
             self._keep(shapes, ready)
+
+    def queue(self, max_waiting: int | None, batching: Batching | None) -> None:
+        """Say how many requests may wait, and how they are joined; before the first of them.
+
+        Args:
+            max_waiting: Any number if ``None``.
+            batching: None are joined if ``None``.
+
+        Raises:
+            InputError: Somebody has submitted one, or looked at counts.
+        """
+        if self._submissions is not None:
+            raise InputError("requests were submitted already: give max_waiting and batching to load")
+        self._max_waiting, self._batching = max_waiting, batching
+
+    def prove_rows(self, row: Mapping[str, tuple[int, ...]]) -> None:
+        """Have it proven, once, that rows may be joined.
+
+        Args:
+            row: Logical extents of one row, by input.
+
+        Raises:
+            UnsupportedError: They may not.
+        """
+        shapes, batching = tuple(row.items()), self._batching
+        with self._planning:  # it reads the model, too
+            proven = self._signature.rows
+            if batching is None or any(shapes == of and {*batching.sizes} <= {*sizes} for of, sizes in proven):
+                return
+            batching.prove(row, batching.sizes)
+            self._signature = replace(self._signature, rows=(*proven[-_MAX_BOUND:], (shapes, batching.sizes)))
 
     def get_inputs(self) -> list[InputInfo]:
         """Name, declared shape and type of every input."""
@@ -224,40 +263,123 @@ class Session:
             return self._streams.call(carry(partial(self._run, output_names, feed, out)))
         return self._streams.call(self._run, output_names, feed, out)
 
-    def submit(
-        self, feed: Mapping[str, Any], output_names: Sequence[str] | None = None, *, out: Given | None = None
-    ) -> Future[list[Any]]:
-        """Have the model run once, as soon as a stream is free, and go on.
-
-        What is submitted begins in the order in which it came; nothing limits how much may wait. Until the future is
-        done, the arrays of ``feed`` are read and must not change, and those of ``out`` are written.
-
-        Args:
-            feed: As for :meth:`run`. The mapping may change, its arrays may not.
-            output_names: As for :meth:`run`.
-            out: As for :meth:`run`.
-
-        Returns:
-            A future of what :meth:`run` returns. Whatever :meth:`run` raises, this raises: what is fed is looked at by
-            the stream. Its callbacks run on the stream's thread.
+    def run_until(
+        self, stop: dnnl.Stop, output_names: Names, feed: Mapping[str, Any], out: Given | None = None
+    ) -> list[Any]:
+        """Run the model once on the calling thread, one of a stream's, and look at ``stop`` before each step.
 
         Raises:
-            InputError: The session is closed.
+            StoppedError: It was asked to end.
+            DeadlineExceededError: Its deadline passed.
+            BlockLayoutError: As :meth:`run`.
         """
+        return self._run(output_names, feed, out, [] if is_watched() else None, stop)
+
+    def submit(
+        self,
+        feed: Mapping[str, Any],
+        output_names: Sequence[str] | None = None,
+        *,
+        out: Given | None = None,
+        deadline: float | None = None,
+    ) -> Submission:
+        """Have the model run once, as soon as a stream is free, and go on.
+
+        What is submitted begins in the order in which it came, and waits in a queue as long as ``max_waiting`` of
+        :func:`blocklayout.load` allows. Until the future is done, the arrays of ``feed`` are read and must not change,
+        and those of ``out`` are written.
+
+        Args:
+            feed: As for :meth:`run`. The mapping may change, its arrays may not. Where the session batches, the arrays
+                may lack the first extent; so does the answer then.
+            output_names: As for :meth:`run`.
+            out: As for :meth:`run`.
+            deadline: Seconds from now after which nobody wants the answer: what has not begun by then never runs, and
+                what runs ends before its next step, both with a ``DeadlineExceededError``.
+
+        Returns:
+            A future of what :meth:`run` returns. Whatever :meth:`run` raises, this raises. Its ``cancel()`` succeeds
+            until the run begins, its ``stop()`` also ends one that has. Its callbacks run on the stream's thread.
+
+        Raises:
+            ClosedError: The session is closed.
+            QueueFullError: As many wait as may wait.
+            InputError: ``feed`` or ``out`` is no mapping, or ``deadline`` no number of seconds.
+        """
+        from blocklayout.runtime.submissions import Submission
+
         check_mapping("feed", feed, "{'x': array}")
         if out is not None:
             check_mapping("out", out, "{'y': array}")
             out = dict(out)
-        run = partial(self._run, output_names, dict(feed), out)
-        if is_watched():
-            return self._streams.submit(carry(partial(run, [])))
-        return self._streams.submit(carry(run) if check_mode.get() else run)
+        _check_deadline(deadline)
+        requests, given, row = self._served(), dict(feed), None
+        call: Callable[[dnnl.Stop], list[Any]] = partial(self.run_until, output_names=output_names, feed=given, out=out)
+        if requests.joining is not None:
+            call, row = requests.joining.asked(self, given, output_names, out, call)
+        request = Submission(call, row, deadline)
+        if is_watched() or check_mode.get():
+            carried = carry(partial(call, request.stopping))
+            request.call, request.row = lambda _: carried(), None
+        requests.submit(request)
+        return request
+
+    def check_open(self) -> None:
+        """Refuse to go on.
+
+        Raises:
+            ClosedError: It was closed.
+        """
+        self._streams.check_open()
+
+    def counting_on(self, other: Session) -> Self:
+        """This session, which adds to the counts of another one."""
+        self._served().tally = other._served().tally
+        return self
+
+    def stats(self) -> Stats:
+        """What became of the requests that were submitted: counts, times, and what waits now.
+
+        Runs that were not submitted are not counted: they cost nothing more than they do.
+
+        Example:
+            >>> from blocklayout import Builder, load
+            >>> b = Builder()
+            >>> b.output("y", b.input("x", (1, 16, 8, 8)).relu())
+            >>> load(b).stats().finished
+            0
+        """
+        memory = self.memory()
+        return self._served().stats(memory.arena_nbytes + memory.scratchpad_nbytes, memory.packed_nbytes)
+
+    def warm_up(
+        self, shapes: Mapping[str, Sequence[int]] | None = None, contents: Mapping[str, Any] | None = None
+    ) -> None:
+        """Have the first request take no longer than those behind it: plan, pack, and run on every stream.
+
+        Where the session batches, that is done for all sizes of batches.
+
+        Args:
+            shapes: The extents of each input, as the caller's arrays have them; by default those that the model
+                declares, and of a first extent that it leaves free, 1. Of several sets of extents, call it with each.
+            contents: Arrays by input, to be fed in place of zeros: such as the target of a Reshape.
+
+        Raises:
+            InputError: Extents do not fit, or the model leaves some free.
+        """
+        from blocklayout.runtime.warming import feed_of_zeros, on_every_stream
+
+        feed, joining = feed_of_zeros(self._inputs, shapes, contents), self._served().joining
+        run = partial(self.run, None, feed) if joining is None else partial(joining.warm_up, self, feed)
+        on_every_stream(self._streams, run)
 
     def close(self) -> None:
         """Finish what was submitted, end the threads, and free arenas and primitives; plans can still be looked at.
 
         A second call does nothing. Runs are refused from now on.
         """
+        if self._submissions is not None:
+            self._submissions.hurry()
         self._streams.close()
         with self._lock:
             for kept in self._plans.values():
@@ -267,6 +389,18 @@ class Session:
         for session in () if self._pieces is None else self._pieces.sessions:
             session.close()
 
+    def _served(self) -> Submissions:
+        """What is submitted, from the first time on that somebody wants to know."""
+        with self._lock:
+            if self._submissions is None:
+                from blocklayout.runtime.joining import Joining
+                from blocklayout.runtime.submissions import Submissions
+
+                batching = self._batching
+                joining = None if batching is None else Joining(self._inputs, self._outputs, batching)
+                self._submissions = Submissions(self._streams, self._max_waiting, joining)
+            return self._submissions
+
     def __enter__(self) -> Self:
         return self
 
@@ -274,20 +408,30 @@ class Session:
         self.close()
 
     def _run(
-        self, names: Names, feed: Mapping[str, Any], out: Given | None = None, times: list[int] | None = None
+        self,
+        names: Names,
+        feed: Mapping[str, Any],
+        out: Given | None = None,
+        times: list[int] | None = None,
+        stop: dnnl.Stop | None = None,
     ) -> list[Any]:
         """Run once; with a list for the times of entries and steps, report them to the watches."""
         wanted = self._outputs if names is None else check_wanted(names, self._outputs)
         pieces = self._pieces
         if pieces is None:
             try:
-                return _without_refusals(self._run_once, wanted, feed, out, times)
+                return _without_refusals(self._run_once, wanted, feed, out, times, stop)
             except CutError as cut:
                 pieces = cut.pieces
-        return pieces.run(wanted, feed, out)
+        return pieces.run(wanted, feed, out, stop)
 
     def _run_once(
-        self, wanted: Sequence[OutputInfo], feed: Mapping[str, Any], out: Given | None, times: list[int] | None
+        self,
+        wanted: Sequence[OutputInfo],
+        feed: Mapping[str, Any],
+        out: Given | None,
+        times: list[int] | None,
+        stop: dnnl.Stop | None,
     ) -> list[Any]:
         bound, buffers = self._found_bound(feed)
         kept = bound.kept
@@ -305,7 +449,7 @@ class Session:
             direct = bindable(out, buffers)
         try:
             check = self._check or check_mode.get()
-            results = bound.workspace.run(bound.executable, buffers, direct, times, check)
+            results = bound.workspace.run(bound.executable, buffers, direct, times, check, stop)
         except RefusedError:
             self._drop(kept)
             raise
@@ -623,6 +767,8 @@ class Session:
         facts = [threads, f"{self.streams} streams" if self.streams > 1 else ""]
         facts += [] if self._pieces is None else [f"cut into {len(self._pieces)} pieces"]
         facts += [f"{self.executor} executor", f"check={self._check!r}" if self._check else ""]
+        facts.append(f"batches of up to {self._batching.max_batch}" if self._batching else "")
+        facts.append(f"at most {self._max_waiting} wait" if self._max_waiting else "")
         facts.append("closed" if self._streams.is_closed else "")
         return session_text(self._inputs, self._outputs, plans, self._asked, [fact for fact in facts if fact])
 
@@ -749,6 +895,12 @@ def _extents(name: str, shape: Any) -> tuple[int, ...]:
     except TypeError:
         rule = "must be integers such as (1, 3, 224, 224)"
         raise InputError(f"the shape of input {name!r} {rule}, not {shape!r:.60}") from None
+
+
+def _check_deadline(deadline: Any) -> None:
+    is_number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
+    if deadline is not None and not (is_number and 0 < deadline < inf):
+        raise InputError(f"deadline={deadline!r}: give a positive number of seconds, or nothing")
 
 
 def _address(array: np.ndarray) -> int:

@@ -167,6 +167,7 @@ class Workspace:
         out: Mapping[str, np.ndarray] | None = None,
         times: list[int] | None = None,
         check: CheckMode | None = None,
+        stop: dnnl.Stop | None = None,
     ) -> dict[str, np.ndarray | Tensor]:
         """Run every step once, when other callers' runs are over.
 
@@ -179,6 +180,7 @@ class Workspace:
             out: Arrays to write outputs to, by name: of their extents and types, row by row without holes.
             times: Gets the nanoseconds of each entry's reorder (0 if it took none), then of each step.
             check: What is proven of inputs, constants and each step's results.
+            stop: Looked at before each step.
 
         Returns:
             These, else fresh arrays or Tensors, by output; outputs that no step computes are left out.
@@ -186,6 +188,8 @@ class Workspace:
         Raises:
             RefusedError: The library does not run a primitive.
             CheckError: Something is not as ``check`` says; no later step has run.
+            StoppedError: ``stop`` was asked to end the run; likewise.
+            DeadlineExceededError: The deadline of ``stop`` passed; likewise.
         """
         results: dict[str, np.ndarray | Tensor] = {}
         if self._arrays:
@@ -199,7 +203,7 @@ class Workspace:
         try:
             with self._room.lock:
                 after = self._proving(executable, buffers, check) if check else None
-                fresh = executable.run(buffers, times, after)
+                fresh = executable.run(buffers, times, after, stop)
         except RefusedError as error:
             raise self._named(error) from None
         for place, result in enumerate(self._tensors):

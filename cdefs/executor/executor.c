@@ -22,6 +22,8 @@ static unsigned get_mode(void) { return 0; }
 static void set_mode(unsigned mode) { (void)mode; }
 #endif
 
+enum { STOPPED = -1 }; /* the library's own are not negative */
+
 static long long now(void) {
     struct timespec read;
     clock_gettime(CLOCK_MONOTONIC, &read);
@@ -57,9 +59,14 @@ static int run_step(const bl_program_t *program, const bl_step_t *step) {
     return status;
 }
 
-static int run_steps(bl_program_t *program, long long *times) {
+static int is_stopped(const bl_stop_t *stop) {
+    return stop->is_asked || (stop->deadline && now() >= stop->deadline);
+}
+
+static int run_steps(bl_program_t *program, const bl_stop_t *stop, long long *times) {
     if (times) times[0] = now();
     for (int i = 0; i < program->n_steps; i++) {
+        if (stop && is_stopped(stop)) return STOPPED;
         int status = run_step(program, &program->steps[i]);
         if (status) {
             program->failed = i;
@@ -94,22 +101,22 @@ static void restore(int n_threads, const unsigned *before) {
     set_mode(before[omp_get_thread_num()]);
 }
 
-static int run_flushed(bl_program_t *program, long long *times) {
-    if (!CAN_FLUSH || program->flush_threads < 1) return run_steps(program, times);
+static int run_flushed(bl_program_t *program, const bl_stop_t *stop, long long *times) {
+    if (!CAN_FLUSH || program->flush_threads < 1) return run_steps(program, stop, times);
 
     unsigned before[program->flush_threads];
     flush(program->flush_threads, before);
-    int status = run_steps(program, times);
+    int status = run_steps(program, stop, times);
     restore(program->flush_threads, before);
     return status;
 }
 
-int bl_run(bl_program_t *program, long long *times) {
+int bl_run(bl_program_t *program, const bl_stop_t *stop, long long *times) {
     int before = program->n_threads ? bl_enter(program->n_threads) : 0;
     if (program->n_threads > 1) bl_wake();
     align_fresh(program);
     bind(program);
-    int status = run_flushed(program, times);
+    int status = run_flushed(program, stop, times);
     unbind(program);
     if (program->n_threads) bl_leave(before);
     return status;

@@ -18,6 +18,12 @@ typedef struct {
     int64_t offset; /* bytes from its beginning */
 } bl_binding_t;
 
+/* When a run is to end before its last step. Other threads ask for it while it goes on. */
+typedef struct {
+    volatile int is_asked;
+    long long deadline; /* by the monotonic clock, in nanoseconds; 0: none */
+} bl_stop_t;
+
 typedef struct {
     void *stream;
     bl_set_data_t set_data; /* dnnl_memory_set_data_handle */
@@ -31,6 +37,7 @@ typedef struct {
     int failed;        /* index of the step that failed */
 } bl_program_t;
 
-/* Binds memories to buffers, runs the steps until one fails, unbinds; returns its status, or 0.
+/* Binds memories to buffers, runs the steps until one fails, unbinds; returns its status, 0, or -1 if it was stopped.
+   stop: looked at before each step; NULL: nobody stops it.
    times: n_steps + 1 readings of the monotonic clock in nanoseconds, before, between and behind the steps; or NULL. */
-int bl_run(bl_program_t *program, long long *times);
+int bl_run(bl_program_t *program, const bl_stop_t *stop, long long *times);
