@@ -28,9 +28,13 @@ typedef struct {
     int n_steps, n_bindings, n_given, n_fresh;
     int n_threads;     /* width of parallel regions, with our own team; 0: as the caller made them */
     int flush_threads; /* threads, the caller among them, on which denormals are zero meanwhile; 0: as they are */
+    unsigned *modes;   /* flush_threads of them, for how each treated denormals before */
     int failed;        /* index of the step that failed */
 } bl_program_t;
 
-/* Binds memories to buffers, runs the steps until one fails, unbinds; returns its status, or 0.
+enum { BL_NO_THREADS = -1 };
+
+/* Binds memories to buffers, runs the steps until one fails, unbinds; returns its status, or 0. Where the system gives
+   the team fewer threads than it needs, it runs none and returns BL_NO_THREADS.
    times: n_steps + 1 readings of the monotonic clock in nanoseconds, before, between and behind the steps; or NULL. */
 int bl_run(bl_program_t *program, long long *times);

@@ -96,19 +96,20 @@ static int visit_object(struct dl_phdr_info *object, size_t size, void *given) {
     return 1;
 }
 
-static const char *visit(import_t *import, int pass) {
-    import->pass = pass;
+static const char *visit(import_t *import, const void *address) {
+    import->address = (uintptr_t)address;
     if (!dl_iterate_phdr(visit_object, import)) return "it is not loaded";
     return import->reason;
 }
 
-const char *bl_fill_imports(const void *address, const bl_served_t *served, int n_served) {
+const char *bl_fill_imports(const void *const *addresses, int n_addresses, const bl_served_t *served, int n_served) {
     static _Thread_local import_t import; /* its reason outlives the call */
-    import = (import_t){.address = (uintptr_t)address, .served = served, .n_served = n_served};
-    for (int pass = LOOK; pass <= SEAL; pass++) {
-        const char *reason = visit(&import, pass);
-        if (reason) return reason;
-    }
+    import = (import_t){.served = served, .n_served = n_served};
+    for (import.pass = LOOK; import.pass <= SEAL; import.pass++)
+        for (int i = 0; i < n_addresses; i++) {
+            const char *reason = visit(&import, addresses[i]);
+            if (reason) return reason;
+        }
     return NULL;
 }
 
