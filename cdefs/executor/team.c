@@ -128,21 +128,21 @@ static void give_team(team_t *team) {
 
 /* The calling thread's team, with threads for so many shares if they can be had; they run where the caller may. */
 static team_t *team_of(int n_shares) {
-    if (!here.team || here.team->width == 0) {
+    team_t *team = here.team;
+    if (!team || team->width == 0) {
         cpu_set_t cpus;
         if (sched_getaffinity(0, sizeof cpus, &cpus)) CPU_ZERO(&cpus);
-        if (!here.team) here.team = take_team(&cpus);
-        if (!here.team) return NULL;
-        if (!CPU_EQUAL(&here.team->cpus, &cpus)) {
-            for (int i = 0; i < here.team->n_workers; i++)
-                pthread_setaffinity_np(here.team->workers[i]->thread, sizeof cpus, &cpus);
-            here.team->cpus = cpus;
+        if (!team) team = here.team = take_team(&cpus);
+        if (!team) return NULL;
+        if (!CPU_EQUAL(&team->cpus, &cpus)) {
+            for (int i = 0; i < team->n_workers; i++) pthread_setaffinity_np(team->workers[i]->thread, sizeof cpus, &cpus);
+            team->cpus = cpus;
         }
-        here.team->width = n_shares;
+        team->width = n_shares;
         atomic_fetch_add(&n_busy, n_shares);
     }
-    while (here.team->n_workers + 1 < n_shares && add_worker(here.team)) continue;
-    return here.team;
+    while (team->n_workers + 1 < n_shares && add_worker(team)) continue;
+    return team;
 }
 
 static void let_go(void) {
@@ -251,7 +251,7 @@ static _Bool loop_static_start(long start, long end, long step, long chunk, long
 static void loop_end_nowait(void) {}
 
 static const bl_served_t SERVED[] = {
-#define SERVE(name, function) {name, (void (*)(void))function}
+#define SERVE(name, function) {name, (void (*)(void))(function)}
     SERVE("GOMP_parallel", parallel),
     SERVE("GOMP_parallel_start", parallel_start),
     SERVE("GOMP_parallel_end", parallel_end),

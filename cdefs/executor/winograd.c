@@ -75,7 +75,7 @@ static int64_t sources_length(const bl_winograd_t *p) {
 }
 
 static int64_t own_length(const bl_winograd_t *p) {
-    return 36 * (apart(p->tiles_of_task * 2 * p->lanes) + apart(BL_SRC_AT_ONCE * 2 * p->lanes));
+    return 36 * (apart(p->tiles_of_task * 2 * p->lanes) + apart(INT64_C(2) * BL_SRC_AT_ONCE * p->lanes));
 }
 
 int64_t bl_winograd_scratchpad(const bl_winograd_t *problem) {
