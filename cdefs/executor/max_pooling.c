@@ -288,7 +288,8 @@ INLINE int scatter(const bl_max_unpooling_t *p, const char *src, const int64_t *
                 int64_t from = z * p->src.spatial[0] + y * p->src.spatial[1] + x * p->src.spatial[2];
                 int64_t index = z * p->indices.spatial[0] + y * p->indices.spatial[1] + x * p->indices.spatial[2];
                 for (int64_t lane = first; lane < last; lane++) {
-                    int64_t wanted = indices[index + lane * p->indices.lane];
+                    /* Read once: another thread of the program may change what was fed. */
+                    int64_t wanted = *(const volatile int64_t *)&indices[index + lane * p->indices.lane];
                     int64_t ahead = wanted - number - lane * p->number.lane;
                     int64_t to = is_even && ahead >= 0 && ahead < plane ? own + lane * p->dst.lane + ahead * pixel
                                                                         : place_of(p, wanted);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -10,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +27,11 @@ needs_team = pytest.mark.skipif(threads.team() is None, reason=f"no team here: t
 needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="teams are there on Linux only")
 
 
-SANITIZERS = {"none": (), "thread": ("-fsanitize=thread",), "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")}
+SANITIZERS = {
+    "none": (),
+    "thread": ("-fsanitize=thread",),
+    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -293,6 +300,37 @@ print(is_right(session(image)), in_child(check))
 """
     preloaded = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(library)]))
     assert run_python(PRELUDE + code, LD_PRELOAD=preloaded) == "True True\nTrue 0"
+
+
+SERVABLE = "int omp_get_num_threads(void); int width(void) { return omp_get_num_threads(); }"
+UNSERVABLE = "void GOMP_critical_start(void); void enter(void) { GOMP_critical_start(); }"
+
+
+@needs_team
+def test_all_objects_are_served_or_none(compile_library: CompileLibrary) -> None:
+    """Else one would have regions as wide as the other was not made for."""
+
+    class Served(ctypes.Structure):
+        _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p))
+
+    found = importlib.util.find_spec("blocklayout._executor")
+    assert found is not None
+    fill = ctypes.CDLL(found.origin).bl_fill_imports
+    fill.restype = ctypes.c_char_p
+    width = ctypes.CDLL(str(compile_library(SERVABLE, "servable.so", "-lgomp"))).width
+    enter = ctypes.CDLL(str(compile_library(UNSERVABLE, "unservable.so", "-lgomp"))).enter
+    ours = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 42)
+    served = Served(b"omp_get_num_threads", ctypes.cast(ours, ctypes.c_void_p))
+
+    def fill_in(*functions: Any) -> bytes | None:
+        addresses = (ctypes.c_void_p * len(functions))(*(ctypes.cast(each, ctypes.c_void_p) for each in functions))
+        reason: bytes | None = fill(addresses, len(functions), ctypes.byref(served), 1)
+        return reason
+
+    assert fill_in(width, enter) == b"it calls GOMP_critical_start"
+    assert width() == 1
+    assert fill_in(width) is None
+    assert width() == 42
 
 
 OPENMP = """
