@@ -139,8 +139,8 @@ class Executable:
     def _failure(self, c_status: int) -> Exception:
         if c_status == _NO_THREADS:
             return lack_of_threads(self._n_threads)
-        step = self._steps[self._c_program.failed]
-        return step.refusal(c_status)
+        refusal: Exception = self._steps[self._c_program.failed].refusal(c_status)
+        return refusal
 
     def _compile(self, code: Any, steps: Sequence[Execution | None]) -> None:
         """Lay it out in C."""

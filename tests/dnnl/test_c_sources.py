@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted(ROOT.joinpath("cdefs", "executor").glob("*.c"))
+SOURCES = sorted(map(str, ROOT.joinpath("cdefs", "executor").glob("*.c")))
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wsign-conversion", "-Wshadow", "-Wvla", "-Werror")
 
 
