@@ -16,7 +16,7 @@ from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.execution import Execution
 from blocklayout.dnnl.memory import ALIGNMENT, Memory, aligned_empty
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.threads import run_parallel, team, wake_team
+from blocklayout.dnnl.threads import lack_of_threads, run_parallel, team, wake_team
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.stop import Stop
@@ -44,6 +44,7 @@ class Bindable(Protocol):
 
 _NOTHING = (ffi.NULL, ffi.NULL, ffi.NULL, 0, 0)
 _FIRST = slice(0, 1)
+_NO_THREADS = -1  # BL_NO_THREADS
 _UINT8 = np.dtype(np.uint8)
 _empty, _from_buffer = np.empty, ffi.from_buffer
 
@@ -143,11 +144,17 @@ class Executable:
         if stop is not None:
             stop.check()
         if c_status:
-            raise self._steps[self._c_program.failed].refusal(c_status)
+            raise self._failure(c_status)
         for place, nbytes in enumerate(self._fresh_nbytes):
             gap = self._c_gaps[place]
             made[place] = made[place][gap : gap + nbytes]
         return made
+
+    def _failure(self, c_status: int) -> Exception:
+        if c_status == _NO_THREADS:
+            return lack_of_threads(self._n_threads)
+        refusal: Exception = self._steps[self._c_program.failed].refusal(c_status)
+        return refusal
 
     def _compile(self, code: Any, steps: Sequence[Execution | None]) -> None:
         """Lay it out in C."""
@@ -166,6 +173,8 @@ class Executable:
         n_flushing = (
             1 if library.is_sequential() or has_team else self._n_threads
         )  # workers of a team do as their caller
+        flush_threads = 0 if self._keeps_denormals else n_flushing
+        self._c_modes = ffi.new("unsigned[]", flush_threads)
         self._c_program = ffi.new(
             "bl_program_t *",
             {
@@ -180,7 +189,8 @@ class Executable:
                 "n_steps": len(self._steps),
                 "n_bindings": len(self._c_bindings),
                 "n_threads": self._n_threads if has_team else 0,
-                "flush_threads": 0 if self._keeps_denormals else n_flushing,
+                "flush_threads": flush_threads,
+                "modes": self._c_modes,
             },
         )
         self._call = code.bl_run if has_team else partial(_call_in_parallel, code.bl_run, self._n_threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,7 +14,7 @@ from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import RefusedError
+from blocklayout.errors import InputError, RefusedError
 from blocklayout.ir import HostSpec, mover
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
@@ -151,8 +152,11 @@ class Workspace:
 
         Raises:
             RefusedError: The library does not create the reorder of an input.
+            InputError: A step of its own asks.
         """
         key = tuple(descs.items())
+        if self._room.lock.locked():
+            self._refuse_own_run()
         with self._room.lock:
             found = self._executables.pop(key, None) or self._made(descs)
             while len(self._executables) >= MAX_EXECUTABLES:
@@ -188,6 +192,7 @@ class Workspace:
         Raises:
             RefusedError: The library does not run a primitive.
             CheckError: Something is not as ``check`` says; no later step has run.
+            InputError: One of its steps calls it.
             StoppedError: ``stop`` was asked to end the run; likewise.
             DeadlineExceededError: The deadline of ``stop`` passed; likewise.
         """
@@ -200,6 +205,8 @@ class Workspace:
                     array = np.empty(result.extents, result.dtype)
                 buffers.append(array)
                 results[result.name] = array
+        if self._room.lock.locked():
+            self._refuse_own_run()
         try:
             with self._room.lock:
                 after = self._proving(executable, buffers, check) if check else None
@@ -209,6 +216,16 @@ class Workspace:
         for place, result in enumerate(self._tensors):
             results[result.name] = Tensor.over(result.desc, fresh[place])
         return results
+
+    def _refuse_own_run(self) -> None:
+        """Some thread has the lock: where it is the calling one, it would wait for itself."""
+        frame = sys._getframe(1).f_back  # noqa: SLF001 - whose run it is costs nothing unless somebody has to wait
+        while frame is not None:
+            if frame.f_code is Workspace.run.__code__ and frame.f_locals["self"]._room is self._room:  # noqa: SLF001
+                raise InputError(
+                    "the session is called by an operator in a run of its own; load the model a second time for that"
+                )
+            frame = frame.f_back
 
     def _proving(
         self, executable: dnnl.Executable, buffers: Sequence[np.ndarray], check: CheckMode

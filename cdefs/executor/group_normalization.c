@@ -6,8 +6,7 @@
 #include "winograd.h"
 
 #include "group_normalization.h"
-
-#include <omp.h>
+#include "regions.h"
 
 enum {
     BL_PIECE = 4096,            /* elements whose moments are found at once: they are read twice, from the nearest cache */
@@ -22,10 +21,6 @@ typedef struct {
     int arg;
     void *memory;
 } bl_arg_t;
-
-typedef struct {
-    int64_t first, last;
-} bl_range_t;
 
 /* How many elements, their mean, and the sum of squares of what they are apart from it. */
 typedef struct {
@@ -54,11 +49,6 @@ typedef struct {
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t parts(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
-
-/* Of `n` tasks, those of one thread. */
-static bl_range_t share(int64_t n, int64_t part, int64_t n_parts) {
-    return (bl_range_t){n * part / n_parts, n * (part + 1) / n_parts};
-}
 
 static inline float value_at(const void *data, int64_t place, int is_bf16) {
     if (!is_bf16) return ((const float *)data)[place];
@@ -220,16 +210,35 @@ static void run_rows(const bl_run_t *run, bl_range_t rows) {
     }
 }
 
+static void fold_share(void *given) {
+    const bl_run_t *run = given;
+    fold_some(run, bl_share(run->plan.n_lines * run->plan.pieces_of_line));
+}
+
+static void standardize_share(void *given) {
+    const bl_run_t *run = given;
+    standardize_some(run, bl_share(run->plan.n_sets));
+}
+
+static void apply_share(void *given) {
+    const bl_run_t *run = given;
+    apply_some(run, bl_share(run->p->n_images * run->p->n_blocks * run->plan.tasks_of_block));
+}
+
+static void run_share(void *given) {
+    const bl_run_t *run = given;
+    run_rows(run, bl_share(run->plan.n_rows));
+}
+
 /* In three regions and without barriers: where a thread has no CPU, its shares are computed by the one that asked. */
-static void run_together(const bl_run_t *run, int n_threads) {
-    int64_t n_pieces = run->plan.n_lines * run->plan.pieces_of_line, n_sets = run->plan.n_sets;
-    int64_t n_tasks = run->p->n_images * run->p->n_blocks * run->plan.tasks_of_block;
-#pragma omp parallel num_threads(n_threads)
-    fold_some(run, share(n_pieces, omp_get_thread_num(), omp_get_num_threads()));
-#pragma omp parallel num_threads(n_threads) if (n_sets > 1)
-    standardize_some(run, share(n_sets, omp_get_thread_num(), omp_get_num_threads()));
-#pragma omp parallel num_threads(n_threads)
-    apply_some(run, share(n_tasks, omp_get_thread_num(), omp_get_num_threads()));
+static void run_together(bl_run_t *run) {
+    int n_threads = run->p->n_threads;
+    bl_parallel(n_threads, fold_share, run);
+    if (run->plan.n_sets > 1)
+        bl_parallel(n_threads, standardize_share, run);
+    else
+        standardize_some(run, (bl_range_t){0, run->plan.n_sets});
+    bl_parallel(n_threads, apply_share, run);
 }
 
 int bl_group_normalization(const void *problem, void *stream, int n_args, const void *args) {
@@ -252,9 +261,8 @@ int bl_group_normalization(const void *problem, void *stream, int n_args, const 
     if (p->n_threads == 1 || n_elements < BL_WORTH_SHARING)
         run_rows(&run, (bl_range_t){0, n_rows});
     else if (n_rows % p->n_threads == 0 || n_rows >= 4 * p->n_threads)
-#pragma omp parallel num_threads(p->n_threads)
-        run_rows(&run, share(n_rows, omp_get_thread_num(), omp_get_num_threads()));
+        bl_parallel(p->n_threads, run_share, &run);
     else
-        run_together(&run, p->n_threads);
+        run_together(&run);
     return 0;
 }
