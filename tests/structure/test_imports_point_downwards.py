@@ -30,6 +30,7 @@ LEVELS = (
     (
         "loading",
         "api",
+        "served",
         "inspector",
         "onnx_backend",
         "eager",
