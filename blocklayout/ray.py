@@ -74,7 +74,7 @@ def map_batches(
     options.positive("batch_size", batch_size)
     options.positive("threads", threads)
     options.by_name("columns", columns, "{'x': 'image'}")
-    if "shapes" in load_options:
+    if load_options.pop("shapes", None):
         raise InputError("shapes follow from the rows; batch_size= says how many are run at a time")
     content = _content(model)
     import ray
