@@ -15,11 +15,12 @@ _NAMES = {
     "eager.offers": "candidates",
     "errors": """
         BlockLayoutError BlockLayoutWarning CheckError CostStoreWarning DnnlError ExportError InputError
-        InvalidArgumentsError LayoutError LayoutLossWarning ModelError OperatorError OutOfMemoryError PlainKernelWarning
-        PlanError PlanMisfitWarning PlanStoreWarning PolicyWarning PositionError RefusedError UnimplementedError
-        UnsupportedError WatchError WatchWarning
+        InvalidArgumentsError LayoutError LayoutLossWarning LimitError ModelError OperatorError OutOfMemoryError
+        PlainKernelWarning PlanError PlanMisfitWarning PlanStoreWarning PolicyWarning PositionError RefusedError
+        UnimplementedError UnsupportedError WatchError WatchWarning
     """,
     "inspector": "describe",
+    "resource_limits": "limits",
     "loading.exporting": "export",
     "layout": "FormatTag Layout MemoryDesc",
     "model": "Builder",

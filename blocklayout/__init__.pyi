@@ -139,6 +139,7 @@ from blocklayout.errors import InputError as InputError
 from blocklayout.errors import InvalidArgumentsError as InvalidArgumentsError
 from blocklayout.errors import LayoutError as LayoutError
 from blocklayout.errors import LayoutLossWarning as LayoutLossWarning
+from blocklayout.errors import LimitError as LimitError
 from blocklayout.errors import ModelError as ModelError
 from blocklayout.errors import OperatorError as OperatorError
 from blocklayout.errors import OutOfMemoryError as OutOfMemoryError
@@ -163,6 +164,7 @@ from blocklayout.loading.exporting import export as export
 from blocklayout.model import Builder as Builder
 from blocklayout.ops.registered import register_operator as register_operator
 from blocklayout.plan import Plan as Plan
+from blocklayout.resource_limits import limits as limits
 from blocklayout.runtime import Session as Session
 from blocklayout.tensor import Tensor as Tensor
 from blocklayout.tensor import as_tensor as as_tensor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager
+from contextvars import copy_context
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
@@ -37,7 +38,10 @@ def side_by_side(do: Callable[[_Item], object], items: Iterable[_Item], n_thread
             except BaseException as error:  # noqa: BLE001 - raised again in the caller
                 errors.append(error)
 
-    threads = [Thread(target=work, name="blocklayout-helper") for _ in range(min(n_threads, len(waiting)) - 1)]
+    threads = [
+        Thread(target=copy_context().run, args=(work,), name="blocklayout-helper")
+        for _ in range(min(n_threads, len(waiting)) - 1)
+    ]
     for thread in threads:
         thread.start()
     try:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout import model
+from blocklayout.resource_limits import check_time
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.pieces import MAX_QUICK_NBYTES, Call, Pieces, Straight
 
@@ -145,6 +146,7 @@ class _Body:
 
     def run(self, given: Values) -> list[Any]:
         """Its results, for values by name."""
+        check_time(self._name)
         branch = self.branch
         values = {**branch.constants, **given}
         names = [name for name in dict.fromkeys(branch.outputs) if name in self._written]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.affordable import check_affordable
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir.value import Value
@@ -23,6 +22,7 @@ from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.reference import is_wrong_there
 from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, type_proto
+from blocklayout.resource_limits import check_affordable, check_time
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TypeProto
@@ -55,6 +55,7 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
         ModelError: The node contradicts the operator's specification.
         UnsupportedError: The extents of an output depend on data, or it is no tensor.
     """
+    check_time(f"node {node.name!r}")
     if node.domain:
         return _registered(node, inputs)
     if branches_of(node):

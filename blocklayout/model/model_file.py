@@ -12,6 +12,7 @@ import numpy as np
 from blocklayout.errors import ModelError
 from blocklayout.model.onnx_read import OnnxModel, Signature, open_contents, refuse_missing
 from blocklayout.model.origins import FileBytes
+from blocklayout.resource_limits import check_nbytes
 from blocklayout.side_by_side import side_by_side
 
 _CHUNK_NBYTES = 4 << 20
@@ -116,7 +117,9 @@ class ModelFile:
         """All of the file, read: of a mapping, reading what was truncated meanwhile would end the process."""
         with refuse_missing(self.path), os.fdopen(os.dup(self._descriptor), "rb") as file:
             file.seek(0)
-            contents = FileBytes(os.fstat(self._descriptor).st_size, np.uint8)  # zeros take time, too
+            nbytes = os.fstat(self._descriptor).st_size
+            check_nbytes(nbytes, str(self.path))
+            contents = FileBytes(nbytes, np.uint8)  # zeros take time, too
             n_read = file.readinto(contents.data)
             return contents.data[:n_read] if n_read else memoryview(file.read())
 

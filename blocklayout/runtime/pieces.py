@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
+from blocklayout.resource_limits import check_time
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import check_feed, check_feeds, check_held, check_mapping
 from blocklayout.runtime.outputs import check_given, deliver
@@ -269,6 +270,7 @@ class Pieces:
         return {**self._constants, **feed, **{name: check_held(info, feed[name]) for name, info in held.items()}}
 
     def _run_piece(self, piece: Piece, values: dict[str, Any]) -> None:
+        check_time(piece.name)
         if isinstance(piece, Straight):
             fed = {name: values[name] for name in piece.inputs}
             results: Sequence[Any] = self._quick(piece, fed) or self._session(piece, fed).run(piece.outputs, fed)

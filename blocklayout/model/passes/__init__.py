@@ -25,6 +25,7 @@ from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.merge_clips import MergeClips
 from blocklayout.model.passes.push_transposes import PushTransposes
 from blocklayout.model.passes.remove_dead import RemoveDead
+from blocklayout.resource_limits import check_nbytes, check_time, in_force
 
 __all__ = [
     "DEFAULT",
@@ -100,8 +101,12 @@ def simplify(
         ModelError: A pass left a graph that is not well-formed.
     """
     for each in passes:
+        check_time(f"{graph.name}: {type(each).__name__}")
         after = each(graph)
         graph = after if after is graph else after.validate()
+        if in_force.get() is not None:
+            nbytes = sum(value.data.nbytes for value in graph.values.values() if value.data is not None)
+            check_nbytes(nbytes, f"{graph.name}: its constants")
         if on_pass is not None:
             on_pass(each, graph)
     return graph
