@@ -55,8 +55,9 @@ def limits(*, nbytes: int | None = None, seconds: float | None = None) -> Iterat
     A block within another one may only be stricter.
 
     Args:
-        nbytes: Bytes that any one of these may take: a file that is read, a tensor, all of a network's constants, the
-            memory of a plan's run. By default what the machine, or this process' control group, has left.
+        nbytes: Bytes that any one of these may take: a file that is read, a tensor, all of a network's constants, a
+            run's constants, scratchpad, intermediate values and results together. By default what the machine, or this
+            process' control group, has left.
         seconds: How long all of the block may take. It is looked at between the passes, nodes and candidates of a load,
             and between the steps, pieces and iterations of a run; a step that has begun is finished. Runs go step by
             step in Python then. By default there is no limit.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.errors import BlockLayoutError, ModelError, UnsupportedError
 from blocklayout.ir.value import Value
 from blocklayout.model.branches import branches_of
 from blocklayout.model.function_body import function_body
@@ -143,7 +143,9 @@ def _infer_types(
         types = shape_inference.infer_node_outputs(schema, proto, known, data, opset_imports=opsets)
         if not all(_is_complete(types.get(name)) for name in node.outputs if name):
             types |= _infer_through_body(node, inputs, opset) | _said(node, inputs)
-    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
+    except BlockLayoutError:
+        raise  # of a function's body
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError) as error:
         given = ", ".join(f"{value.name!r} {value.shape}" for value in present)
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"node {node.name!r}: {node.op_type} of {given}: {reason}") from error

@@ -412,6 +412,9 @@ def _attribute(attribute: AttributeProto, node: NodeProto) -> Any:
 
     if attribute.type == AttributeProto.TENSOR:
         return to_array(attribute.t, None)
+    if attribute.ref_attr_name:
+        refers = f"the attribute {attribute.name!r} is that of a function, {attribute.ref_attr_name!r}"
+        raise ModelError(f"{_label(node)}: {refers}, outside of any")
     value = helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode("utf-8")
@@ -426,6 +429,11 @@ def _attribute(attribute: AttributeProto, node: NodeProto) -> Any:
 
 
 def _constant_node(node: NodeProto, model_path: Path | None) -> tuple[str, np.ndarray]:
+    if len(node.attribute) != 1 or len(node.output) != 1:
+        n_attributes, n_outputs = len(node.attribute), len(node.output)
+        raise ModelError(
+            f"{_label(node)} has {n_attributes} attributes and {n_outputs} outputs; a constant has one of each"
+        )
     attribute = node.attribute[0]
     if attribute.name == "value":
         return node.output[0], to_array(attribute.t, model_path, default_name=node.output[0])

@@ -17,7 +17,7 @@ from blocklayout.errors import RefusedError
 from blocklayout.ir import HostSpec, mover
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
-from blocklayout.resource_limits import check_time, in_force, is_timeless
+from blocklayout.resource_limits import check_nbytes, check_time, in_force, is_timeless
 from blocklayout.runtime.forking import renew_in_children
 from blocklayout.runtime.host import HostExecution, HostMemory, copy_elements, host_function
 from blocklayout.side_by_side import side_by_side
@@ -172,7 +172,7 @@ class Workspace:
                 results[result.name] = array
         try:
             with self._lock:
-                after = self._proving(executable, buffers, check) if check else in_force.get() and self._timing()
+                after = self._proving(executable, buffers, check) if check else in_force.get() and self._limiting()
                 fresh = executable.run(buffers, times, after)
         except RefusedError as error:
             raise self._named(error) from None
@@ -192,9 +192,13 @@ class Workspace:
             self._proven.add(check)
         return after_steps(self._plan, check, self._bytes_of)
 
-    def _timing(self) -> Callable[[int, Step], None] | None:
-        """What refuses to go on after a step, where there is a limit of time."""
-        return None if is_timeless() else lambda number, _: check_time(f"{self._plan.model}, after step {number}")
+    def _limiting(self) -> Callable[[int, Step], None] | None:
+        """Refuses a run of more memory than is allowed; what refuses to go on after a step, if time is limited."""
+        plan = self._plan
+        nbytes = self._arena.nbytes + self._scratchpad.nbytes + sum(packed.nbytes for packed in self._packed.values())
+        nbytes += sum(result.desc.nbytes for result in self.results)
+        check_nbytes(nbytes, f"a run of {plan.model}, its constants included,")
+        return None if is_timeless() else lambda number, _: check_time(f"{plan.model}, after step {number}")
 
     def _named(self, error: RefusedError) -> RefusedError:
         """The error with the kernel that it comes from."""

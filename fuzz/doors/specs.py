@@ -21,9 +21,10 @@ from fuzz.doors import _networks
 SUMMARY = "Specs handed to oneDNN"
 SHARE = 4
 NBYTES, SECONDS = 256 << 20, 5.0
-MAX_MULTIPLY_ADDS = 1 << 27
+MAX_MULTIPLY_ADDS = 1 << 22
 """Of a primitive that is run."""
-MAX_RUN_NBYTES = 32 << 20
+MAX_RUN_NBYTES = 4 << 20
+MAX_THREADS = 4
 MAX_IMPLEMENTATIONS = 6
 
 PROBLEMS = Path(__file__).parents[1] / "corpus" / "problems.txt"
@@ -196,7 +197,11 @@ def _use(spec: dnnl.Spec, choices: Choices, label: Path) -> None:
     resolved = choices.pick(found)
     descs = dict(resolved.spec.descs)
     nbytes = sum(desc.nbytes for desc in descs.values()) + resolved.scratchpad_nbytes
-    if nbytes > MAX_RUN_NBYTES or dnnl.multiply_adds(resolved.spec) > MAX_MULTIPLY_ADDS:
+    if (
+        nbytes > MAX_RUN_NBYTES
+        or resolved.spec.n_threads > MAX_THREADS
+        or dnnl.multiply_adds(resolved.spec) > MAX_MULTIPLY_ADDS
+    ):
         return
     label.write_text(f"{resolved.spec.kind} {resolved.spec.impl}")
     primitive = dnnl.Primitive(resolved.spec)

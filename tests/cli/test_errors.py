@@ -36,6 +36,11 @@ def test_truncated_file(cli: Command, tiny: Path) -> None:
     assert str(tiny) in cli("plan", tiny).refusal
 
 
+def test_separators_of_lines_are_none_in_a_refusal(cli: Command, tiny: Path) -> None:
+    refusal = cli("plan", tiny, "one\x85two\x1dthree\nfour").refusal
+    assert "unrecognized arguments: one two three four" in refusal
+
+
 def test_a_file_that_is_no_model(cli: Command, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("no model\n" * 20)

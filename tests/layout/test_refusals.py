@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blocklayout.errors import BlockLayoutError, LayoutError
+from blocklayout.errors import BlockLayoutError, LayoutError, LimitError
 from blocklayout.layout import FormatTag, Layout, MemoryDesc
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {
@@ -180,11 +180,21 @@ def test_a_source_that_repeats_elements_cannot_be_filled() -> None:
         {"dims": [2], "dtype": "f32", "strides": [1], "inner_blks": [2]},
         {"dims": [5], "dtype": "f32", "strides": [4], "inner_blks": [4], "inner_idxs": [0], "padded_dims": [4]},
         {"dims": [5], "dtype": "f32", "strides": [4], "inner_blks": [4], "inner_idxs": [0], "padded_dims": [99]},
+        5,
+        None,
+        ["dims", "dtype", "tag"],
     ],
 )
-def test_values_that_are_no_descriptor_are_refused(data: dict[str, Any]) -> None:
+def test_values_that_are_no_descriptor_are_refused(data: Any) -> None:
     with pytest.raises(BlockLayoutError):
         MemoryDesc.from_dict(data)
+
+
+@pytest.mark.parametrize("desc", [MemoryDesc((7, 2**32 + 1, 4, 2)), MemoryDesc((7, 2), strides=(2**55, 1))])
+def test_what_memory_cannot_hold_is_refused_before_it_is_allocated(desc: MemoryDesc) -> None:
+    array = np.broadcast_to(np.float32(0), desc.dims)
+    with pytest.raises(LimitError, match="GiB of memory are left here"):
+        desc.pack(array) if desc.n_elements < 100 else desc.offsets()
 
 
 def test_a_descriptor_cannot_be_changed() -> None:

@@ -1,0 +1,117 @@
+"""Files that somebody made to do harm, or that chance did: each ends in one error of ours, soon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
+
+import blocklayout as bl
+from tests.model.protos import make_model, relu_model
+
+
+def _load(model: ModelProto) -> bl.Session:
+    return bl.load(model.SerializeToString(), tune="model", threads=1)
+
+
+def _constant_without_value() -> ModelProto:
+    return make_model(
+        [helper.make_node("Constant", [], ["c"]), helper.make_node("Add", ["x", "c"], ["y"])], {"x": (1, 2)}
+    )
+
+
+def _attribute_of_a_function() -> ModelProto:
+    model = make_model([helper.make_node("Elu", ["x"], ["y"], name="elu", alpha=1.0)], {"x": (1, 2)})
+    model.graph.node[0].attribute[0].ref_attr_name = "slope"
+    return model
+
+
+def _range_of_no_type() -> ModelProto:
+    """A type that shape inference throws at, where it is told of a number that is none."""
+    model = make_model([helper.make_node("Cast", ["x"], ["y"], name="cast", to=0)], {"x": (1, 2)})
+    assert model.graph.node[0].attribute[0].type == AttributeProto.INT
+    return model
+
+
+def _quantized_to_floats() -> ModelProto:
+    model = make_model(
+        [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"], name="q", domain="com.microsoft")],
+        {"x": (1, 2)},
+        constants={"scale": np.ones((), np.float32), "zero": np.zeros((), np.float32)},
+    )
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    return model
+
+
+CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
+    "a constant without value": (_constant_without_value, "0 attributes and 1 outputs; a constant has one of each"),
+    "an attribute of a function": (_attribute_of_a_function, "'elu'.*'alpha' is that of a function, 'slope'"),
+    "a type that is none": (_range_of_no_type, "'cast'"),
+    "quantised to floats": (_quantized_to_floats, "'q'"),
+    "an input beyond memory": (lambda: relu_model((1, 2**40)), "'x'.* of extents .*1099511627776"),
+    "an input beyond numpy": (lambda: relu_model((3, 2**62, 5)), "'x'.* of extents .*4611686018427387904"),
+    "an unread input beyond numpy": (
+        lambda: make_model([helper.make_node("Shape", ["x"], ["y"])], {"x": (3, 2**62, 5)}),
+        "'x'.* of extents",
+    ),
+    "a pad beyond memory": (
+        lambda: make_model(
+            [helper.make_node("Pad", ["x", "pads"], ["y"], name="pad")],
+            {"x": (1, 1, 2, 2)},
+            constants={"pads": np.array([0, 0, 2**31, 2**31, 0, 0, 2**31, 2**31])},
+        ),
+        "'pad'.* of extents",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_refused(case: str) -> None:
+    make, message = CASES[case]
+    with pytest.raises(bl.BlockLayoutError, match=message):
+        _load(make())
+
+
+def test_a_pad_of_gigabytes_is_refused_within_a_limit() -> None:
+    pads = np.array([0, 0, 0, 2**29, 0, 0, 0, 0])
+    model = make_model([helper.make_node("Pad", ["x", "pads"], ["y"])], {"x": (1, 1, 1, 2)}, constants={"pads": pads})
+    with bl.limits(nbytes=1 << 28), pytest.raises(bl.LimitError, match=r"bl\.limits allows 268,435,456"):
+        _load(model)
+
+
+def test_operands_may_be_one_constant() -> None:
+    weights = np.linspace(-1, 1, 16 * 16, dtype=np.float32).reshape(16, 16)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Gemm", ["a", "w", "w"], ["b"]),
+        helper.make_node("Add", ["b", "w"], ["y"]),
+    ]
+    x = np.ones((16, 16), np.float32)
+    [found] = _load(make_model(nodes, {"x": (16, 16)}, constants={"w": weights})).run(None, {"x": x})
+    np.testing.assert_allclose(found, x @ weights @ weights + 2 * weights, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_and_bias_may_be_one_constant() -> None:
+    w = np.ones((1, 1, 1), np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"]), helper.make_node("PRelu", ["a", "w"], ["y"])]
+    x = np.linspace(-1, 1, 5, dtype=np.float32).reshape(1, 1, 5)
+    [found] = _load(make_model(nodes, {"x": (1, 1, 5)}, constants={"w": w})).run(None, {"x": x})
+    np.testing.assert_array_equal(found, x)
+
+
+def test_an_input_without_a_rank_is_said_to_be_one() -> None:
+    model = relu_model()
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    session = _load(model)
+    assert session.get_inputs()[0].shape is None
+    np.testing.assert_array_equal(session.run(None, {"x": np.array([[-1, 1]], np.float32)})[0], [[0, 1]])
+
+
+def test_a_value_that_is_no_tensor_is_refused() -> None:
+    model = relu_model()
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(2, np.float32), "x"))
+    model.graph.initializer[0].data_type = TensorProto.STRING
+    with pytest.raises(bl.BlockLayoutError, match="'x'"):
+        _load(model)
