@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+_MAX_ARRAY_NBYTES = 1 << 63
 _STATUS = Path("/proc/meminfo")
 
 
@@ -138,6 +139,8 @@ def check_affordable(shape: Sequence[int], itemsize: int, what: str) -> None:
         LimitError: The message has its size, and the limit.
     """
     extents = [int(extent) for extent in shape]
+    if prod(filter(None, extents)) * itemsize >= _MAX_ARRAY_NBYTES:  # numpy overlooks extents of 0 in this
+        raise LimitError(f"{what} would have the extents {extents}; addresses count to 2^63 bytes")
     check_nbytes(prod(extents) * itemsize, f"{what} of extents {extents}")
 
 

@@ -44,7 +44,10 @@ KNOWN = (
         "64x64x3x3",
     ),
 )
-OPTIONS = ("--shape", "--input", "--pin", "--io-layout", "--precision", "--layout", "--threads", "--tune-seconds")
+OPTIONS = (
+    *("--shape", "--input", "--pin", "--io-layout", "--precision", "--layout", "--threads", "--tune-seconds"),
+    "--limit-memory",
+)
 COMMANDS = ("plan", "run", "inspect", "candidates", "profile")
 
 
@@ -67,6 +70,7 @@ def opened(folder: Path) -> Callable[[bytes], None]:
             words += [_word(choices, ("--index", "--dtype", "--pads", "--strides", "--at", *known))]
         else:
             words += [str(model), "--tune", "model", "--threads", "1"]
+            words += ["--limit-memory", "256M", "--limit-seconds", "5"]
         for _ in range(choices.below(3)):
             option = choices.pick(OPTIONS)
             word = _word(choices, known)

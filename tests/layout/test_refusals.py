@@ -19,6 +19,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "no sequence": ({"dims": 7}, "must be integers"),
     "text": ({"dims": "nchw"}, "must be integers"),
     "data type": ({"dims": (2,), "dtype": "fp32"}, "no data type 'fp32'; there are f32"),
+    "data type that is code": ({"dims": (2,), "dtype": "08"}, "no data type '08'"),
     "rank of the tag": ({"dims": (2, 3), "layout": "nchw"}, "lays out 4 dimensions"),
     "rank of a computed tag": ({"dims": (2, 3), "layout": FormatTag((0,))}, "lays out 1 dimensions"),
     "rank of the strides": ({"dims": (2, 3), "strides": (1,)}, "has 1 dimensions"),
@@ -190,11 +191,15 @@ def test_values_that_are_no_descriptor_are_refused(data: Any) -> None:
         MemoryDesc.from_dict(data)
 
 
-@pytest.mark.parametrize("desc", [MemoryDesc((7, 2**32 + 1, 4, 2)), MemoryDesc((7, 2), strides=(2**55, 1))])
-def test_what_memory_cannot_hold_is_refused_before_it_is_allocated(desc: MemoryDesc) -> None:
-    array = np.broadcast_to(np.float32(0), desc.dims)
+@pytest.mark.parametrize("desc", [MemoryDesc((7, 2**32 + 1, 4, 2)), MemoryDesc((0, 2**30, 2**30))])
+def test_offsets_that_memory_cannot_hold_are_refused(desc: MemoryDesc) -> None:
+    with pytest.raises(LimitError, match=r"an array of offsets .* extents .*(GiB of memory are left|2\^63 bytes)"):
+        desc.offsets()
+
+
+def test_bytes_that_memory_cannot_hold_are_refused() -> None:
     with pytest.raises(LimitError, match="GiB of memory are left here"):
-        desc.pack(array) if desc.n_elements < 100 else desc.offsets()
+        MemoryDesc((7, 2), strides=(2**55, 1)).pack(np.zeros((7, 2), np.float32))
 
 
 def test_a_descriptor_cannot_be_changed() -> None:
