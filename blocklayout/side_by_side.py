@@ -14,8 +14,17 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 
 
+def _called(work: Callable[[], None]) -> None:
+    work()
+
+
 @contextmanager
-def side_by_side(do: Callable[[_Item], object], items: Iterable[_Item], n_threads: int) -> Iterator[None]:
+def side_by_side(
+    do: Callable[[_Item], object],
+    items: Iterable[_Item],
+    n_threads: int,
+    within: Callable[[Callable[[], None]], None] = _called,
+) -> Iterator[None]:
     """Call ``do`` for each item: in threads while the block runs, in the calling one as well when that has ended.
 
     An error ends it, that of the block or the first of a call, and is raised.
@@ -24,6 +33,7 @@ def side_by_side(do: Callable[[_Item], object], items: Iterable[_Item], n_thread
         do: Called by several threads at once.
         items: Taken in their order.
         n_threads: The calling one included.
+        within: Calls what each thread does.
     """
     waiting, errors = deque(items), list[BaseException]()
 
@@ -39,14 +49,14 @@ def side_by_side(do: Callable[[_Item], object], items: Iterable[_Item], n_thread
                 errors.append(error)
 
     threads = [
-        Thread(target=copy_context().run, args=(work,), name="blocklayout-helper")
+        Thread(target=copy_context().run, args=(within, work), name="blocklayout-helper")
         for _ in range(min(n_threads, len(waiting)) - 1)
     ]
     for thread in threads:
         thread.start()
     try:
         yield
-        work()
+        within(work)
     except BaseException as error:
         errors.insert(0, error)
         raise

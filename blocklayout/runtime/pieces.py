@@ -302,7 +302,8 @@ class Pieces:
         """A value as a function takes it: an array in the model's order of dimensions."""
         info = self._borders.get(name)
         if info is not None:
-            return check_feed(info, value).contents()
+            array = check_feed(info, value).contents()
+            return array.copy() if array.dtype.kind in "iu" else array  # may be changed while it is followed as indices
         return value.numpy() if isinstance(value, Tensor) else value
 
     def _at_borders(self, piece: Piece, results: Sequence[Any]) -> list[Any]:

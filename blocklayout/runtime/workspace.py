@@ -314,7 +314,8 @@ def _primitives(plan: Plan) -> dict[dnnl.Spec, dnnl.Primitive]:
         except RefusedError as error:
             refusals[spec] = RefusedError(f"{steps[spec]}: {error}", error.status, error.spec)
 
-    with side_by_side(make, steps, dnnl.callers_at_once(plan.n_threads)):
+    apart = partial(dnnl.run_apart, n_threads=1)  # one thread for all of them, where none is refused
+    with side_by_side(make, steps, dnnl.callers_at_once(plan.n_threads), apart):
         pass
     for spec in steps:
         if spec in refusals:

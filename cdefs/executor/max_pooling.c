@@ -260,7 +260,6 @@ int bl_max_pooling(const void *problem, void *stream, int n_args, const void *ar
 /* Where the element of a number lies in the result; -1 where it has none. */
 static int64_t place_of(const bl_max_unpooling_t *p, int64_t number) {
     int64_t at[5];
-    if (number < 0) return -1;
     for (int i = 4; i >= 0; i--) {
         at[i] = i ? number % p->numbered[i] : number;
         number /= p->numbered[i];
@@ -288,7 +287,9 @@ INLINE int scatter(const bl_max_unpooling_t *p, const char *src, const int64_t *
                 int64_t from = z * p->src.spatial[0] + y * p->src.spatial[1] + x * p->src.spatial[2];
                 int64_t index = z * p->indices.spatial[0] + y * p->indices.spatial[1] + x * p->indices.spatial[2];
                 for (int64_t lane = first; lane < last; lane++) {
-                    int64_t wanted = indices[index + lane * p->indices.lane];
+                    /* Read once: another thread may change it between its check and its use. */
+                    int64_t wanted = *(const volatile int64_t *)&indices[index + lane * p->indices.lane];
+                    if (wanted < 0) return 1;
                     int64_t ahead = wanted - number - lane * p->number.lane;
                     int64_t to = is_even && ahead >= 0 && ahead < plane ? own + lane * p->dst.lane + ahead * pixel
                                                                         : place_of(p, wanted);

@@ -17,6 +17,7 @@ from blocklayout import dnnl
 from blocklayout.layout import MemoryDesc
 from fuzz.choices import Choices
 from fuzz.doors import _networks
+from fuzz.guarded import guarded_empty
 
 SUMMARY = "Specs handed to oneDNN"
 SHARE = 4
@@ -206,10 +207,8 @@ def _use(spec: dnnl.Spec, choices: Choices, label: Path) -> None:
     label.write_text(f"{resolved.spec.kind} {resolved.spec.impl}")
     primitive = dnnl.Primitive(resolved.spec)
     memories = {name: dnnl.Memory(desc, _filled(desc, choices)) for name, desc in descs.items()}
-    if primitive.scratchpad_nbytes:
-        memories["scratchpad"] = dnnl.Memory(
-            MemoryDesc((primitive.scratchpad_nbytes,), "u8"), dnnl.aligned_empty(primitive.scratchpad_nbytes)
-        )
+    if nbytes := primitive.scratchpad_nbytes:
+        memories["scratchpad"] = dnnl.Memory(MemoryDesc((nbytes,), "u8"), guarded_empty(nbytes))
     step = primitive.bind(memories)
     dnnl.run_parallel(step.run, resolved.spec.n_threads)
 
@@ -220,7 +219,7 @@ def _implementations(spec: dnnl.Spec) -> Iterator[dnnl.Resolved]:
 
 def _filled(desc: MemoryDesc, choices: Choices) -> np.ndarray:
     """Numbers, or bytes as they come."""
-    buffer = dnnl.aligned_empty(desc.nbytes)
+    buffer = guarded_empty(desc.nbytes)
     if desc.dtype == "f32" and prod(desc.dims) and choices.below(4):
         buffer.view(np.float32)[:] = 0.5
     else:
