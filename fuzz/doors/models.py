@@ -1,4 +1,4 @@
-"""ONNX files: models of the onnx package's own tests and of the corpus, changed field by field."""
+"""ONNX files: small networks, and models of the onnx package's own tests, changed field by field."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ SUMMARY = "ONNX files"
 SHARE = 4
 NBYTES, SECONDS = 256 << 20, 5.0
 
-CORPUS = Path(__file__).parents[1] / "corpus" / "models"
 MAX_SEED_NBYTES = 4000
 LOCATIONS = (
     "data.bin",
@@ -43,17 +42,16 @@ class OutsideError(Exception):
 
 
 def seeds(folder: Path) -> list[bytes]:
-    """The models to change: those of the corpus, then those that the onnx package makes, kept in a folder."""
+    """The models to change, kept in a folder."""
     if not folder.exists():
         # apart, since it imports what a load does without, and takes seconds
-        subprocess.run([sys.executable, "-m", "fuzz.doors._onnx_models", folder, str(MAX_SEED_NBYTES)], check=True)
-    paths = (*sorted(CORPUS.glob("*.onnx")), *sorted(folder.iterdir()))
-    return [path.read_bytes() for path in paths]
+        subprocess.run([sys.executable, "-m", "fuzz.doors._seeds", folder, str(MAX_SEED_NBYTES)], check=True)
+    return [path.read_bytes() for path in sorted(folder.iterdir())]
 
 
 def opened(folder: Path) -> Callable[[bytes], None]:
     """See :mod:`fuzz.doors`."""
-    models = seeds(folder.parent / "onnx")
+    models = seeds(folder.parent / "seeds")
     op_types = sorted({schema.name for schema in defs.get_all_schemas()})
     home = folder / "model"
     home.mkdir(exist_ok=True)
