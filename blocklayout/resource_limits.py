@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
@@ -74,10 +74,8 @@ def limits(*, nbytes: int | None = None, seconds: float | None = None) -> Iterat
         Traceback (most recent call last):
         blocklayout.errors.LimitError: a buffer would have 4,194,304 bytes; bl.limits allows 1,048,576 here
     """
-    if nbytes is not None and (not isinstance(nbytes, int) or isinstance(nbytes, bool) or nbytes < 1):
-        raise InputError(f"nbytes={nbytes!r}: give a number of bytes of at least 1")
-    if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
-        raise InputError(f"seconds={seconds!r}: give a positive number of seconds")
+    _check_positive("nbytes", nbytes, (int,), "a whole number of bytes")
+    _check_positive("seconds", seconds, (int, float), "a number of seconds")
     asked = Limits(nbytes)
     if seconds is not None:
         asked = Limits(nbytes, time.monotonic() + seconds, seconds)
@@ -87,6 +85,12 @@ def limits(*, nbytes: int | None = None, seconds: float | None = None) -> Iterat
         yield
     finally:
         in_force.reset(token)
+
+
+def _check_positive(name: str, limit: object, types: tuple[type, ...], what: str) -> None:
+    if limit is None or (type(limit) in types and 0 < float(cast("float", limit)) < math.inf):
+        return
+    raise InputError(f"{name}={limit!r}: give {what}, greater than 0")
 
 
 def is_timeless() -> bool:

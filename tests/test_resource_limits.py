@@ -148,7 +148,7 @@ def test_what_is_submitted_has_those_of_its_caller() -> None:
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), "1", -1])
 def test_a_limit_is_a_positive_number(limits: dict[str, int], seconds: float) -> None:
     for wrong in (limits, {"seconds": seconds}):
-        with pytest.raises(bl.InputError, match=r"positive number|at least 1"), bl.limits(**wrong):  # type: ignore[arg-type]
+        with pytest.raises(bl.InputError, match="greater than 0"), bl.limits(**wrong):
             pass
 
 

@@ -172,7 +172,9 @@ class Workspace:
                 results[result.name] = array
         try:
             with self._lock:
-                after = self._proving(executable, buffers, check) if check else in_force.get() and self._limiting()
+                after = (
+                    self._proving(executable, buffers, check) if check else self._limiting() if in_force.get() else None
+                )
                 fresh = executable.run(buffers, times, after)
         except RefusedError as error:
             raise self._named(error) from None

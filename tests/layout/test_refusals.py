@@ -10,6 +10,7 @@ import pytest
 
 from blocklayout.errors import BlockLayoutError, LayoutError, LimitError
 from blocklayout.layout import FormatTag, Layout, MemoryDesc
+from blocklayout.resource_limits import limits
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "negative extent": ({"dims": (2, -1)}, "negative extent"),
@@ -195,6 +196,11 @@ def test_values_that_are_no_descriptor_are_refused(data: Any) -> None:
 def test_offsets_that_memory_cannot_hold_are_refused(desc: MemoryDesc) -> None:
     with pytest.raises(LimitError, match=r"an array of offsets .* extents .*(GiB of memory are left|2\^63 bytes)"):
         desc.offsets()
+
+
+def test_extents_beside_one_of_0_take_no_memory() -> None:
+    with limits(nbytes=1 << 20):
+        assert MemoryDesc((0, 2**31 - 1)).offsets().shape == (0, 2**31 - 1)
 
 
 def test_bytes_that_memory_cannot_hold_are_refused() -> None:

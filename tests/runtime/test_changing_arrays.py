@@ -9,6 +9,7 @@ from onnx import TensorProto, helper
 
 import blocklayout as bl
 from blocklayout.dnnl import roi_align
+from blocklayout.dnnl._abi import ffi
 from blocklayout.ops import indexing
 
 if TYPE_CHECKING:
@@ -47,7 +48,12 @@ def test_indices_may_change_once_they_were_checked(monkeypatch: pytest.MonkeyPat
 def test_indices_are_followed_in_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[np.ndarray] = []
     along = indexing._along
-    monkeypatch.setattr(indexing, "_along", lambda places, axis: seen.append(places) or along(places, axis))
+
+    def see(places: np.ndarray, axis: int) -> object:
+        seen.append(places)
+        return along(places, axis)
+
+    monkeypatch.setattr(indexing, "_along", see)
     given = np.ones((8, 4), np.int64)
     _gathering("GatherElements").run(None, {"x": np.ones((8, 4), np.float32), "i": given})
     assert seen
@@ -69,5 +75,5 @@ def test_images_of_regions_are_read_once(monkeypatch: pytest.MonkeyPatch) -> Non
     pixels, results = np.ones((1, 4, 4, 3), np.float32), np.empty((2, 3, 1, 1), np.float32)
     assert roi_align.write_region_means(pixels, given[0], given[1:], weights, results)
     addresses = {each.ctypes.data for each in given}
-    places = [roi_align.ffi.cast("uintptr_t", each) for each in taken[2:5]]
+    places = [ffi.cast("uintptr_t", each) for each in taken[2:5]]
     assert not addresses & {int(place) for place in places}
