@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import importlib
+import itertools
 import pkgutil
 import random
 import resource
@@ -20,6 +21,8 @@ from fuzz import doors
 from fuzz.board import MAX_INPUT_NBYTES, Board
 from fuzz.finds import keep_error
 
+N_LEAST = 50
+"""Random inputs that are tried at any rate: where the machine is busy, a short time is over before the first."""
 N_FIRST = 64
 """Random inputs that a guided search begins with."""
 
@@ -87,7 +90,9 @@ def _replay(attempt: doors.Try, path: Path, seconds: float, refusal: type[Except
 def _draw(one_input: doors.Try, seed: int, end: float) -> None:
     """Inputs at random."""
     source = random.Random(seed)
-    while time.monotonic() < end:
+    for number in itertools.count():
+        if number >= N_LEAST and time.monotonic() > end:
+            break
         one_input(_random_input(source))
     faulthandler.cancel_dump_traceback_later()
 

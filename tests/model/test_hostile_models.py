@@ -74,6 +74,27 @@ def test_it_is_refused(case: str) -> None:
         _load(make())
 
 
+def test_functions_that_call_one_another_are_not_inlined_for_ever() -> None:
+    """Thirty lines that are a billion nodes."""
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+    model = make_model([helper.make_node("f29", ["x"], ["y"], domain="own")], {"x": (1, 2)})
+    model.opset_import.append(opsets[1])
+    for level in range(30):
+        inner = (f"f{level - 1}", "own") if level else ("Relu", "")
+        nodes = [
+            helper.make_node(inner[0], [name], [result], domain=inner[1]) for name, result in (("a", "b"), ("b", "c"))
+        ]
+        model.functions.append(helper.make_function("own", f"f{level}", ["a"], ["c"], nodes, opsets))
+    with pytest.raises(bl.UnsupportedError, match="has 1,073,741,824 nodes; 1,048,576 can be read"):
+        _load(model)
+
+
+@pytest.mark.parametrize("n", [2, 1000])
+def test_any_number_of_sources_has_a_price(n: int) -> None:
+    model = make_model([helper.make_node("Concat", ["x"] * n, ["y"], axis=0)], {"x": (1, 2)})
+    assert _load(model).run(None, {"x": np.ones((1, 2), np.float32)})[0].shape == (n, 2)
+
+
 def test_a_pad_of_gigabytes_is_refused_within_a_limit() -> None:
     pads = np.array([0, 0, 0, 2**29, 0, 0, 0, 0])
     model = make_model([helper.make_node("Pad", ["x", "pads"], ["y"])], {"x": (1, 1, 1, 2)}, constants={"pads": pads})
