@@ -157,3 +157,22 @@ def test_no_limit_is_no_limit() -> None:
         time.sleep(0)
         check_time("here")
         assert bl.zeros((4, 4)).shape == (4, 4)
+
+
+def test_boxes_are_compared_no_longer_than_there_is_time() -> None:
+    graph = helper.make_graph(
+        [helper.make_node("NonMaxSuppression", ["boxes", "scores", "most"], ["y"])],
+        "boxes",
+        [
+            helper.make_tensor_value_info("boxes", TensorProto.FLOAT, (1, 5000, 4)),
+            helper.make_tensor_value_info("scores", TensorProto.FLOAT, (1, 50, 5000)),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, None)],
+        [numpy_helper.from_array(np.array([5000]), "most")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]).SerializeToString()
+    corners = np.arange(5000, dtype=np.float32)[:, None] + np.array([0, 0, 0.5, 0.5], np.float32)  # none overlaps
+    feed = {"boxes": corners[None], "scores": np.ones((1, 50, 5000), np.float32)}
+    session = bl.load(model, tune="model")
+    with bl.limits(seconds=0.5), pytest.raises(bl.LimitError, match=r"0\.5 seconds"):
+        session.run(None, feed)

@@ -25,12 +25,12 @@ def array(choices: Choices, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.
 
 
 def feed(session: Any, choices: Choices) -> dict[str, Any] | None:
-    """An array for each input of a session; ``None`` where those would be large."""
+    """An array for each input of a session; ``None`` where those would be large, or cannot be."""
     found: dict[str, Any] = {}
     for info in session.get_inputs():
         extents = choices.extents() if info.shape is None else info.shape
         shape = tuple(extent if isinstance(extent, int) else choices.extent() for extent in extents)
-        if prod(shape) > MAX_ELEMENTS:
+        if prod(shape) > MAX_ELEMENTS or min(shape, default=0) < 0:
             return None
         each = array(choices, to_numpy(info.dtype), shape)
         found[info.name] = [each, each] if info.container == "sequence" else each

@@ -95,6 +95,16 @@ def test_any_number_of_sources_has_a_price(n: int) -> None:
     assert _load(model).run(None, {"x": np.ones((1, 2), np.float32)})[0].shape == (n, 2)
 
 
+def test_a_concatenation_of_hundreds_of_values_is_planned() -> None:
+    names = [f"s{index}" for index in range(200)]
+    nodes = [
+        helper.make_node("Split", ["x"], names, num_outputs=200, axis=0),
+        helper.make_node("Concat", names[::-1], ["y"], axis=0),
+    ]
+    x = np.arange(400, dtype=np.float32).reshape(200, 2)
+    np.testing.assert_array_equal(_load(make_model(nodes, {"x": (200, 2)})).run(None, {"x": x})[0], x[::-1])
+
+
 def test_a_pad_of_gigabytes_is_refused_within_a_limit() -> None:
     pads = np.array([0, 0, 0, 2**29, 0, 0, 0, 0])
     model = make_model([helper.make_node("Pad", ["x", "pads"], ["y"])], {"x": (1, 1, 1, 2)}, constants={"pads": pads})
