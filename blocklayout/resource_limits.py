@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
-from blocklayout.errors import InputError, LimitError
+from blocklayout.errors import InputError, LimitError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+MAX_NDIMS = 64
+"""Of numpy's arrays."""
 _MAX_ARRAY_NBYTES = 1 << 63
 _STATUS = Path("/proc/meminfo")
 
@@ -141,8 +143,11 @@ def check_affordable(shape: Sequence[int], itemsize: int, what: str) -> None:
 
     Raises:
         LimitError: The message has its size, and the limit.
+        UnsupportedError: It has more dimensions than arrays have.
     """
     extents = [int(extent) for extent in shape]
+    if len(extents) > MAX_NDIMS:
+        raise UnsupportedError(f"{what} would have {len(extents)} dimensions; arrays have up to {MAX_NDIMS}")
     if prod(filter(None, extents)) * itemsize >= _MAX_ARRAY_NBYTES:  # numpy overlooks extents of 0 in this
         raise LimitError(f"{what} would have the extents {extents}; addresses count to 2^63 bytes")
     check_nbytes(prod(extents) * itemsize, f"{what} of extents {extents}")

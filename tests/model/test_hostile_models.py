@@ -56,6 +56,14 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
         lambda: make_model([helper.make_node("Shape", ["x"], ["y"])], {"x": (3, 2**62, 5)}),
         "'x'.* extents",
     ),
+    "more dimensions than arrays have": (
+        lambda: make_model(
+            [helper.make_node("Reshape", ["x", "s"], ["z"], name="long"), helper.make_node("Relu", ["z"], ["y"])],
+            {"x": (2,)},
+            constants={"s": np.array([1] * 69 + [2])},
+        ),
+        "'long'.* would have 70 dimensions; arrays have up to 64",
+    ),
     "a pad beyond memory": (
         lambda: make_model(
             [helper.make_node("Pad", ["x", "pads"], ["y"], name="pad")],

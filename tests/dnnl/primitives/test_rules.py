@@ -132,3 +132,19 @@ def test_strides_of_0_do_not_reach_the_library(name: str, spec: Callable[[], dnn
 
 def test_a_reorder_reads_strides_of_0() -> None:
     assert [*dnnl.implementations(dnnl.reorder(REPEATED, PLAIN((4, 16)), n_threads=1))]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        lambda: dnnl.inner_product(ANY((1, 16)), ANY((2**32, 16)), n_threads=1),
+        lambda: dnnl.convolution(ANY((1, 1, 1, 1)), ANY((2**31, 1, 1, 1)), n_threads=1),
+        lambda: dnnl.deconvolution(ANY((1, 2**32, 1, 1)), ANY((1, 2**32, 1, 1)), n_threads=1),
+        lambda: dnnl.matmul(PLAIN((2**32, 16)), PLAIN((16, 16)), n_threads=1),
+    ],
+    ids=["inner product", "convolution", "deconvolution", "matmul"],
+)
+def test_extents_that_the_library_counts_in_32_bits(spec: Callable[[], dnnl.Spec]) -> None:
+    """It would divide by what is left of them, and the process end."""
+    with pytest.raises(InvalidArgumentsError, match="takes up to 1073741824 of each"):
+        [*dnnl.implementations(spec())]
