@@ -18,7 +18,7 @@ MAX_ELEMENTS = 2**59
 """Beyond, addresses in bytes overflow."""
 
 MAX_COUNTED = 2**30
-"""Of an extent where there are weights: the library counts in 32 bits, rounds up to blocks, and divides by the result."""
+"""Of an extent where there are weights: the library counts those in 32 bits, rounds up to blocks, and divides."""
 
 MAX_INTEGER = 2**31 - 1
 """Of parameters; the library holds some in 32 bits."""
