@@ -13,7 +13,7 @@ from blocklayout.errors import InputError, UnimplementedError
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.packing import pack, unpack
 from blocklayout.layout_events import is_watched, report
-from blocklayout.resource_limits import check_nbytes
+from blocklayout.resource_limits import check_nbytes, in_force
 from blocklayout.tensor.conversion import convert
 from blocklayout.tensor.formats import placed
 from blocklayout.tensor.interop import as_memory
@@ -111,7 +111,8 @@ def bytes_in(
     """
     from blocklayout import dnnl
 
-    check_nbytes(dst.nbytes, str(dst))
+    if dst.nbytes > _SMALL_NBYTES or in_force.get() is not None:
+        check_nbytes(dst.nbytes, str(dst))
     is_native = has_reorder(src.dtype) and has_reorder(dst.dtype) and dst.n_elements
     if is_native or src.dims != dst.dims:
         is_small = src.nbytes + dst.nbytes <= _SMALL_NBYTES
