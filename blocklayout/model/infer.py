@@ -145,7 +145,7 @@ def _infer_types(
             types |= _infer_through_body(node, inputs, opset) | _said(node, inputs)
     except BlockLayoutError:
         raise  # of a function's body
-    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError) as error:
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, LookupError) as error:
         given = ", ".join(f"{value.name!r} {value.shape}" for value in present)
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"node {node.name!r}: {node.op_type} of {given}: {reason}") from error

@@ -56,6 +56,14 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
         lambda: make_model([helper.make_node("Shape", ["x"], ["y"])], {"x": (3, 2**62, 5)}),
         "'x'.* extents",
     ),
+    "a step of no elements": (
+        lambda: make_model(
+            [helper.make_node("STFT", ["x", "step", "window"], ["y"], name="stft")],
+            {"x": (1, 128, 1), "window": (16,)},
+            constants={"step": np.zeros(0, np.int64)},
+        ),
+        "'stft'",
+    ),
     "more dimensions than arrays have": (
         lambda: make_model(
             [helper.make_node("Reshape", ["x", "s"], ["z"], name="long"), helper.make_node("Relu", ["z"], ["y"])],
