@@ -64,6 +64,17 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
         ),
         "'stft'",
     ),
+    "a letter of two extents": (
+        lambda: make_model(
+            [helper.make_node("Einsum", ["x", "z"], ["y"], name="sum", equation="bij,bjk->bik")],
+            {"x": (5, 2, 3), "z": (6, 3, 4)},
+        ),
+        r"'sum'.*'b' has the extents \[5, 6\]; they must be equal",
+    ),
+    "a letter that comes twice": (
+        lambda: make_model([helper.make_node("Einsum", ["x"], ["y"], name="sum", equation="ij->ii")], {"x": (3, 3)}),
+        "'sum'.* once; 'i' is not",
+    ),
     "more dimensions than arrays have": (
         lambda: make_model(
             [helper.make_node("Reshape", ["x", "s"], ["z"], name="long"), helper.make_node("Relu", ["z"], ["y"])],
