@@ -147,7 +147,7 @@ def _search(guide: Any, one_input: Callable[[bytes], None], args: argparse.Names
         "max_total_time": max(1, int(args.until - time.monotonic())),
         "max_len": 1024,
         "len_control": 0,
-        "timeout": 0,
+        "timeout": 600,  # hangs are found sooner, by Python's own
         "rss_limit_mb": 0,
         "detect_leaks": 0,
         "print_final_stats": 0,
