@@ -115,31 +115,27 @@ def check_time(what: str) -> None:
         raise LimitError(f"{what}: the {limit.seconds:g} seconds that bl.limits allows here are over")
 
 
-def check_nbytes(nbytes: int, what: str) -> None:
+def check_nbytes(nbytes: int, what: object) -> None:
     """Refuse what takes more memory than is allowed, or left.
 
     Args:
         nbytes: Its size.
-        what: Which it is, for the message.
+        what: Which it is; its text is part of the message.
 
     Raises:
         LimitError: The message has its size, and the limit.
     """
-    limit = in_force.get()
-    if limit is not None and limit.nbytes is not None and nbytes > limit.nbytes:
-        raise LimitError(f"{what} would have {nbytes:,} bytes; bl.limits allows {limit.nbytes:,} here")
-    if nbytes > memory_nbytes() // 8 and nbytes > _available_nbytes():
-        left = f"{_available_nbytes() / 2**30:,.1f} GiB of memory are left here"
-        raise LimitError(f"{what} would have {nbytes / 2**30:,.0f} GiB; {left}")
+    if excess := _excess(nbytes):
+        raise LimitError(f"{what} would have {excess}")
 
 
-def check_affordable(shape: Sequence[int], itemsize: int, what: str) -> None:
+def check_affordable(shape: Sequence[int], itemsize: int, what: object) -> None:
     """Refuse a tensor that takes more memory than is allowed, or left.
 
     Args:
         shape: Its extents.
         itemsize: Bytes of an element.
-        what: Which tensor it is, for the message.
+        what: Which tensor it is; its text is part of the message.
 
     Raises:
         LimitError: The message has its size, and the limit.
@@ -150,7 +146,18 @@ def check_affordable(shape: Sequence[int], itemsize: int, what: str) -> None:
         raise UnsupportedError(f"{what} would have {len(extents)} dimensions; arrays have up to {MAX_NDIMS}")
     if prod(filter(None, extents)) * itemsize >= _MAX_ARRAY_NBYTES:  # numpy overlooks extents of 0 in this
         raise LimitError(f"{what} would have the extents {extents}; addresses count to 2^63 bytes")
-    check_nbytes(prod(extents) * itemsize, f"{what} of extents {extents}")
+    if excess := _excess(prod(extents) * itemsize):
+        raise LimitError(f"{what} of extents {extents} would have {excess}")
+
+
+def _excess(nbytes: int) -> str:
+    """A size and the limit that it exceeds; empty where it exceeds none."""
+    limit = in_force.get()
+    if limit is not None and limit.nbytes is not None and nbytes > limit.nbytes:
+        return f"{nbytes:,} bytes; bl.limits allows {limit.nbytes:,} here"
+    if nbytes > memory_nbytes() // 8 and nbytes > _available_nbytes():
+        return f"{nbytes / 2**30:,.0f} GiB; {_available_nbytes() / 2**30:,.1f} GiB of memory are left here"
+    return ""
 
 
 @cache

@@ -47,7 +47,7 @@ def pack(array: NDArray[Any], desc: MemoryDesc, into: NDArray[Any] | None = None
     if desc.repeats:
         raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not filled")
     if into is None:
-        check_nbytes(desc.nbytes, str(desc))
+        check_nbytes(desc.nbytes, desc)
     room = np.empty(desc.nbytes, np.uint8) if into is None else into
     buffer = as_elements(room, desc)[: desc.nbytes // desc.itemsize]
     if not desc.is_dense or desc.offset0:
@@ -78,7 +78,7 @@ def unpack(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
         return np.empty(desc.dims, dtype=elements.dtype)
     if desc.ends_inside_a_block:
         return elements[all_offsets(desc.placement)]
-    check_affordable(desc.padded_dims, desc.itemsize, f"the values of {desc}")
+    check_affordable(desc.padded_dims, desc.itemsize, desc)
     room = np.empty(desc.padded_dims, dtype=elements.dtype)
     _split(room, desc)[...] = blocked_view(elements, desc)
     return np.ascontiguousarray(room[tuple(slice(extent) for extent in desc.dims)])

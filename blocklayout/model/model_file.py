@@ -118,7 +118,7 @@ class ModelFile:
         with refuse_missing(self.path), os.fdopen(os.dup(self._descriptor), "rb") as file:
             file.seek(0)
             nbytes = os.fstat(self._descriptor).st_size
-            check_nbytes(nbytes, str(self.path))
+            check_nbytes(nbytes, self.path)
             contents = FileBytes(nbytes, np.uint8)  # zeros take time, too
             n_read = file.readinto(contents.data)
             return contents.data[:n_read] if n_read else memoryview(file.read())

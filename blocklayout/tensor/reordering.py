@@ -112,7 +112,7 @@ def bytes_in(
     from blocklayout import dnnl
 
     if dst.nbytes > _SMALL_NBYTES or in_force.get() is not None:
-        check_nbytes(dst.nbytes, str(dst))
+        check_nbytes(dst.nbytes, dst)
     is_native = has_reorder(src.dtype) and has_reorder(dst.dtype) and dst.n_elements
     if is_native or src.dims != dst.dims:
         is_small = src.nbytes + dst.nbytes <= _SMALL_NBYTES
