@@ -65,8 +65,13 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m fuzz", description="Fuzz the doors of blocklayout.")
-    parser.add_argument("doors", nargs="*", metavar="DOOR", help=f"by default all: {', '.join(doors.names())}")
+    parser = argparse.ArgumentParser(
+        prog="python -m fuzz",
+        description="Fuzz the doors of blocklayout.",
+        epilog="\n".join(["doors:", *(f"  {name:10} {doors.module_of(name).SUMMARY}" for name in doors.names())]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("doors", nargs="*", metavar="DOOR", help="all by default")
     parser.add_argument("--seconds", type=float, default=60.0, help="for all doors together (default: 60)")
     parser.add_argument("--seed", type=int, default=0, help="where it begins (default: 0)")
     parser.add_argument("--jobs", type=int, default=1, help="doors at a time (default: 1)")
