@@ -52,7 +52,7 @@ _NAMES = {
     "roi_align": "write_region_means",
     "spec": "Spec",
     "stop": "Stop",
-    "threads": "callers_at_once own_stream run_parallel threads_name wake_team",
+    "threads": "callers_at_once own_stream run_apart run_parallel threads_name wake_team",
 }
 _HOMES = homes_of(__name__, _NAMES) | {"MemoryDesc": "blocklayout.layout"}
 

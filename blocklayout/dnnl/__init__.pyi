@@ -72,6 +72,7 @@ from blocklayout.dnnl.spec import Spec as Spec
 from blocklayout.dnnl.stop import Stop as Stop
 from blocklayout.dnnl.threads import callers_at_once as callers_at_once
 from blocklayout.dnnl.threads import own_stream as own_stream
+from blocklayout.dnnl.threads import run_apart as run_apart
 from blocklayout.dnnl.threads import run_parallel as run_parallel
 from blocklayout.dnnl.threads import threads_name as threads_name
 from blocklayout.dnnl.threads import wake_team as wake_team

@@ -6,7 +6,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from blocklayout.dnnl.primitives import has_library_primitive, validate
 from blocklayout.dnnl.primitives.reorder import reorder
 from blocklayout.dnnl.resolution import open_pd, refused, resolve
 from blocklayout.dnnl.spec import Spec
-from blocklayout.dnnl.threads import run_parallel
+from blocklayout.dnnl.threads import run_apart, run_parallel
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import DnnlError, InvalidArgumentsError, RefusedError
 from blocklayout.layout import MemoryDesc
@@ -217,7 +217,8 @@ def _created(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
             return ours.kernel(resolved.spec), resolved
         pd, resolved = open_pd(spec)
         asked = resolved.spec
-        handle = create("primitive", "dnnl_primitive_create", pd.c, subject=asked)
+        making = partial(create, "primitive", "dnnl_primitive_create", pd.c, subject=asked)
+        handle = run_apart(making, asked.n_threads)
     except DnnlError as error:
         if asked.is_resolved:
             raise refused(asked, "create", error) from error

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from blocklayout import dnnl
 from blocklayout.dtypes import from_numpy, to_numpy
-from blocklayout.errors import BlockLayoutError, ModelError, PlanError
+from blocklayout.errors import BlockLayoutError, LimitError, ModelError, PlanError
 from blocklayout.ir import Demands
 from blocklayout.loading.saved_plan import Terms, check_formats, check_here, check_wishes, computes_of
 from blocklayout.loading.session_records import ArrayRecord, PartRecord, PlanRecord, SessionRecord, tensor_of
@@ -228,6 +228,8 @@ def load_session(
         raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error
     except (ModelError, PlanError) as error:
         raise type(error)(f"{path}: {error}") from error
+    except LimitError:
+        raise
     except BlockLayoutError as error:
         raise PlanError(f"{path}: the plan cannot run: {error}") from error
 

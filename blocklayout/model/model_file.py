@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from blocklayout.errors import ModelError
 from blocklayout.model.onnx_read import OnnxModel, Signature, open_contents, refuse_missing
 from blocklayout.model.origins import FileBytes, Part, origins_of
+from blocklayout.resource_limits import check_nbytes
 from blocklayout.side_by_side import side_by_side
 
 if TYPE_CHECKING:
@@ -139,7 +140,9 @@ class ModelFile:
         """All of the file, read: of a mapping, reading what was truncated meanwhile would end the process."""
         with refuse_missing(self.path), os.fdopen(os.dup(self._descriptor), "rb") as file:
             file.seek(0)
-            contents = FileBytes(os.fstat(self._descriptor).st_size, np.uint8)  # zeros take time, too
+            nbytes = os.fstat(self._descriptor).st_size
+            check_nbytes(nbytes, self.path)
+            contents = FileBytes(nbytes, np.uint8)  # zeros take time, too
             n_read = file.readinto(contents.data)
             return contents.data[:n_read] if n_read else memoryview(file.read())
 
