@@ -16,6 +16,7 @@ from blocklayout.dnnl.arguments import results as _results
 from blocklayout.dnnl.executable import Executable
 from blocklayout.dnnl.execution import Execution, check_memories, scratchpad_desc
 from blocklayout.dnnl.handles import create
+from blocklayout.dnnl.known_bugs import leaves_code_behind
 from blocklayout.dnnl.memory import Memory, aligned_empty
 from blocklayout.dnnl.primitives import has_library_primitive, validate
 from blocklayout.dnnl.primitives.reorder import reorder
@@ -36,6 +37,7 @@ _MAX_IDLE = 4
 
 _NARROW_FLOATS = ("bf16", "f16")
 _MAX_REORDERS = 64
+_MAX_LASTING = 1024
 
 
 class _Scratch(threading.local):
@@ -312,9 +314,27 @@ def _reorder(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Primitive:
     return Primitive(reorder(src, dst, n_threads=n_threads))
 
 
+def primitive_of(spec: Spec) -> Primitive:
+    """The primitive of a resolved Spec, to run in several threads at once, and not to be destroyed.
+
+    One that leaves code behind is the same whenever it is asked for again: sessions that come and go would leave it
+    each time. It takes its memory for good anyway.
+
+    Raises:
+        RefusedError: As :class:`Primitive`.
+    """
+    return _lasting(spec) if leaves_code_behind(spec) else Primitive(spec)
+
+
+@lru_cache(maxsize=_MAX_LASTING)
+def _lasting(spec: Spec) -> Primitive:
+    return Primitive(spec)
+
+
 def clear_cache() -> None:
-    """Lets go of the reorders that calls have needed."""
+    """Lets go of the reorders that calls have needed, and of primitives that leave code behind."""
     _reorder.cache_clear()
+    _lasting.cache_clear()
 
 
 def _to_plain(memory: Memory, n_threads: int) -> np.ndarray:
