@@ -60,6 +60,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     winograd: bool = True,
     check: CheckMode | None = None,
     verify: bool = True,
+    mapped: bool = True,
     original: Source | None = None,
     progress: Progress | None = None,
 ) -> Session:
@@ -123,6 +124,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             is not so, with its step and index, is a ``CheckError``. ``padding-only``: values may be infinite or NaN.
             See :func:`blocklayout.checking`.
         verify: Whether to compare the weights of a saved session with their checksums, which reads them all.
+        mapped: Whether the weights of a saved session are mapped, so that processes share them, or read. Only where
+            they are read may the file be altered in place while the session lives.
         original: The model that a saved session was made of; loaded in its place where it does not fit, and
             ``on_misfit`` is ``replan``.
         progress: Called with a few words before each stage that may take a while.
@@ -157,7 +160,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         options.one_of("on_layout_loss", on_layout_loss, LOSS_MODES, PlanError)
     options.by_name("shapes", shapes, "{'x': (1, 3, 224, 224)}")
     options.by_name("io_layout", io_layout, "{'x': 'nhwc'}")
-    for name, flag in (("winograd", winograd), ("verify", verify)):
+    for name, flag in (("winograd", winograd), ("verify", verify), ("mapped", mapped)):
         options.flag(name, flag)
     options.function("progress", progress)
     asked = Terms(
@@ -187,6 +190,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
                 max_plans=max_plans,
                 keeps_denormals=keeps,
                 verify=verify,
+                mapped=mapped,
                 check=checked,
             )
         except (ModelError, PlanError) as error:

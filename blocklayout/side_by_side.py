@@ -37,9 +37,14 @@ def side_by_side(do: Callable[[_Item], object], items: Iterable[_Item], n_thread
             except BaseException as error:  # noqa: BLE001 - raised again in the caller
                 errors.append(error)
 
-    threads = [Thread(target=work, name="blocklayout-helper") for _ in range(min(n_threads, len(waiting)) - 1)]
-    for thread in threads:
-        thread.start()
+    threads = list[Thread]()
+    for _ in range(min(n_threads, len(waiting)) - 1):
+        thread = Thread(target=work, name="blocklayout-helper")
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more; the calling one does it all
+            break
+        threads.append(thread)
     try:
         yield
         work()

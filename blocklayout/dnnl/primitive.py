@@ -6,12 +6,13 @@ import math
 import threading
 from collections import deque
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.dnnl import own
+from blocklayout.dnnl import enums, own, status
 from blocklayout.dnnl.arguments import results as _results
 from blocklayout.dnnl.executable import Executable
 from blocklayout.dnnl.execution import Execution, check_memories, scratchpad_desc
@@ -19,10 +20,11 @@ from blocklayout.dnnl.handles import create
 from blocklayout.dnnl.known_bugs import leaves_code_behind
 from blocklayout.dnnl.memory import Memory, aligned_empty
 from blocklayout.dnnl.primitives import has_library_primitive, validate
+from blocklayout.dnnl.primitives.eltwise import eltwise
 from blocklayout.dnnl.primitives.reorder import reorder
 from blocklayout.dnnl.resolution import open_pd, refused, resolve
 from blocklayout.dnnl.spec import Spec
-from blocklayout.dnnl.threads import run_parallel
+from blocklayout.dnnl.threads import callers_at_once, run_parallel
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import DnnlError, InvalidArgumentsError, RefusedError
 from blocklayout.layout import MemoryDesc
@@ -36,6 +38,7 @@ _MAX_IDLE = 4
 """Executables that are kept for threads that run one primitive at the same time."""
 
 _NARROW_FLOATS = ("bf16", "f16")
+_LOST = (enums.value("status", "out_of_memory"), enums.value("status", "runtime_error"))
 _MAX_REORDERS = 64
 _MAX_LASTING = 1024
 
@@ -219,13 +222,60 @@ def _created(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
             return ours.kernel(resolved.spec), resolved
         pd, resolved = open_pd(spec)
         asked = resolved.spec
-        handle = create("primitive", "dnnl_primitive_create", pd.c, subject=asked)
+        handle = _with_code(pd, asked)
     except DnnlError as error:
         if asked.is_resolved:
             raise refused(asked, "create", error) from error
         raise
     pd.destroy()  # the primitive holds a copy
     return handle, resolved
+
+
+class _Code(threading.local):
+    """Whether the calling thread can have code generated."""
+
+    is_lost = False
+
+
+_code = _Code()
+
+
+def _with_code(pd: Handle, spec: Spec) -> Handle:
+    """The library's primitive, made by another thread where this one once had no memory for code, or has none now.
+
+    The library keeps the first error of a thread that generates code, and makes no more there. Convolutions by
+    brgemm do not notice, and end the process when they run; a small primitive behind each of them does.
+
+    Source: ``Xbyak::GetError`` in ``create_kernel`` of ``src/cpu/x64/jit_generator.hpp``, oneDNN v3.2.
+    """
+
+    def make() -> Handle:
+        made = create("primitive", "dnnl_primitive_create", pd.c, subject=spec)
+        if "brg" in spec.impl:
+            smallest = _smallest()  # held: another thread may have made one at the same time
+            create("primitive", "dnnl_primitive_create", smallest.c, subject=spec)
+        return made
+
+    if callers_at_once(2) == 1:  # another thread would wait for this one
+        return make()
+    if not _code.is_lost:
+        try:
+            return make()
+        except DnnlError as error:
+            if error.status not in _LOST:
+                raise
+            _code.is_lost = True
+    with ThreadPoolExecutor(1) as another:
+        try:
+            made = another.submit(run_parallel, make, spec.n_threads)
+        except RuntimeError as no_thread:
+            raise status.error(_LOST[0], "dnnl_primitive_create", spec) from no_thread
+    return made.result()
+
+
+@lru_cache(maxsize=1)
+def _smallest() -> Handle:
+    return open_pd(eltwise(MemoryDesc((1,)), algorithm="relu", n_threads=1))[0]
 
 
 def _check_names(spec: Spec, given: Mapping[str, Any], results: tuple[str, ...]) -> None:
@@ -335,6 +385,7 @@ def clear_cache() -> None:
     """Lets go of the reorders that calls have needed, and of primitives that leave code behind."""
     _reorder.cache_clear()
     _lasting.cache_clear()
+    _smallest.cache_clear()
 
 
 def _to_plain(memory: Memory, n_threads: int) -> np.ndarray:
