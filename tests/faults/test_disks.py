@@ -1,4 +1,4 @@
-"""Disks that are full, folders that may only be read or go away: loads go on, what cannot be saved is one clear error."""
+"""Full disks, folders that may only be read or go away: loads go on, what cannot be saved is one clear error."""
 
 from __future__ import annotations
 
