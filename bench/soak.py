@@ -4,12 +4,12 @@ Random networks, those of the zoo that are small, models in pieces and recurrent
 again, watched, checked, cancelled, profiled, forked with and closed, in random order, by one process; operators are
 called on Tensors, and training steps are made. Each step draws what it does from its own seed, so that it does the same
 whenever it comes again, and its answer is compared with its first. Once a minute a line tells what the process holds:
-resident memory, the heap in use (all that C and numpy allocated), Python's objects, oneDNN's handles, open files,
-threads and child processes.
+resident memory, the heap in use (all that Python and C allocated), oneDNN's handles, open files, threads and child
+processes.
 
 At the end a straight line is fitted to each, by the median of the slopes between all samples after the warm-up of ten
-minutes, or of a third of the time if that is less. The status is 1 where one of them grew by more than it may,
-or where an answer differs.
+minutes, or of a third of the time if that is less. The status is 1 where one of them grew by more than it may, where an
+answer differs, and where it was too short to tell.
 
     python bench/soak.py --hours 1 --seed 7
     python bench/soak.py --minutes 5 --only saved,submitted
@@ -28,7 +28,6 @@ import tempfile
 import threading
 import time
 import traceback
-import tracemalloc
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,15 +38,14 @@ from typing import Any
 
 import numpy as np
 
-# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+# Run as a script, it finds the package beside its folder, where that is not installed.
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import blocklayout as bl
-from bench.records import Record, add_files, keep
 from blocklayout import dnnl, zoo
 from blocklayout.commands.environment import describe_environment
 from blocklayout.commands.options import positive
-from blocklayout.commands.output import print_table
+from blocklayout.commands.output import print_table, write_json
 from blocklayout.runtime.memory import process_nbytes
 from blocklayout.zoo import digits
 
@@ -59,13 +57,16 @@ TOLERANCE = 1e-4
 MAY_GROW: Mapping[str, float] = {
     "resident MiB": 1.0,
     "heap MiB": 1.0,
-    "objects": 5000,
     "handles": 0.5,
     "files": 0.5,
     "threads": 0.5,
     "children": 0.5,
 }
-"""What a line may rise by over the whole time. An object of Python takes some 60 bytes."""
+"""What each may grow by over the whole time."""
+
+ONE_HEAP = {"PYTHONMALLOC": "malloc", "MALLOC_ARENA_MAX": "1"}
+"""Environment in which Python's objects lie among everything else, and what is free goes back to the system: else
+resident memory goes up and down by ten MiB with nothing held."""
 
 BAR = 20
 PATIENCE_S = 60.0
@@ -115,7 +116,6 @@ def sample() -> dict[str, float]:
     return {
         "resident MiB": process_nbytes()[0] / MIB,
         "heap MiB": ALLOCATOR.used_nbytes() / MIB,
-        "objects": sys.getallocatedblocks(),
         "handles": sum(dnnl.live_handles().values()),
         "files": len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - the fastest count
         "threads": len(tasks),
@@ -293,7 +293,7 @@ def planned(rng: random.Random, folder: Path) -> Answer:
     source, path = network(rng), folder / "net.plan.json"
     first = loaded(rng, source)
     first.plan.save(path)
-    second = bl.load(source, plan=path)
+    second = bl.load(source, plan=path, threads=first.plan.n_threads)
     feed = feed_of(first, rng)
     return same([first.run(None, feed), second.run(None, feed)])
 
@@ -505,14 +505,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run, tell, and judge."""
     args = parse(argv)
     warnings.simplefilter("ignore")
-    if args.trace:
-        tracemalloc.start(12)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["BLOCKLAYOUT_CACHE_DIR"] = str(Path(folder, "cache"))
         soaked = soak(args, Path(folder))
-    grown = judge(soaked["samples"], args.minutes)
-    record = {"environment": describe_environment(2), "seed": args.seed, "minutes": args.minutes, **soaked}
-    keep(args, record | {"growth": grown})
+    grown = judge(soaked["samples"], args.minutes, len(args.only) * args.variants)
+    drawn = f"--seed {args.seed} --variants {args.variants} --only {','.join(args.only)}"
+    again = f"python bench/soak.py --minutes {args.minutes:g} {drawn}"
+    record = {"environment": describe_environment(2), "minutes": args.minutes, "again": again, **soaked}
+    write_json(args.json, record | {"growth": grown})
     return show(record, grown)
 
 
@@ -525,8 +525,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the order, and of all that is drawn (default: 0)")
     parser.add_argument("--only", type=kinds, default=[*STEPS], metavar="KINDS", help=f"some of {','.join(STEPS)}")
     parser.add_argument("--variants", type=positive, default=4, help="of each kind of step (default: 4)")
-    parser.add_argument("--trace", action="store_true", help="tell which lines of Python allocated what grew")
-    add_files(parser, has_page=False)
+    parser.add_argument("--json", metavar="FILE", help="file to write what was seen to")
     args = parser.parse_args(argv)
     args.minutes = args.minutes if args.hours is None else 60 * args.hours
     if not args.minutes > 0:
@@ -542,7 +541,7 @@ def kinds(text: str) -> list[str]:
     return names
 
 
-def soak(args: argparse.Namespace, folder: Path) -> Record:
+def soak(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Steps until the time is over: samples of what the process held, how often each kind ran, and what went wrong."""
     start = time.monotonic()
     answers: dict[tuple[str, int], Answer] = {}
@@ -550,14 +549,11 @@ def soak(args: argparse.Namespace, folder: Path) -> Record:
     wrong: Counter[str] = Counter()
     samples: list[dict[str, float]] = []
     interval = min(1.0, args.minutes / 20)
-    traced = None
     for kind, variant in order(args):
         minutes = (time.monotonic() - start) / 60
         if minutes >= interval * len(samples) or minutes >= args.minutes:
-            samples.append({"minute": minutes, **sample()})
-            tell(samples[-1], args.minutes, counts)
-            if traced is None and args.trace and minutes >= warm_up(args.minutes):
-                traced = tracemalloc.take_snapshot()
+            samples.append({"minute": minutes, **sample(), "steps": counts.total()})
+            tell(samples[-1], args.minutes)
         if minutes >= args.minutes:
             break
         try:
@@ -566,10 +562,6 @@ def soak(args: argparse.Namespace, folder: Path) -> Record:
             wrong[f"{kind} {variant}: {error!r:.300}"] += 1
             traceback.print_exc()
         counts[kind] += 1
-    if traced is not None:
-        for statistic in tracemalloc.take_snapshot().compare_to(traced, "traceback")[:8]:
-            print(f"{statistic.size_diff / 1024:+.0f} KiB in {statistic.count_diff:+} blocks")
-            print(*statistic.traceback.format(), sep="\n")
     return {"counts": dict(counts), "wrong": dict(wrong), "samples": samples}
 
 
@@ -590,7 +582,7 @@ def compare(answers: dict[tuple[str, int], Answer], key: tuple[str, int], answer
     assert agree(answers[key], answer), "the answer is not the first one"
 
 
-def tell(now: Mapping[str, float], minutes: float, counts: Counter[str]) -> None:
+def tell(now: Mapping[str, float], minutes: float) -> None:
     """Print a sample."""
     share = min(1.0, now["minute"] / minutes)
     bar = "#" * round(BAR * share) + "." * round(BAR * (1 - share))
@@ -599,19 +591,21 @@ def tell(now: Mapping[str, float], minutes: float, counts: Counter[str]) -> None
         for name, value in now.items()
         if name != "minute"
     )
-    print(f"[{bar}] {now['minute']:6.2f} min  {facts}  steps {counts.total():,}", flush=True)
+    print(f"[{bar}] {now['minute']:6.2f} min  {facts}", flush=True)
 
 
-def warm_up(minutes: float) -> float:
-    """Minutes in which caches fill."""
-    return min(WARM_UP_MINUTES, minutes / 3)
+def judge(samples: Sequence[Mapping[str, float]], minutes: float, n_steps: int) -> dict[str, float]:
+    """Growth after the warm-up, by the median of the slopes between all samples; empty where that is too short to tell.
 
-
-def judge(samples: Sequence[Mapping[str, float]], minutes: float) -> dict[str, float]:
-    """Growth from the end of the warm-up to the end, by the median of the slopes between all samples."""
-    warm = [each for each in samples if each["minute"] >= warm_up(minutes)]
+    Args:
+        samples: In the order of time.
+        minutes: How long it was to last.
+        n_steps: All that there are: each fills caches the first time, and some the second.
+    """
+    until = min(WARM_UP_MINUTES, minutes / 3)
+    warm = [each for each in samples if each["minute"] >= until and each["steps"] >= 2 * n_steps]
     if len(warm) < 2:
-        return dict.fromkeys(MAY_GROW, 0.0)
+        return {}
     span = warm[-1]["minute"] - warm[0]["minute"]
 
     def rise(name: str) -> float:
@@ -620,7 +614,7 @@ def judge(samples: Sequence[Mapping[str, float]], minutes: float) -> dict[str, f
     return {name: rise(name) for name in MAY_GROW}
 
 
-def show(record: Record, grown: Mapping[str, float]) -> int:
+def show(record: Mapping[str, Any], grown: Mapping[str, float]) -> int:
     """Print what ran and what grew; the status."""
     print("steps: " + ", ".join(f"{kind} {n:,}" for kind, n in record["counts"].items()))
     rows = [
@@ -637,9 +631,13 @@ def show(record: Record, grown: Mapping[str, float]) -> int:
     print_table(("held", "first", "last", "growth after the warm-up", "may", ""), rows, title="Growth")
     for what, n in record["wrong"].items():
         print(f"wrong {n} times: {what}")
-    print(f"again: python bench/soak.py --minutes {record['minutes']:g} --seed {record['seed']}")
-    return int(bool(record["wrong"]) or any(growth > MAY_GROW[name] for name, growth in grown.items()))
+    if not grown:
+        print("too short: each step must have run twice when the warm-up ends")
+    print(f"again: {record['again']}")
+    return int(not grown or bool(record["wrong"]) or any(growth > MAY_GROW[name] for name, growth in grown.items()))
 
 
 if __name__ == "__main__":
+    if not ONE_HEAP.items() <= os.environ.items():
+        os.execve(sys.executable, sys.orig_argv, os.environ | ONE_HEAP)
     sys.exit(main())

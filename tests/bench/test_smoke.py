@@ -278,5 +278,5 @@ def test_soak(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert record["wrong"] == {}, done.stderr
     assert {*record["counts"]} == {"ran", "saved", "forked"}
     assert record["growth"]["heap MiB"] < 1  # what the library never frees is made once
-    assert "again: python bench/soak.py --minutes 0.1 --seed 3" in done.stdout
+    assert "again: python bench/soak.py --minutes 0.1 --seed 3 --variants 1 --only ran,saved,forked\n" in done.stdout
     assert "] " in done.stdout.splitlines()[0]
