@@ -126,3 +126,16 @@ def test_primitives_are_called_from_several_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_code_that_is_never_freed_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = dnnl.resolve(relu()).spec
+    assert dnnl.primitive_of(spec) is not dnnl.primitive_of(spec)
+    monkeypatch.setattr(primitives, "leaves_code_behind", lambda _: True)
+    kept = dnnl.primitive_of(spec)
+    assert dnnl.primitive_of(spec) is kept
+    x = random(*DIMS)
+    primitives.clear_cache()
+    assert np.array_equal(one(kept(src=x)), np.maximum(x, 0))
+    assert dnnl.primitive_of(spec) is not kept
+    primitives.clear_cache()
