@@ -6,7 +6,6 @@ import math
 import threading
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -265,6 +264,8 @@ def _with_code(pd: Handle, spec: Spec) -> Handle:
             if error.status not in _LOST:
                 raise
             _code.is_lost = True
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(1) as another:
         try:
             made = another.submit(run_parallel, make, spec.n_threads)

@@ -25,7 +25,8 @@ def failing_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not dnnl.has_native_executor():
         pytest.skip("no compiler built our own extension")
     path = tmp_path_factory.mktemp("failing") / "failing.so"
-    command = [compiler, "-shared", "-fPIC", "-O1", "-fexceptions", "-fno-builtin", SOURCE, "-o", path, "-ldl"]
+    options = ["-shared", "-fPIC", "-O1", "-fexceptions", "-fno-builtin"]
+    command = [compiler, *options, str(SOURCE), "-o", str(path), "-ldl"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     if done.returncode:
         pytest.skip(f"the C library is none that failing.c knows: {done.stderr.splitlines()[0]}")

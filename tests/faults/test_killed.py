@@ -24,6 +24,12 @@ from tests.faults.conftest import RunFailing
 IMAGE = nets.random_input((2, 3, 14, 14))
 
 
+def save_all(path: Path, *saves: Callable[[Path], None]) -> None:
+    """One after the other."""
+    for save in saves:
+        save(path)
+
+
 class Kept:
     """Everything that is written in a folder: by name what writes it, and what reads it.
 
@@ -32,9 +38,9 @@ class Kept:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
-        sessions = [bl.load(nets.residual(), layout=layout, tune="model") for layout in ("nhwc", "plain")]
-        self.answer = sessions[0](IMAGE)
-        self.plan = sessions[0].plan
+        first, second = (bl.load(nets.residual(), layout=layout, tune="model") for layout in ("nhwc", "plain"))
+        self.answer = first(IMAGE)
+        self.plan = first.plan
         self.spec = dnnl.resolve(dnnl.eltwise(dnnl.MemoryDesc((2, 17)), algorithm="relu", n_threads=1)).spec
         plans, costs = PlanStore(folder / "plans"), partial(CostStore, folder / "costs.sqlite3", environment="here")
         session, plan, model = folder / "net.session", folder / "net.plan", folder / "net.onnx"
@@ -42,8 +48,8 @@ class Kept:
         self.writers: dict[str, Callable[[], object]] = {
             "costs": lambda: self.keep_cost(costs()),
             "plans": lambda: plans.keep("key", self.plan),
-            "session": lambda: [each.save(session) for each in sessions],
-            "plan": lambda: [each.plan.save(plan) for each in sessions],
+            "session": lambda: save_all(session, first.save, second.save),
+            "plan": lambda: save_all(plan, first.plan.save, second.plan.save),
             "model": lambda: bl.save(nets.residual(), model),
             "tensor": lambda: bl.save(bl.from_array(IMAGE), tensor),
             "tensors": lambda: bl.save({"image": IMAGE}, tensors),
@@ -118,14 +124,18 @@ def test_at_any_time(n_kills: int, tmp_path: Path) -> None:
         heard, told = os.pipe()
         child = os.fork()
         if child == 0:
-            for which in count(number):
-                kept.writers[names[which % len(names)]]()
-                os.write(told, bytes([which % len(names)]))
+            try:
+                for which in count(number):
+                    kept.writers[names[which % len(names)]]()
+                    os.write(told, bytes([which % len(names)]))
+            finally:
+                os._exit(2)
         os.close(told)
-        time.sleep(rng.uniform(0.0, 0.06))
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
         with os.fdopen(heard, "rb") as acknowledgements:
+            acknowledged |= {names[which] for which in acknowledgements.read(rng.randint(1, 3))}
+            time.sleep(rng.uniform(0.0, 0.03))
+            os.kill(child, signal.SIGKILL)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
             acknowledged |= {names[which] for which in acknowledgements.read()}
         found = {name for name, read in kept.readers.items() if read()}
         assert acknowledged <= found
