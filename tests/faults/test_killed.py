@@ -88,6 +88,7 @@ from tests.forking import in_child
 shim = ctypes.CDLL(None)
 kept = Kept(Path.cwd() / "kept")
 warnings.simplefilter("error")  # what is damaged is told
+warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is the point
 
 def killed(write, place, by_half):
     shim.dying_at(place, by_half)
@@ -95,21 +96,22 @@ def killed(write, place, by_half):
     return True
 
 for name, write in kept.writers.items():
-    ends = []
+    n_ends = 0
     for by_half in (0, 1):
         place = 1
         while (code := in_child(lambda: killed(write, place, by_half))) != 0:
-            ends.append(code)
+            assert code == -9
+            n_ends += 1
             is_there = kept.readers[name]()
             assert is_there or not by_half  # the first time it was not there before
             place += 1
-    print(name, set(ends), len(ends) > 2)
+    print(name, n_ends > 2)
 """
 
 
 def test_at_every_write(run_failing: RunFailing) -> None:
     names = ("costs", "plans", "session", "plan", "model", "tensor", "tensors")
-    assert run_failing(AT_EVERY_WRITE).splitlines() == [f"{name} {{-9}} True" for name in names]
+    assert run_failing(AT_EVERY_WRITE).splitlines() == [f"{name} True" for name in names]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
