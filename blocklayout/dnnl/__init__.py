@@ -22,7 +22,7 @@ _NAMES = {
     "library": "channel_blocks fmt_tag_names has_bf16 has_isa isa missing_isa version",
     "memory": "Memory aligned_empty",
     "native": "has_native_executor",
-    "primitive": "Primitive",
+    "primitive": "Primitive primitive_of",
     "primitive_desc": "Resolved is_reference",
     "primitives": "kinds multiply_adds validate",
     "primitives.batch_normalization": "batch_normalization batch_normalization_backward",

@@ -28,6 +28,7 @@ from blocklayout.dnnl.memory import Memory as Memory
 from blocklayout.dnnl.memory import aligned_empty as aligned_empty
 from blocklayout.dnnl.native import has_native_executor as has_native_executor
 from blocklayout.dnnl.primitive import Primitive as Primitive
+from blocklayout.dnnl.primitive import primitive_of as primitive_of
 from blocklayout.dnnl.primitive_desc import Resolved as Resolved
 from blocklayout.dnnl.primitive_desc import is_reference as is_reference
 from blocklayout.dnnl.primitives import kinds as kinds

@@ -114,7 +114,10 @@ def run_apart(fn: Callable[[], _Result], n_threads: int) -> _Result:
             errors.append(error)
 
     thread = threading.Thread(target=copy_context().run, args=(run,), name="blocklayout-creator")
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:  # the system has no more
+        return run_parallel(fn, n_threads)
     thread.join()
     if errors:
         raise errors[0]

@@ -360,7 +360,7 @@ def _primitives(plan: Plan) -> dict[dnnl.Spec, dnnl.Primitive]:
 
     def make(spec: dnnl.Spec) -> None:
         try:
-            primitives[spec] = dnnl.Primitive(spec)
+            primitives[spec] = dnnl.primitive_of(spec)
         except RefusedError as error:
             refusals[spec] = RefusedError(f"{steps[spec]}: {error}", error.status, error.spec)
 

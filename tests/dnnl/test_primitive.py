@@ -144,3 +144,16 @@ def test_a_refused_creation_spoils_no_other() -> None:
     ones = np.ones(parts[0].dims, np.int8)
     total = one(dnnl.Primitive(dnnl.sum(parts, n_threads=1))(src_0=ones, src_1=ones))
     assert (total == 2).all()
+
+
+def test_code_that_is_never_freed_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = dnnl.resolve(relu()).spec
+    assert dnnl.primitive_of(spec) is not dnnl.primitive_of(spec)
+    monkeypatch.setattr(primitives, "leaves_code_behind", lambda _: True)
+    kept = dnnl.primitive_of(spec)
+    assert dnnl.primitive_of(spec) is kept
+    x = random(*DIMS)
+    primitives.clear_cache()
+    assert np.array_equal(one(kept(src=x)), np.maximum(x, 0))
+    assert dnnl.primitive_of(spec) is not kept
+    primitives.clear_cache()
