@@ -69,7 +69,7 @@ def savers(session: bl.Session) -> list[tuple[Path, Callable[[Path], object]]]:
 def test_a_full_disk(tree_environ: dict[str, str], tmp_path: Path) -> None:
     environ = tree_environ | {"BLOCKLAYOUT_CACHE_DIR": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", FULL],
+        [sys.executable, "-B", "-W", "error", "-c", FULL],  # it would leave modules cut short
         env=environ,
         cwd=tmp_path,
         capture_output=True,

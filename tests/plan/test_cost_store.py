@@ -356,7 +356,7 @@ with CostStore(Path({str(path)!r}), environment="x") as store:
     assert "disk is full" in str(reports[0].message)
     assert store.times([spec]) == {{spec: 2.0}}
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", code], env=tree_environ, check=True, timeout=60)
+    subprocess.run([sys.executable, "-B", "-W", "error", "-c", code], env=tree_environ, check=True, timeout=60)
 
 
 @pytest.fixture
