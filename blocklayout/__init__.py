@@ -15,11 +15,12 @@ _NAMES = {
     "eager.offers": "candidates",
     "errors": """
         BlockLayoutError BlockLayoutWarning CheckError ClosedError CostStoreWarning DeadlineExceededError DnnlError
-        ExportError InputError InvalidArgumentsError LayoutError LayoutLossWarning ModelError OperatorError
+        ExportError InputError InvalidArgumentsError LayoutError LayoutLossWarning LimitError ModelError OperatorError
         OutOfMemoryError PlainKernelWarning PlanError PlanMisfitWarning PlanStoreWarning PolicyWarning PositionError
         QueueFullError RefusedError StoppedError UnimplementedError UnsupportedError WatchError WatchWarning
     """,
     "inspector": "describe",
+    "resource_limits": "limits",
     "loading.exporting": "export",
     "layout": "FormatTag Layout MemoryDesc",
     "model": "Builder",

@@ -142,6 +142,7 @@ from blocklayout.errors import InputError as InputError
 from blocklayout.errors import InvalidArgumentsError as InvalidArgumentsError
 from blocklayout.errors import LayoutError as LayoutError
 from blocklayout.errors import LayoutLossWarning as LayoutLossWarning
+from blocklayout.errors import LimitError as LimitError
 from blocklayout.errors import ModelError as ModelError
 from blocklayout.errors import OperatorError as OperatorError
 from blocklayout.errors import OutOfMemoryError as OutOfMemoryError
@@ -168,6 +169,7 @@ from blocklayout.loading.exporting import export as export
 from blocklayout.model import Builder as Builder
 from blocklayout.ops.registered import register_operator as register_operator
 from blocklayout.plan import Plan as Plan
+from blocklayout.resource_limits import limits as limits
 from blocklayout.runtime import Session as Session
 from blocklayout.served import Served as Served
 from blocklayout.tensor import Tensor as Tensor

@@ -63,6 +63,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     winograd: bool = True,
     check: CheckMode | None = None,
     verify: bool = True,
+    mapped: bool = True,
     original: Source | None = None,
     progress: Progress | None = None,
 ) -> Session:
@@ -133,6 +134,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             is not so, with its step and index, is a ``CheckError``. ``padding-only``: values may be infinite or NaN.
             See :func:`blocklayout.checking`.
         verify: Whether to compare the weights of a saved session with their checksums, which reads them all.
+        mapped: Whether the weights of a saved session are mapped, so that processes share them, or read. Only where
+            they are read may the file be altered in place while the session lives.
         original: The model that a saved session was made of; loaded in its place where it does not fit, and
             ``on_misfit`` is ``replan``.
         progress: Called with a few words before each stage that may take a while.
@@ -170,7 +173,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     for name, shape in (shapes or {}).items() if options.has_ranges(shapes or {}) else ():
         options.ranges_of(name, shape)
     options.by_name("io_layout", io_layout, "{'x': 'nhwc'}")
-    for name, flag in (("winograd", winograd), ("verify", verify)):
+    for name, flag in (("winograd", winograd), ("verify", verify), ("mapped", mapped)):
         options.flag(name, flag)
     options.function("progress", progress)
     asked = Terms(
@@ -202,6 +205,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
                 max_plans=max_plans,
                 keeps_denormals=keeps,
                 verify=verify,
+                mapped=mapped,
                 check=checked,
             )
             return queue.given_to(session, None, shapes)

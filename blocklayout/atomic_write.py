@@ -7,6 +7,11 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+_SUFFIX = ".blocklayout"
+"""Of files on their way; those of a process that was killed stay behind."""
+
+_ABANDONED_S = 86_400.0
+
 
 @contextlib.contextmanager
 def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
@@ -25,12 +30,13 @@ def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
     """
     if target.is_dir():
         raise IsADirectoryError(0, "it is a folder")
-    beside = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+    beside = target.with_name(f".{target.name}.{os.urandom(4).hex()}{_SUFFIX}")
     try:
         beside.touch(exist_ok=False)
-        mode = beside.stat().st_mode
+        status = beside.stat()
+        _remove_abandoned(target.parent, status.st_mtime - _ABANDONED_S)
         yield beside
-        beside.chmod(mode)  # the writer may have made a file of its own there
+        beside.chmod(status.st_mode)  # the writer may have made a file of its own there
         if outlasts_power:
             with beside.open("rb") as file:
                 os.fsync(file.fileno())
@@ -39,3 +45,11 @@ def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
+
+
+def _remove_abandoned(folder: Path, before: float) -> None:
+    """Remove files that processes left half written, by the time of the file system that they are on."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") and entry.name.endswith(_SUFFIX) and entry.stat().st_mtime < before:
+                Path(entry).unlink()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from blocklayout.commands.options import CommandParser, Parser
 from blocklayout.commands.output import say
 from blocklayout.errors import BlockLayoutError, BlockLayoutWarning
+from blocklayout.resource_limits import limits
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
@@ -51,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("always", BlockLayoutWarning)
             warnings.showwarning = _warn
-            args.run(args)
+            with limits(nbytes=getattr(args, "limit_memory", None), seconds=getattr(args, "limit_seconds", None)):
+                args.run(args)
         sys.stdout.flush()
     except BlockLayoutError as error:
         return _refuse(str(error))

@@ -89,6 +89,10 @@ class UnsupportedError(BlockLayoutError):
     """Valid, but not runnable here: an operator, a data type, a CPU or a platform."""
 
 
+class LimitError(UnsupportedError):
+    """It would take more memory or time than the machine has, or than :func:`blocklayout.limits` allows."""
+
+
 class PlanError(BlockLayoutError):
     """A plan cannot be made, or does not fit the model, library or machine it is used with."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,8 +14,17 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 
 
+def _called(work: Callable[[], None]) -> None:
+    work()
+
+
 @contextmanager
-def side_by_side(do: Callable[[_Item], object], items: Iterable[_Item], n_threads: int) -> Iterator[None]:
+def side_by_side(
+    do: Callable[[_Item], object],
+    items: Iterable[_Item],
+    n_threads: int,
+    within: Callable[[Callable[[], None]], None] = _called,
+) -> Iterator[None]:
     """Call ``do`` for each item: in threads while the block runs, in the calling one as well when that has ended.
 
     An error ends it, that of the block or the first of a call, and is raised.
@@ -23,6 +33,7 @@ def side_by_side(do: Callable[[_Item], object], items: Iterable[_Item], n_thread
         do: Called by several threads at once.
         items: Taken in their order.
         n_threads: The calling one included; fewer where the system gives no more.
+        within: Calls what each thread does.
     """
     waiting, errors = deque(items), list[BaseException]()
 
@@ -40,12 +51,12 @@ def side_by_side(do: Callable[[_Item], object], items: Iterable[_Item], n_thread
     threads = list[Thread]()
     with suppress(RuntimeError):  # the system gives no more of them: these do
         for _ in range(min(n_threads, len(waiting)) - 1):
-            thread = Thread(target=work, name="blocklayout-helper")
+            thread = Thread(target=copy_context().run, args=(within, work), name="blocklayout-helper")
             thread.start()
             threads.append(thread)
     try:
         yield
-        work()
+        within(work)
     except BaseException as error:
         errors.insert(0, error)
         raise

@@ -30,6 +30,7 @@ class Refusing:
     def create(self, is_refused: Callable[[Spec], bool]) -> None:
         """Have the library create none of these."""
         really = handles.create
+        primitive.clear_cache()
 
         def create(*arguments: Any, subject: Spec) -> Any:
             if is_refused(subject):

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_UNITS = {"K": 10, "M": 20, "G": 30, "T": 40}
+"""Powers of two by letter."""
+
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and how to see what would be right."""
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(2, f"{self.prog}: {' '.join(message.split())} (see {self.prog} --help)\n")
 
 
 class CommandParser(Parser):
@@ -92,6 +95,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         "data type that the kernels of this name, pattern of names or operator are computed in, whatever --dtype says",
     )
     add_threads(parser)
+    add_limits(parser)
     add_json(parser)
 
 
@@ -161,6 +165,32 @@ def add_plan_file(parser: argparse.ArgumentParser) -> None:
 def add_threads(parser: argparse.ArgumentParser) -> None:
     """``--threads``."""
     parser.add_argument("--threads", type=positive, metavar="N", help="by default all that this process may use")
+
+
+def add_limits(parser: argparse.ArgumentParser) -> None:
+    """``--limit-memory`` and ``--limit-seconds``, as :func:`blocklayout.limits` takes them."""
+    parser.add_argument(
+        "--limit-memory",
+        type=nbytes,
+        metavar="SIZE",
+        help="bytes such as 500M or 2G that a file, a tensor or a whole run may take; by default what there is",
+    )
+    parser.add_argument(
+        "--limit-seconds", type=seconds, metavar="S", help="how long the command may take, looked at between steps"
+    )
+
+
+def nbytes(text: str) -> int:
+    """A number of bytes, in units of 1024 where a letter says so.
+
+    Example:
+        >>> nbytes("512"), nbytes("2K"), nbytes("3G")
+        (512, 2048, 3221225472)
+    """
+    number, unit = (text[:-1], text[-1]) if text[-1:] in _UNITS else (text, "")
+    if not number.isdecimal() or int(number) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: give a number of bytes such as 500M or 2G")
+    return int(number) << _UNITS.get(unit, 0)
 
 
 def extents(text: str) -> tuple[int, ...]:

@@ -33,6 +33,6 @@ def run(args: argparse.Namespace) -> None:
     if args.trace is not None:
         try:
             profile.save_chrome_trace(args.trace)
-        except OSError as error:
-            raise InputError(f"--trace {args.trace}: {error.strerror or error}") from error
+        except InputError as error:
+            raise InputError(f"--trace: {error}") from error
     say(json_text(profile.to_dict()) if args.json else str(profile))

@@ -22,7 +22,7 @@ _NAMES = {
     "library": "channel_blocks fmt_tag_names has_bf16 has_isa isa missing_isa version",
     "memory": "Memory aligned_empty",
     "native": "has_native_executor",
-    "primitive": "Primitive",
+    "primitive": "Primitive primitive_of",
     "primitive_desc": "Resolved is_reference",
     "primitives": "kinds multiply_adds validate",
     "primitives.batch_normalization": "batch_normalization batch_normalization_backward",
@@ -52,7 +52,7 @@ _NAMES = {
     "roi_align": "write_region_means",
     "spec": "Spec",
     "stop": "Stop",
-    "threads": "callers_at_once own_stream run_parallel threads_name wake_team",
+    "threads": "callers_at_once own_stream run_apart run_parallel threads_name wake_team",
 }
 _HOMES = homes_of(__name__, _NAMES) | {"MemoryDesc": "blocklayout.layout"}
 

@@ -28,6 +28,7 @@ from blocklayout.dnnl.memory import Memory as Memory
 from blocklayout.dnnl.memory import aligned_empty as aligned_empty
 from blocklayout.dnnl.native import has_native_executor as has_native_executor
 from blocklayout.dnnl.primitive import Primitive as Primitive
+from blocklayout.dnnl.primitive import primitive_of as primitive_of
 from blocklayout.dnnl.primitive_desc import Resolved as Resolved
 from blocklayout.dnnl.primitive_desc import is_reference as is_reference
 from blocklayout.dnnl.primitives import kinds as kinds
@@ -72,6 +73,7 @@ from blocklayout.dnnl.spec import Spec as Spec
 from blocklayout.dnnl.stop import Stop as Stop
 from blocklayout.dnnl.threads import callers_at_once as callers_at_once
 from blocklayout.dnnl.threads import own_stream as own_stream
+from blocklayout.dnnl.threads import run_apart as run_apart
 from blocklayout.dnnl.threads import run_parallel as run_parallel
 from blocklayout.dnnl.threads import threads_name as threads_name
 from blocklayout.dnnl.threads import wake_team as wake_team

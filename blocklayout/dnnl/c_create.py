@@ -12,6 +12,7 @@ from blocklayout.dnnl.engine import cpu_engine
 from blocklayout.dnnl.primitives import direction_of, kind_of
 from blocklayout.dnnl.spec import Spec
 from blocklayout.errors import InvalidArgumentsError, UnimplementedError
+from blocklayout.layout import MemoryDesc
 
 if TYPE_CHECKING:
     from blocklayout.dnnl.attr import PostOp
@@ -25,9 +26,11 @@ def create_pd(spec: Spec) -> Handle:
     """The first primitive descriptor for a Spec, whatever implementation it names.
 
     Raises:
+        InvalidArgumentsError: An argument other than a reorder's source repeats elements.
         UnimplementedError: oneDNN offers none.
         DnnlError: It refused the call.
     """
+    _check_repeats_nothing(spec)
     kind = kind_of(spec.kind)
     name = kind.direction(spec.prop_kind)
     direction = direction_of(spec)
@@ -41,6 +44,19 @@ def create_pd(spec: Spec) -> Handle:
     function = f"dnnl_{family}_{name}_primitive_desc_create".replace("__", "_")  # some have but one direction
     # The hint is asked again when the next implementation is.
     return handles.create("primitive_desc", function, *c_args, subject=spec, keep=hint)
+
+
+def _check_repeats_nothing(spec: Spec) -> None:
+    """Refuse strides of 0, which the library divides by, or reads beyond, in some implementations of some kinds.
+
+    Rules of kinds do not look at layouts, and this is about nothing else.
+    """
+    for name, desc in spec.descs:
+        if isinstance(desc, MemoryDesc) and desc.repeats and (spec.kind, name) != ("reorder", "src"):
+            raise InvalidArgumentsError(
+                f"{spec.kind}: {name} is {desc}, which repeats elements (a stride of 0); only a reorder reads such a "
+                "source: reorder it first"
+            )
 
 
 def _forward(spec: Spec, direction: Direction, forward: Direction) -> Spec:

@@ -11,6 +11,7 @@ from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.engine import cpu_engine
 from blocklayout.dnnl.handles import create
 from blocklayout.errors import InvalidArgumentsError
+from blocklayout.resource_limits import check_nbytes
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
@@ -24,6 +25,7 @@ def aligned_empty(nbytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
 
     Raises:
         InvalidArgumentsError: ``nbytes`` is negative, or ``alignment`` is no power of two.
+        LimitError: It is more than is allowed, or left.
 
     Example:
         >>> buffer = aligned_empty(100)
@@ -34,6 +36,7 @@ def aligned_empty(nbytes: int, alignment: int = ALIGNMENT) -> np.ndarray:
         raise InvalidArgumentsError(f"nbytes is {nbytes}; a buffer has 0 bytes or more")
     if alignment < 1 or alignment & (alignment - 1):
         raise InvalidArgumentsError(f"alignment is {alignment}; it must be a power of two")
+    check_nbytes(nbytes, "a buffer")
     raw = np.empty(nbytes + alignment, np.uint8)
     start = -int(ffi.cast("uintptr_t", ffi.from_buffer(raw))) % alignment
     return raw[start : start + nbytes]

@@ -11,17 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.dnnl import own
+from blocklayout.dnnl import enums, own
 from blocklayout.dnnl.arguments import results as _results
 from blocklayout.dnnl.executable import Executable
 from blocklayout.dnnl.execution import Execution, check_memories, scratchpad_desc
 from blocklayout.dnnl.handles import create
+from blocklayout.dnnl.known_bugs import leaves_code_behind
 from blocklayout.dnnl.memory import Memory, aligned_empty
 from blocklayout.dnnl.primitives import has_library_primitive, validate
+from blocklayout.dnnl.primitives.eltwise import eltwise
 from blocklayout.dnnl.primitives.reorder import reorder
 from blocklayout.dnnl.resolution import open_pd, refused, resolve
 from blocklayout.dnnl.spec import Spec
-from blocklayout.dnnl.threads import run_parallel
+from blocklayout.dnnl.threads import run_apart, run_parallel
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import DnnlError, InvalidArgumentsError, RefusedError
 from blocklayout.layout import MemoryDesc
@@ -35,7 +37,9 @@ _MAX_IDLE = 4
 """Executables that are kept for threads that run one primitive at the same time."""
 
 _NARROW_FLOATS = ("bf16", "f16")
+_LOST = (enums.value("status", "out_of_memory"), enums.value("status", "runtime_error"))
 _MAX_REORDERS = 64
+_MAX_LASTING = 1024
 
 
 class _Scratch(threading.local):
@@ -217,13 +221,40 @@ def _created(spec: Spec) -> tuple[Handle | Kernel, Resolved]:
             return ours.kernel(resolved.spec), resolved
         pd, resolved = open_pd(spec)
         asked = resolved.spec
-        handle = create("primitive", "dnnl_primitive_create", pd.c, subject=asked)
+        handle = _with_code(pd, asked)
     except DnnlError as error:
         if asked.is_resolved:
             raise refused(asked, "create", error) from error
         raise
     pd.destroy()  # the primitive holds a copy
     return handle, resolved
+
+
+def _with_code(pd: Handle, spec: Spec) -> Handle:
+    """The library's primitive; made once more where there was no memory for its code, which may be there by now.
+
+    Convolutions by brgemm do not notice that their code was not made, and end the process when they run; a small
+    primitive behind each of them does, since a thread that has failed once makes no more code.
+    """
+
+    def make() -> Handle:
+        made = create("primitive", "dnnl_primitive_create", pd.c, subject=spec)
+        if "brg" in spec.impl:
+            smallest = _smallest()  # held: another thread may have made one at the same time
+            create("primitive", "dnnl_primitive_create", smallest.c, subject=spec)
+        return made
+
+    try:
+        return run_apart(make, spec.n_threads)
+    except DnnlError as error:
+        if error.status not in _LOST:
+            raise
+    return run_apart(make, spec.n_threads)
+
+
+@lru_cache(maxsize=1)
+def _smallest() -> Handle:
+    return open_pd(eltwise(MemoryDesc((1,)), algorithm="relu", n_threads=1))[0]
 
 
 def _check_names(spec: Spec, given: Mapping[str, Any], results: tuple[str, ...]) -> None:
@@ -312,9 +343,28 @@ def _reorder(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Primitive:
     return Primitive(reorder(src, dst, n_threads=n_threads))
 
 
+def primitive_of(spec: Spec) -> Primitive:
+    """The primitive of a resolved Spec, to run in several threads at once, and not to be destroyed.
+
+    One that leaves code behind is the same whenever it is asked for again: sessions that come and go would leave it
+    each time. It takes its memory for good anyway.
+
+    Raises:
+        RefusedError: As :class:`Primitive`.
+    """
+    return _lasting(spec) if leaves_code_behind(spec) else Primitive(spec)
+
+
+@lru_cache(maxsize=_MAX_LASTING)
+def _lasting(spec: Spec) -> Primitive:
+    return Primitive(spec)
+
+
 def clear_cache() -> None:
-    """Lets go of the reorders that calls have needed."""
+    """Lets go of the reorders that calls have needed, and of primitives that leave code behind."""
     _reorder.cache_clear()
+    _lasting.cache_clear()
+    _smallest.cache_clear()
 
 
 def _to_plain(memory: Memory, n_threads: int) -> np.ndarray:

@@ -31,7 +31,7 @@ def write_region_means(
     code: Any = native()
     if code is None or any(each.dtype != np.float32 or not each.flags.c_contiguous for each in (pixels, results)):
         return False
-    places = [np.ascontiguousarray(each, np.int64) for each in (images, *begins)]
+    places = [np.array(each, np.int64) for each in (images, *begins)]  # copies, which nobody changes once checked
     if any(((each < 0) | (each >= extent)).any() for each, extent in zip(places, pixels.shape, strict=False)):
         return False
     down, across = (np.ascontiguousarray(each, np.float32) for each in weights)

@@ -5,7 +5,9 @@ A team of threads of our own computes the library's regions where it can be put 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
+from contextvars import copy_context
 from typing import Any, TypeVar
 
 from blocklayout.dnnl import library
@@ -13,7 +15,7 @@ from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.cpus import pin_to, usable_cpus
 from blocklayout.dnnl.libgomp import open_regions_here, run_in_pool
 from blocklayout.dnnl.native import TEAM_VARIABLE, native, wants_team
-from blocklayout.errors import InvalidArgumentsError, OutOfMemoryError
+from blocklayout.errors import DnnlError, InvalidArgumentsError, OutOfMemoryError
 
 _Result = TypeVar("_Result")
 
@@ -78,6 +80,57 @@ def run_parallel(fn: Callable[[], _Result], n_threads: int) -> _Result:
         return fn()
     finally:
         functions.bl_leave(before)
+
+
+def run_apart(fn: Callable[[], _Result], n_threads: int) -> _Result:
+    """Calls ``fn`` on a thread that ends with it, where parallel regions are ``n_threads`` wide.
+
+    For the creation of primitives: the library's code generator notes an error for its thread, and never takes it back.
+    Everything that is created there afterwards fails likewise, and where the library does not look whether a part of a
+    primitive was created, the process ends. Inside of such a call ``fn`` is called as it is, until an error came there.
+
+    Args:
+        fn: What to call; its exceptions pass through.
+        n_threads: Threads of a region, this one included.
+
+    Source: ``SetError`` in ``src/cpu/x64/xbyak/xbyak.h``, and ``create_kernel`` in ``src/cpu/x64/jit_generator.hpp``,
+    oneDNN v3.2.
+    """
+    if _here.is_expendable:
+        try:
+            return fn()
+        except DnnlError:
+            _here.is_expendable = False
+            raise
+    found: list[_Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        _here.is_expendable = True
+        open_regions_here()  # of its own, where libgomp computes: its caller may hold the turn of all others
+        try:
+            found.append(run_parallel(fn, n_threads))
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller
+            errors.append(error)
+
+    thread = threading.Thread(target=copy_context().run, args=(run,), name="blocklayout-creator")
+    try:
+        thread.start()
+    except RuntimeError:  # the system has no more
+        return run_parallel(fn, n_threads)
+    thread.join()
+    if errors:
+        raise errors[0]
+    return found[0]
+
+
+class _Here(threading.local):
+    """Whether the calling thread was made for what may spoil it, and was not spoilt yet."""
+
+    is_expendable = False
+
+
+_here = _Here()
 
 
 def callers_at_once(n_threads: int) -> int:

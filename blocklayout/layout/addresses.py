@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout.errors import LayoutError
+from blocklayout.resource_limits import check_affordable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,6 +92,9 @@ def check_index(index: tuple[int, ...], dims: tuple[int, ...]) -> None:
 def all_offsets(placement: Placement, extents: tuple[int, ...] | None = None) -> NDArray[np.int64]:
     """Offsets of every index of ``extents``, the logical ones by default."""
     extents = placement.dims if extents is None else extents
+    check_affordable(extents, 8, "an array of offsets")
+    if 0 in extents:  # the others may be beyond memory, each for itself
+        return np.empty(extents, dtype=np.int64)
     total = np.full(extents, placement.offset, dtype=np.int64)
     for dim, extent in enumerate(extents):
         shape = [1] * len(extents)

@@ -553,6 +553,8 @@ class MemoryDesc:
         Raises:
             LayoutError: A key is missing or unknown, or no such descriptor can exist.
         """
+        if not isinstance(data, Mapping):
+            raise LayoutError(f"a descriptor is an object with dims, dtype and a layout; got {data!r:.80}")
         unknown = sorted(set(data) - _KEYS)
         if unknown or not {"dims", "dtype"} <= set(data) or ("tag" in data) == ("strides" in data):
             raise LayoutError(f"a descriptor has dims, dtype, and either tag or strides; got {sorted(data)}")

@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import LayoutError
 from blocklayout.layout.addresses import all_offsets
+from blocklayout.resource_limits import check_affordable, check_nbytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +46,8 @@ def pack(array: NDArray[Any], desc: MemoryDesc, into: NDArray[Any] | None = None
         raise LayoutError(f"an array of {array.dtype.name} does not fill {desc}; convert with .astype first")
     if desc.repeats:
         raise LayoutError(f"{desc} repeats elements (a stride of 0): it can be read, not filled")
+    if into is None:
+        check_nbytes(desc.nbytes, desc)
     room = np.empty(desc.nbytes, np.uint8) if into is None else into
     buffer = as_elements(room, desc)[: desc.nbytes // desc.itemsize]
     if not desc.is_dense or desc.offset0:
@@ -75,6 +78,7 @@ def unpack(buffer: NDArray[Any], desc: MemoryDesc) -> NDArray[Any]:
         return np.empty(desc.dims, dtype=elements.dtype)
     if desc.ends_inside_a_block:
         return elements[all_offsets(desc.placement)]
+    check_affordable(desc.padded_dims, desc.itemsize, desc)
     room = np.empty(desc.padded_dims, dtype=elements.dtype)
     _split(room, desc)[...] = blocked_view(elements, desc)
     return np.ascontiguousarray(room[tuple(slice(extent) for extent in desc.dims)])

@@ -14,6 +14,7 @@ from blocklayout import model
 from blocklayout.errors import PlanError, closest
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
+from blocklayout.resource_limits import check_time
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.pieces import MAX_QUICK_NBYTES, Call, Pieces, Straight
 from blocklayout.tensor import Tensor, reorder
@@ -372,6 +373,7 @@ class Subgraph:
 
     def run(self, given: Values) -> list[Any]:
         """Its results, for values by name."""
+        check_time(f"the subgraph that gives {', '.join(self.info.outputs)}")
         values = {**self.info.constants, **given}
         if self.info.computed:
             fed = {name: values[name] for name in self.info.read}

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from blocklayout import dnnl
 from blocklayout.dtypes import from_numpy, to_numpy
-from blocklayout.errors import BlockLayoutError, ModelError, PlanError
+from blocklayout.errors import BlockLayoutError, LimitError, ModelError, PlanError
 from blocklayout.ir import Demands
 from blocklayout.loading.saved_plan import Terms, check_formats, check_here, check_wishes, computes_of
 from blocklayout.loading.session_records import ArrayRecord, PartRecord, PlanRecord, SessionRecord, tensor_of
@@ -120,14 +120,18 @@ def _part_record(session: SessionContents, tensors: _Tensors) -> PartRecord:
     return PartRecord(inputs=inner.inputs, outputs=inner.outputs, defaults=about.defaults, plans=(), pieces=pieces)
 
 
-def read_session(path: Path) -> tuple[SessionRecord, TensorFile]:
+def read_session(path: Path, *, is_mapped: bool) -> tuple[SessionRecord, TensorFile]:
     """The record of a session file, types checked, and its tensors, not yet compared with their checksums.
+
+    Args:
+        path: The file.
+        is_mapped: As for :func:`open_tensors`.
 
     Raises:
         ModelError: It is damaged, or of another version; the message names the field.
         OSError: It cannot be read.
     """
-    tensors = open_tensors(path)
+    tensors = open_tensors(path, is_mapped=is_mapped)
     if is_tensor_text(tensors.text):
         raise ModelError("the file holds a Tensor, not a session: bl.Tensor.load reads it")
     try:
@@ -191,7 +195,7 @@ def is_saved_session(source: object) -> TypeGuard[str | os.PathLike[str]]:
         return False
 
 
-def load_session(
+def load_session(  # noqa: PLR0913 - one argument for each thing a user decides
     path: str | os.PathLike[str],
     terms: Terms,
     wishes: Request,
@@ -200,6 +204,7 @@ def load_session(
     max_plans: int,
     keeps_denormals: bool,
     verify: bool,
+    mapped: bool,
     check: CheckMode | None = None,
 ) -> Session:
     """The session that a file holds. Neither the model nor ``onnx`` is needed.
@@ -212,6 +217,7 @@ def load_session(
         max_plans: Plans that are kept, or as many as the file has.
         keeps_denormals: As for :func:`~blocklayout.load`.
         verify: Whether to compare the weights with their checksums.
+        mapped: Whether they are mapped, not read.
         check: As for :func:`~blocklayout.load`.
 
     Raises:
@@ -219,7 +225,7 @@ def load_session(
         PlanError: It is for another library or machine, or not what is asked for.
     """
     try:
-        record, file = read_session(Path(path))
+        record, file = read_session(Path(path), is_mapped=mapped)
         with file.verifying() if verify else nullcontext():
             return _session_of(
                 record, file, terms, wishes, demands, max_plans=max_plans, keeps_denormals=keeps_denormals, check=check
@@ -228,6 +234,8 @@ def load_session(
         raise ModelError(f"no session can be read from {path}: {error.strerror or error}") from error
     except (ModelError, PlanError) as error:
         raise type(error)(f"{path}: {error}") from error
+    except LimitError:
+        raise
     except BlockLayoutError as error:
         raise PlanError(f"{path}: the plan cannot run: {error}") from error
 

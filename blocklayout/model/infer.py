@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocklayout.affordable import check_affordable
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.errors import BlockLayoutError, ModelError, UnsupportedError
 from blocklayout.ir.value import Value
 from blocklayout.model.branches import branches_of
 from blocklayout.model.function_body import function_body
@@ -23,6 +22,7 @@ from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.reference import is_wrong_there
 from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, type_proto
+from blocklayout.resource_limits import check_affordable, check_time
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TypeProto
@@ -55,6 +55,7 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
         ModelError: The node contradicts the operator's specification.
         UnsupportedError: The extents of an output depend on data, or it is no tensor.
     """
+    check_time(f"node {node.name!r}")
     if node.domain:
         return _registered(node, inputs)
     if branches_of(node):
@@ -142,7 +143,9 @@ def _infer_types(
         types = shape_inference.infer_node_outputs(schema, proto, known, data, opset_imports=opsets)
         if not all(_is_complete(types.get(name)) for name in node.outputs if name):
             types |= _infer_through_body(node, inputs, opset) | _said(node, inputs)
-    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError) as error:
+    except BlockLayoutError:
+        raise  # of a function's body
+    except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, LookupError) as error:
         given = ", ".join(f"{value.name!r} {value.shape}" for value in present)
         reason = str(error).strip().splitlines()[0]
         raise ModelError(f"node {node.name!r}: {node.op_type} of {given}: {reason}") from error

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.errors import BlockLayoutError, ModelError, UnsupportedError
 from blocklayout.model.builder import Builder
 from blocklayout.model.graph import Node, fresh_name, live_nodes
 
@@ -107,10 +107,12 @@ def _called(node: Node, inputs: Sequence[Given], where: str) -> Sequence[Given]:
         result = write(*inputs, **node.attrs)
     except NotDoneError as error:
         raise UnsupportedError(f"{where}: {error}") from None
-    except TypeError as error:
-        raise ModelError(f"{where} with {len(inputs)} inputs: {error}") from error
     except ModelError as error:
         raise ModelError(f"{where}: {error}") from error
+    except BlockLayoutError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, LookupError) as error:  # of inputs and attributes that do not fit
+        raise ModelError(f"{where} with {len(inputs)} inputs: {error}") from error
     return result if isinstance(result, tuple) else (result,)
 
 

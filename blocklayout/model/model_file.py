@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,14 +15,16 @@ from msgspec.structs import replace
 from blocklayout.errors import ModelError
 from blocklayout.model.onnx_read import OnnxModel, Signature, open_contents, refuse_missing
 from blocklayout.model.origins import FileBytes, Part, origins_of
+from blocklayout.resource_limits import check_nbytes
 from blocklayout.side_by_side import side_by_side
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from blocklayout.model.origins import Origin
 
 _CHUNK_NBYTES = 4 << 20
+
+_Stamp = tuple[int, int, int]
+"""Number of a file, the time of its last change, and its size."""
 
 
 class ModelFile:
@@ -44,6 +47,7 @@ class ModelFile:
         self._model: OnnxModel | None = None
         self._signature: Signature | None = None
         self._emptied: tuple[OnnxModel, Mapping[str, Part | np.ndarray]] | None = None
+        self._mapped: Mapping[Path, _Stamp] = {}
         self.is_whole = False
         """Whether no weights lie in other files; known once its network was looked at."""
 
@@ -66,6 +70,8 @@ class ModelFile:
     def model(self) -> OnnxModel:
         """The network and its weights, checked; they take the place of the file's bytes.
 
+        Weights in other files are mapped. Where these were truncated since, to look at them would end the process.
+
         Raises:
             ModelError: It is damaged, not ONNX, against ONNX's specification, or was altered meanwhile.
             UnsupportedError: Valid ONNX that cannot run here.
@@ -80,6 +86,10 @@ class ModelFile:
             self._model = open_contents(self._taken(), self.path)
             self._signature = self._model.signature
             self.is_whole = not self._model.has_external_data
+            self._mapped = {path: _stamp(path.stat()) for path in _mapped_files(self._model.constants.values())}
+        for path, stamp in self._mapped.items():
+            if _was_altered(path, stamp):
+                raise ModelError(f"{path} was altered since {self.path} was loaded, whose weights it has: load it anew")
         return self._model
 
     @property
@@ -139,15 +149,41 @@ class ModelFile:
         """All of the file, read: of a mapping, reading what was truncated meanwhile would end the process."""
         with refuse_missing(self.path), os.fdopen(os.dup(self._descriptor), "rb") as file:
             file.seek(0)
-            contents = FileBytes(os.fstat(self._descriptor).st_size, np.uint8)  # zeros take time, too
+            nbytes = os.fstat(self._descriptor).st_size
+            check_nbytes(nbytes, self.path)
+            contents = FileBytes(nbytes, np.uint8)  # zeros take time, too
             n_read = file.readinto(contents.data)
             return contents.data[:n_read] if n_read else memoryview(file.read())
 
-    def _stamp_now(self) -> tuple[int, int]:
-        status = os.fstat(self._descriptor)
-        return status.st_mtime_ns, status.st_size
+    def _stamp_now(self) -> _Stamp:
+        return _stamp(os.fstat(self._descriptor))
+
+
+def _stamp(status: os.stat_result) -> _Stamp:
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _held(constants: Mapping[str, np.ndarray], origins: Mapping[str, Origin]) -> dict[str, Part | np.ndarray]:
     """What is kept of constants: where they lie in the file; of others, which are small, themselves."""
     return {name: origin if isinstance(origin, Part) else constants[name] for name, origin in origins.items()}
+
+
+def _mapped_files(arrays: Iterable[np.ndarray]) -> set[Path]:
+    """Paths of the files that arrays are mapped from."""
+    found = set()
+    for array in arrays:
+        owner: object = array
+        while isinstance(owner, np.ndarray):
+            if isinstance(owner, np.memmap) and owner.filename:
+                found.add(Path(owner.filename))
+            owner = owner.base
+    return found
+
+
+def _was_altered(path: Path, stamp: _Stamp) -> bool:
+    """Whether a file that is mapped was: not so where another one has taken its name, or none."""
+    try:
+        now = _stamp(path.stat())
+    except OSError:
+        return False
+    return now != stamp and now[0] == stamp[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 _FIRST_IR_WITH_DEFAULTS = 4
 """Before it every initializer had to be an input as well, which said nothing about who may change it."""
 _MAX_PROTO_NBYTES = 2**31 - 1
+MAX_INLINED_NODES = 1 << 20
+"""Nodes of a model once its functions are inlined; a few functions that call one another are any number."""
+
 _UNKNOWN = re.compile(r"(\?+|\*|-?\d+|none|null|nan|(unk|unknown|undefined|dynamic)[_\d]*)", re.IGNORECASE)
 """Names by which exporters say that they know nothing of an extent: two of the same name need not be equal."""
 _ONNXRUNTIME = "com.microsoft"
@@ -299,7 +303,7 @@ def _copy_field(message: Any, name: str, value: Any) -> None:
 def _inlined(skeleton: ModelProto, origin: str) -> ModelProto:
     if not skeleton.functions:
         return skeleton
-    _check_recursion(skeleton, origin)
+    _check_functions(skeleton, origin)
     from onnx import inliner
 
     try:
@@ -308,19 +312,30 @@ def _inlined(skeleton: ModelProto, origin: str) -> ModelProto:
         raise ModelError(f"the model functions of {origin} cannot be inlined: {error}") from error
 
 
-def _check_recursion(skeleton: ModelProto, origin: str) -> None:
-    """Refuse a function that calls itself: inlining it would never end."""
+def _check_functions(skeleton: ModelProto, origin: str) -> None:
+    """Refuse functions that call themselves, or one another so often that inlining them would never end."""
     calls = {
-        (each.domain, each.name): {(node.domain, node.op_type) for node in _with_inner(each)}
+        (each.domain, each.name): Counter((node.domain, node.op_type) for node in _with_inner(each))
         for each in skeleton.functions
     }
+    sizes: dict[tuple[str, str], int] = {}
+
+    def n_nodes(called: Counter[tuple[str, str]]) -> int:
+        return sum(n * sizes.get(key, 1) for key, n in called.items())
+
     pending = set(calls)
     while pending:
-        ready = {key for key in pending if not calls[key] & pending}
+        ready = {key for key in pending if not calls[key].keys() & pending}
         if not ready:
             names = ", ".join(sorted(repr(name) for _, name in pending))
             raise ModelError(f"{origin}: a model function calls itself, directly or through others: among {names}")
+        sizes |= {key: n_nodes(calls[key]) for key in ready}
         pending -= ready
+    n_inlined = n_nodes(Counter((node.domain, node.op_type) for node in _with_inner(skeleton.graph)))
+    if n_inlined > MAX_INLINED_NODES:
+        raise UnsupportedError(
+            f"{origin}: with its functions inlined the model has {n_inlined:,} nodes; {MAX_INLINED_NODES:,} can be read"
+        )
 
 
 def _opset(skeleton: ModelProto, origin: str) -> int:
@@ -430,6 +445,9 @@ def _attribute(attribute: AttributeProto, node: NodeProto) -> Any:
 
     if attribute.type == AttributeProto.TENSOR:
         return to_array(attribute.t, None)
+    if attribute.ref_attr_name:
+        refers = f"the attribute {attribute.name!r} is that of a function, {attribute.ref_attr_name!r}"
+        raise ModelError(f"{_label(node)}: {refers}, outside of any")
     value = helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode("utf-8")
@@ -444,6 +462,11 @@ def _attribute(attribute: AttributeProto, node: NodeProto) -> Any:
 
 
 def _constant_node(node: NodeProto, model_path: Path | None) -> tuple[str, np.ndarray]:
+    if len(node.attribute) != 1 or len(node.output) != 1:
+        n_attributes, n_outputs = len(node.attribute), len(node.output)
+        raise ModelError(
+            f"{_label(node)} has {n_attributes} attributes and {n_outputs} outputs; a constant has one of each"
+        )
     attribute = node.attribute[0]
     if attribute.name == "value":
         return node.output[0], to_array(attribute.t, model_path, default_name=node.output[0])

@@ -7,12 +7,14 @@ from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.errors import BlockLayoutError, InputError, ModelError, did_you_mean
 from blocklayout.ir.value import Value
 from blocklayout.model.branches import both_branches, branch_taken
 from blocklayout.model.graph import DependsOnDataError, Graph, Node, constant_value, fresh_name, live_nodes
 from blocklayout.model.infer import evaluate
 from blocklayout.model.types import from_numpy
+from blocklayout.resource_limits import check_affordable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -64,6 +66,7 @@ def set_shapes(
     for name, array in model.constants.items():
         values[name] = constant_value(name, array)
     for info in fed:
+        check_affordable(extents[info.name], to_numpy(info.dtype).itemsize, f"input {info.name!r}")
         values[info.name] = Value(info.name, extents[info.name], info.dtype, _contents(info, known.get(info.name)))
     outputs = tuple(info.name for info in signature.outputs)
     nodes = walk(live_nodes(model.nodes, outputs), values, model.opset, undecided)

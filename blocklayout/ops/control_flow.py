@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from blocklayout.affordable import check_affordable
 from blocklayout.ir import ArraysFunction, Facts, NodeInfo
+from blocklayout.resource_limits import check_affordable
 
 
 class If(Facts, frozen=True):

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from blocklayout.affordable import check_affordable
 from blocklayout.ir import ArraysFunction, Facts, NodeInfo
+from blocklayout.resource_limits import check_affordable
 
 
 class NonZero(Facts, frozen=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.affordable import check_affordable
 from blocklayout.errors import LayoutError
 from blocklayout.ir import (
     ArraysFunction,
@@ -30,6 +29,7 @@ from blocklayout.ops._mixed_radix import digits, is_padded, seen_as
 from blocklayout.ops._rows import repeated
 from blocklayout.ops._transposing import in_order
 from blocklayout.ops.views import Reshape, same_if_same_shape
+from blocklayout.resource_limits import check_affordable
 
 
 def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocklayout.ir import ArraysFunction, Facts, NodeInfo
+from blocklayout.resource_limits import check_time
 
 
 class NonMaxSuppression(Facts, frozen=True):
@@ -72,6 +73,7 @@ def _left(group: np.ndarray, corners: np.ndarray, areas: np.ndarray, overlap: np
     for _ in range(n_most):
         if not left.size:
             break
+        check_time(f"NonMaxSuppression, {left.size} boxes are left")
         first = np.flatnonzero(np.diff(group, prepend=-1))
         stay.append(left[first])
         best = np.repeat(boxes[:, first], np.diff(first, append=left.size), axis=1)

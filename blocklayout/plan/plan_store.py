@@ -28,6 +28,9 @@ MAX_NBYTES = 64 << 20
 """Of all of them together; whichever was not used for the longest time goes."""
 
 _SUFFIX = ".plan"
+_SKEW_NS = 3600 * 10**9
+"""By how much machines that share a folder may differ about the time."""
+
 _MAKERS = {("blocklayout.layout.desc", "build"), ("msgspec._utils", "rebuild")}
 _DIGEST_NBYTES = 16
 _PACKAGE = Path(__file__).parents[1]
@@ -99,9 +102,10 @@ class PlanStore:
             if "~" in self.folder.parts:
                 raise FileNotFoundError("the user's home folder is unknown")
             self.folder.mkdir(parents=True, exist_ok=True)
-            with replacing(self._path(key), outlasts_power=False) as beside:  # a checksum tells a damaged one
+            target = self._path(key)
+            with replacing(target, outlasts_power=False) as beside:  # a checksum tells a damaged one
                 beside.write_bytes(_content_of(kept, key))
-            for path in self._superfluous():
+            for path in self._superfluous(target.stat().st_mtime_ns):
                 path.unlink(missing_ok=True)
         except OSError as error:
             self._report(error)
@@ -109,15 +113,16 @@ class PlanStore:
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}{_SUFFIX}"
 
-    def _superfluous(self) -> Iterator[Path]:
-        """The files beyond what is kept, by when they were used."""
+    def _superfluous(self, now_ns: int) -> Iterator[Path]:
+        """The files beyond what is kept, by when they were used; those of a clock that was ahead go first."""
         found = []
         with os.scandir(self.folder) as entries:  # in half the time of pathlib
             for entry in entries:
                 if entry.name.endswith(_SUFFIX):
                     with contextlib.suppress(OSError):  # another process has just removed it
                         status = entry.stat()
-                        found.append((status.st_mtime_ns, status.st_size, entry.path))
+                        used_ns = status.st_mtime_ns
+                        found.append((used_ns if used_ns <= now_ns + _SKEW_NS else 0, status.st_size, entry.path))
         nbytes = 0
         for number, (_, size, path) in enumerate(sorted(found, reverse=True)):
             nbytes += size

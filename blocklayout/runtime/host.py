@@ -24,16 +24,18 @@ HostFunction = Callable[[Mapping[str, "HostMemory"]], None]
 class HostMemory:
     """A descriptor put to a numpy buffer, for steps that run on this side of the library."""
 
-    __slots__ = ("_array", "buffer", "desc")
+    __slots__ = ("_array", "buffer", "desc", "is_lent")
 
     def __init__(self, desc: MemoryDesc, buffer: np.ndarray | None = None) -> None:
         self.desc = desc
         self.buffer = buffer
+        self.is_lent = False  # by the caller of a run, who may write to it meanwhile
         self._array: np.ndarray | None = None
 
     def rebind(self, buffer: np.ndarray) -> None:
-        """Put it to another buffer."""
+        """Put it to a caller's buffer."""
         self.buffer = buffer
+        self.is_lent = True
         self._array = None
 
     def release(self) -> None:
@@ -94,7 +96,16 @@ def host_function(spec: HostSpec, compute: Compute | None) -> HostFunction:
 
 
 def _on_arrays(compute: Compute, memories: Mapping[str, HostMemory]) -> None:
-    compute({arg: memory.array for arg, memory in memories.items()})
+    compute({arg: _steady(arg, memory) for arg, memory in memories.items()})
+
+
+def _steady(arg: str, memory: HostMemory) -> np.ndarray:
+    """The array of a memory, and of integers of a caller's a copy: numpy checks indices first, and then follows them.
+
+    Another thread that changes them in between would have it read and write beyond the ends of arrays.
+    """
+    array = memory.array
+    return array.copy() if memory.is_lent and arg.startswith("src") and array.dtype.kind in "iu" else array
 
 
 def _on_tensors(compute: Compute, memories: Mapping[str, HostMemory]) -> None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
+from blocklayout.resource_limits import check_time
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import check_feed, check_feeds, check_held, check_mapping
 from blocklayout.runtime.outputs import check_given, deliver
@@ -307,6 +308,7 @@ class Pieces:
         return {**self.constants, **feed, **{name: check_held(info, feed[name]) for name, info in held.items()}}
 
     def _run_piece(self, piece: Piece, values: dict[str, Any], stop: Stop | None = None) -> None:
+        check_time(piece.name)
         if isinstance(piece, Straight):
             fed = {name: values[name] for name in piece.inputs}
             results: Sequence[Any] = self._quick(piece, fed) or self._planned(piece, fed, stop)
@@ -342,7 +344,8 @@ class Pieces:
         """A value as a function takes it: an array in the model's order of dimensions."""
         info = self._borders.get(name)
         if info is not None:
-            return check_feed(info, value).contents()
+            array = check_feed(info, value).contents()
+            return array.copy() if array.dtype.kind in "iu" else array  # may be changed while it is followed as indices
         return value.numpy() if isinstance(value, Tensor) else value
 
     def _at_borders(self, piece: Piece, results: Sequence[Any]) -> list[Any]:

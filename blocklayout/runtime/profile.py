@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from blocklayout.atomic_write import replacing
 from blocklayout.errors import InputError
 from blocklayout.ir import HostSpec
 from blocklayout.plan.report.text import primitive_name, short, step_layouts
@@ -134,12 +135,16 @@ class Profile(Struct, frozen=True, dict=True):
         return {"traceEvents": list(_events(self)), "displayTimeUnit": "ns", "otherData": {"model": self.model}}
 
     def save_chrome_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write :meth:`to_chrome_trace` as JSON.
+        """Write :meth:`to_chrome_trace` as JSON; a reader never sees half of it.
 
         Raises:
-            OSError: It cannot be written.
+            InputError: It cannot be written.
         """
-        Path(path).write_text(json.dumps(self.to_chrome_trace()) + "\n", encoding="utf-8")
+        try:
+            with replacing(Path(path)) as beside:
+                beside.write_text(json.dumps(self.to_chrome_trace()) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"the trace cannot be written to {path}: {error.strerror or error}") from error
 
 
 def check_n_runs(n_runs: int) -> None:

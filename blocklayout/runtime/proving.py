@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from blocklayout.plan.plan import Operand
 from blocklayout.plan.report.text import primitive_name
+from blocklayout.resource_limits import check_time
 from blocklayout.value_checks import prove
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def after_steps(
     choices = {choice.kernel: choice for choice in plan.choices}
 
     def after(number: int, execution: Any) -> None:
+        check_time(f"{plan.model}, after step {number}")
         place = number - len(plan.entries)
         if place < 0:
             entry = plan.entries[number]

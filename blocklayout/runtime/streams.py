@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from blocklayout import dnnl
 from blocklayout.errors import ClosedError
+from blocklayout.resource_limits import in_force
 from blocklayout.runtime.forking import renew_in_children
 
 if TYPE_CHECKING:
@@ -79,11 +81,13 @@ class Streams:
             raise ClosedError("the session is closed: load the model again")
 
     def submit(self, fn: Callable[[], _Result]) -> Future[_Result]:
-        """Have a stream call ``fn``, as soon as one is free.
+        """Have a stream call ``fn`` as soon as one is free, within the limits of the calling code.
 
         Raises:
             ClosedError: They were closed.
         """
+        if in_force.get() is not None:
+            fn = partial(copy_context().run, fn)
         with self._lock:
             self.check_open()
             if self._pool is None:

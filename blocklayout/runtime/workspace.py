@@ -18,6 +18,7 @@ from blocklayout.errors import InputError, RefusedError
 from blocklayout.ir import HostSpec, mover
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
+from blocklayout.resource_limits import check_nbytes, check_time, in_force, is_timeless
 from blocklayout.runtime.forking import renew_in_children
 from blocklayout.runtime.host import HostExecution, HostMemory, copy_elements, host_function
 from blocklayout.side_by_side import side_by_side
@@ -209,7 +210,9 @@ class Workspace:
             self._refuse_own_run()
         try:
             with self._room.lock:
-                after = self._proving(executable, buffers, check) if check else None
+                after = (
+                    self._proving(executable, buffers, check) if check else self._limiting() if in_force.get() else None
+                )
                 fresh = executable.run(buffers, times, after, stop)
         except RefusedError as error:
             raise self._named(error) from None
@@ -238,6 +241,14 @@ class Workspace:
             prove_constants(self._plan, check, self._packed)
             self._proven.add(check)
         return after_steps(self._plan, check, self._bytes_of)
+
+    def _limiting(self) -> Callable[[int, Step], None] | None:
+        """Refuses a run of more memory than is allowed; what refuses to go on after a step, if time is limited."""
+        plan = self._plan
+        nbytes = self.arena.nbytes + self.scratchpad.nbytes + sum(packed.nbytes for packed in self._packed.values())
+        nbytes += sum(result.desc.nbytes for result in self.results)
+        check_nbytes(nbytes, f"a run of {plan.model}, its constants included,")
+        return None if is_timeless() else lambda number, _: check_time(f"{plan.model}, after step {number}")
 
     def _named(self, error: RefusedError) -> RefusedError:
         """The error with the kernel that it comes from."""
@@ -349,11 +360,12 @@ def _primitives(plan: Plan) -> dict[dnnl.Spec, dnnl.Primitive]:
 
     def make(spec: dnnl.Spec) -> None:
         try:
-            primitives[spec] = dnnl.Primitive(spec)
+            primitives[spec] = dnnl.primitive_of(spec)
         except RefusedError as error:
             refusals[spec] = RefusedError(f"{steps[spec]}: {error}", error.status, error.spec)
 
-    with side_by_side(make, steps, dnnl.callers_at_once(plan.n_threads)):
+    apart = partial(dnnl.run_apart, n_threads=1)  # one thread for all of them, where none is refused
+    with side_by_side(make, steps, dnnl.callers_at_once(plan.n_threads), apart):
         pass
     for spec in steps:
         if spec in refusals:

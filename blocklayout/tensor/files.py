@@ -36,7 +36,7 @@ def save(tensor: Tensor, path: str | os.PathLike[str]) -> None:
 def load(path: str | os.PathLike[str]) -> Tensor:
     """See :meth:`Tensor.load`."""
     try:
-        file = open_tensors(Path(path))
+        file = open_tensors(Path(path), is_mapped=False)
         desc = _desc_of(file.text)
         buffer = _bytes_of(desc, file.tensors)
         file.verify()

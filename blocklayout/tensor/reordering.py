@@ -13,6 +13,7 @@ from blocklayout.errors import InputError, UnimplementedError
 from blocklayout.layout import FormatTag, MemoryDesc
 from blocklayout.layout.packing import pack, unpack
 from blocklayout.layout_events import is_watched, report
+from blocklayout.resource_limits import check_nbytes, in_force
 from blocklayout.tensor.conversion import convert
 from blocklayout.tensor.formats import placed
 from blocklayout.tensor.interop import as_memory
@@ -106,9 +107,12 @@ def bytes_in(
 
     Raises:
         DnnlError: The extents differ.
+        LimitError: The result is larger than is allowed, or than what is left.
     """
     from blocklayout import dnnl
 
+    if dst.nbytes > _SMALL_NBYTES or in_force.get() is not None:
+        check_nbytes(dst.nbytes, dst)
     is_native = has_reorder(src.dtype) and has_reorder(dst.dtype) and dst.n_elements
     if is_native or src.dims != dst.dims:
         is_small = src.nbytes + dst.nbytes <= _SMALL_NBYTES

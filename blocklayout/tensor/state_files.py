@@ -24,7 +24,7 @@ from blocklayout.tensor.creating import from_array
 from blocklayout.tensor.formats import contiguous_format
 from blocklayout.tensor.interop import as_tensor, plain_view
 from blocklayout.tensor.tensor_class import Tensor
-from blocklayout.tensor.tensor_file import TEXT
+from blocklayout.tensor.tensor_file import TEXT, write_safetensors
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -47,8 +47,6 @@ def save_all(tensors: Mapping[str, ArrayLike | Tensor], path: str | os.PathLike[
         LayoutError: Blocks of more than 4096 elements.
         ModelError: It cannot be written.
     """
-    from safetensors.numpy import save_file
-
     given = {_checked_name(name): _as_tensor(name, each) for name, each in tensors.items()}
     arrays = {name: _row_major(each) for name, each in given.items()}
     record = {
@@ -58,7 +56,7 @@ def save_all(tensors: Mapping[str, ArrayLike | Tensor], path: str | os.PathLike[
     }
     try:
         with replacing(Path(path)) as beside:
-            save_file(arrays, beside, {_KEY: json.dumps(record)})
+            write_safetensors(beside, arrays, {_KEY: json.dumps(record)})
     except OSError as error:
         raise ModelError(f"no Tensors can be saved as {path}: {error.strerror or error}") from error
 

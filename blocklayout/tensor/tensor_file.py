@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.atomic_write import replacing
-from blocklayout.dnnl.memory import ALIGNMENT
+from blocklayout.dnnl.memory import ALIGNMENT, aligned_empty
 from blocklayout.errors import ModelError
 from blocklayout.side_by_side import side_by_side
 
@@ -32,7 +34,7 @@ class TensorFile(Struct, frozen=True):
 
     Attributes:
         text: Whatever its writer says of the tensors.
-        tensors: Raw bytes by name, read-only and aligned; none is read before it is used.
+        tensors: Raw bytes by name, read-only and aligned; where they are mapped, none is read before it is used.
         checksums: Of each tensor, as its writer took it.
     """
 
@@ -77,16 +79,29 @@ def write_tensors(path: Path, text: str, tensors: Mapping[str, np.ndarray]) -> N
     Raises:
         OSError: It cannot be written.
     """
-    from safetensors.numpy import save_file
-
     filled = {name: _filled(tensor) for name, tensor in tensors.items()}
     sums = json.dumps({name: _checksum(tensor) for name, tensor in filled.items()})
     metadata = {TEXT: text, _TEXT_SUM: str(zlib.crc32(text.encode())), _SUMS: sums, _PAD: ""}
     with replacing(path) as beside:
-        save_file(filled, beside, metadata)
+        write_safetensors(beside, filled, metadata)
         excess = _data_start(beside) % ALIGNMENT
         if excess:
-            save_file(filled, beside, metadata | {_PAD: " " * (ALIGNMENT - excess)})
+            write_safetensors(beside, filled, metadata | {_PAD: " " * (ALIGNMENT - excess)})
+
+
+def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file as its library does.
+
+    Raises:
+        OSError: It cannot be written, which the library tells as an error of its own.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
+    try:
+        save_file(dict(arrays), path, dict(metadata))
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
 
 
 def is_tensor_file(path: Path) -> bool:
@@ -100,19 +115,25 @@ def is_tensor_file(path: Path) -> bool:
     return start[_LENGTH_NBYTES:] == b"{" and int.from_bytes(start[:_LENGTH_NBYTES], "little") <= _MAX_HEADER_NBYTES
 
 
-def open_tensors(path: Path) -> TensorFile:
-    """Map a file that :func:`write_tensors` wrote. Everything but the tensors' bytes is checked.
+def open_tensors(path: Path, *, is_mapped: bool = True) -> TensorFile:
+    """Open a file that :func:`write_tensors` wrote. Everything but the tensors' bytes is checked.
+
+    Args:
+        path: The file. Another one may take its place meanwhile.
+        is_mapped: Whether the tensors are mapped: what is altered in the file is then altered in them, and where it is
+            truncated, to look at them ends the process. Else they are read now.
 
     Raises:
         ModelError: It is no such file, or truncated; the message says where.
         OSError: It cannot be read.
     """
-    size = path.stat().st_size
     with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(_LENGTH_NBYTES), "little")
         if length > min(_MAX_HEADER_NBYTES, size - _LENGTH_NBYTES):
             raise ModelError(f"the header has {length} bytes, and the file {size}: it is truncated, or no such file")
         header = _parsed(file.read(length))
+        data = _contents(file, size, is_mapped=is_mapped)
     metadata = header.pop(_METADATA, None)
     if not isinstance(metadata, dict) or not isinstance(metadata.get(TEXT), str):
         raise ModelError(f"the header says nothing under {TEXT}: bl.load_tensors reads other safetensors files")
@@ -122,9 +143,20 @@ def open_tensors(path: Path) -> TensorFile:
     checksums = _parsed(metadata.get(_SUMS, ""))
     if {name: type(value) for name, value in checksums.items()} != dict.fromkeys(places, int):
         raise ModelError("the header has not a checksum for each tensor")
-    data = np.memmap(path, np.uint8, "r") if size else np.empty(0, np.uint8)
     tensors = {name: data[start:end] for name, (start, end) in places.items()}
     return TensorFile(metadata[TEXT], tensors, {name: checksums[name] for name in tensors})
+
+
+def _contents(file: BufferedReader, size: int, *, is_mapped: bool) -> np.ndarray:
+    """All bytes of a file, read-only, at a multiple of 64."""
+    if is_mapped and size:
+        return np.memmap(file, np.uint8, "r")
+    data = aligned_empty(size)
+    file.seek(0)
+    if file.readinto(data.data) != size:
+        raise ModelError(f"the file had {size} bytes, and was truncated while it was read")
+    data.flags.writeable = False
+    return data
 
 
 def _checksum(tensor: np.ndarray) -> int:

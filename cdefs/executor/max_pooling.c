@@ -260,7 +260,6 @@ int bl_max_pooling(const void *problem, void *stream, int n_args, const void *ar
 /* Where the element of a number lies in the result; -1 where it has none. */
 static int64_t place_of(const bl_max_unpooling_t *p, int64_t number) {
     int64_t at[5];
-    if (number < 0) return -1;
     for (int i = 4; i >= 0; i--) {
         at[i] = i ? number % p->numbered[i] : number;
         number /= p->numbered[i];

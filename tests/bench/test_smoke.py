@@ -287,3 +287,14 @@ def test_extents(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert row["session_s"] >= 0
     assert row["primitives_s"] > 0
     assert [*charts(tmp_path).values()] == [["m3"], ["chosen", "taken"], ["session", "primitives"]]
+
+
+def test_soak(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    short = ("--minutes", "0.1", "--only", "ran,saved,forked", "--variants", "1", "--seed", "3", "--json", "out.json")
+    done = run_bench("soak.py", *short, environ=tree_environ, folder=tmp_path)
+    record = json.loads((tmp_path / "out.json").read_text())
+    assert record["wrong"] == {}, done.stderr
+    assert {*record["counts"]} == {"ran", "saved", "forked"}
+    assert record["growth"]["heap MiB"] < 1  # what the library never frees is made once
+    assert "again: python bench/soak.py --minutes 0.1 --seed 3 --variants 1 --only ran,saved,forked\n" in done.stdout
+    assert "] " in done.stdout.splitlines()[0]

@@ -36,6 +36,18 @@ def test_truncated_file(cli: Command, tiny: Path) -> None:
     assert str(tiny) in cli("plan", tiny).refusal
 
 
+def test_separators_of_lines_are_none_in_a_refusal(cli: Command, tiny: Path) -> None:
+    refusal = cli("plan", tiny, "one\x85two\x1dthree\nfour").refusal
+    assert "unrecognized arguments: one two three four" in refusal
+
+
+def test_limits_of_memory_and_time(cli: Command, tiny: Path) -> None:
+    assert "bl.limits allows 1,024 here" in cli("plan", tiny, "--limit-memory", "1K").refusal
+    assert "seconds that bl.limits allows here are over" in cli("run", tiny, "--limit-seconds", "1e-9").refusal
+    assert "'2X': give a number of bytes such as 500M" in cli("plan", tiny, "--limit-memory", "2X").refusal
+    assert cli("plan", tiny, "--limit-memory", "1G", "--limit-seconds", "3600").status == 0
+
+
 def test_a_file_that_is_no_model(cli: Command, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("no model\n" * 20)

@@ -227,6 +227,7 @@ def test_bf16_begins_with_avx512(monkeypatch: pytest.MonkeyPatch, bits: int, *, 
         def dnnl_get_effective_cpu_isa(self) -> int:
             return bits
 
+    library.isa()  # remembered now, or the fake's would be for all tests that follow
     monkeypatch.setattr(library, "load", Cpu)
     assert library.has_bf16() is expected
 

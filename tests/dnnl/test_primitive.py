@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 
 from blocklayout import dnnl
 from blocklayout.dnnl import primitive as primitives
-from blocklayout.errors import InvalidArgumentsError
+from blocklayout.errors import InvalidArgumentsError, RefusedError
 from tests.dnnl.running import DIMS, assert_close, conv, convolve, desc, packed, poisoned, random, relu
 
 PLAIN = dnnl.MemoryDesc
@@ -126,3 +127,33 @@ def test_primitives_are_called_from_several_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_refused_creation_spoils_no_other() -> None:
+    """The code generator of oneDNN 3.2 notes an error for its thread, and refuses everything from then on."""
+    rows = PLAIN((2, 19, 17, 13), "s8", "aBcd16b")
+    refused = dnnl.softmax(rows, rows, axis=1, n_threads=2)
+    for offered in [*dnnl.implementations(refused)]:
+        with suppress(RefusedError):  # by AVX-512, which offers it for bytes
+            dnnl.Primitive(offered.spec)
+    for extent in range(40, 44):  # of no other test, so that they are created now
+        found = next(dnnl.implementations(dnnl.eltwise(PLAIN((3, extent)), algorithm="relu", n_threads=1)))
+        x = random(3, extent)
+        assert np.array_equal(one(dnnl.Primitive(found.spec)(src=x)), np.maximum(x, 0))
+    parts = [PLAIN((2, 7, 3, 4), "s8"), PLAIN((2, 7, 3, 4), "s8", "aBcd8b")]
+    ones = np.ones(parts[0].dims, np.int8)
+    total = one(dnnl.Primitive(dnnl.sum(parts, n_threads=1))(src_0=ones, src_1=ones))
+    assert (total == 2).all()
+
+
+def test_code_that_is_never_freed_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = dnnl.resolve(relu()).spec
+    assert dnnl.primitive_of(spec) is not dnnl.primitive_of(spec)
+    monkeypatch.setattr(primitives, "leaves_code_behind", lambda _: True)
+    kept = dnnl.primitive_of(spec)
+    assert dnnl.primitive_of(spec) is kept
+    x = random(*DIMS)
+    primitives.clear_cache()
+    assert np.array_equal(one(kept(src=x)), np.maximum(x, 0))
+    assert dnnl.primitive_of(spec) is not kept
+    primitives.clear_cache()

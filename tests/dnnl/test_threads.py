@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from blocklayout.dnnl import library, threads
-from blocklayout.errors import InvalidArgumentsError
+from blocklayout.errors import DnnlError, InvalidArgumentsError
 
 
 def width() -> int:
@@ -69,3 +69,24 @@ def test_callers_do_not_wait_for_each_other() -> None:
     threads.run_parallel(work, 2)
     other.join(timeout=30)
     assert not other.is_alive()
+
+
+def test_what_may_spoil_its_thread_has_one_of_its_own() -> None:
+    here = threading.get_ident()
+    seen: list[int] = []
+
+    def refuse() -> None:
+        seen.append(threading.get_ident())
+        raise DnnlError("no")
+
+    def create() -> None:
+        for _ in range(2):
+            threads.run_apart(lambda: seen.append(threading.get_ident()), 1)
+        with pytest.raises(DnnlError):
+            threads.run_apart(refuse, 1)
+        threads.run_apart(lambda: seen.append(threading.get_ident()), 1)
+
+    threads.run_apart(create, 1)
+    first, second, spoilt, after = seen
+    assert first == second == spoilt != here
+    assert after not in (here, spoilt)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from blocklayout.errors import BlockLayoutError, LayoutError
+from blocklayout.errors import BlockLayoutError, LayoutError, LimitError
 from blocklayout.layout import FormatTag, Layout, MemoryDesc
+from blocklayout.resource_limits import limits
 
 CASES: dict[str, tuple[dict[str, Any], str]] = {
     "negative extent": ({"dims": (2, -1)}, "negative extent"),
@@ -19,6 +20,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
     "no sequence": ({"dims": 7}, "must be integers"),
     "text": ({"dims": "nchw"}, "must be integers"),
     "data type": ({"dims": (2,), "dtype": "fp32"}, "no data type 'fp32'; there are f32"),
+    "data type that is code": ({"dims": (2,), "dtype": "08"}, "no data type '08'"),
     "rank of the tag": ({"dims": (2, 3), "layout": "nchw"}, "lays out 4 dimensions"),
     "rank of a computed tag": ({"dims": (2, 3), "layout": FormatTag((0,))}, "lays out 1 dimensions"),
     "rank of the strides": ({"dims": (2, 3), "strides": (1,)}, "has 1 dimensions"),
@@ -180,11 +182,30 @@ def test_a_source_that_repeats_elements_cannot_be_filled() -> None:
         {"dims": [2], "dtype": "f32", "strides": [1], "inner_blks": [2]},
         {"dims": [5], "dtype": "f32", "strides": [4], "inner_blks": [4], "inner_idxs": [0], "padded_dims": [4]},
         {"dims": [5], "dtype": "f32", "strides": [4], "inner_blks": [4], "inner_idxs": [0], "padded_dims": [99]},
+        5,
+        None,
+        ["dims", "dtype", "tag"],
     ],
 )
-def test_values_that_are_no_descriptor_are_refused(data: dict[str, Any]) -> None:
+def test_values_that_are_no_descriptor_are_refused(data: Any) -> None:
     with pytest.raises(BlockLayoutError):
         MemoryDesc.from_dict(data)
+
+
+@pytest.mark.parametrize("desc", [MemoryDesc((7, 2**32 + 1, 4, 2)), MemoryDesc((0, 2**30, 2**30))])
+def test_offsets_that_memory_cannot_hold_are_refused(desc: MemoryDesc) -> None:
+    with pytest.raises(LimitError, match=r"an array of offsets .* extents .*(GiB of memory are left|2\^63 bytes)"):
+        desc.offsets()
+
+
+def test_extents_beside_one_of_0_take_no_memory() -> None:
+    with limits(nbytes=1 << 20):
+        assert MemoryDesc((0, 2**31 - 1)).offsets().shape == (0, 2**31 - 1)
+
+
+def test_bytes_that_memory_cannot_hold_are_refused() -> None:
+    with pytest.raises(LimitError, match="GiB of memory are left here"):
+        MemoryDesc((7, 2), strides=(2**55, 1)).pack(np.zeros((7, 2), np.float32))
 
 
 def test_a_descriptor_cannot_be_changed() -> None:

@@ -51,6 +51,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"denormals": None}, "denormals=None: give 'flush' or 'keep'"),
     ({"winograd": "no"}, "winograd='no': give True or False"),
     ({"verify": None}, "verify=None: give True or False"),
+    ({"mapped": 1}, "mapped=1: give True or False"),
     ({"check": "pading"}, "check='pading': give one of 'padding', .*did you mean 'padding'"),
     ({"progress": "yes"}, "progress='yes': give a function"),
 ]

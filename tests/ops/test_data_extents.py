@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import blocklayout as bl
-from blocklayout.affordable import memory_nbytes
+from blocklayout.resource_limits import memory_nbytes
 from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, ROW, S64, Case, check, model_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")

@@ -269,6 +269,14 @@ def test_a_file_that_was_overwritten_in_part(path: Path) -> None:
     check_it_goes_on_without(path, "damaged: delete it")
 
 
+def test_damage_that_makes_messages_unreadable(path: Path) -> None:
+    with opened(path) as store:
+        store.keep(spec_number(1), 1.0)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"CREATE TABLE times", b"CREATE \xc1ABLE times"))
+    check_it_goes_on_without(path, "damaged: delete it")
+
+
 def test_somebody_elses_database(path: Path) -> None:
     path.parent.mkdir()
     connection = sqlite3.connect(path)
@@ -348,7 +356,7 @@ with CostStore(Path({str(path)!r}), environment="x") as store:
     assert "disk is full" in str(reports[0].message)
     assert store.times([spec]) == {{spec: 2.0}}
 """
-    subprocess.run([sys.executable, "-W", "error", "-c", code], env=tree_environ, check=True, timeout=60)
+    subprocess.run([sys.executable, "-B", "-W", "error", "-c", code], env=tree_environ, check=True, timeout=60)
 
 
 @pytest.fixture

@@ -100,3 +100,15 @@ def test_parts_that_nothing_joins_are_solved_each_for_itself() -> None:
     _check_exact(problem, problem.solve())
     best = problem.solve().best_given([(2,)])[(2,)]
     assert best.min() == pytest.approx(problem.solve().cost)
+
+
+def test_more_variables_of_one_value_than_an_array_has_axes() -> None:
+    n = 100
+    problem = MinSum([2, *[1] * n])
+    problem.add((0,), np.array([3.0, 1.0]))
+    for variable in range(1, n + 1):
+        problem.add((0, variable), np.array([[0.0], [0.01]]))
+    solution = problem.solve()
+    assert solution.choice[0] == 1
+    assert solution.cost == pytest.approx(2.0)
+    assert solution.bound <= solution.cost + 1e-9

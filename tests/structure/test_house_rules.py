@@ -13,7 +13,7 @@ from tests.structure.tree import PACKAGE, ROOT, files, is_ignored, parsed, relat
 if TYPE_CHECKING:
     from pathlib import Path
 
-FOLDERS = {"blocklayout", "cdefs", "tests", "bench", "docs", ".ci"}
+FOLDERS = {"blocklayout", "cdefs", "tests", "bench", "docs", "fuzz", ".ci"}
 FILES = {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", ".gitignore"}
 MACHINE_PATH = re.compile(r"(?<![\w.])/(?:home|root|Users|work|mnt|opt)/\w|\b[A-Z]:\\\\?Users")
 

@@ -17,6 +17,9 @@ MAX_NDIMS = 12
 MAX_ELEMENTS = 2**59
 """Beyond, addresses in bytes overflow."""
 
+MAX_COUNTED = 2**30
+"""Of an extent where there are weights: the library counts those in 32 bits, rounds up to blocks, and divides."""
+
 MAX_INTEGER = 2**31 - 1
 """Of parameters; the library holds some in 32 bits."""
 
@@ -34,8 +37,22 @@ def require(holds: object, spec: Spec, argument: str, rule: str) -> None:
         raise invalid(spec.kind, argument, rule)
 
 
-def check_descs(spec: Spec, needed: Sequence[str], optional: Sequence[str] = (), others: Sequence[str] = ()) -> None:
-    """Refuse missing, unknown, repeated and impossible arguments; ``others`` are data types beside the library's."""
+def check_descs(
+    spec: Spec,
+    needed: Sequence[str],
+    optional: Sequence[str] = (),
+    others: Sequence[str] = (),
+    most: int = MAX_ELEMENTS,
+) -> None:
+    """Refuse missing, unknown, repeated and impossible arguments.
+
+    Args:
+        spec: Whose they are.
+        needed: Names of those it takes.
+        optional: Of those it may do without.
+        others: Data types beside the library's.
+        most: The largest extent.
+    """
     names = [name for name, _ in spec.descs]
     for name in needed:
         if name not in names:
@@ -44,6 +61,8 @@ def check_descs(spec: Spec, needed: Sequence[str], optional: Sequence[str] = (),
         if name not in needed and name not in optional and not name.startswith(_ATTRIBUTE_ARGUMENTS):
             raise invalid(spec.kind, name, f"is no argument of it; there are {', '.join([*needed, *optional])}")
         _check_desc(spec, name, desc, (*ITEMSIZES, *others))
+        if max(desc.dims) > most:
+            raise invalid(spec.kind, name, f"has extents {tuple(desc.dims)}; {spec.kind} takes up to {most} of each")
     if len(set(names)) != len(names):
         raise invalid(spec.kind, "descs", f"names an argument twice among {', '.join(names)}")
 

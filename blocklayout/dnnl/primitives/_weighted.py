@@ -8,6 +8,7 @@ from math import prod
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.primitives import FORWARD, Direction, Extents
 from blocklayout.dnnl.primitives._checks import (
+    MAX_COUNTED,
     check_descs,
     check_dims,
     check_dtype,
@@ -112,7 +113,7 @@ def window(spec: Spec, weights: Desc) -> tuple[int, ...]:
 def check_weighted(spec: Spec, dst_extents: Callable[[Spec], tuple[int, ...]]) -> None:
     """Check a whole convolution or deconvolution, ``dst_extents`` being its rule."""
     src, weights, dst, bias = (side(spec.prop_kind, name) for name in ("src", "weights", "dst", "bias"))
-    check_descs(spec, (src, weights, dst), (bias,))
+    check_descs(spec, (src, weights, dst), (bias,), most=MAX_COUNTED)
     n_spatial = check_operands(spec, weights, src)
     n_src, n_dst = channels(spec.desc(weights), n_spatial)
     given = spec.desc(src).dims[1]

@@ -8,6 +8,7 @@ from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
 from blocklayout.dnnl.primitives import FORWARD, Extents, Kind, draft, finish, validate
 from blocklayout.dnnl.primitives._checks import (
+    MAX_COUNTED,
     check_descs,
     check_dims,
     check_dtype,
@@ -91,7 +92,7 @@ def inner_product_backward_weights(
 def _validate(spec: Spec) -> None:
     src, weights, dst, bias = (side(spec.prop_kind, name) for name in ("src", "weights", "dst", "bias"))
     is_forward = spec.prop_kind in FORWARD
-    check_descs(spec, (src, weights, dst), () if spec.prop_kind == "backward_data" else (bias,))
+    check_descs(spec, (src, weights, dst), () if spec.prop_kind == "backward_data" else (bias,), most=MAX_COUNTED)
     check_ndims(spec, src, 2, 5)
     check_ndims(spec, weights, 2, 5)
     given, matrix = spec.desc(src).dims, spec.desc(weights).dims

@@ -8,6 +8,7 @@ from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.attr import NO_ATTR, Attr, Binary, Eltwise, Prelu, Sum
 from blocklayout.dnnl.primitives import Direction, Extents, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
+    MAX_COUNTED,
     broadcast,
     check_descs,
     check_dims,
@@ -48,7 +49,7 @@ def matmul(
 
 
 def _validate(spec: Spec) -> None:
-    check_descs(spec, ("src", "weights", "dst"), ("bias",))
+    check_descs(spec, ("src", "weights", "dst"), ("bias",), most=MAX_COUNTED)
     dims = _dst_dims(spec)
     check_dims(spec, "dst", dims, "src @ weights")
     check_weights_dtype(spec)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from blocklayout.dnnl.any_desc import Desc
 from blocklayout.dnnl.primitives import Direction, Extents, Kind, draft, finish
 from blocklayout.dnnl.primitives._checks import (
+    MAX_COUNTED,
     check_descs,
     check_dims,
     check_dtype,
@@ -151,7 +152,7 @@ def rnn(  # noqa: PLR0913 - the primitive's own parameters
 
 def _validate(spec: Spec) -> None:
     cell = _CELLS[spec.algorithm]
-    check_descs(spec, _NEEDED, cell.optional)
+    check_descs(spec, _NEEDED, cell.optional, most=MAX_COUNTED)
     check_ndims(spec, "src", 3, 3)
     check_ndims(spec, "weights", 5, 5)
     direction = spec.param("direction")

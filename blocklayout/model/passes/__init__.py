@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from blocklayout.dtypes import to_numpy
 from blocklayout.model.graph import Graph
 from blocklayout.model.lowering import is_computed
 from blocklayout.model.passes.align_ranks import AlignRanks
@@ -25,6 +26,7 @@ from blocklayout.model.passes.idioms import MergeIdioms
 from blocklayout.model.passes.merge_clips import MergeClips
 from blocklayout.model.passes.push_transposes import PushTransposes
 from blocklayout.model.passes.remove_dead import RemoveDead
+from blocklayout.resource_limits import check_affordable, check_nbytes, check_time, in_force
 
 __all__ = [
     "DEFAULT",
@@ -101,13 +103,27 @@ def simplify(
 
     Raises:
         ModelError: A pass left a graph that is not well-formed.
+        LimitError: It takes more memory or time than a caller allows.
     """
+    _check_memory(graph)
     for each in passes:
+        check_time(f"{graph.name}: {type(each).__name__}")
         after = each(graph)
         graph = after if after is graph else after.validate()
+        _check_memory(graph)
         if on_pass is not None:
             on_pass(each, graph)
     return graph
+
+
+def _check_memory(graph: Graph) -> None:
+    """Refuse values, and constants together, that are larger than a caller allows."""
+    if in_force.get() is None:
+        return
+    for value in graph.values.values():
+        check_affordable(value.shape, to_numpy(value.dtype).itemsize, f"{graph.name}: {value.name!r}")
+    nbytes = sum(value.data.nbytes for value in graph.values.values() if value.data is not None)
+    check_nbytes(nbytes, f"{graph.name}: its constants")
 
 
 def legalize(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
+
+from blocklayout.errors import ModelError
 
 if TYPE_CHECKING:
     from blocklayout.model.graph import Node
@@ -49,6 +51,9 @@ def einsum(steps: Steps, node: Node) -> None:
     """Sums along what only one operand has, and products of two at a time, from left to right.
 
     None where an operand has a letter twice, or an extent of 1 meets another one in a sum: ``onnx.reference`` does it.
+
+    Raises:
+        ModelError: Extents contradict the equation, or its result has letters that no operand has.
     """
     shapes = [steps.shape(name) for name in node.inputs]
     letters, result = parsed(str(node.attr("equation", "")), [len(shape) for shape in shapes])
@@ -56,6 +61,7 @@ def einsum(steps: Steps, node: Node) -> None:
     for each, shape in zip(letters, shapes, strict=True):
         for letter, extent in zip(each, shape, strict=True):
             extents.setdefault(letter, set()).add(extent)
+    _check_letters(node, extents, result)
     summed = [letter for letter in extents if letter not in result]
     if any(len(set(each)) < len(each) for each in letters) or any(len(extents[letter]) > 1 for letter in summed):
         return
@@ -69,6 +75,21 @@ def einsum(steps: Steps, node: Node) -> None:
         steps.transpose(whole.name, tuple(whole.letters.index(each) for each in result))
     elif whole.name == node.inputs[0]:
         steps.add("Identity", (whole.name,), steps.shape(whole.name))
+
+
+def _check_letters(node: Node, extents: Mapping[str, set[int]], result: str) -> None:
+    """Refuse what shape inference passes over.
+
+    Raises:
+        ModelError: The message names the letter.
+    """
+    where = f"node {node.name!r}: Einsum {node.attr('equation', '')!r}"
+    for letter, found in extents.items():
+        if len(found - {1}) > 1:
+            raise ModelError(f"{where}: {letter!r} has the extents {sorted(found)}; they must be equal, or 1")
+    for letter in result:
+        if letter not in extents or result.count(letter) > 1:
+            raise ModelError(f"{where}: each letter of the result must be one of an operand, once; {letter!r} is not")
 
 
 def _summed(steps: Steps, term: Term, wanted: set[str]) -> Term:

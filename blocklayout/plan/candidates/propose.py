@@ -23,6 +23,7 @@ from blocklayout.plan.candidates.merging import Merged, merged_candidates
 from blocklayout.plan.candidates.pins import with_format
 from blocklayout.plan.candidates.recipes import GroupRecipe, GroupRecipes, trained_wishes
 from blocklayout.plan.costs.model import steps_ns
+from blocklayout.resource_limits import check_time
 
 if TYPE_CHECKING:
     from blocklayout.ir import Demand
@@ -103,6 +104,7 @@ class Proposer(Struct, frozen=True):
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
     ) -> tuple[Candidate, ...]:
         """All candidates, references too."""
+        check_time(f"planning {group.name}")
         dtypes = group.dtypes(self.dtype)
         if all(0 in value.shape for value in group.dsts.values()):
             return (_nothing_to_do(group, dtypes[0]),)
@@ -135,6 +137,7 @@ class Proposer(Struct, frozen=True):
         kinds = _Kinds()
         found: dict[object, Candidate] = {}
         for candidate in candidates:
+            check_time("planning")
             layouts = (*candidate.source_descs.values(), candidate.dst)
             descs = tuple(kinds.of(desc) for desc in layouts if isinstance(desc, MemoryDesc))
             impls = tuple(step.spec.impl for step in candidate.steps)

@@ -60,6 +60,7 @@ _ARRAYS = {
 }
 """The arrays of a file, and the kind of each one's elements."""
 
+_MAX_STEPS = 2**15 - 1
 _KEY = struct.Struct(f"<{len(NUMBERS)}h")
 _WEIGHTS = np.array([weight for _, weight in NUMBERS]) / STEPS
 
@@ -281,8 +282,8 @@ def _read(path: Path, *names: str) -> dict[str, np.ndarray]:
 
 
 def in_steps(numbers: Sequence[float]) -> tuple[int, ...]:
-    """Numbers as multiples of one over ``STEPS``."""
-    return tuple(round(number * STEPS) for number in numbers)
+    """Numbers as multiples of one over ``STEPS``, up to what two bytes hold: a concatenation may have any sources."""
+    return tuple(min(round(number * STEPS), _MAX_STEPS) for number in numbers)
 
 
 def _peak_flops(spec_class: SpecClass) -> float:

@@ -66,6 +66,7 @@ class CostFile:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._number: int | None = None  # of the file that it is to
 
     def has_times(self, environment: str) -> bool:
         """Whether there is any time of this environment."""
@@ -115,12 +116,12 @@ class CostFile:
 
     def _existing(self) -> sqlite3.Connection | None:
         """The connection, if there is a file with our tables."""
-        try:
-            self.path.stat()
-        except (FileNotFoundError, NotADirectoryError):
+        number = _number_of(self.path)
+        if number is None:
             return None
+        self._leave_file(number)
         if self._connection is None:
-            self._connection = _connect_to_read(self.path, self._timeout_s)
+            self._connection, self._number = _connect_to_read(self.path, self._timeout_s), number
         return self._connection if _has_tables(self._connection) else None
 
     def _write(self, environment: str, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
@@ -130,9 +131,11 @@ class CostFile:
             connection.executemany(statement, rows)
 
     def _open_to_write(self) -> sqlite3.Connection:
+        self._leave_file(_number_of(self.path))
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = _connect(self.path, "mode=rwc", self._timeout_s)
+            self._number = _number_of(self.path)
         # A commit need not wait for the disk: what a killed process has committed is kept all the same. What a
         # power failure takes is measured again.
         self._connection.execute("PRAGMA synchronous = NORMAL")
@@ -140,11 +143,25 @@ class CostFile:
             _create_tables(self._connection, self._timeout_s)
         return self._connection
 
+    def _leave_file(self, number: int | None) -> None:
+        """Have no connection to a file that was removed or replaced: nobody would find what is written to it."""
+        if self._connection is not None and number != self._number:
+            self._connection.close()
+            self._connection = None
+
     def _leave_parent(self) -> None:
         """In a child: a connection and a lock of its own, since the lock may have been held during the fork."""
         if self._pid != os.getpid():
             _of_a_parent.append(self._connection)
             self._connection, self._lock, self._pid = None, threading.Lock(), os.getpid()
+
+
+def _number_of(path: Path) -> int | None:
+    """That of the file, ``None`` where there is none."""
+    try:
+        return path.stat().st_ino
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _connect(path: Path, access: str, timeout_s: float) -> sqlite3.Connection:

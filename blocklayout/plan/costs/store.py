@@ -29,6 +29,7 @@ VARIABLE = "BLOCKLAYOUT_CACHE_DIR"
 FILE_NAME = "costs.sqlite3"
 
 _TIMEOUT_S = 5.0
+_DAMAGED = "it is damaged: delete it, and it will be made anew"
 
 _Result = TypeVar("_Result")
 
@@ -213,13 +214,16 @@ def _remedy(error: Exception) -> str | None:
     if isinstance(error, ImportError):
         return "this Python was built without sqlite3: install one that has it"
 
+    if isinstance(error, UnicodeError):  # sqlite3 quotes it in messages
+        return _DAMAGED
+
     import sqlite3
 
     if not isinstance(error, sqlite3.Error):
         return None
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
-        return "it is damaged: delete it, and it will be made anew"
+        return _DAMAGED
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return f"another process holds it: end that, or {elsewhere}"
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):

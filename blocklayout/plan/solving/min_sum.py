@@ -22,6 +22,9 @@ from msgspec import Struct
 MAX_ENTRIES = 2**18
 """Of one table: two megabytes, a few milliseconds."""
 
+MAX_AXES = 48
+"""Of one table: numpy has 64, and variables of a single value are axes that add no entries."""
+
 Scope = tuple[int, ...]
 """Variables in ascending order; the axes of a table."""
 
@@ -217,12 +220,16 @@ def _eliminate(sizes: Sequence[int], tables: Iterable[_Table], max_entries: int)
 
 def _bunched(remaining: _Remaining, tables: list[_Table], max_entries: int) -> list[list[_Table]]:
     """The tables in as few bunches as stay within the limit: each goes to the first that has room."""
-    if remaining.volume(v for table in tables for v in table.scope) <= max_entries:
+
+    def fits(scope: set[int]) -> bool:
+        return len(scope) <= MAX_AXES and remaining.volume(scope) <= max_entries
+
+    if fits({v for table in tables for v in table.scope}):
         return [tables]
     bunches: list[tuple[set[int], list[_Table]]] = []
     for table in sorted(tables, key=lambda table: -table.entries.size):
         for scope, members in bunches:
-            if remaining.volume(scope.union(table.scope)) <= max_entries:
+            if fits(scope.union(table.scope)):
                 scope.update(table.scope)
                 members.append(table)
                 break

@@ -109,3 +109,42 @@ def test_a_wrong_primitive_names_argument_and_rule(name: str) -> None:
     make, message = OTHER_MISTAKES[name]
     with pytest.raises(BlockLayoutError, match=message):
         make()
+
+
+REPEATED = PLAIN((4, 16), strides=(16, 0))
+
+
+@pytest.mark.parametrize(
+    ("name", "spec"),
+    [
+        ("src", lambda: dnnl.inner_product(REPEATED, PLAIN((8, 16)), n_threads=1)),
+        ("src", lambda: dnnl.layer_normalization(REPEATED.with_dtype("bf16"), n_threads=1)),
+        ("src_0", lambda: dnnl.sum([REPEATED.with_dtype("s32")] * 2, scales=[1.0, 1.0], n_threads=1)),
+        ("dst", lambda: dnnl.reorder(PLAIN((4, 16)), REPEATED, n_threads=1)),
+    ],
+    ids=["inner product", "layer normalisation", "sum", "reorder"],
+)
+def test_strides_of_0_do_not_reach_the_library(name: str, spec: Callable[[], dnnl.Spec]) -> None:
+    """Some implementations divide by them, some read beyond, and the process ends."""
+    with pytest.raises(InvalidArgumentsError, match=f"{name} is .*, which repeats elements"):
+        [*dnnl.implementations(spec())]
+
+
+def test_a_reorder_reads_strides_of_0() -> None:
+    assert [*dnnl.implementations(dnnl.reorder(REPEATED, PLAIN((4, 16)), n_threads=1))]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        lambda: dnnl.inner_product(ANY((1, 16)), ANY((2**32, 16)), n_threads=1),
+        lambda: dnnl.convolution(ANY((1, 1, 1, 1)), ANY((2**31, 1, 1, 1)), n_threads=1),
+        lambda: dnnl.deconvolution(ANY((1, 2**32, 1, 1)), ANY((1, 2**32, 1, 1)), n_threads=1),
+        lambda: dnnl.matmul(PLAIN((2**32, 16)), PLAIN((16, 16)), n_threads=1),
+    ],
+    ids=["inner product", "convolution", "deconvolution", "matmul"],
+)
+def test_extents_that_the_library_counts_in_32_bits(spec: Callable[[], dnnl.Spec]) -> None:
+    """It would divide by what is left of them, and the process end."""
+    with pytest.raises(InvalidArgumentsError, match="takes up to 1073741824 of each"):
+        [*dnnl.implementations(spec())]

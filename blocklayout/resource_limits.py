@@ -1,0 +1,185 @@
+"""Limits of memory and time: those of the machine, and those that a caller sets for what strangers wrote."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct
+
+from blocklayout.errors import InputError, LimitError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+MAX_NDIMS = 64
+"""Of numpy's arrays."""
+_MAX_ARRAY_NBYTES = 1 << 63
+_STATUS = Path("/proc/meminfo")
+
+
+class Limits(Struct, frozen=True):
+    """The limits of a block.
+
+    Attributes:
+        nbytes: Bytes of a tensor, file or plan; ``None`` where only the machine limits them.
+        end: When its time is over, by ``time.monotonic``; infinite where it never is.
+        seconds: How long that was.
+    """
+
+    nbytes: int | None = None
+    end: float = math.inf
+    seconds: float = math.inf
+
+    def within(self, other: Limits) -> Limits:
+        """The stricter ones of both."""
+        known = [nbytes for nbytes in (self.nbytes, other.nbytes) if nbytes is not None]
+        sooner = min(self, other, key=lambda limits: limits.end)
+        return Limits(min(known, default=None), sooner.end, sooner.seconds)
+
+
+in_force: ContextVar[Limits | None] = ContextVar("blocklayout_limits", default=None)
+"""The limits of the innermost block around the running code."""
+
+
+@contextmanager
+def limits(*, nbytes: int | None = None, seconds: float | None = None) -> Iterator[None]:
+    """Limit what loads, plans, runs and operators take inside of a ``with`` block, on this thread and what it submits.
+
+    A block within another one may only be stricter.
+
+    Args:
+        nbytes: Bytes that any one of these may take: a file that is read, a tensor, all of a network's constants, a
+            run's constants, scratchpad, intermediate values and results together. By default what the machine, or this
+            process' control group, has left.
+        seconds: How long all of the block may take. It is looked at between the passes, nodes and candidates of a load,
+            and between the steps, pieces and iterations of a run; a step that has begun is finished. Runs go step by
+            step in Python then. By default there is no limit.
+
+    Raises:
+        LimitError: In the block, where one of them would be, or is, exceeded; the message says by what.
+        InputError: A limit that is no positive number.
+
+    Example:
+        >>> import blocklayout as bl
+        >>> with bl.limits(nbytes=1 << 20):
+        ...     bl.zeros((1024, 1024))
+        Traceback (most recent call last):
+        blocklayout.errors.LimitError: a buffer would have 4,194,304 bytes; bl.limits allows 1,048,576 here
+    """
+    _check_positive("nbytes", nbytes, (int,), "a whole number of bytes")
+    _check_positive("seconds", seconds, (int, float), "a number of seconds")
+    asked = Limits(nbytes)
+    if seconds is not None:
+        asked = Limits(nbytes, time.monotonic() + seconds, seconds)
+    outer = in_force.get()
+    token = in_force.set(asked if outer is None else asked.within(outer))
+    try:
+        yield
+    finally:
+        in_force.reset(token)
+
+
+def _check_positive(name: str, limit: object, types: tuple[type, ...], what: str) -> None:
+    if limit is None or (type(limit) in types and 0 < float(cast("float", limit)) < math.inf):
+        return
+    raise InputError(f"{name}={limit!r}: give {what}, greater than 0")
+
+
+def is_timeless() -> bool:
+    """Whether the running code may take as long as it likes."""
+    limit = in_force.get()
+    return limit is None or limit.end == math.inf
+
+
+def check_time(what: str) -> None:
+    """Refuse to go on once the time of a block is over.
+
+    Args:
+        what: What would be done next, for the message.
+
+    Raises:
+        LimitError: It is over.
+    """
+    limit = in_force.get()
+    if limit is not None and time.monotonic() > limit.end:
+        raise LimitError(f"{what}: the {limit.seconds:g} seconds that bl.limits allows here are over")
+
+
+def check_nbytes(nbytes: int, what: object) -> None:
+    """Refuse what takes more memory than is allowed, or left.
+
+    Args:
+        nbytes: Its size.
+        what: Which it is; its text is part of the message.
+
+    Raises:
+        LimitError: The message has its size, and the limit.
+    """
+    if excess := _excess(nbytes):
+        raise LimitError(f"{what} would have {excess}")
+
+
+def check_affordable(shape: Sequence[int], itemsize: int, what: object) -> None:
+    """Refuse a tensor that takes more memory than is allowed, or left.
+
+    Args:
+        shape: Its extents.
+        itemsize: Bytes of an element.
+        what: Which tensor it is; its text is part of the message.
+
+    Raises:
+        LimitError: The message has its size, and the limit.
+        UnsupportedError: It has more dimensions than arrays have.
+    """
+    extents = [int(extent) for extent in shape]
+    if len(extents) > MAX_NDIMS:
+        raise UnsupportedError(f"{what} would have {len(extents)} dimensions; arrays have up to {MAX_NDIMS}")
+    if prod(filter(None, extents)) * itemsize >= _MAX_ARRAY_NBYTES:  # numpy overlooks extents of 0 in this
+        raise LimitError(f"{what} would have the extents {extents}; addresses count to 2^63 bytes")
+    if excess := _excess(prod(extents) * itemsize):
+        raise LimitError(f"{what} of extents {extents} would have {excess}")
+
+
+def _excess(nbytes: int) -> str:
+    """A size and the limit that it exceeds; empty where it exceeds none."""
+    limit = in_force.get()
+    if limit is not None and limit.nbytes is not None and nbytes > limit.nbytes:
+        return f"{nbytes:,} bytes; bl.limits allows {limit.nbytes:,} here"
+    if nbytes > memory_nbytes() // 8 and nbytes > _available_nbytes():
+        return f"{nbytes / 2**30:,.0f} GiB; {_available_nbytes() / 2**30:,.1f} GiB of memory are left here"
+    return ""
+
+
+@cache
+def memory_nbytes() -> int:
+    """Bytes of memory that this process may have: the machine's, or its control group's where that has less."""
+    try:
+        found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    except (AttributeError, OSError, ValueError):
+        found = [1 << 62]
+    texts = (_read(path).strip() for path in _LIMITS)
+    return min([*found, *(int(text) for text in texts if text.isdecimal())])
+
+
+def _available_nbytes() -> int:
+    """Bytes that are not taken now, as far as the system tells."""
+    lines = dict(line.partition(":")[::2] for line in _read(_STATUS).splitlines())
+    available = lines.get("MemAvailable", "").split()
+    return min(memory_nbytes(), int(available[0]) * 1024 if available else memory_nbytes())
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,86 @@
+"""What is kept from process to process: measured costs in a database, and remembered plans."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+import blocklayout as bl
+from blocklayout import dnnl
+from blocklayout.plan.costs.store import CostStore, cost_environment
+from fuzz.choices import Choices
+from fuzz.doors import _networks
+
+SUMMARY = "stores of costs and of plans"
+NBYTES, SECONDS = 256 << 20, 5.0
+
+_STATEMENTS = (
+    "UPDATE times SET ns = ?",
+    "UPDATE times SET spec = ?",
+    "UPDATE ceilings SET value = ?",
+    "UPDATE ceilings SET name = ?",
+    "UPDATE environments SET description = ?",
+    "INSERT INTO times VALUES (1, ?, 1)",
+    "DROP TABLE times",
+    "DROP TABLE environments",
+    "PRAGMA user_version = 7",
+    "ALTER TABLE times RENAME TO x",
+    "CREATE VIEW y AS SELECT ?",
+)
+
+
+def opened(folder: Path) -> Callable[[bytes], None]:
+    """See :mod:`fuzz.doors`."""
+    specs = [
+        dnnl.resolve(dnnl.eltwise(dnnl.MemoryDesc((n, 17)), algorithm="relu", n_threads=1)).spec for n in range(1, 5)
+    ]
+    seed = folder / "seed.sqlite3"
+    with CostStore(seed, environment=cost_environment()) as store:
+        for spec in specs:
+            store.keep(spec, 1500.0)
+        store.keep_ceilings(1, {"read": 1.0, "flops": 2.0})
+    content = seed.read_bytes()
+    cache = folder / "cache"  # what the parent's BLOCKLAYOUT_CACHE_DIR names
+    bl.load(_networks.in_numpy(), threads=1)
+    remembered = {path: path.read_bytes() for path in (cache / "plans").glob("*")}
+    number = iter(range(1 << 60))
+
+    def attempt(data: bytes) -> None:
+        choices = Choices(data)
+        path = folder / f"given{next(number)}.sqlite3"
+        try:
+            if choices.chance(4) and remembered:
+                _recall(remembered, choices)
+            else:
+                _read(path, choices)
+        finally:
+            for each in folder.glob(f"{path.name}*"):
+                each.unlink()
+
+    def _recall(kept: dict[Path, bytes], choices: Choices) -> None:
+        for each, before in kept.items():
+            each.write_bytes(choices.spoilt(before))
+        with bl.limits(nbytes=NBYTES, seconds=SECONDS):
+            bl.load(_networks.in_numpy(), threads=1)
+
+    def _read(path: Path, choices: Choices) -> None:
+        if choices.below(2):
+            path.write_bytes(choices.spoilt(content))
+        else:
+            path.write_bytes(content)
+            value = choices.pick((choices.number(), choices.integer(), choices.text(), choices.rest(8), None))
+            # sqlite refuses some of it
+            with suppress(sqlite3.Error, UnicodeError), closing(sqlite3.connect(path)) as database:
+                statement = choices.pick(_STATEMENTS)
+                database.execute(statement, (value,) * statement.count("?"))
+                database.commit()
+        with CostStore(path, environment=cost_environment()) as store:
+            store.times(specs)
+            store.ceilings(1)
+            store.has_times()
+            store.keep(specs[0], 7.0)
+            store.keep_ceilings(2, {"read": 1.0})
+
+    return attempt
