@@ -32,6 +32,9 @@ BATCH_SIZE = 32
 SIDE = 640
 """Of an input that leaves its extents free: all pictures are brought to one size."""
 
+BESIDE = {"num_cpus": 0}
+"""What reads and writes takes no CPU from actors: with all of them taken, they would wait for one another."""
+
 TOLD = ("path", "width", "height", "answer")
 """Columns that no output may be named as."""
 
@@ -61,11 +64,14 @@ def run_data(args: argparse.Namespace) -> None:
     with ray.connected(args.ray), tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
         save_source(args.model, {preparation.name: (batch_size, *preparation.extents[1:])}, path)
-        files = data.read_binary_files(args.data, include_paths=True, file_extensions=pictures.endings())
+        files = data.read_binary_files(
+            args.data, include_paths=True, file_extensions=pictures.endings(), ray_remote_args=BESIDE
+        )
         rows = files.map(_Prepared(preparation))
         kept = ["path", "width", "height"]
         answers = ray.map_batches(rows, path, batch_size=batch_size, keep=kept, **options)
-        answers.map(_Answered(preparation, question)).write_parquet(args.save, mode="overwrite")
+        told = answers.map(_Answered(preparation, question), **BESIDE)
+        told.write_parquet(args.save, mode="overwrite", ray_remote_args=BESIDE)
         n_pictures = data.read_parquet(args.save, columns=["path"]).count()
         n_nodes = ray.n_nodes()
     seconds = time.perf_counter() - start
