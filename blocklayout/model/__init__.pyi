@@ -27,6 +27,7 @@ from blocklayout.model.lowering import lower as lower
 from blocklayout.model.model_file import ModelFile as ModelFile
 from blocklayout.model.onnx_read import InputInfo as InputInfo
 from blocklayout.model.onnx_read import OnnxModel as OnnxModel
+from blocklayout.model.onnx_read import whole_contents as whole_contents
 from blocklayout.model.onnx_write import stating as stating
 from blocklayout.model.onnx_write import to_model as to_model
 from blocklayout.model.onnx_write import write as write

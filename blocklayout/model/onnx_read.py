@@ -151,7 +151,7 @@ def whole_contents(path: Path) -> bytes:
         ModelError: No such file, damaged, not ONNX, or with its weights over protobuf's 2 GiB.
     """
     proto = _from_bytes(_file_contents(path), f"{path}")
-    from google.protobuf.message import EncodeError
+    from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
     from onnx.external_data_helper import load_external_data_for_model
 
     with refuse_missing(path):
@@ -196,7 +196,7 @@ def _converted(
 
 def _from_bytes(contents: bytes | memoryview, origin: str) -> ModelProto:
     import_in_parts()
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
     if not contents:

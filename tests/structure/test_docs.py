@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.structure.fences import Block
 
 PAGES = [ROOT / "README.md", *files(ROOT / "docs", "*.md")]
-OPTIONAL = ("torch", "openvino", "sklearn", "matplotlib")
+OPTIONAL = ("torch", "openvino", "ray", "sklearn", "matplotlib")
 NEED_AVX2 = ("docs/training.md",)
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)(?P<target>[^)#\s]+)")
 
