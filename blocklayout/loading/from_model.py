@@ -52,16 +52,20 @@ if TYPE_CHECKING:
     from blocklayout.ir import Compute, Kernel, Program
     from blocklayout.loading.signature import Opened
     from blocklayout.model import Graph, OnnxModel
+    from blocklayout.plan.network import Network
     from blocklayout.plan.portfolio import TimePlans
     from blocklayout.runtime import Pieces
     from blocklayout.runtime.session import Contents, Shapes
     from blocklayout.value_checks import CheckMode
 
 SURE_BELOW = 0.15
-"""Largest mean doubt of a plan's prices at which they still decide which of some plans is the fastest."""
+"""Largest mean doubt of prices at which they still decide which of some plans is the fastest."""
 
-MAX_RACE_SECONDS = 0.5
-"""Longest race of plans where the caller did not ask to measure."""
+MAX_RUN_SECONDS = 0.5
+"""Longest that primitives and plans are run for where the caller did not ask to measure."""
+
+MEASURED_SHARE = 0.5
+"""Of that time, for primitives whose prices are doubted; the rest is for a race of plans."""
 
 MAX_LIKE_RATIO = 16.0
 """How many times more elements an input may have than where layouts were chosen, or fewer, for these to be taken."""
@@ -226,9 +230,11 @@ class _PlanMaker(Struct):
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
+    ran_s: float = 0.0
+    is_unsure: bool = False
 
     def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
-        self.began_s = monotonic()
+        self.began_s, self.ran_s, self.is_unsure = monotonic(), 0.0, False
         if self.last is not None and not is_refused(self.last):
             self.n_made += 1
             self.request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
@@ -300,7 +306,7 @@ class _PlanMaker(Struct):
             program,
             replace(self.request, demanded=demanded),
             self.pricing.recorded(self.request.dtype),
-            price=self.pricing.priced,
+            price=self._priced if like is None and self.request.policy == "auto" else self.pricing.priced,
             racing=partial(self._racing, program),
             like=like,
         )
@@ -330,17 +336,36 @@ class _PlanMaker(Struct):
             self.tell("layouts were chosen before")
         return self.last
 
+    def _priced(self, network: Network) -> Network:
+        """At the best prices there are; where these are not sure, some are measured first."""
+        network = self.pricing.priced(network)
+        if self.pricing.mode != "cached":
+            return network
+        from blocklayout.plan.doubted import mean_doubt, with_measured
+
+        self.is_unsure = mean_doubt(network) >= SURE_BELOW
+        if not self.is_unsure:
+            return network
+        self.tell("measuring what matters most, since prices are not sure")
+        start_s = monotonic()
+        network = with_measured(network, MEASURED_SHARE * self._seconds_to_run())
+        self.ran_s += monotonic() - start_s
+        return network
+
+    def _seconds_to_run(self) -> float:
+        """How long primitives and plans may yet run: a third of the time that loading takes, with what they ran."""
+        return min(MAX_RUN_SECONDS, (monotonic() - self.began_s - self.ran_s) / 2) - self.ran_s
+
     def _racing(self, program: Program, doubt: float) -> TimePlans | None:
         """How plans are run whole: as long as it takes, briefly, or not at all."""
         if self.pricing.mode == "measure":
             return partial(self._time, program)
-        is_unsure = self.pricing.mode == "cached" and doubt >= SURE_BELOW
+        is_unsure = self.pricing.mode == "cached" and (self.is_unsure or doubt >= SURE_BELOW)
         return partial(self._time_briefly, program) if is_unsure else None
 
     def _time_briefly(self, program: Program, plans: Sequence[Plan]) -> list[list[float]] | None:
         """Run plans whole for a third of the time that loading takes; not at all where that is too little."""
-        now_s = monotonic()
-        seconds = min(MAX_RACE_SECONDS, (now_s - self.began_s) / 2)
+        now_s, seconds = monotonic(), self._seconds_to_run()
         from blocklayout.loading.racing import N_FIRST_RUNS, time_briefly
 
         if N_FIRST_RUNS * plans[0].cost_ns > 1e9 * seconds:

@@ -26,7 +26,7 @@ N_PLACES, N_ROUNDS = 3, 7
 
 _TURN_NS = 15e6
 
-N_BRIEF_ROUNDS, _BRIEF_TURN_NS = 3, 2e6
+N_BRIEF_ROUNDS, BRIEF_TURN_NS = 3, 2e6
 
 N_FIRST_RUNS = 2
 """Of the first plan, to see what prices are worth here: the first run finds its memory cold."""
@@ -84,7 +84,8 @@ def time_briefly(
         return time_in_turn(calls, N_PLACES * N_ROUNDS, turn, lambda: monotonic() < until_s)
 
     first = make_ready(plans[0])
-    round_ns = dnnl.run_parallel(first_run_ns, n_threads) * sum(plan.cost_ns for plan in plans) / plans[0].cost_ns
+    worth = dnnl.run_parallel(first_run_ns, n_threads) / plans[0].cost_ns
+    round_ns = sum(max(worth * plan.cost_ns, BRIEF_TURN_NS) for plan in plans)
     if monotonic() + (1 + N_BRIEF_ROUNDS) * round_ns / 1e9 > until_s:
         return None
     others = [make_ready(plan) for plan in plans[1:]]
@@ -99,7 +100,7 @@ def time_briefly(
 def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float | None:
     """The best of a turn; ``None`` where other work disturbed all of it."""
     runs: list[Run] = []
-    while sum(run.ns for run in runs) < _BRIEF_TURN_NS:
+    while sum(run.ns for run in runs) < BRIEF_TURN_NS:
         runs.append(stopwatch.time(call))
     return min((run.ns for run in runs if run.is_quiet), default=None)
 

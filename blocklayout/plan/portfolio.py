@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 UNIFORM_POLICIES = ("any", "blocked", "nhwc", "plain")
 """The simple policies that leave layouts as they are from kernel to kernel."""
 
-N_RACED = 3
-"""How many plans are run whole, where any are."""
+N_RACED, N_SHORT_RACED, SHORT_NS = 3, 6, 1e6
+"""How many plans are run whole, where any are; and how many where a run is no longer than this."""
 
 CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
@@ -108,7 +108,7 @@ def racers(contenders: Sequence[Contender], bold: Choice) -> list[Contender]:
     for contender in (first, replace(contenders[-1], name=BOLD_SOLVE, choice=bold), *others):
         if not any(contender.assembly.steps == other.assembly.steps for other in found):
             found.append(contender)
-    return found[:N_RACED]
+    return found[: N_SHORT_RACED if first.cost_ns <= SHORT_NS else N_RACED]
 
 
 def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple[str, float], ...]]:

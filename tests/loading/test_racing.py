@@ -6,19 +6,24 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import blocklayout as bl
 from blocklayout.loading import from_model as loading
 from blocklayout.loading import racing
-from blocklayout.plan import portfolio
+from blocklayout.plan import doubted, portfolio
 from blocklayout.plan.costs import repeating
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE
 from blocklayout.runtime import Workspace
 from tests import nets
 from tests.refusing import Refusing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from blocklayout.dnnl import Spec
 
 PLANNING_S = 3.0
 
@@ -43,6 +48,8 @@ class Track:
     names: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     raced_s: float = 0.0
+    measured_s: list[float] = field(default_factory=list)
+    is_measuring: bool = False
 
     def load(self, **options: Any) -> bl.Plan:
         """The plan of a small network; planning takes its time."""
@@ -54,6 +61,14 @@ class Track:
         self.told.append(what)
         if what == "choosing layouts":
             self.now_s += self.planning_s
+
+    def measure(self, specs: Sequence[Spec], seconds: float) -> dict[Spec, float]:
+        """All of some Specs, or nothing."""
+        if not self.is_measuring:
+            return {}
+        self.measured_s.append(seconds)
+        self.now_s += seconds
+        return dict.fromkeys(specs, 1000.0)
 
     def enter(self, name: str) -> float:
         """How long a run of the next plan takes."""
@@ -80,6 +95,8 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
             track.run(self._run_s)
 
     monkeypatch.setattr(loading, "SURE_BELOW", 0.0)
+    monkeypatch.setattr(portfolio, "N_SHORT_RACED", portfolio.N_RACED)
+    monkeypatch.setattr(doubted, "measure_briefly", track.measure)
     monkeypatch.setattr(racing, "Workspace", Racer)
     for module in (loading, racing):
         monkeypatch.setattr(module, "monotonic", lambda: track.now_s)
@@ -114,7 +131,7 @@ def test_a_race_takes_a_third_of_loading_and_at_most_half_a_second(planning_s: f
     track.planning_s = planning_s
     assert track.load().raced
     a_round = sum(track.run_s)
-    assert track.raced_s < min(planning_s / 2, loading.MAX_RACE_SECONDS) + 1.01 * a_round
+    assert track.raced_s < min(planning_s / 2, loading.MAX_RUN_SECONDS) + 1.01 * a_round
 
 
 def test_the_cheapest_plans_first_runs_tell_whether_there_is_time_for_enough_rounds(track: Track) -> None:
@@ -142,6 +159,31 @@ def test_whether_there_is_time_depends_on_runs_and_on_how_prices_compare(
     else:
         assert times is not None
         assert [own[0] / 1e9 for own in times] == pytest.approx(track.run_s)
+
+
+@pytest.mark.parametrize("planning_s", [0.3, 60.0])
+def test_half_of_the_time_is_for_prices_that_are_doubted(planning_s: float, track: Track) -> None:
+    track.planning_s, track.is_measuring, track.run_s = planning_s, True, (0.001,)
+    plan = track.load()
+    seconds = min(planning_s / 2, loading.MAX_RUN_SECONDS)
+    assert track.measured_s == pytest.approx([loading.MEASURED_SHARE * seconds])
+    assert "times measured on this machine, and times recorded on" in plan.priced_by
+    assert plan.raced  # though prices are sure now
+    assert sum(track.measured_s) + track.raced_s < seconds + 0.01
+    assert any("measuring what matters most" in what for what in track.told)
+    track.load()
+    assert len(track.measured_s) == 1  # the plan is remembered
+
+
+def test_nothing_is_measured_where_prices_are_sure_or_nothing_is_to_be_chosen(
+    track: Track, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    track.is_measuring = True
+    assert "measured" not in track.load(tune="model").priced_by
+    assert "measured" not in track.load(layout="nhwc").priced_by
+    monkeypatch.setattr(loading, "SURE_BELOW", 1e9)
+    assert "measured" not in track.load().priced_by
+    assert track.measured_s == []
 
 
 def test_a_contender_that_is_refused_is_replaced_and_the_others_race_on(

@@ -1,0 +1,47 @@
+"""Prices of a network that are doubted, and the few of them that a first load measures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from blocklayout.plan.costs.atlas import EXACT_DOUBT
+from blocklayout.plan.costs.known import OTHER_DTYPE_DOUBT, KnownCosts
+from blocklayout.plan.costs.tuning import measure_briefly
+from blocklayout.plan.pricing import measurements
+
+if TYPE_CHECKING:
+    from blocklayout.dnnl import Spec
+    from blocklayout.plan.costs.model import Costs
+    from blocklayout.plan.network import Network
+
+
+def mean_doubt(network: Network) -> float:
+    """How far off prices may be, on average over the time of each group's cheapest candidate, where there are others."""
+    costs = network.costs
+    cheapest = [min(offered, key=lambda each: each.cost_ns) for offered in network.candidates if len(offered) > 1]
+    steps = [step.spec for candidate in cheapest for step in candidate.steps]
+    doubted_ns = sum(costs.step_ns(spec) * costs.doubt(spec) for spec in steps)
+    return doubted_ns / max(sum(map(costs.step_ns, steps)), 1.0)
+
+
+def most_doubted(network: Network) -> list[Spec]:
+    """The Specs whose times are neither measured nor recorded, those first that a choice depends on most.
+
+    None that computes in another data type than the one asked for, where prices do not know which is faster.
+    """
+    worth = measurements(network)
+    doubts = {spec: _doubt(network.costs, spec) for spec in worth}
+    unknown = [spec for spec, doubt in doubts.items() if EXACT_DOUBT < doubt < OTHER_DTYPE_DOUBT]
+    return sorted(unknown, key=lambda spec: -worth[spec] * doubts[spec])
+
+
+def with_measured(network: Network, seconds: float) -> Network:
+    """A network with as many of its most doubted prices measured as there is time for, and others scaled by these."""
+    times = measure_briefly(most_doubted(network), seconds)
+    return network.priced(KnownCosts(network.costs, times)) if times else network
+
+
+def _doubt(costs: Costs, spec: Spec) -> float:
+    if spec.kind == "reorder" and not spec.impl:
+        return costs.reorder_doubt(spec.memory_desc("src"), spec.memory_desc("dst"))
+    return costs.doubt(spec)

@@ -1,0 +1,85 @@
+"""Of prices that are doubted, those are measured on which a choice depends most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from blocklayout.dnnl import Spec
+from blocklayout.model import legalize, lower, simplify
+from blocklayout.plan import doubted
+from blocklayout.plan.candidates.fuse import fuse
+from blocklayout.plan.candidates.propose import Proposer
+from blocklayout.plan.costs.atlas import EXACT_DOUBT, Atlas
+from blocklayout.plan.costs.known import KnownCosts, RecordedCosts
+from blocklayout.plan.costs.machine import Machine
+from blocklayout.plan.costs.model import CostModel
+from blocklayout.plan.costs.traits import spec_class, spec_numbers
+from blocklayout.plan.doubted import mean_doubt, most_doubted, with_measured
+from blocklayout.plan.network import Network, propose_all
+from blocklayout.plan.pricing import measurements
+from tests import nets
+
+MODEL = CostModel(Machine("avx2", 2))
+KIND, OTHER = "Maker family 1", "Other family 1"
+
+
+@pytest.fixture(scope="module")
+def proposed() -> Network:
+    program = lower(legalize(simplify(nets.residual().to_graph())))
+    return propose_all(program, fuse(program, "f32", 2), Proposer(MODEL, "f32"), {})
+
+
+def recorded(network: Network, specs: Sequence[Spec], kind: str = KIND, dtype: str = "f32") -> Network:
+    """By an atlas that has these."""
+    times = [(spec_class(spec, "avx2"), spec_numbers(spec), 1000.0) for spec in specs]
+    return network.priced(RecordedCosts(MODEL, Atlas.of(f"A CPU ({KIND}): made up", 2, times), kind, dtype))
+
+
+def test_what_is_not_known_comes_by_how_much_it_matters(proposed: Network) -> None:
+    worth = measurements(proposed)
+    found = most_doubted(proposed)
+    assert set(found) == set(worth)
+    values = [worth[spec] for spec in found]  # all are doubted alike
+    assert values == sorted(values, reverse=True)
+    assert mean_doubt(proposed) == pytest.approx(MODEL.doubt(found[0]))
+
+
+def test_what_is_measured_or_recorded_is_left_out(proposed: Network) -> None:
+    everything = [*measurements(proposed)]
+    network = recorded(proposed, everything)
+    assert most_doubted(network) == []
+    measured = proposed.priced(KnownCosts(MODEL, dict.fromkeys(everything[:-1], 1000.0)))
+    assert most_doubted(measured) == everything[-1:]
+    assert mean_doubt(measured) < EXACT_DOUBT
+
+
+def test_another_data_type_than_the_one_asked_for_is_left_out_on_cpus_of_another_kind(proposed: Network) -> None:
+    everything = [*measurements(proposed)]
+    network = recorded(proposed, everything, OTHER, "bf16")
+    assert {spec.kind for spec in most_doubted(network)} == {"reorder"}
+    assert set(most_doubted(recorded(proposed, everything, OTHER))) == set(everything)
+
+
+def test_measured_times_are_prices_and_scale_others(proposed: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    known: dict[Spec, float] = {}
+
+    def measure(specs: Sequence[Spec], seconds: float) -> dict[Spec, float]:
+        assert seconds == 0.25
+        known.update((spec, 8 * proposed.costs.step_ns(spec)) for spec in specs if spec.kind != "reorder")
+        known.popitem()
+        return known
+
+    monkeypatch.setattr(doubted, "measure_briefly", measure)
+    network = with_measured(proposed, 0.25)
+    assert all(network.costs.step_ns(spec) == ns for spec, ns in known.items())
+    left = next(spec for spec in measurements(proposed) if spec.kind != "reorder" and spec not in known)
+    assert network.costs.step_ns(left) == pytest.approx(8 * proposed.costs.step_ns(left))
+    assert network.costs.source.startswith(f"{len(known)} times measured on this machine, ")
+
+
+def test_where_nothing_could_be_measured_prices_stay(proposed: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doubted, "measure_briefly", lambda *_: {})
+    assert with_measured(replace(proposed), 0.1).costs is proposed.costs
