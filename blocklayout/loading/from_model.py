@@ -364,7 +364,7 @@ class _PlanMaker(Struct):
         return partial(self._time_briefly, program) if is_unsure else None
 
     def _time_briefly(self, program: Program, plans: Sequence[Plan]) -> list[list[float]] | None:
-        """Run plans whole for a third of the time that loading takes; not at all where that is too little."""
+        """Run plans whole in the time that is left for it; not at all where that is too little."""
         now_s, seconds = monotonic(), self._seconds_to_run()
         from blocklayout.loading.racing import N_FIRST_RUNS, time_briefly
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from blocklayout.plan.costs.atlas import EXACT_DOUBT
 from blocklayout.plan.costs.known import OTHER_DTYPE_DOUBT, KnownCosts
-from blocklayout.plan.costs.tuning import measure_briefly
 from blocklayout.plan.pricing import measurements
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def mean_doubt(network: Network) -> float:
-    """How far off prices may be, on average over the time of each group's cheapest candidate, where there are others."""
+    """How far off prices may be, on average over the time of the cheapest candidates that have alternatives."""
     costs = network.costs
     cheapest = [min(offered, key=lambda each: each.cost_ns) for offered in network.candidates if len(offered) > 1]
     steps = [step.spec for candidate in cheapest for step in candidate.steps]
@@ -37,6 +36,8 @@ def most_doubted(network: Network) -> list[Spec]:
 
 def with_measured(network: Network, seconds: float) -> Network:
     """A network with as many of its most doubted prices measured as there is time for, and others scaled by these."""
+    from blocklayout.plan.costs.tuning import measure_briefly  # 10 ms with all that measures
+
     times = measure_briefly(most_doubted(network), seconds)
     return network.priced(KnownCosts(network.costs, times)) if times else network
 

@@ -13,8 +13,8 @@ import pytest
 import blocklayout as bl
 from blocklayout.loading import from_model as loading
 from blocklayout.loading import racing
-from blocklayout.plan import doubted, portfolio
-from blocklayout.plan.costs import repeating
+from blocklayout.plan import portfolio
+from blocklayout.plan.costs import repeating, tuning
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE
 from blocklayout.runtime import Workspace
 from tests import nets
@@ -96,7 +96,7 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
 
     monkeypatch.setattr(loading, "SURE_BELOW", 0.0)
     monkeypatch.setattr(portfolio, "N_SHORT_RACED", portfolio.N_RACED)
-    monkeypatch.setattr(doubted, "measure_briefly", track.measure)
+    monkeypatch.setattr(tuning, "measure_briefly", track.measure)
     monkeypatch.setattr(racing, "Workspace", Racer)
     for module in (loading, racing):
         monkeypatch.setattr(module, "monotonic", lambda: track.now_s)

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from blocklayout.dnnl import Spec
 from blocklayout.model import legalize, lower, simplify
-from blocklayout.plan import doubted
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.propose import Proposer
+from blocklayout.plan.costs import tuning
 from blocklayout.plan.costs.atlas import EXACT_DOUBT, Atlas
 from blocklayout.plan.costs.known import KnownCosts, RecordedCosts
 from blocklayout.plan.costs.machine import Machine
@@ -72,7 +72,7 @@ def test_measured_times_are_prices_and_scale_others(proposed: Network, monkeypat
         known.popitem()
         return known
 
-    monkeypatch.setattr(doubted, "measure_briefly", measure)
+    monkeypatch.setattr(tuning, "measure_briefly", measure)
     network = with_measured(proposed, 0.25)
     assert all(network.costs.step_ns(spec) == ns for spec, ns in known.items())
     left = next(spec for spec in measurements(proposed) if spec.kind != "reorder" and spec not in known)
@@ -81,5 +81,5 @@ def test_measured_times_are_prices_and_scale_others(proposed: Network, monkeypat
 
 
 def test_where_nothing_could_be_measured_prices_stay(proposed: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doubted, "measure_briefly", lambda *_: {})
+    monkeypatch.setattr(tuning, "measure_briefly", lambda *_: {})
     assert with_measured(replace(proposed), 0.1).costs is proposed.costs
