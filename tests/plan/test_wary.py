@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blocklayout.dnnl import Spec
+from blocklayout.dnnl import Spec, own
 from blocklayout.ir import HostSpec
 from blocklayout.layout import MemoryDesc
 from blocklayout.model import legalize, lower, simplify
@@ -62,8 +62,13 @@ class MadeUp:
 
 @pytest.fixture(scope="module")
 def proposed() -> Network:
+    return _proposed("winograd")
+
+
+def _proposed(*without: str) -> Network:
     program = lower(legalize(simplify(nets.residual().to_graph())))
-    return propose_all(program, fuse(program, "f32", 2), Proposer(MODEL, "f32"), {})
+    proposer = Proposer(MODEL, "f32", without=frozenset(without))
+    return propose_all(program, fuse(program, "f32", 2), proposer, {})
 
 
 seeds = st.integers(0, 10_000)
@@ -117,6 +122,17 @@ def test_a_candidate_of_the_simple_choice_is_not_charged_and_others_are(proposed
         for index, (own, dear) in enumerate(zip(before, after, strict=True)):
             share = 1.0 if index == taken else 1 + 0.4 * CHARGED_DOUBT
             assert dear.cost_ns == pytest.approx(own.cost_ns * share)
+
+
+def test_an_implementation_whose_time_is_unsteady_is_charged_even_where_its_price_is_sure() -> None:
+    network = _proposed().priced(MadeUp(1, 0.0))
+    simple = choose_by(Policy.parse("plain", network.costs.machine), network)
+    charged = charge_departures(network, simple)
+    for before, after, taken in zip(network.candidates, charged.candidates, simple, strict=True):
+        for index, (given, dear) in enumerate(zip(before, after, strict=True)):
+            ours = [own.implementation(step.spec.impl) for step in given.steps if isinstance(step.spec, Spec)]
+            is_unsteady = any(each and each.unsteadiness for each in ours)
+            assert (dear.cost_ns > given.cost_ns) == (is_unsteady and index != taken)
 
 
 @settings(max_examples=10, deadline=None)

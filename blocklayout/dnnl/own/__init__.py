@@ -51,6 +51,7 @@ class Implementation(Struct, frozen=True, kw_only=True):
         multiply_adds: Multiplications that it does for such a Spec, each with an addition.
         compute_ns: Estimate of the nanoseconds that its arithmetic takes, from such a Spec, floating-point operations a
             nanosecond at the peak, and the number of threads.
+        unsteadiness: Standard deviation of the logarithm of its time from hour to hour, next to the library's.
         rule: That a run which ends with ``invalid_arguments`` found broken by the contents of an argument.
     """
 
@@ -58,6 +59,7 @@ class Implementation(Struct, frozen=True, kw_only=True):
     kernel: Callable[[Spec], Kernel]
     multiply_adds: Callable[[Spec], int]
     compute_ns: Callable[[Spec, float, int], float]
+    unsteadiness: float = 0.0
     rule: str = ""
 
 
