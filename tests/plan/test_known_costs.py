@@ -60,6 +60,11 @@ def test_an_implementation_nobody_measured_is_scaled_as_its_kind() -> None:
     assert known.step_ns(relu(20, "jit:sse41")) == pytest.approx(3.0 * MODEL.step_ns(relu(20, "jit:sse41")))
 
 
+def test_one_odd_primitive_does_not_make_the_rest_of_its_implementation_cheap() -> None:
+    known = costs({relu(8): 2.0, relu(9): 2.0, relu(10): 2.0, relu(11, "ref:any"): 0.01})
+    assert known.step_ns(relu(20, "ref:any")) == pytest.approx(0.5 * MODEL.step_ns(relu(20, "ref:any")))
+
+
 def test_a_kind_nobody_measured_is_as_modelled() -> None:
     known = costs({relu(8): 2.0})
     softmax = dnnl.softmax(MemoryDesc((2, 10)), MemoryDesc((2, 10)), n_threads=2).replace(impl="jit:avx2")

@@ -119,9 +119,9 @@ def test_a_candidate_of_the_simple_choice_is_not_charged_and_others_are(proposed
     simple = choose_by(Policy.parse("nhwc", network.costs.machine), network)
     charged = charge_departures(network, simple)
     for before, after, taken in zip(network.candidates, charged.candidates, simple, strict=True):
-        for index, (own, dear) in enumerate(zip(before, after, strict=True)):
+        for index, (before_it, dear) in enumerate(zip(before, after, strict=True)):
             share = 1.0 if index == taken else 1 + 0.4 * CHARGED_DOUBT
-            assert dear.cost_ns == pytest.approx(own.cost_ns * share)
+            assert dear.cost_ns == pytest.approx(before_it.cost_ns * share)
 
 
 def test_an_implementation_whose_time_is_unsteady_is_charged_even_where_its_price_is_sure() -> None:
@@ -129,10 +129,10 @@ def test_an_implementation_whose_time_is_unsteady_is_charged_even_where_its_pric
     simple = choose_by(Policy.parse("plain", network.costs.machine), network)
     charged = charge_departures(network, simple)
     for before, after, taken in zip(network.candidates, charged.candidates, simple, strict=True):
-        for index, (given, dear) in enumerate(zip(before, after, strict=True)):
-            ours = [own.implementation(step.spec.impl) for step in given.steps if isinstance(step.spec, Spec)]
+        for index, (before_it, dear) in enumerate(zip(before, after, strict=True)):
+            ours = [own.implementation(step.spec.impl) for step in before_it.steps if isinstance(step.spec, Spec)]
             is_unsteady = any(each and each.unsteadiness for each in ours)
-            assert (dear.cost_ns > given.cost_ns) == (is_unsteady and index != taken)
+            assert (dear.cost_ns > before_it.cost_ns) == (is_unsteady and index != taken)
 
 
 @settings(max_examples=10, deadline=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from msgspec import field
@@ -24,6 +25,9 @@ _NO_ATTR = Attr()
 
 _MEASURED_DOUBT = 0.07
 """Of a measured time: as much as two measurements of one primitive differ on a machine shared with others."""
+
+_MAX_CHEAPER = 4.0
+"""How far below the median of all the scale of one implementation may be: few odd primitives do not vouch for others."""
 
 FOREIGN_DOUBT = 0.25
 """How much more prices are doubted on CPUs of another maker or family than the atlas's."""
@@ -108,7 +112,8 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
             ratio = ns / self._modelled_ns(spec)
             found[spec.kind, spec.impl].append(ratio)
             found[spec.kind, None].append(ratio)
-        return {key: statistics.median(ratios) for key, ratios in found.items()}
+        all_together = statistics.median(chain.from_iterable(found.values())) if found else 1.0
+        return {key: max(statistics.median(ratios), all_together / _MAX_CHEAPER) for key, ratios in found.items()}
 
     def _modelled_ns(self, spec: Spec) -> float:
         if _is_asked(spec):
