@@ -27,7 +27,7 @@ _MEASURED_DOUBT = 0.07
 """Of a measured time: as much as two measurements of one primitive differ on a machine shared with others."""
 
 _MAX_CHEAPER = 4.0
-"""How far below the median of all the scale of one implementation may be: few odd primitives do not vouch for others."""
+"""How far below the median of all the scale of one implementation may be: few odd primitives do not vouch for more."""
 
 FOREIGN_DOUBT = 0.25
 """How much more prices are doubted on CPUs of another maker or family than the atlas's."""
