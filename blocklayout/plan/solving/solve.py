@@ -160,8 +160,10 @@ def charge_departures(network: Network, simple: Choice) -> Network:
 
 def _may_be_off(costs: Costs, spec: Spec | HostSpec) -> float:
     """The doubt of a step's price, or how unsteady its time is where that is more."""
-    ours = own.implementation(spec.impl) if isinstance(spec, Spec) else None
-    return max(costs.doubt(spec), ours.unsteadiness if ours else 0.0)
+    if not isinstance(spec, Spec):
+        return costs.doubt(spec)
+    ours = own.implementation(spec.impl)
+    return max(costs.doubt(spec), ours.unsteadiness(spec) if ours else 0.0)
 
 
 class _ChargedReorders(CostsOver, frozen=True):
