@@ -14,10 +14,10 @@ _NAMES = {
     "api": "load load_tensors save",
     "eager.offers": "candidates",
     "errors": """
-        BlockLayoutError BlockLayoutWarning CheckError CostStoreWarning DnnlError ExportError InputError
-        InvalidArgumentsError LayoutError LayoutLossWarning ModelError OperatorError OutOfMemoryError PlainKernelWarning
-        PlanError PlanMisfitWarning PlanStoreWarning PolicyWarning PositionError RefusedError UnimplementedError
-        UnsupportedError WatchError WatchWarning
+        BlockLayoutError BlockLayoutWarning CheckError ClosedError CostStoreWarning DeadlineExceededError DnnlError
+        ExportError InputError InvalidArgumentsError LayoutError LayoutLossWarning ModelError OperatorError
+        OutOfMemoryError PlainKernelWarning PlanError PlanMisfitWarning PlanStoreWarning PolicyWarning PositionError
+        QueueFullError RefusedError StoppedError UnimplementedError UnsupportedError WatchError WatchWarning
     """,
     "inspector": "describe",
     "loading.exporting": "export",
@@ -26,6 +26,7 @@ _NAMES = {
     "ops.registered": "register_operator",
     "plan": "Plan",
     "runtime": "Session",
+    "served": "Served",
     "tensor": """
         Tensor as_tensor channels_first channels_last contiguous_format empty empty_like from_array full full_like
         ones ones_like preserve_format rand_like randn_like reorder zeros zeros_like

@@ -132,7 +132,9 @@ from blocklayout.eager.offers import candidates as candidates
 from blocklayout.errors import BlockLayoutError as BlockLayoutError
 from blocklayout.errors import BlockLayoutWarning as BlockLayoutWarning
 from blocklayout.errors import CheckError as CheckError
+from blocklayout.errors import ClosedError as ClosedError
 from blocklayout.errors import CostStoreWarning as CostStoreWarning
+from blocklayout.errors import DeadlineExceededError as DeadlineExceededError
 from blocklayout.errors import DnnlError as DnnlError
 from blocklayout.errors import ExportError as ExportError
 from blocklayout.errors import InputError as InputError
@@ -148,7 +150,9 @@ from blocklayout.errors import PlanMisfitWarning as PlanMisfitWarning
 from blocklayout.errors import PlanStoreWarning as PlanStoreWarning
 from blocklayout.errors import PolicyWarning as PolicyWarning
 from blocklayout.errors import PositionError as PositionError
+from blocklayout.errors import QueueFullError as QueueFullError
 from blocklayout.errors import RefusedError as RefusedError
+from blocklayout.errors import StoppedError as StoppedError
 from blocklayout.errors import UnimplementedError as UnimplementedError
 from blocklayout.errors import UnsupportedError as UnsupportedError
 from blocklayout.errors import WatchError as WatchError
@@ -164,6 +168,7 @@ from blocklayout.model import Builder as Builder
 from blocklayout.ops.registered import register_operator as register_operator
 from blocklayout.plan import Plan as Plan
 from blocklayout.runtime import Session as Session
+from blocklayout.served import Served as Served
 from blocklayout.tensor import Tensor as Tensor
 from blocklayout.tensor import as_tensor as as_tensor
 from blocklayout.tensor import channels_first as channels_first

@@ -13,6 +13,7 @@ from blocklayout.errors import InputError, ModelError, PlanError
 from blocklayout.garbage import nothing_collected
 from blocklayout.ir import Demands
 from blocklayout.loading import options
+from blocklayout.loading.queue import Queue
 from blocklayout.loading.saved_plan import Terms, warn_of_misfit
 from blocklayout.loading.saved_session import is_saved_session, load_session
 from blocklayout.plan.policies import checked_policy
@@ -45,7 +46,9 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     layout: str | None = None,
     threads: int | None = None,
     streams: int = 1,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    max_waiting: int | None = None,
+    batching: tuple[int, float] | None = None,
+    shapes: Mapping[str, Sequence[int | tuple[int, int]]] | None = None,
     io_layout: Mapping[str, str] | None = None,
     pin: Asked | None = None,
     expect: Asked | None = None,
@@ -79,10 +82,17 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         streams: How many runs go on at a time, for more of them in a second where single ones may take longer. Each
             stream has an equal part of ``threads`` (what is left over stays idle), a share of the CPUs, and its own
             memory for activations; weights are shared. See ``Session.submit``.
+        max_waiting: How many submitted runs may wait for a stream; one more is a ``QueueFullError``. Any number if
+            ``None``.
+        batching: The largest batch, and for how many milliseconds the first of one waits for others where a stream is
+            free: submitted feeds of one row each (the first extent is 1, or missing) then run together, and each future
+            gets its own row. A model whose rows cannot be proven to be computed apart from each other is refused.
         shapes: Extents of the inputs, by name, as the caller's arrays have them. With them, or where the
             model fixes all extents, the plan is made now; else at the first run of each set of shapes. Where
             extents also follow from what small inputs hold (a Reshape's target), it is made at the first
-            run of each such content.
+            run of each such content. An extent may be a range, its least and its most:
+            ``{"x": (1, 3, (32, 640), (32, 640))}``. Then other extents are refused, numbers included; the plan for
+            the largest is made now, those for others take its layouts and run in its memory.
         io_layout: Formats of inputs and outputs, by name: in what order, or in what blocks, the caller holds
             them. With ``{"x": "nhwc"}`` the array fed to ``x`` has the shape (N, H, W, C), and nothing is
             transposed at the border. Outputs in blocks come as Tensors. ``any`` leaves the format to the plan,
@@ -132,7 +142,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
 
     Raises:
         ModelError: Not an ONNX file, a graph against its operators' specifications, or a damaged saved session.
-        UnsupportedError: An operator, data type or platform that cannot run here.
+        UnsupportedError: An operator, data type or platform that cannot run here, or ``batching`` of a model that mixes
+            rows.
         InputError: An option that is none of those there are, or of another type, or ``io_layout`` names what is not
             there.
         LayoutError: ``io_layout`` names a format that does not exist, or has another rank.
@@ -156,6 +167,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     if on_layout_loss is not None:
         options.one_of("on_layout_loss", on_layout_loss, LOSS_MODES, PlanError)
     options.by_name("shapes", shapes, "{'x': (1, 3, 224, 224)}")
+    for name, shape in (shapes or {}).items() if options.has_ranges(shapes or {}) else ():
+        options.ranges_of(name, shape)
     options.by_name("io_layout", io_layout, "{'x': 'nhwc'}")
     for name, flag in (("winograd", winograd), ("verify", verify)):
         options.flag(name, flag)
@@ -170,6 +183,8 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
     checked = None if check is None else checked_mode(check)
     tell = progress if progress is not None else _silent
     max_plans = options.positive("max_plans", max_plans)
+    queue = Queue.of(max_waiting, batching)
+    max_plans = max(max_plans, queue.n_sizes)
     wishes = Request(on_layout_loss=on_layout_loss, winograd=winograd)
     demands = Demands.of(pin, expect, precision)
     for key, wanted in () if callable(precision) else (precision or {}).items():
@@ -179,7 +194,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         tell("reading the session")
         keeps = denormals == "keep"
         try:
-            return load_session(
+            session = load_session(
                 source,
                 asked,
                 wishes,
@@ -189,6 +204,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
                 verify=verify,
                 check=checked,
             )
+            return queue.given_to(session, None, shapes)
         except (ModelError, PlanError) as error:
             if on_misfit == "raise" or original is None:
                 raise
@@ -212,7 +228,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
         possible = dnnl.missing_isa("f16") or "computes in it"
         message = f"the model is declared in f16 and computed in f32, to which all is converted; dtype='f16' {possible}"
         warnings.warn(message, stacklevel=2)
-    return session
+    return queue.given_to(session, opened, shapes)
 
 
 def save(

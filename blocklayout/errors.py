@@ -69,6 +69,22 @@ class InputError(BlockLayoutError, ValueError):
     """The feed of a session does not fit the model's inputs."""
 
 
+class ClosedError(InputError):
+    """The session was closed."""
+
+
+class QueueFullError(BlockLayoutError):
+    """As many runs wait already as may wait."""
+
+
+class StoppedError(BlockLayoutError):
+    """A run was stopped before its last step, as somebody asked."""
+
+
+class DeadlineExceededError(BlockLayoutError, TimeoutError):
+    """The deadline of a run passed before it was done."""
+
+
 class UnsupportedError(BlockLayoutError):
     """Valid, but not runnable here: an operator, a data type, a CPU or a platform."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,7 +22,7 @@ def side_by_side(do: Callable[[_Item], object], items: Iterable[_Item], n_thread
     Args:
         do: Called by several threads at once.
         items: Taken in their order.
-        n_threads: The calling one included.
+        n_threads: The calling one included; fewer where the system gives no more.
     """
     waiting, errors = deque(items), list[BaseException]()
 
@@ -37,9 +37,12 @@ def side_by_side(do: Callable[[_Item], object], items: Iterable[_Item], n_thread
             except BaseException as error:  # noqa: BLE001 - raised again in the caller
                 errors.append(error)
 
-    threads = [Thread(target=work, name="blocklayout-helper") for _ in range(min(n_threads, len(waiting)) - 1)]
-    for thread in threads:
-        thread.start()
+    threads = list[Thread]()
+    with suppress(RuntimeError):  # the system gives no more of them: these do
+        for _ in range(min(n_threads, len(waiting)) - 1):
+            thread = Thread(target=work, name="blocklayout-helper")
+            thread.start()
+            threads.append(thread)
     try:
         yield
         work()

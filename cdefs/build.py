@@ -14,10 +14,8 @@ from cffi import FFI
 HERE = Path(__file__).resolve().parent
 TARGET = HERE.parent / "blocklayout" / "dnnl" / "_abi.py"
 MODULE = "blocklayout.dnnl._abi"
-OWN = tuple(
-    HERE / "executor" / f"{name}.h"
-    for name in ("describe", "executor", "team", "winograd", "max_pooling", "copying", "region_means")
-)
+_OWN_NAMES = "describe executor team winograd max_pooling copying region_means group_normalization"
+OWN = tuple(HERE / "executor" / f"{name}.h" for name in _OWN_NAMES.split())
 
 SHARED = ("status", "library", "engine", "memory", "primitive", "attributes", "openmp")
 """Files the others depend on, in the order of their dependencies."""

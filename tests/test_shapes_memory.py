@@ -7,12 +7,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 import blocklayout as bl
 from blocklayout import dnnl
+from blocklayout.model import model_file, raw_data
+from blocklayout.plan import prepack
 from tests import nets
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,3 +110,30 @@ def test_random_shapes_in_flat_memory(n_shapes: int, tree_environ: dict[str, str
     assert all(point["n_plans"] <= 8 for point in curve)
     weights = [point["packed_nbytes"] for point in curve]
     assert max(weights) < 4 * weights[0]
+
+
+def test_further_extents_neither_read_the_network_nor_pack_weights_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx.save(nets.free_model(), tmp_path / "free.onnx")
+    session = bl.load(tmp_path / "free.onnx", layout="blocked")
+    expected = [_run(bl.load(nets.free_model()), size) for size in (17, 30)]
+    _run(session, 16)
+    taken: list[int] = []
+    for module, name in ((model_file, "open_contents"), (prepack, "_packed")):
+        function = getattr(module, name)
+
+        def noted(contents: Any, *rest: Any, _function: Any = function) -> Any:
+            taken.append(memoryview(contents).nbytes)
+            return _function(contents, *rest)
+
+        monkeypatch.setattr(module, name, noted)
+    for size, y in zip((17, 30), expected, strict=True):
+        np.testing.assert_allclose(_run(session, size), y, rtol=1e-4, atol=1e-4)
+    first, *others = (
+        {(item.constant, item.desc) for item in kept.ready.plan.constants} for kept in session._plans.values()
+    )
+    assert sum(nbytes >= raw_data.MIN_NBYTES for nbytes in taken) == sum(
+        desc.nbytes >= raw_data.MIN_NBYTES for _, desc in set().union(*others) - first
+    )
+    assert session.memory().originals_nbytes < raw_data.MIN_NBYTES  # what is small

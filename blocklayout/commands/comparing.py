@@ -69,7 +69,7 @@ def plan_of(session: Session) -> Plan:
         PlanError: There is no plan in any piece.
     """
     if session.pieces is None:
-        return session.plan
+        return session.plans[-1]
     if not session.plans:
         raise PlanError("nothing of this model is planned: numpy computes all of it; print(session.pieces)")
     first, *others = session.plans
@@ -144,15 +144,15 @@ class Race(Struct, frozen=True):
     def session(self, contender: Contender) -> Session:
         """A contender, loaded and planned."""
         shapes = {name: array.shape for name, array in self.feeds.items()}
+        options = {**self.options, "shapes": shapes | self.options.get("shapes", {})}
         session = load(
             self.opened,
             dtype=contender.dtype,
             layout=contender.policy,
             threads=self.n_threads,
-            shapes=shapes,
             plan=contender.plan,
             progress=lambda stage: self.tell(f"{contender.name}: {stage}"),
-            **self.options,
+            **options,
         )
         try:
             session.prepare(shapes, self.feeds)  # where contents decide extents, extents alone make no plan

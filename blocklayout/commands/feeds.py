@@ -11,6 +11,7 @@ import numpy as np
 from blocklayout import model, zoo
 from blocklayout.errors import InputError, LayoutError, PlanError
 from blocklayout.layout import FormatTag
+from blocklayout.loading.options import has_ranges, ranges_of
 from blocklayout.loading.signature import extents_of, signature_of
 from blocklayout.plan import Plan
 from blocklayout.plan.costs.random_data import random_array
@@ -45,6 +46,8 @@ def open_model(args: argparse.Namespace) -> OnnxModel | Graph:
         return model.open_model(digits.model_bytes())
     if not args.model.startswith(ZOO):
         return model.open_model(args.model)
+    if has_ranges(dict(args.shape)):
+        raise InputError(f"--shape: {args.model} is built for one set of extents; ranges are for ONNX files")
     arrays = {name: load_array(name, path).shape for name, path in args.input}
     return _built(args.model, dict(args.shape) | arrays, dict(args.io_layout)).to_graph()
 
@@ -92,13 +95,22 @@ def feeds_of(opened: OnnxModel | Graph, args: argparse.Namespace, more: Arrays |
         InputError: A file that holds no array, or extents that do not fit or are left free.
     """
     arrays = {name: load_array(name, path) for name, path in args.input} | dict(more or {})
-    given = dict(args.shape) | {name: array.shape for name, array in arrays.items()}
+    given = asked_shapes(args) | {name: array.shape for name, array in arrays.items()}
     shapes = chosen_shapes(opened, given, dict(args.io_layout))
     generator = np.random.default_rng(SEED)
     return {
         info.name: arrays[info.name] if info.name in arrays else random_array(info.dtype, shapes[info.name], generator)
         for info in model.signature(opened).inputs
     }
+
+
+def asked_shapes(args: argparse.Namespace) -> dict[str, tuple[int, ...]]:
+    """The extents of ``--shape`` by input; of ranges the largest.
+
+    Raises:
+        InputError: A range whose most is below its least.
+    """
+    return {name: tuple(most for _, most in ranges_of(name, shape)) for name, shape in args.shape}
 
 
 def random_feeds(graph: Graph) -> dict[str, np.ndarray]:

@@ -50,7 +50,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help="an ONNX file, or zoo:resnet50 and its like; by default the embedded one",
     )
-    add_named(parser, "--shape", named_extents, "1x3x224x224", "extents of an input; a free first one is 1 by default")
+    add_named(
+        parser,
+        "--shape",
+        named_extents,
+        "1x3x224x224",
+        "extents of an input; a free first one is 1 by default. 32..640 is a range: the plan is for its largest, "
+        "and others run in that one's memory",
+    )
     add_named(
         parser, "--input", named_path, "FILE.npy", "what to feed an input; by default random numbers, always the same"
     )
@@ -106,8 +113,12 @@ def add_named(
 
 
 def load_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Arguments of ``load`` that a model's options stand for, but for extents and threads."""
+    """Arguments of ``load`` that a model's options stand for, but for threads, and extents where none is a range."""
+    from blocklayout.loading.options import has_ranges
+
+    shapes = dict(args.shape)
     return {
+        "shapes": shapes if has_ranges(shapes) else {},
         "io_layout": dict(args.io_layout),
         "precision": dict(args.precision),
         "tune": args.tune,
@@ -216,17 +227,21 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(positive(word) for word in words(text))
 
 
-def named_extents(text: str) -> tuple[str, tuple[int, ...]]:
-    """An input and its extents, such as ``x=1x3x224x224``; none are those of a scalar.
+def named_extents(text: str) -> tuple[str, tuple[int | tuple[int, int], ...]]:
+    """An input and its extents, such as ``x=1x3x224x224``; some may be ranges, none are those of a scalar.
 
     Example:
-        >>> named_extents("x=1x3"), named_extents("x=")
-        (('x', (1, 3)), ('x', ()))
+        >>> named_extents("x=1x3x32..640"), named_extents("x=")
+        (('x', (1, 3, (32, 640))), ('x', ()))
     """
     name, separator, rest = text.rpartition("=")
     if not separator or not name:
         raise argparse.ArgumentTypeError(f"{text!r}: give an input's name and extents, such as x=1x3x224x224")
-    return name, extents(rest) if rest else ()
+    wanted = "extents such as 1x3x224x224, or with ranges such as 1x3x32..640x32..640"
+    parts = [_integers(part, "..", wanted) for part in rest.split("x")] if rest else []
+    if any(len(part) > 2 for part in parts):
+        raise argparse.ArgumentTypeError(f"{rest!r}: give {wanted}")
+    return name, tuple(part[0] if len(part) == 1 else (part[0], part[1]) for part in parts)
 
 
 def named_path(text: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec import Struct, to_builtins
 
+from blocklayout.commands.feeds import asked_shapes
 from blocklayout.commands.findings import Frame, may_be_text
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError
@@ -280,7 +281,7 @@ def _first(option: str | None, stated: str | None, usual: tuple[str, str]) -> tu
 
 def _image_input(inputs: Sequence[InputInfo], args: argparse.Namespace) -> tuple[InputInfo, tuple[Any, ...]]:
     """The input that is an image, and its extents as far as they are known."""
-    given = dict(args.shape)
+    given = asked_shapes(args)
     fed = {name for name, _ in args.input}
     shapes = {info.name: given.get(info.name, info.shape) for info in inputs if info.name not in fed}
     images = [info for info in inputs if info.name in shapes and _is_image(shapes[info.name], info)]

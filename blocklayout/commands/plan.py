@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     if session.pieces is not None:
         _say_pieces(args, session.pieces)
         return
-    plan = session.plan
+    plan = session.plans[-1]
     if args.save is not None:
         plan.save(args.save)
     if args.export is not None:

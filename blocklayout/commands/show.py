@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from blocklayout.commands.comparing import Contender, Race
-from blocklayout.commands.feeds import open_with_plan
+from blocklayout.commands.feeds import asked_shapes, open_with_plan
 from blocklayout.commands.options import add_model_options, add_pins, add_plan_options, load_options, natural, words
 from blocklayout.commands.output import say, say_json, shown_progress
 from blocklayout.errors import InputError, PlanError
@@ -116,7 +116,7 @@ def _report(args: argparse.Namespace, race: Race, first: Contender, *, is_pictur
         with race.session(first) as session:
             race.tell(f"running {args.runs} times")
             report = session.report(race.feeds if args.runs else None, n_runs=max(1, args.runs))
-    return report.from_source(args.model, dict(args.shape), args.threads)
+    return report.from_source(args.model, asked_shapes(args), args.threads)
 
 
 def _serve(args: argparse.Namespace) -> None:
@@ -131,7 +131,8 @@ def _serve(args: argparse.Namespace) -> None:
         race, contender = _race(args, tell)
         report = _report(args, race, contender)
         if report.record["pieces"]:
-            raise PlanError(f"--serve: the model is cut into {len(report.record['pieces'])} pieces, which take no pins")
+            n_pieces = len(report.record["pieces"])
+            raise PlanError(f"--serve: the model is cut into {n_pieces} pieces, and has no plan of the whole")
         session = race.session(contender)
     what_if = WhatIf(replace(race, tell=lambda _: None), contender, session, args.runs)
     page = Report(report.record | {"served": True}).to_html()

@@ -47,7 +47,7 @@ class WhatIf(Struct, frozen=True):
         with replace(self.race, options={**self.race.options, "pin": pins}).session(self.contender) as session:
             record = session.report(self.race.feeds if self.n_runs else None, n_runs=max(1, self.n_runs)).to_dict()
             return record | {
-                "changes": changes_record(self.session.plan, session.plan),
+                "changes": changes_record(self.session.plans[-1], session.plans[-1]),
                 "in_turn": self._in_turn(session),
             }
 

@@ -31,6 +31,7 @@ _NAMES = {
     "primitives.convolution": "convolution convolution_backward_data convolution_backward_weights",
     "primitives.deconvolution": "deconvolution",
     "primitives.eltwise": "eltwise eltwise_backward",
+    "primitives.group_normalization": "group_normalization",
     "primitives.inner_product": "inner_product inner_product_backward_data inner_product_backward_weights",
     "primitives.layer_normalization": "layer_normalization",
     "primitives.lrn": "lrn",
@@ -50,6 +51,7 @@ _NAMES = {
     "resolution": "has_optimised implementations optimised resolve",
     "roi_align": "write_region_means",
     "spec": "Spec",
+    "stop": "Stop",
     "threads": "callers_at_once own_stream run_parallel threads_name wake_team",
 }
 _HOMES = homes_of(__name__, _NAMES) | {"MemoryDesc": "blocklayout.layout"}

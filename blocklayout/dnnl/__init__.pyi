@@ -43,6 +43,7 @@ from blocklayout.dnnl.primitives.convolution import convolution_backward_weights
 from blocklayout.dnnl.primitives.deconvolution import deconvolution as deconvolution
 from blocklayout.dnnl.primitives.eltwise import eltwise as eltwise
 from blocklayout.dnnl.primitives.eltwise import eltwise_backward as eltwise_backward
+from blocklayout.dnnl.primitives.group_normalization import group_normalization as group_normalization
 from blocklayout.dnnl.primitives.inner_product import inner_product as inner_product
 from blocklayout.dnnl.primitives.inner_product import inner_product_backward_data as inner_product_backward_data
 from blocklayout.dnnl.primitives.inner_product import inner_product_backward_weights as inner_product_backward_weights
@@ -68,6 +69,7 @@ from blocklayout.dnnl.resolution import optimised as optimised
 from blocklayout.dnnl.resolution import resolve as resolve
 from blocklayout.dnnl.roi_align import write_region_means as write_region_means
 from blocklayout.dnnl.spec import Spec as Spec
+from blocklayout.dnnl.stop import Stop as Stop
 from blocklayout.dnnl.threads import callers_at_once as callers_at_once
 from blocklayout.dnnl.threads import own_stream as own_stream
 from blocklayout.dnnl.threads import run_parallel as run_parallel

@@ -16,9 +16,11 @@ from blocklayout.dnnl.engine import cpu_stream
 from blocklayout.dnnl.execution import Execution
 from blocklayout.dnnl.memory import ALIGNMENT, Memory, aligned_empty
 from blocklayout.dnnl.native import native
-from blocklayout.dnnl.threads import run_parallel, team, wake_team
+from blocklayout.dnnl.threads import lack_of_threads, run_parallel, team, wake_team
 
 if TYPE_CHECKING:
+    from blocklayout.dnnl.stop import Stop
+
     Times = list[int] | None
     After = Callable[[int, Any], None] | None
 
@@ -42,6 +44,7 @@ class Bindable(Protocol):
 
 _NOTHING = (ffi.NULL, ffi.NULL, ffi.NULL, 0, 0)
 _FIRST = slice(0, 1)
+_NO_THREADS = -1  # BL_NO_THREADS
 _UINT8 = np.dtype(np.uint8)
 _empty, _from_buffer = np.empty, ffi.from_buffer
 
@@ -91,24 +94,33 @@ class Executable:
         else:
             self._parts = tuple(self._split())
 
-    def run(self, buffers: Sequence[np.ndarray] = (), times: Times = None, after: After = None) -> list[np.ndarray]:
+    def run(
+        self,
+        buffers: Sequence[np.ndarray] = (),
+        times: Times = None,
+        after: After = None,
+        stop: Stop | None = None,
+    ) -> list[np.ndarray]:
         """Run every step once.
 
         Args:
             buffers: Arrays whose bytes, from the first element on, reach as far as the memories they are for.
             times: Gets the nanoseconds of each step, 0 for ``None``.
             after: Called after each step with its number and itself, memories bound. Python runs the steps then.
+            stop: Looked at before each step.
 
         Returns:
             The buffers that it allocates, 64-byte aligned. Shape (nbytes,), uint8.
 
         Raises:
             RefusedError: The library refused a step; those behind it did not run.
+            StoppedError: ``stop`` was asked to end it; those behind did not run.
+            DeadlineExceededError: The deadline of ``stop`` passed; likewise.
         """
         if after is not None:
-            return self._run_parts(self._steps, buffers, times, after)
+            return self._run_parts(self._steps, buffers, times, after, stop)
         if self._parts is not None:
-            return self._run_parts(self._parts, buffers, times)
+            return self._run_parts(self._parts, buffers, times, None, stop)
         c_buffers, place = self._c_buffers, 0
         for buffer in buffers:
             try:
@@ -122,18 +134,27 @@ class Executable:
             c_buffers[place] = _from_buffer(raw)
             place += 1
             made.append(raw)
+        c_stop = ffi.NULL if stop is None else stop.c
         if times is None:
-            c_status = self._call(self._c_program, ffi.NULL)
+            c_status = self._call(self._c_program, c_stop, ffi.NULL)
         else:
             readings = ffi.new("long long[]", len(self._steps) + 1)
-            c_status = self._call(self._c_program, readings)
+            c_status = self._call(self._c_program, c_stop, readings)
             times += [readings[number + 1] - readings[number] if step else 0 for number, step in enumerate(self._steps)]
+        if stop is not None:
+            stop.check()
         if c_status:
-            raise self._steps[self._c_program.failed].refusal(c_status)
+            raise self._failure(c_status)
         for place, nbytes in enumerate(self._fresh_nbytes):
             gap = self._c_gaps[place]
             made[place] = made[place][gap : gap + nbytes]
         return made
+
+    def _failure(self, c_status: int) -> Exception:
+        if c_status == _NO_THREADS:
+            return lack_of_threads(self._n_threads)
+        refusal: Exception = self._steps[self._c_program.failed].refusal(c_status)
+        return refusal
 
     def _compile(self, code: Any, steps: Sequence[Execution | None]) -> None:
         """Lay it out in C."""
@@ -152,6 +173,8 @@ class Executable:
         n_flushing = (
             1 if library.is_sequential() or has_team else self._n_threads
         )  # workers of a team do as their caller
+        flush_threads = 0 if self._keeps_denormals else n_flushing
+        self._c_modes = ffi.new("unsigned[]", flush_threads)
         self._c_program = ffi.new(
             "bl_program_t *",
             {
@@ -166,7 +189,8 @@ class Executable:
                 "n_steps": len(self._steps),
                 "n_bindings": len(self._c_bindings),
                 "n_threads": self._n_threads if has_team else 0,
-                "flush_threads": 0 if self._keeps_denormals else n_flushing,
+                "flush_threads": flush_threads,
+                "modes": self._c_modes,
             },
         )
         self._call = code.bl_run if has_team else partial(_call_in_parallel, code.bl_run, self._n_threads)
@@ -187,7 +211,8 @@ class Executable:
         parts: Sequence[Executable | Execution | Step | None],
         buffers: Sequence[np.ndarray],
         times: Times,
-        after: After = None,
+        after: After,
+        stop: Stop | None,
     ) -> list[np.ndarray]:
         made = [aligned_empty(nbytes) for nbytes in self._fresh_nbytes]
         bound = [*buffers, *made]
@@ -204,7 +229,7 @@ class Executable:
             for memory, buffer in by_hand:
                 memory.rebind(buffer)
             for number, part in enumerate(parts):
-                _run_part(part, bound, times)
+                _run_part(part, bound, times, stop)
                 if after is not None and part is not None:
                     after(number, part)
 
@@ -216,10 +241,14 @@ class Executable:
         return made
 
 
-def _run_part(part: Executable | Execution | Step | None, buffers: Sequence[np.ndarray], times: Times) -> None:
+def _run_part(
+    part: Executable | Execution | Step | None, buffers: Sequence[np.ndarray], times: Times, stop: Stop | None
+) -> None:
     if isinstance(part, Executable):
-        part.run(buffers, times)
+        part.run(buffers, times, None, stop)
         return
+    if stop is not None:
+        stop.check()
     start = time.monotonic_ns()
     if part is not None:
         part.run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from blocklayout.dnnl._abi import ffi
@@ -13,6 +14,9 @@ TEAM_VARIABLE = "BLOCKLAYOUT_TEAM"
 """Set to 0, it leaves the library's parallel regions to libgomp."""
 
 _EXTENSION = "blocklayout._executor"
+
+OPENMP = Path(__file__).resolve().parents[1] / "libgomp.so.1"
+"""The compiler's OpenMP runtime, in packages that were built to be passed on."""
 
 
 def has_native_executor() -> bool:
@@ -31,7 +35,25 @@ def native() -> Any | None:
     found = importlib.util.find_spec(_EXTENSION)
     if found is None or found.origin is None:
         return None
+    return opened(found.origin)
+
+
+def opened(path: str) -> Any | None:
+    """A library that needs OpenMP; ``None`` if it was built for another platform, or there is no OpenMP.
+
+    Once this package's own is loaded, all that need one find it by its name.
+    """
     try:
-        return ffi.dlopen(found.origin)
-    except OSError:  # built for another platform, or there is no OpenMP
+        return ffi.dlopen(path)
+    except OSError:
+        pass
+    try:
+        openmp = ffi.dlopen(str(OPENMP))
+    except OSError:
         return None
+    try:
+        return ffi.dlopen(path)
+    except OSError:
+        return None
+    finally:
+        ffi.dlclose(openmp)  # what needs it holds it

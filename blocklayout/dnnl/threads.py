@@ -13,7 +13,7 @@ from blocklayout.dnnl._abi import ffi
 from blocklayout.dnnl.cpus import pin_to, usable_cpus
 from blocklayout.dnnl.libgomp import open_regions_here, run_in_pool
 from blocklayout.dnnl.native import TEAM_VARIABLE, native, wants_team
-from blocklayout.errors import InvalidArgumentsError
+from blocklayout.errors import InvalidArgumentsError, OutOfMemoryError
 
 _Result = TypeVar("_Result")
 
@@ -50,12 +50,8 @@ def _serve(c_library: Any) -> tuple[Any | None, str]:
         return None, "libgomp (no compiler built the team)"
     if not wants_team():
         return None, f"libgomp ({TEAM_VARIABLE}=0)"
-    n_cpus = usable_cpus()
-    for owner, name in ((c_library, "dnnl_version"), (functions, "bl_run")):
-        reason = functions.bl_serve(ffi.addressof(owner, name), n_cpus)
-        if reason:
-            return None, f"libgomp ({ffi.string(reason).decode()})"
-    return functions, ""
+    reason = functions.bl_serve(ffi.addressof(c_library, "dnnl_version"), usable_cpus())
+    return (None, f"libgomp ({ffi.string(reason).decode()})") if reason else (functions, "")
 
 
 def run_parallel(fn: Callable[[], _Result], n_threads: int) -> _Result:
@@ -93,10 +89,22 @@ def callers_at_once(n_threads: int) -> int:
 
 
 def wake_team() -> None:
-    """Wakes the workers that this :func:`run_parallel` will have, while the caller prepares what they will compute."""
+    """Wakes the workers that this :func:`run_parallel` will have, while the caller prepares what they will compute.
+
+    Raises:
+        OutOfMemoryError: The system refuses some of them.
+    """
     functions = team()
-    if functions is not None:
-        functions.bl_wake()
+    if functions is not None and not functions.bl_wake():
+        raise lack_of_threads(functions.bl_width())
+
+
+def lack_of_threads(n_threads: int) -> OutOfMemoryError:
+    """The error for a run whose team the system gives fewer threads than it needs."""
+    return OutOfMemoryError(
+        f"a run on {n_threads} threads: the system gives this process no more threads; load with fewer (threads=), or "
+        "raise the limit (ulimit -u, or the container's limit of processes)"
+    )
 
 
 def own_stream(cpus: Iterable[int] | None = None) -> None:

@@ -1,7 +1,16 @@
 """The values the planner sees: kernels, operators' answers about themselves, and recipes."""
 
 from blocklayout.ir.demands import Asked, Demand, Demanded, Demands, Names, preceding
-from blocklayout.ir.facts import Affine, ArraysFunction, Facts, NumpyFunction, Padding, Transposed, Window
+from blocklayout.ir.facts import (
+    Affine,
+    ArraysFunction,
+    Facts,
+    NumpyFunction,
+    Padding,
+    Transposed,
+    Window,
+    keeps_broadcast_rows,
+)
 from blocklayout.ir.fused import Fused, ValueLayout, layout_name, readable_as
 from blocklayout.ir.host_spec import (
     Compute,
@@ -16,6 +25,7 @@ from blocklayout.ir.host_spec import (
     zero_padding_step,
 )
 from blocklayout.ir.kernel import Constant, Kernel, KernelInfo, Program
+from blocklayout.ir.made_weights import MadeWeights, TapsAsChannels, TapSums
 from blocklayout.ir.node import Need, NodeInfo, Refusal
 from blocklayout.ir.operator import (
     LAYOUT_NAMES,
@@ -30,7 +40,6 @@ from blocklayout.ir.operator import (
     wished_desc,
 )
 from blocklayout.ir.recipe import Candidate, Recipe, RecipeStep
-from blocklayout.ir.tap_sums import TapSums
 from blocklayout.ir.value import Value
 
 __all__ = [
@@ -52,6 +61,7 @@ __all__ = [
     "Kernel",
     "KernelInfo",
     "Lowered",
+    "MadeWeights",
     "Names",
     "Need",
     "NodeInfo",
@@ -66,6 +76,7 @@ __all__ = [
     "Refusal",
     "Role",
     "TapSums",
+    "TapsAsChannels",
     "TensorInfo",
     "Transposed",
     "Value",
@@ -75,6 +86,7 @@ __all__ = [
     "arguments",
     "copy_spec",
     "in_blocks",
+    "keeps_broadcast_rows",
     "layout_name",
     "mover",
     "preceding",

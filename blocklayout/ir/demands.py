@@ -114,7 +114,7 @@ class Names(Struct, frozen=True, dict=True):
         raise PlanError(f"{said}: no kernel, node or value of that name, and no operator; {closest(key, known)}")
 
     def has(self, key: str) -> bool:
-        """Whether a key selects something."""
+        """Whether a key selects a kernel."""
         try:
             self.selected(key, key)
         except PlanError:
@@ -162,6 +162,19 @@ class Demands(Struct, frozen=True):
         """Equal for equal demands; ``None`` where functions decide."""
         asked = astuple(self)
         return None if any(map(callable, asked)) else repr([sorted(each.items()) for each in asked])
+
+    def among(self, selects: Callable[[str], bool]) -> Demands:
+        """Those whose keys select something in a part of a model; functions are asked of all parts."""
+        parts = (
+            asked if callable(asked) else {key: wanted for key, wanted in asked.items() if selects(key)}
+            for asked in astuple(self)
+        )
+        return Demands(*parts)
+
+    def by_key(self) -> Iterator[tuple[str, str, str | None]]:
+        """Every option, key and format or data type, but for those that functions decide."""
+        for option, asked in zip(self.__struct_fields__, astuple(self), strict=True):
+            yield from ((option, key, wanted) for key, wanted in ({} if callable(asked) else asked).items())
 
     def settled(self, of_model: Demands, names: Names) -> Demanded:
         """The demands on a network's kernels: these, and those that its model states.

@@ -18,7 +18,7 @@ from blocklayout.ir.result_format import Followed, keep, pointwise
 from blocklayout.layout.permutation import Perm
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import numpy as np
 
@@ -152,6 +152,13 @@ class Affine(Struct, frozen=True, eq=False):
     shift: np.ndarray
 
 
+def keeps_broadcast_rows(node: NodeInfo, rows: frozenset[int]) -> bool:
+    """Whether dimension 0 of these inputs is that of the result, and the others are broadcast along it."""
+    ndims, others = len(node.result.shape), {*range(len(node.inputs))} - rows
+    are_for_all = all(len(node.shape(index)) < ndims or node.shape(index)[0] == 1 for index in others)
+    return are_for_all and all(len(node.shape(index)) == ndims for index in rows)
+
+
 class Facts(Struct, frozen=True):
     """An operator as passes see it. Derive from this an operator that no primitive computes.
 
@@ -168,6 +175,9 @@ class Facts(Struct, frozen=True):
 
     elements_read: ClassVar[tuple[int, ...] | None] = None
     """Indices of the inputs whose elements results follow from, if not from all: of others, extents and type do."""
+
+    extents_read: ClassVar[tuple[int, ...]] = ()
+    """Indices of the inputs whose elements say nothing but what extents the result has."""
 
     channels_last: ClassVar[tuple[int, ...]] = ()
     """Indices of the inputs that come to the function in numpy with their channels innermost."""
@@ -204,6 +214,17 @@ class Facts(Struct, frozen=True):
         return None
 
     @classmethod
+    def carried(cls, node: NodeInfo, inputs: Sequence[str], outputs: Sequence[str]) -> Iterable[tuple[str, str]]:
+        """Pairs of an argument of a node's subgraph, and the result that comes as it the next time.
+
+        Args:
+            node: As for :meth:`on_arrays`, without subgraphs.
+            inputs: Names of the subgraph's arguments.
+            outputs: Names of its results.
+        """
+        return ()
+
+    @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:
         """Index of the input that the first result is equal to, in extents, type and elements."""
         return None
@@ -222,6 +243,24 @@ class Facts(Struct, frozen=True):
         if not cls.is_elementwise or any(prod(node.shape(index)) != 1 for index in range(1, len(node.inputs))):
             return None
         return Transposed(perm, node.attrs)
+
+    @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        """Whether each row of every result, an index along dimension 0, follows from the same rows of some inputs.
+
+        Results then have as many rows as these, and follow from all of the other inputs, whatever the number of rows.
+
+        Args:
+            node: The node.
+            rows: Indices of the inputs of which a row of a result reads the same row only; at least one.
+        """
+        if cls.is_random:
+            return False
+        if cls.broadcasts_from is not None:
+            return keeps_broadcast_rows(node, rows)
+        if not cls.is_elementwise:
+            return rows == {cls.same_as(node)}
+        return rows == {0} and all(prod(node.shape(index)) == 1 for index in range(1, len(node.inputs)))
 
     @classmethod
     def reduced_axes(cls, node: NodeInfo) -> tuple[int, ...] | None:

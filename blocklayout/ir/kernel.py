@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from blocklayout.ir.made_weights import MadeWeights
     from blocklayout.ir.operator import BaseOperator
-    from blocklayout.ir.tap_sums import TapSums
     from blocklayout.ir.value import Value
 
 
@@ -33,7 +33,7 @@ class Constant(Struct, frozen=True, eq=False):
 
     name: str
     array: np.ndarray
-    made: TapSums | None = None
+    made: MadeWeights | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

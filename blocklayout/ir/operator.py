@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import gcd
 from typing import TYPE_CHECKING, ClassVar
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from blocklayout.dnnl import Attr, DepthwiseConv, Desc, PostOp
+    from blocklayout.ir.made_weights import MadeWeights
     from blocklayout.ir.recipe import Recipe
-    from blocklayout.ir.tap_sums import TapSums
     from blocklayout.ir.value import Value
 
 
@@ -202,6 +202,10 @@ class BaseOperator(Facts, frozen=True):
         """The primitives that would compute ``problem`` as wished; ``None`` if there are none."""
         return None
 
+    def alternatives(self, problem: Problem, wish: Wish, attr: Attr) -> Sequence[Recipe]:
+        """Other primitives that would compute ``problem`` as wished; what they cost decides."""
+        return ()
+
     def as_post_op(self, arg: str, problem: Problem) -> PostOpUse | None:
         """This operator as a post-op of the primitive that computes its source ``arg``."""
         return None
@@ -220,7 +224,7 @@ class BaseOperator(Facts, frozen=True):
 
     def merged(
         self, problem: Problem, reader: BaseOperator, reading: Problem
-    ) -> tuple[BaseOperator, Mapping[str, TapSums]] | None:
+    ) -> tuple[BaseOperator, Mapping[str, MadeWeights]] | None:
         """The operator that computes of this one's source what ``reader`` computes of its result.
 
         Args:

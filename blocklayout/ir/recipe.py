@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
     from blocklayout.ir.fused import ValueLayout
     from blocklayout.ir.host_spec import HostSpec
-    from blocklayout.ir.tap_sums import TapSums
+    from blocklayout.ir.made_weights import MadeWeights
     from blocklayout.layout import MemoryDesc
 
 
@@ -48,11 +48,13 @@ class Recipe(Struct, frozen=True):
         temporaries: Buffers between the steps, by name.
         whole: The layout of an operand that the steps see in another way: parts of it, or the same bytes
             under other extents. The layout of any other operand is that of the argument it is bound to.
+        made: Of constants that are made of the kernel's, how, by operand.
     """
 
     steps: tuple[RecipeStep, ...]
     temporaries: tuple[tuple[str, MemoryDesc], ...] = ()
     whole: tuple[tuple[str, MemoryDesc], ...] = ()
+    made: tuple[tuple[str, MadeWeights], ...] = ()
 
     @classmethod
     def single(
@@ -89,7 +91,7 @@ class Candidate(Struct, frozen=True, dict=True, kw_only=True):
     dst: ValueLayout
     origin: str
     constants: tuple[tuple[str, MemoryDesc], ...] = ()
-    made: tuple[tuple[str, TapSums], ...] = ()
+    made: tuple[tuple[str, MadeWeights], ...] = ()
     steps: tuple[RecipeStep, ...] = ()
     temporaries: tuple[tuple[str, MemoryDesc], ...] = ()
     alias: str | None = None

@@ -2,29 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Struct
+import numpy as np
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import model
+from blocklayout.errors import PlanError, closest
+from blocklayout.layout import MemoryDesc
+from blocklayout.plan.plan import FREE
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.pieces import MAX_QUICK_NBYTES, Call, Pieces, Straight
+from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from blocklayout.ir import Demands
     from blocklayout.loading.signature import Opened
     from blocklayout.model import Node, OnnxModel
     from blocklayout.model.branches import Branch
     from blocklayout.model.cutting import Cut
     from blocklayout.runtime import InputInfo, OutputInfo, Session
-    from blocklayout.runtime.pieces import Piece, Values
+    from blocklayout.runtime.pieces import Values
 
     class Open(Protocol):
-        """Makes a session of a piece; the first one reads nothing but what the caller feeds."""
+        """Makes a session of a piece or subgraph, with formats at the caller's border, and within.
 
-        def __call__(self, opened: OnnxModel, *, is_first: bool) -> Session: ...
+        The first piece reads nothing but what the caller feeds.
+        """
+
+        def __call__(
+            self,
+            opened: OnnxModel,
+            inner: Inner,
+            io_layout: Mapping[str, str] = ...,
+            *,
+            is_first: bool = ...,
+        ) -> Session: ...
+
+
+class Inner(Struct, frozen=True):
+    """Formats of values that no caller sees: between pieces, and around subgraphs that run again and again.
+
+    Attributes:
+        formats: By name, ``any`` where plans choose.
+        carried: Results of a subgraph, by the arguments as which they come the next time; plans choose for both.
+    """
+
+    formats: Mapping[str, str] = field(default_factory=dict)
+    carried: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, cut: Cut, cuts: Sequence[Cut], passed: Collection[str]) -> Inner:
+        """Those of a piece: of what it alone computes and reads again, of what is passed on, and of what comes so.
+
+        Args:
+            cut: The piece.
+            cuts: All of them.
+            passed: Names of values that one piece writes and one other reads.
+        """
+        elsewhere = {name for each in cuts if each is not cut for name in each.inputs}
+        carried = {
+            name: result
+            for name, result in self.carried.items()
+            if name in cut.inputs and result in cut.outputs and not elsewhere & {name, result}
+        }
+        given = self.formats.keys() - {*self.carried, *self.carried.values()}
+        ends = [name for name in cut.inputs if name in given or name in passed]
+        ends += [name for name in cut.outputs if name in passed]
+        return Inner(dict.fromkeys((*carried, *carried.values(), *ends), FREE), carried)
+
+    def fed(self, values: Values) -> Inner:
+        """With the formats in which values come that nothing here computes; row-major where they are arrays."""
+        formats = dict(self.formats)
+        for name in (name for name in values if name in formats and name not in self.carried):
+            value = values[name]
+            tag = value.desc.canonical_tag if isinstance(value, Tensor) else None
+            if tag is None:
+                del formats[name]
+            else:
+                formats[name] = tag
+        return replace(self, formats=formats)
 
 
 class Cutter(Struct, frozen=True, eq=False):
@@ -35,12 +96,16 @@ class Cutter(Struct, frozen=True, eq=False):
         open: Makes a session of a piece.
         inputs: The model's, as its caller holds them.
         outputs: Likewise.
+        inner: Formats that were meant for the model as a whole.
+        demands: What its user demands of the model's kernels.
     """
 
     opened: Opened
     open: Open
     inputs: Sequence[InputInfo]
     outputs: Sequence[OutputInfo]
+    inner: Inner
+    demands: Demands
 
     def pieces(self, error: model.DependsOnDataError | None) -> Pieces:
         """The model in pieces.
@@ -50,6 +115,7 @@ class Cutter(Struct, frozen=True, eq=False):
 
         Raises:
             DependsOnDataError: A graph with all extents cannot be cut: ``error`` itself.
+            PlanError: Something is demanded of what is not there, or of what no plan computes.
         """
         whole = model.open_model(self.opened)
         if not isinstance(whole, model.OnnxModel):
@@ -60,47 +126,119 @@ class Cutter(Struct, frozen=True, eq=False):
         cuts = model.pieces_of(whole, reasons)
         if error is not None and not any(cut.reason for cut in cuts):
             raise error
-        pieces = [self._piece(whole, cut, number, is_alone=len(cuts) == 1) for number, cut in enumerate(cuts, 1)]
+        outputs = {info.name for info in whole.signature.outputs}
+        quick = [self._by_arrays(whole, cut) for cut in cuts]
+        passed = {name for name, place in model.passed_on(cuts, outputs).items() if quick[place] is None}
+        pieces = []
+        for number, (cut, by_arrays) in enumerate(zip(cuts, quick, strict=True), 1):
+            call = self._call(whole, cut, is_alone=len(cuts) == 1) if cut.reason else None
+            name = f"{whole.name}, piece {number}"
+            straight = partial(self._straight, whole, cut, name, self.inner.of(cut, cuts, passed))
+            pieces.append(call or straight(by_arrays=by_arrays))
+        self._check_demands(whole, [piece.function for piece in pieces if isinstance(piece, Call)])
         read = {name for cut in cuts if cut.reason for name in cut.nodes[0].inputs}
-        wanted = read | {info.name for info in whole.signature.outputs}
-        constants = {name: array for name, array in whole.constants.items() if name in wanted}
+        constants = {name: array for name, array in whole.constants.items() if name in read | outputs}
         return Pieces(whole.name, self.inputs, self.outputs, constants, pieces)
 
-    def _piece(self, whole: OnnxModel, cut: Cut, number: int, *, is_alone: bool) -> Piece:
-        if not cut.reason:
-            return self._straight(whole, cut, number)
+    def _check_demands(self, whole: OnnxModel, calls: Sequence[Any]) -> None:
+        called = {each.node.outputs for each in calls}
+        planned = [node for node in whole.nodes if node.outputs not in called]
+        planned += [
+            inner for each in calls for branch in model.branches_of(each.node).values() for inner in branch.nodes
+        ]
+        names = model.NodeNames.of(planned, (info.name for info in whole.signature.inputs))
+        for option, key, wanted in self.demands.by_key():
+            if names.has(key):
+                continue
+            if model.NodeNames.of([each.node for each in calls]).has(key):
+                raise PlanError(f"{option} {key}={wanted}: no plan computes it, since the model is cut there")
+            known = closest(key, (*names.names, *names.op_types))
+            raise PlanError(f"{option} {key}={wanted}: no kernel, node or value of that name, and no operator; {known}")
+
+    def _call(self, whole: OnnxModel, cut: Cut, *, is_alone: bool) -> Call | None:
+        """The call of the node that the model is cut at; ``None`` where it is planned for the contents it is fed."""
         [node] = cut.nodes
         node = node if node.name else node.replace(name=f"{node.op_type} of {' '.join(filter(None, cut.outputs))}")
-        call = partial(Call, name=node.name, inputs=node.inputs, outputs=node.outputs, reason=cut.reason)
-        if model.function_of(node, whole.opset, {}) is not None:
-            bodies = {
-                key: _Body(_with_constants(branch, whole), whole.opset, f"{node.name}.{key}", self)
-                for key, branch in model.branches_of(node).items()
-            }
-            function = partial(_call, node, whole.opset, bodies)
-            return call(by="numpy", function=function, running=partial(_sessions, bodies))
-        if is_alone:  # no contents of small inputs settle it
-            function = partial(model.checked_call, node, model.by_reference(node, whole.opset))
-            return call(by="onnx.reference", function=function)
-        return self._straight(whole, replace(cut, outputs=tuple(filter(None, cut.outputs))), number)
+        by = "onnx.reference" if model.function_of(node, whole.opset, {}) is None else "numpy"
+        if by == "onnx.reference" and not is_alone:
+            return None
+        subgraphs = {
+            key: self._subgraph(whole, _with_constants(branch, whole), node, f"{node.name}.{key}")
+            for key, branch in model.branches_of(node).items()
+        }
+        compute = NodeCall(node, whole.opset, subgraphs, model.captured_by(node))
+        return Call(
+            name=node.name,
+            inputs=node.inputs,
+            outputs=node.outputs,
+            reason=cut.reason,
+            by=by,
+            function=compute,
+            running=compute.sessions,
+            keeping=compute.notes,
+        )
 
-    def _straight(self, whole: OnnxModel, cut: Cut, number: int) -> Straight:
-        name = f"{whole.name}, piece {number}"
+    def _subgraph(self, whole: OnnxModel, branch: Branch, node: Node, name: str) -> Subgraph:
+        written = {each for inner in branch.nodes for each in inner.outputs}
+        names = dict.fromkeys(each for inner in branch.nodes for each in inner.inputs if each)
+        read = tuple(each for each in names if each not in written and each not in branch.constants)
+        pairs = model.carried_in(node, whole.opset, branch).items()
+        carried = {each: result for each, result in pairs if each in read}
+        lasting = tuple(each for each in read if branch.inputs and each not in branch.inputs)
+        inner = Inner(dict.fromkeys((*carried, *carried.values(), *lasting), FREE), carried)
+        about = SubgraphInfo(
+            inputs=branch.inputs,
+            outputs=branch.outputs,
+            read=read,
+            computed=tuple(each for each in dict.fromkeys(branch.outputs) if each in written),
+            constants={each: branch.constants[each] for each in branch.outputs if each in branch.constants},
+            results=branch.results,
+            carried=carried,
+            lasting=lasting,
+        )
+        return Subgraph(about, lambda inputs: self.open(model.body_model(branch, inputs, whole, name), inner))
+
+    def _by_arrays(self, whole: OnnxModel, cut: Cut) -> model.NodeByNode | None:
+        """What computes a piece whose extents data settle node by node, if that is quick."""
+        if cut.reason or self._is_first(cut):
+            return None
+        selects = model.NodeNames.of(cut.nodes).has
+        is_demanded = self.demands.among(selects) or whole.demands.among(selects)
+        return None if is_demanded else model.by_arrays(cut, whole, MAX_QUICK_NBYTES)
+
+    def _is_first(self, cut: Cut) -> bool:
+        return {info.name for info in self.inputs} >= {*cut.inputs}
+
+    def _straight(
+        self,
+        whole: OnnxModel,
+        cut: Cut,
+        name: str,
+        inner: Inner,
+        *,
+        by_arrays: model.NodeByNode | None,
+    ) -> Straight:
+        cut = replace(cut, outputs=tuple(filter(None, cut.outputs)))
         declared = {info.name: info for info in (*whole.signature.outputs, *whole.signature.inputs)}
-        is_first = {info.name for info in self.inputs} >= {*cut.inputs}
+        borders = {info.name: info.border for info in (*self.outputs, *self.inputs)}
+        crossing = {name: borders.get(name) for name in (*cut.inputs, *cut.outputs)}
+        formats = {name: border for name, border in crossing.items() if border is not None}
 
         def start(values: Values) -> Session:
             inputs = [model.info_of(each, values.get(each), declared.get(each)) for each in cut.inputs]
-            return self.open(model.straight_model(whole, cut, inputs, name), is_first=is_first)
+            opened = model.straight_model(whole, cut, inputs, name)
+            return self.open(opened, inner.fed(values), formats, is_first=self._is_first(cut))
 
-        straight = Straight(name=name, inputs=cut.inputs, outputs=cut.outputs, reason=cut.reason, open=start)
-        if not is_first and not cut.reason:
-            straight.by_arrays = model.by_arrays(cut, whole, MAX_QUICK_NBYTES)
-        return straight
-
-
-def _sessions(bodies: Mapping[str, _Body]) -> list[Session]:
-    return [session for body in bodies.values() for session in body.sessions]
+        outputs = {info.name for info in whole.signature.outputs}
+        return Straight(
+            name=name,
+            inputs=cut.inputs,
+            outputs=cut.outputs,
+            reason=cut.reason,
+            open=start,
+            by_arrays=by_arrays,
+            inner=tuple(each for each in cut.outputs if each not in outputs),
+        )
 
 
 def _with_constants(branch: Branch, whole: OnnxModel) -> Branch:
@@ -113,65 +251,182 @@ def _with_constants(branch: Branch, whole: OnnxModel) -> Branch:
     return replace(branch, constants={**branch.constants, **around})
 
 
-def _call(node: Node, opset: int, bodies: Mapping[str, _Body], given: Sequence[Any]) -> list[Any]:
-    """Compute a node, its subgraphs on what they capture."""
-    captured = dict(zip(reversed(model.captured_by(node)), reversed(given), strict=False))
-    bound = {key: _Bound(body, captured) for key, body in bodies.items()}
-    function = model.function_of(node, opset, bound) or model.by_reference(node, opset)
-    return model.checked_call(node, function, given[: len(given) - len(captured)])
+class NodeCall(Struct, frozen=True, eq=False, dict=True):
+    """What computes a node at which a model is cut.
+
+    Attributes:
+        node: The node.
+        opset: Version of ONNX's operator set.
+        subgraphs: By attribute.
+        captured: Names of what these read of the graph around them: the node's last inputs.
+    """
+
+    node: Node
+    opset: int
+    subgraphs: Mapping[str, Subgraph]
+    captured: tuple[str, ...]
+
+    def __call__(self, given: Sequence[Any]) -> list[Any]:
+        """Its results, row-major, of its inputs in order."""
+        captured = dict(zip(reversed(self.captured), reversed(given), strict=False))
+        function = self._function_on(captured) if self.subgraphs else self._function
+
+        def compute(*arguments: Any) -> tuple[Any, ...]:
+            results = function(*arguments)
+            return tuple(map(_row_major, results if isinstance(results, tuple) else (results,)))
+
+        return model.checked_call(self.node, compute, given[: len(given) - len(captured)])
+
+    @cached_property
+    def _function(self) -> Callable[..., Any]:
+        return self._function_on({})
+
+    def _function_on(self, captured: Values) -> Callable[..., Any]:
+        bound = {key: _Bound(subgraph, captured) for key, subgraph in self.subgraphs.items()}
+        return model.function_of(self.node, self.opset, bound) or model.by_reference(self.node, self.opset)
+
+    def sessions(self) -> list[Session]:
+        """Those of its subgraphs that there are by now."""
+        return [session for subgraph in self.subgraphs.values() for session in subgraph.sessions]
+
+    def notes(self) -> list[str]:
+        """Lines about the layouts of what subgraphs keep from one run to the next."""
+        return [note for subgraph in self.subgraphs.values() for note in subgraph.notes()]
 
 
-class _Body:
-    """A subgraph as a function: a session for each kind of what it is given."""
+def _row_major(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return np.asarray(reorder(value, MemoryDesc(value.shape, value.dtype)))
 
-    def __init__(self, branch: Branch, opset: int, name: str, cutter: Cutter) -> None:
-        self.branch = branch
-        self._opset = opset
-        self._name = name
-        self._open = cutter.open
-        self._written = {name for node in branch.nodes for name in node.outputs}
-        self._read = dict.fromkeys(
-            name
-            for node in branch.nodes
-            for name in node.inputs
-            if name and name not in self._written and name not in branch.constants
-        )
+
+class SubgraphInfo(Struct, frozen=True, eq=False):
+    """A subgraph seen from without.
+
+    Attributes:
+        inputs: Names of its arguments.
+        outputs: Names of its results.
+        read: Names of the arguments, and of the values of the graph around it, that its nodes read.
+        computed: Names of the results that its nodes compute.
+        constants: Those that it returns, by name.
+        results: No rows of each result: what is returned by a node that runs it once a row, and never did.
+        carried: Results by the arguments as which they come the next time.
+        lasting: Those that it reads of the graph around it, where it runs again and again.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    read: tuple[str, ...]
+    computed: tuple[str, ...]
+    constants: Mapping[str, np.ndarray]
+    results: tuple[np.ndarray, ...]
+    carried: Mapping[str, str]
+    lasting: tuple[str, ...]
+
+
+class Subgraph:
+    """A subgraph as a function: a session for each kind of what it is given.
+
+    Where it runs again and again, its plans choose the layouts of what is carried from one run to the next, and of what
+    it reads of the graph around it.
+
+    Attributes:
+        info: What it looks like from without.
+    """
+
+    def __init__(
+        self,
+        info: SubgraphInfo,
+        open_: Callable[[Sequence[model.InputInfo]], Session],
+        sessions: Sequence[Session] = (),
+    ) -> None:
+        """Open no session yet.
+
+        Args:
+            info: What it looks like from without.
+            open_: Makes a session for inputs of certain types.
+            sessions: Those that there are already.
+        """
+        self.info = info
+        self._open = open_
+        self._known = [(_kinds(session.get_inputs()), session) for session in sessions]
         self._by_kind: dict[tuple[Any, ...], Session] = {}
         self._lock = Lock()
 
     @property
     def sessions(self) -> list[Session]:
-        return list(self._by_kind.values())
+        """Those that there are by now."""
+        return [session for _, session in self._known]
+
+    def notes(self) -> Iterator[str]:
+        """The layouts that values keep from one run to the next, by the plan that ran last."""
+        carried = self.info.carried
+        for plan in (plan for session in self.sessions if session.pieces is None for plan in session.plans[-1:]):
+            free = {name for name, layout in plan.io_layout if layout == FREE}
+            for name, desc in plan.inputs:
+                layout = desc.named("src")
+                if name in free and name in carried:
+                    yield f"{name} comes as {carried[name]} was written the time before: {layout}"
+                elif name in free and name in self.info.lasting:
+                    yield f"{name} is brought to {layout} once, since every run reads it so"
 
     def run(self, given: Values) -> list[Any]:
         """Its results, for values by name."""
-        branch = self.branch
-        values = {**branch.constants, **given}
-        names = [name for name in dict.fromkeys(branch.outputs) if name in self._written]
-        if names:
-            fed = {name: values[name] for name in self._read}
-            values.update(zip(names, self._session(fed).run(names, fed), strict=True))
-        return [values[name] for name in branch.outputs]
+        values = {**self.info.constants, **given}
+        if self.info.computed:
+            fed = {name: values[name] for name in self.info.read}
+            values.update(zip(self.info.computed, self._session(fed).run(None, fed), strict=True))
+        return [values[name] for name in self.info.outputs]
+
+    def as_planned(self, given: Values) -> dict[str, Tensor]:
+        """What lasts, in the layouts that a plan for these values wants, as far as that chooses them."""
+        fed = {name: given[name] for name in self.info.read if name in given}
+        session = self._session(fed)
+        if session.pieces is None:
+            plan = session.prepare({name: np.shape(value) for name, value in fed.items()}, fed)
+        if session.pieces is not None:
+            return {}
+        free = {name for name, layout in plan.io_layout if layout == FREE}.intersection(self.info.lasting)
+        wanted = {name: desc for name, desc in plan.inputs if name in free and not desc.is_plain}
+        return {name: reorder(fed[name], desc, threads=plan.n_threads) for name, desc in wanted.items()}
 
     def _session(self, fed: Values) -> Session:
-        kind = tuple(type(each) if each is None or isinstance(each, list) else each.dtype for each in fed.values())
+        kind = tuple([type(each) if each is None or type(each) is list else each.dtype for each in fed.values()])
         with self._lock:
             if kind not in self._by_kind:
                 inputs = [model.info_of(name, value) for name, value in fed.items()]
-                body = model.body_model(self.branch, inputs, self._opset, self._name)
-                self._by_kind[kind] = self._open(body, is_first=False)
+                kinds = _kinds(inputs)
+                known = (session for each, session in self._known if each == kinds)  # a Tensor's is an array's
+                session = next(known, None)
+                if session is None:
+                    session = self._open(inputs)
+                    self._known.append((kinds, session))
+                self._by_kind[kind] = session
             return self._by_kind[kind]
 
 
-class _Bound(Struct, frozen=True, eq=False):
-    """A subgraph with what it reads of the graph around it."""
+def _kinds(inputs: Sequence[model.InputInfo | InputInfo]) -> list[tuple[str, str, str]]:
+    """Equal where one session takes both."""
+    return [(info.name, info.dtype, info.container) for info in inputs]
 
-    body: _Body
-    captured: Values
+
+class _Bound:
+    """A subgraph with what it reads of the graph around it, for one call of its node."""
+
+    def __init__(self, subgraph: Subgraph, captured: Values) -> None:
+        self._subgraph = subgraph
+        self._captured = captured
+        self._has_run = not subgraph.info.lasting
 
     @property
     def results(self) -> Sequence[Any]:
-        return self.body.branch.results
+        return self._subgraph.info.results
 
     def __call__(self, *arguments: Any) -> list[Any]:
-        return self.body.run({**self.captured, **dict(zip(self.body.branch.inputs, arguments, strict=True))})
+        given = {**self._captured, **dict(zip(self._subgraph.info.inputs, arguments, strict=True))}
+        if not self._has_run:
+            self._has_run = True
+            lasting = self._subgraph.as_planned(given)  # for all later ones, too
+            given |= lasting
+            self._captured = {**self._captured, **lasting}
+        return self._subgraph.run(given)

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from blocklayout import dnnl, model
+from blocklayout.dtypes import PRIMITIVE_FLOATS
 from blocklayout.errors import (
     DisturbedError,
     InputError,
@@ -28,7 +29,7 @@ from blocklayout.errors import (
 )
 from blocklayout.ir import Demanded, Demands, HostSpec, Names
 from blocklayout.layout_events import warn_caller
-from blocklayout.loading.cutting import Cutter
+from blocklayout.loading.cutting import Cutter, Inner
 from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.saved_plan import (
     SavedPlan,
@@ -40,7 +41,7 @@ from blocklayout.loading.saved_plan import (
     warn_of_misfit,
 )
 from blocklayout.loading.saved_session import write_session
-from blocklayout.loading.signature import check_rank, extents_of, signature_of
+from blocklayout.loading.signature import check_rank, extents_of, signature_of, with_ranges
 from blocklayout.plan import Plan, Pricing, Request
 from blocklayout.plan.policies import unavailable
 from blocklayout.plan.prepack import PackedWeights
@@ -50,8 +51,9 @@ from blocklayout.runtime.streams import Streams
 
 if TYPE_CHECKING:
     from blocklayout.ir import Compute, Kernel, Program
-    from blocklayout.loading.signature import Opened
+    from blocklayout.loading.signature import Asked, Opened
     from blocklayout.model import Graph, OnnxModel
+    from blocklayout.model.other_extents import Simplified
     from blocklayout.plan.network import Network
     from blocklayout.plan.portfolio import TimePlans
     from blocklayout.runtime import Pieces
@@ -66,6 +68,9 @@ MAX_RUN_SECONDS = 0.5
 
 MEASURED_SHARE = 0.5
 """Of that time, for primitives whose prices are doubted; the rest is for a race of plans."""
+
+MIN_NDIMS = 3
+"""Lowest rank of values between pieces whose layout is left to plans: vectors and matrices are read row by row."""
 
 MAX_LIKE_RATIO = 16.0
 """How many times more elements an input may have than where layouts were chosen, or fewer, for these to be taken."""
@@ -85,7 +90,7 @@ class Loading(Struct, frozen=True):
     wishes: Request
     demands: Demands
     pricing: Callable[[int], Pricing]
-    shapes: Mapping[str, Sequence[int]] | None
+    shapes: Asked | None
     max_plans: int
     tell: Callable[[str], None]
     keeps_denormals: bool
@@ -94,6 +99,8 @@ class Loading(Struct, frozen=True):
     """Of the session that this is a piece of."""
     remembers: bool = True
     """Whether plans outlive the process; those for extents that data decide would crowd out others."""
+    inner: Inner = field(default_factory=Inner)
+    """Formats of what never reaches the caller, where this is a piece or a subgraph."""
 
     def anew(self) -> Session:
         """A session that makes its own plans."""
@@ -103,9 +110,14 @@ class Loading(Struct, frozen=True):
         return session
 
     def with_plan(self, plan: Plan | str | os.PathLike[str], *, replans: bool) -> Session:
-        """A session that has a plan already; one that makes its own where that does not fit and ``replans`` says so."""
+        """A session that has a plan already; one that makes its own where that does not fit and ``replans`` says so.
+
+        Without ``shapes`` it takes the extents that the plan's session took.
+        """
         try:
-            return self._with_fitting(plan if isinstance(plan, Plan) else Plan.load(plan), replans=replans)
+            plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+            loading = replace(self, shapes=dict(plan.ranges)) if plan.ranges and self.shapes is None else self
+            return loading._with_fitting(plan, replans=replans)  # noqa: SLF001 - of its own class
         except PlanError as error:
             if not replans:
                 raise
@@ -121,10 +133,12 @@ class Loading(Struct, frozen=True):
             session, inputs = self._bind(Terms.of(plan), saved)
         except (InputError, LayoutError) as error:
             raise PlanError(f"the plan is of another model ({plan.model}): {error}") from error
-        extents = served_extents(plan, inputs, self.shapes or {})
+        is_ranged = any(info.ranges for info in inputs)
+        served = served_extents(plan, inputs, {} if is_ranged else self.shapes or {})
         # Without shapes=, an input that decides extents may have any until it is fed.
         with suppress(*(() if self.shapes is not None else (InputError,))):
-            _prepare(session, extents_of(inputs, extents))
+            for extents in (extents_of(inputs, served), served)[: 1 + is_ranged]:
+                _prepare(session, extents)
         saved.replans = replans
         return session
 
@@ -144,14 +158,17 @@ class Loading(Struct, frozen=True):
         key = self.demands.key
         if isinstance(self.opened, model.ModelFile) and saved.plan is None and pricing.mode != "model" and key:
             memory = FileMemory.of(self.opened, pricing, request, key)
-        inputs, outputs = signature_of(self.opened, said)
+        inputs, outputs = signature_of(self.opened, {**said, **self.inner.formats})
+        if self.shapes is not None:
+            inputs = with_ranges(inputs, self.shapes)
         borders = (*inputs, *outputs)
         formats = {info.name: info.border for info in borders if info.border is not None}
         streams = self.streams or Streams(self.asked.streams, n_threads)
-        cutter = Cutter(self.opened, partial(self._piece, pricing, streams), inputs, outputs)
+        at_cut = signature_of(self.opened, said) if self.inner.formats else (inputs, outputs)
+        cutter = Cutter(self.opened, partial(self._piece, pricing, streams), *at_cut, self.inner, self.demands)
         maker = _PlanMaker(
             self.opened,
-            replace(request, io_layout=formats),
+            replace(request, io_layout=formats, carried=self.inner.carried),
             self.demands,
             pricing,
             self.tell,
@@ -163,6 +180,8 @@ class Loading(Struct, frozen=True):
             partial(self._pieces, cutter, saved),
             is_piece=self.streams is not None,
             remembers=self.remembers,
+            inner=frozenset(self.inner.formats),
+            ranges=tuple((info.name, info.ranges) for info in inputs if any(each.ranges for each in inputs)),
         )
         is_held = any(info.container for info in inputs)
         defaults = [InputInfo(info.name, info.extents, info.dtype) for info in model.signature(self.opened).defaults]
@@ -171,7 +190,7 @@ class Loading(Struct, frozen=True):
             maker,
             write_session,
             max_plans=self.max_plans,
-            originals_nbytes=partial(model.weights_nbytes, self.opened),
+            originals_nbytes=maker.originals_nbytes,
             streams=streams,
             check=self.check,
             asked=maker.request,
@@ -184,28 +203,41 @@ class Loading(Struct, frozen=True):
         """The pieces of the model.
 
         Raises:
-            PlanError: Its plan, or what is demanded of its kernels, is given for the whole.
+            PlanError: A plan is given for the whole, or something is demanded of what no plan computes.
         """
-        why = "the model is cut into pieces, each with plans of its own"
         if saved.plan is not None and not saved.replans:
-            raise PlanError(f"{why}: no plan of the whole can be given")
-        if self.demands or model.demands(self.opened):
-            raise PlanError(f"{why}: pin, expect and precision are not for such models")
+            why = "the model is cut into pieces, each with plans of its own"
+            raise PlanError(f"{why}: no plan of the whole can be given; session.save keeps them all")
         return cutter.pieces(error)
 
-    def _piece(self, pricing: Pricing, streams: Streams, opened: OnnxModel, *, is_first: bool) -> Session:
+    def _piece(
+        self,
+        pricing: Pricing,
+        streams: Streams,
+        opened: OnnxModel,
+        inner: Inner,
+        io_layout: Mapping[str, str] | None = None,
+        *,
+        is_first: bool = False,
+    ) -> Session:
         """The session of a piece; the first one reads nothing but what the caller feeds."""
-        named = {info.name for info in (*opened.signature.inputs, *opened.signature.outputs)}
-        formats = {name: text for name, text in (self.asked.io_layout or {}).items() if name in named}
         loading = replace(
             self,
             opened=opened,
-            asked=replace(self.asked, io_layout=formats),
+            asked=replace(self.asked, io_layout=io_layout),
             pricing=lambda _: pricing,
             streams=streams,
+            shapes=None,
             remembers=self.remembers and is_first,
+            inner=inner,
+            demands=self.demands.among(model.NodeNames.of(opened.nodes, self._own_inputs(opened)).has),
         )
         return loading._bind(loading.asked, SavedPlan(None))[0]  # noqa: SLF001 - of its own class
+
+    def _own_inputs(self, opened: OnnxModel) -> set[str]:
+        """The inputs of a piece that the whole is fed."""
+        fed = {info.name for info in model.signature(self.opened).inputs}
+        return fed & {info.name for info in opened.signature.inputs}
 
 
 class _PlanMaker(Struct):
@@ -224,9 +256,12 @@ class _PlanMaker(Struct):
     pieces: Callable[[model.DependsOnDataError | None], Pieces]
     is_piece: bool
     remembers: bool
+    inner: frozenset[str]
+    ranges: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
     n_made: int = 0
     last: Plan | None = None
     chosen: list[tuple[Shapes, Plan]] = field(default_factory=list)
+    simplified: Simplified | None = None
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
@@ -245,7 +280,7 @@ class _PlanMaker(Struct):
         if self.memory is None or self.request.is_frugal:
             return None
         known = self.memory.recall(shapes)
-        plan = self._recalled(known.plan, known.demanded) if known is not None else None
+        plan = self._recalled(known.plan, replace(self.request, demanded=known.demanded)) if known else None
         if known is None or plan is None:
             return None
         self._lend(shapes, plan)
@@ -270,12 +305,32 @@ class _PlanMaker(Struct):
 
         The model's own weights are released on the way.
         """
+        graph, deciding = self._simplified(shapes, contents)
+        program = model.lower(model.legalize(graph))
+        return program, deciding, self.demands.settled(graph.demands, Names.of(program))
+
+    def _simplified(self, shapes: Shapes, contents: Contents) -> tuple[Graph, dict[str, np.ndarray]]:
+        """The graph for these extents, and the contents it depends on; within ranges perhaps made of another's.
+
+        A file's weights are released, but for ranges: more plans are to come.
+        """
+        followed = self.simplified.at(dict(shapes)) if self.simplified is not None else None
+        if followed is not None:
+            return followed, {}
         graph, deciding = self._read(shapes, contents)
-        if isinstance(self.opened, model.ModelFile):
-            self.opened.let_go()
-        of_model = graph.demands
-        program = model.lower(model.legalize(model.simplify(graph)))
-        return program, deciding, self.demands.settled(of_model, Names.of(program))
+        if not self.ranges:
+            if isinstance(self.opened, model.ModelFile):
+                self.opened.let_go()
+            return model.simplify(graph), deciding
+        whole = model.open_model(self.opened)
+        if deciding or not isinstance(whole, model.OnnxModel):
+            return model.simplify(graph), deciding
+        graph, self.simplified = model.simplified(graph, whole)
+        return graph, deciding
+
+    def originals_nbytes(self) -> int:
+        """Bytes of the model's weights that are held for plans to come."""
+        return max(model.weights_nbytes(self.opened), self.simplified.nbytes if self.simplified is not None else 0)
 
     def _ready(
         self,
@@ -286,6 +341,7 @@ class _PlanMaker(Struct):
     ) -> ReadyPlan:
         self.tell("packing weights")
         packed = self.weights.pack(plan, take)
+        plan = replace(plan, ranges=self.ranges) if self.ranges else plan
         return ReadyPlan(plan, packed, outputs, self._computes(plan), deciding, self.keeps_denormals)
 
     def _choose(self, shapes: Shapes, program: Program, demanded: Demanded) -> Plan:
@@ -294,7 +350,8 @@ class _PlanMaker(Struct):
         Its layouts are those of the plan for like extents; where there is none, they are chosen and remembered.
         """
         text = made_of(program.name, program.digest)
-        plan = self._recalled(text, demanded) if self.remembers else None
+        request = replace(self._outward(program), demanded=demanded)
+        plan = self._recalled(text, request) if self.remembers else None
         if plan is not None:
             self._lend(shapes, plan)
             return plan
@@ -304,17 +361,28 @@ class _PlanMaker(Struct):
         self.tell("choosing layouts" if like is None else "taking the layouts of the plan for like extents")
         self.last = plan = make_plan(
             program,
-            replace(self.request, demanded=demanded),
-            self.pricing.recorded(self.request.dtype),
-            price=self._priced if like is None and self.request.policy == "auto" else self.pricing.priced,
+            request,
+            self.pricing.recorded(request.dtype),
+            price=self._priced if like is None and request.policy == "auto" else self.pricing.priced,
             racing=partial(self._racing, program),
             like=like,
         )
         if like is None:
             self._lend(shapes, plan)
         if like is None and self.remembers:
-            self.pricing.keep(plan, text, replace(self.request, demanded=demanded))
+            self.pricing.keep(plan, text, request)
         return plan
+
+    def _outward(self, program: Program) -> Request:
+        """The request, where inner values of which there is but one layout worth having are row-major."""
+        if not self.inner:
+            return self.request
+        values = (*program.inputs, *program.outputs)
+        apart = {each.name for each in values if len(each.shape) < MIN_NDIMS or each.dtype not in PRIMITIVE_FLOATS}
+        apart &= self.inner
+        formats = {name: text for name, text in self.request.io_layout.items() if name not in apart}
+        carried = {name: each for name, each in self.request.carried.items() if not apart & {name, each}}
+        return replace(self.request, io_layout=formats, carried=carried)
 
     def _lend(self, shapes: Shapes, plan: Plan) -> None:
         """Have plans for like extents take their layouts from this one, unless another lends them already."""
@@ -322,16 +390,19 @@ class _PlanMaker(Struct):
             self.chosen.append((shapes, plan))
 
     def _like(self, shapes: Shapes) -> Plan | None:
-        """The plan for the nearest extents, if those are near and it was not refused since; measuring asks anew."""
+        """The plan for the nearest extents, if those are near and it was not refused since; measuring asks anew.
+
+        Within ranges that is the plan for the largest extents, which came first.
+        """
         if self.pricing.mode == "measure":
             return None
         ratios = [(_ratio(shapes, known), plan) for known, plan in self.chosen if not is_refused(plan)]
         ratio, nearest = min(ratios, key=lambda each: each[0], default=(inf, None))
-        return nearest if ratio <= MAX_LIKE_RATIO else None
+        return nearest if self.ranges or ratio <= MAX_LIKE_RATIO else None
 
-    def _recalled(self, text: str, demanded: Demanded) -> Plan | None:
+    def _recalled(self, text: str, request: Request) -> Plan | None:
         """The plan that is remembered."""
-        self.last = self.pricing.recall(text, replace(self.request, demanded=demanded))
+        self.last = self.pricing.recall(text, request)
         if self.last is not None:
             self.tell("layouts were chosen before")
         return self.last

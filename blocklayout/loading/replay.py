@@ -72,7 +72,7 @@ def _made_again(plan: Plan, program: Program) -> dict[str, object]:
     assembly = assemble(network, (0,) * len(names), returns_to_plain=returns_to_plain)
     buffers, placement = place_all(assembly)
     return {
-        "inputs": network.inputs((0,) * len(names)),
+        "inputs": tuple(assembly.given.items()),
         "entries": tuple(assembly.entries),
         "steps": tuple(assembly.steps),
         "results": tuple(assembly.results),

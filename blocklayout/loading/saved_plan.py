@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.request import Request
     from blocklayout.runtime import InputInfo
 
-    Shapes = Mapping[str, Sequence[int]]
+    Shapes = Mapping[str, Sequence[Any]]
 
 
 class Terms(Struct, frozen=True):
@@ -67,6 +67,18 @@ class Terms(Struct, frozen=True):
     def of(cls, plan: Plan) -> Terms:
         """Those a plan was made on."""
         return cls(plan.dtype, plan.policy, plan.n_threads, dict(plan.io_layout))
+
+
+def check_formats(terms: Terms, infos: Sequence[InputInfo]) -> None:
+    """Refuse other formats at the border than those of a session's inputs and outputs.
+
+    Raises:
+        PlanError: The message has both.
+    """
+    given = _formats({info.name: info.border for info in infos if info.border is not None})
+    if terms.io_layout is not None and _formats(terms.io_layout) != given:
+        asked = dict(terms.io_layout)
+        raise PlanError(f"the session was made with io_layout={given!r}, and io_layout={asked!r} is asked for")
 
 
 class SavedPlan(Struct):
@@ -224,8 +236,8 @@ def served_extents(plan: Plan, inputs: Sequence[InputInfo], shapes: Shapes) -> d
             raise PlanError(f"the plan was made for {name} of {_text(shape)}, and {_text(asked)} is asked for")
     for info in inputs:
         if info.name in served and not _is_declared(info, served[info.name]):
-            planned, declared = _text(served[info.name]), _text(info.shape or ())
-            raise PlanError(f"the plan was made for {info.name} of {planned}; the model declares {declared}")
+            planned, by = _text(served[info.name]), "shapes" if info.ranges else "the model"
+            raise PlanError(f"the plan was made for {info.name} of {planned}; {by} declares {info.extents}")
     return {name: tuple(shape) for name, shape in shapes.items()} | served
 
 
@@ -252,6 +264,9 @@ def _in_callers_order(plan: Plan, inputs: Sequence[InputInfo]) -> dict[str, tupl
 
 
 def _is_declared(info: InputInfo, shape: tuple[int, ...]) -> bool:
+    if info.ranges:
+        pairs = zip(info.ranges, shape, strict=False)
+        return len(info.ranges) == len(shape) and all(least <= extent <= most for (least, most), extent in pairs)
     if info.shape is None:
         return True
     return len(info.shape) == len(shape) and all(

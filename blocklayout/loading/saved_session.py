@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from blocklayout import dnnl
 from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import BlockLayoutError, ModelError, PlanError
 from blocklayout.ir import Demands
-from blocklayout.loading.saved_plan import Terms, check_here, check_wishes, computes_of
-from blocklayout.plan.plan import Plan
+from blocklayout.loading.saved_plan import Terms, check_formats, check_here, check_wishes, computes_of
+from blocklayout.loading.session_records import ArrayRecord, PartRecord, PlanRecord, SessionRecord, tensor_of
 from blocklayout.plan.struct_json import MisfitError, from_json, to_json
 from blocklayout.runtime import ReadyPlan, Session, Signature
-from blocklayout.runtime.inputs import InputInfo, OutputInfo
+from blocklayout.runtime.session import contents_of
 from blocklayout.runtime.streams import Streams
 from blocklayout.side_by_side import side_by_side
 from blocklayout.tensor.files import is_tensor_text
@@ -28,88 +29,23 @@ from blocklayout.tensor.tensor_file import TensorFile, is_tensor_file, open_tens
 
 if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan import Buffer, Request
+    from blocklayout.plan import Buffer, Plan, Request
     from blocklayout.plan.plan import PackedConstant
-    from blocklayout.runtime.session import Contents, Shapes
+    from blocklayout.runtime.session import Contents, SessionContents, Shapes
     from blocklayout.value_checks import CheckMode
 
 MAX_ARENA_NBYTES = 1 << 40
 VERSION = 2
 """Bump on incompatible format changes."""
 
+IN_PIECES = 3
+"""Version of files with a model in pieces, which readers of :data:`VERSION` alone would take for one without plans."""
+
 MIN_HALVED_NBYTES = 1 << 16
 """Smallest weights that are stored in f16 where that loses nothing."""
 
 _TASTED = 1024
 """Numbers that most weights betray themselves by."""
-
-
-class ArrayRecord(Struct, frozen=True):
-    """An array, and the tensor of the file that begins with its bytes."""
-
-    tensor: str
-    dtype: str
-    shape: tuple[int, ...]
-
-    def array(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The array itself.
-
-        Raises:
-            ModelError: The tensor is not there, or too small.
-            LayoutError: No such data type.
-        """
-        dtype = to_numpy(self.dtype)
-        nbytes = dtype.itemsize * int(np.prod(self.shape, dtype=object))
-        if min(self.shape, default=0) < 0 or _tensor(tensors, self.tensor).nbytes < nbytes:
-            raise ModelError(f"tensor {self.tensor} does not hold {self.shape} of {self.dtype}")
-        return tensors[self.tensor][:nbytes].view(dtype).reshape(self.shape)
-
-
-class PlanRecord(Struct, frozen=True):
-    """A plan with what it needs; see :class:`~blocklayout.runtime.workspace.ReadyPlan`."""
-
-    plan: Plan
-    shapes: tuple[tuple[str, tuple[int, ...]], ...]
-    packed: dict[int, str]
-    constants: dict[str, ArrayRecord]
-    contents: dict[str, ArrayRecord]
-
-    def ready(self, tensors: Mapping[str, np.ndarray], *, keeps_denormals: bool) -> ReadyPlan:
-        """The plan, ready to run.
-
-        Raises:
-            BlockLayoutError: What it needs is not there, or reaches beyond what is.
-        """
-        packed = {buffer: _tensor(tensors, name) for buffer, name in self.packed.items()}
-        check_bounds(self.plan, {buffer: array.nbytes for buffer, array in packed.items()})
-        return ReadyPlan(
-            plan=self.plan,
-            packed=packed,
-            constants={name: record.array(tensors) for name, record in self.constants.items()},
-            computes=computes_of(self.plan),
-            contents={name: record.array(tensors) for name, record in self.contents.items()},
-            keeps_denormals=keeps_denormals,
-        )
-
-
-class SessionRecord(Struct, frozen=True):
-    """Contents of a session file beside the tensors.
-
-    Attributes:
-        version: Of the format.
-        inputs: The model's.
-        outputs: The model's.
-        defaults: Inputs that may be left out.
-        plans: With what they need.
-        halved: Tensors that plans have in f32 and the file in f16.
-    """
-
-    version: int
-    inputs: tuple[InputInfo, ...]
-    outputs: tuple[OutputInfo, ...]
-    defaults: tuple[InputInfo, ...]
-    plans: tuple[PlanRecord, ...]
-    halved: tuple[str, ...] = ()
 
 
 class _Tensors(Struct):
@@ -137,38 +73,51 @@ class _Tensors(Struct):
             self.halved.append(name)
         return name
 
+    def add_array(self, array: np.ndarray, name: str) -> ArrayRecord:
+        return ArrayRecord(self.add(array, name), from_numpy(array.dtype), array.shape)
+
     def add_all(self, arrays: Mapping[str, np.ndarray]) -> dict[str, ArrayRecord]:
-        return {
-            name: ArrayRecord(self.add(array, name), from_numpy(array.dtype), array.shape)
-            for name, array in arrays.items()
-        }
+        return {name: self.add_array(array, name) for name, array in arrays.items()}
 
 
-def write_session(
-    path: Path,
-    signature: Signature,
-    plans: Sequence[tuple[tuple[tuple[str, tuple[int, ...]], ...], ReadyPlan]],
-) -> None:
+def write_session(path: Path, session: SessionContents) -> None:
     """Write a session's plans with their packed weights.
 
     Args:
         path: Where.
-        signature: The model's inputs and outputs.
-        plans: Each with the extents it was made for.
+        session: What is in it.
 
     Raises:
         OSError: It cannot be written.
+        PlanError: It is of a model in pieces, and one of them has no plan.
     """
     tensors = _Tensors()
+    part = _part_record(session, tensors)
+    version = VERSION if part.pieces is None else IN_PIECES
+    record = SessionRecord(**asdict(part), version=version, halved=tuple(tensors.halved))
+    write_tensors(path, to_json(record), tensors.found)
+
+
+def _part_record(session: SessionContents, tensors: _Tensors) -> PartRecord:
     records = []
-    for shapes, ready in plans:
+    for shapes, ready in session.plans:
         items = {item.buffer: item for item in ready.plan.constants}
         packed = {buffer: tensors.add_packed(array, items[buffer]) for buffer, array in ready.packed.items()}
         constants, contents = tensors.add_all(ready.constants), tensors.add_all(ready.contents)
         records.append(PlanRecord(ready.plan, shapes, packed, constants, contents))
-    about = (signature.inputs, signature.outputs, signature.defaults)
-    record = SessionRecord(VERSION, *about, tuple(records), tuple(tensors.halved))
-    write_tensors(path, to_json(record), tensors.found)
+    about, inner = session.signature, session.pieces
+    if inner is None:
+        return PartRecord(
+            inputs=about.inputs,
+            outputs=about.outputs,
+            defaults=about.defaults,
+            plans=tuple(records),
+            rows=about.rows,
+        )
+    from blocklayout.loading.saved_pieces import pieces_record
+
+    pieces = pieces_record(inner, tensors.add_array, lambda each: _part_record(contents_of(each), tensors))
+    return PartRecord(inputs=inner.inputs, outputs=inner.outputs, defaults=about.defaults, plans=(), pieces=pieces)
 
 
 def read_session(path: Path) -> tuple[SessionRecord, TensorFile]:
@@ -185,8 +134,12 @@ def read_session(path: Path) -> tuple[SessionRecord, TensorFile]:
         record = from_json(SessionRecord, tensors.text)
     except MisfitError as error:
         raise ModelError(f"not a session of this version: {error}") from None
-    if record.version != VERSION:
-        raise ModelError(f"a session of version {record.version}; this package reads {VERSION}")
+    if record.version not in (VERSION, IN_PIECES):
+        raise ModelError(f"a session of version {record.version}; this package reads {VERSION} and {IN_PIECES}")
+    if (record.pieces is not None) != (record.version == IN_PIECES):
+        raise ModelError(
+            f"a session of version {record.version}, and its model is in {'no ' if record.pieces is None else ''}pieces"
+        )
     return record, tensors
 
 
@@ -211,7 +164,7 @@ def _unpacked(record: SessionRecord, stored: Mapping[str, np.ndarray]) -> Mappin
     wide: dict[str, np.ndarray] = {}
 
     def unpack(name: str) -> None:
-        narrow = _tensor(stored, name)
+        narrow = tensor_of(stored, name)
         if narrow.nbytes % 2:
             raise ModelError(f"tensor {name} has {narrow.nbytes} bytes; it cannot hold f16")
         wide[name] = dnnl.aligned_empty(2 * narrow.nbytes)
@@ -226,12 +179,6 @@ def _unpacked(record: SessionRecord, stored: Mapping[str, np.ndarray]) -> Mappin
             stacklevel=5,
         )
     return {**stored, **wide}
-
-
-def _tensor(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    if name not in tensors:
-        raise ModelError(f"there is no tensor {name}")
-    return tensors[name]
 
 
 def is_saved_session(source: object) -> TypeGuard[str | os.PathLike[str]]:
@@ -296,27 +243,95 @@ def _session_of(
     keeps_denormals: bool,
     check: CheckMode | None,
 ) -> Session:
-    for info in (*record.inputs, *record.outputs, *record.defaults):
-        to_numpy(info.dtype)  # refuses what is no data type
-    plans, tensors = [], _unpacked(record, file.tensors)
-    for each in record.plans:
-        check_here(each.plan, terms.threads, terms.streams)
-        terms.check(each.plan)
-        check_wishes(each.plan, wishes, demands, Demands())
-        _check_names(each, record)
-        plans.append((each.shapes, each.ready(tensors, keeps_denormals=keeps_denormals)))
-    return Session(
-        Signature(record.inputs, record.outputs, record.defaults),
-        _no_plan,
-        write_session,
-        max_plans=max(max_plans, len(plans)),
-        plans=plans,
-        streams=Streams(terms.streams, max((plan.plan.n_threads for plan in record.plans), default=1)),
+    plans = list(_plans_of(record))
+    for plan in plans:
+        check_here(plan, terms.threads, terms.streams)
+        (terms if record.pieces is None else replace(terms, io_layout=None)).check(plan)
+        own = demands if record.pieces is None else demands.among(_selecting(plan, record))
+        check_wishes(plan, wishes, own, Demands())
+    if record.pieces is not None:
+        check_formats(terms, (*record.inputs, *record.outputs))
+        for option, key, wanted in demands.by_key():
+            if not any(_selecting(plan, record)(key) for plan in plans):
+                raise PlanError(f"{option} {key}={wanted}: no plan of a piece has a kernel, node or value of that name")
+    restoring = _Restoring(
+        tensors=_unpacked(record, file.tensors),
+        streams=Streams(terms.streams, max((plan.n_threads for plan in plans), default=1)),
+        max_plans=max_plans,
+        keeps_denormals=keeps_denormals,
         check=check,
     )
+    return restoring.session(record)
 
 
-def _check_names(plan: PlanRecord, record: SessionRecord) -> None:
+def _selecting(plan: Plan, record: SessionRecord) -> Callable[[str], bool]:
+    """Whether a key selects something in the plan of a piece; of what comes from other pieces these have a say."""
+    names, own = plan.names, {info.name for info in record.inputs}
+    return lambda key: names.has(key) or (key in own and key in names.values)
+
+
+def _plans_of(part: PartRecord) -> Iterator[Plan]:
+    """All plans, also those of pieces and subgraphs."""
+    yield from (each.plan for each in part.plans)
+    for piece in () if part.pieces is None else part.pieces.pieces:
+        inner = [each for subgraph in piece.subgraphs.values() for each in subgraph.sessions]
+        for each in (*inner, *([] if piece.session is None else [piece.session])):
+            yield from _plans_of(each)
+
+
+class _Restoring(Struct, frozen=True):
+    """Makes sessions of what is in a file."""
+
+    tensors: Mapping[str, np.ndarray]
+    streams: Streams
+    max_plans: int
+    keeps_denormals: bool
+    check: CheckMode | None
+
+    def session(self, part: PartRecord) -> Session:
+        """The session, or that of a piece or subgraph."""
+        for info in (*part.inputs, *part.outputs, *part.defaults):
+            if info.dtype:  # of results between pieces it is not declared
+                to_numpy(info.dtype)  # refuses what is no data type
+        plans = []
+        for each in part.plans:
+            _check_names(each, part)
+            plans.append((each.shapes, self.ready(each)))
+        pieces = None
+        if part.pieces is not None:
+            from blocklayout.loading.saved_pieces import pieces_of
+
+            pieces = pieces_of(part.pieces, part.inputs, part.outputs, self.tensors, self.session)
+        return Session(
+            Signature(part.inputs, part.outputs, part.defaults, part.rows),
+            _no_plan,
+            write_session,
+            max_plans=max(self.max_plans, len(plans)),
+            plans=plans,
+            streams=self.streams,
+            check=self.check,
+            pieces=pieces,
+        )
+
+    def ready(self, record: PlanRecord) -> ReadyPlan:
+        """A plan, ready to run.
+
+        Raises:
+            BlockLayoutError: What it needs is not there, or reaches beyond what is.
+        """
+        packed = {buffer: tensor_of(self.tensors, name) for buffer, name in record.packed.items()}
+        check_bounds(record.plan, {buffer: array.nbytes for buffer, array in packed.items()})
+        return ReadyPlan(
+            plan=record.plan,
+            packed=packed,
+            constants={name: each.array(self.tensors) for name, each in record.constants.items()},
+            computes=computes_of(record.plan),
+            contents={name: each.array(self.tensors) for name, each in record.contents.items()},
+            keeps_denormals=self.keeps_denormals,
+        )
+
+
+def _check_names(plan: PlanRecord, record: PartRecord) -> None:
     """Refuse a plan that is not one of the session's inputs and outputs."""
     inputs = {info.name for info in (*record.inputs, *record.defaults)}
     fed = {name for name, _ in plan.shapes} | {entry.input for entry in plan.plan.entries} | {*plan.contents}

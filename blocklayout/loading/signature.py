@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -11,14 +11,17 @@ from blocklayout import model
 from blocklayout.errors import InputError, LayoutError, did_you_mean
 from blocklayout.layout import FormatTag
 from blocklayout.layout.ordering import named_format
+from blocklayout.loading import options
 from blocklayout.model.shapes import concrete_extents
 from blocklayout.plan.plan import FREE
 from blocklayout.runtime import InputInfo, OutputInfo
+from blocklayout.runtime.inputs import shape_text
 
 if TYPE_CHECKING:
     from blocklayout.model import Graph, ModelFile, OnnxModel
 
     Opened = OnnxModel | Graph | ModelFile
+    Asked = Mapping[str, Sequence[int | tuple[int, int]]]
 
 _Info = TypeVar("_Info", bound=InputInfo)
 
@@ -37,13 +40,53 @@ def signature_of(opened: Opened, io_layout: Mapping[str, str]) -> tuple[list[Inp
     return _with_layouts(inputs, io_layout), _with_layouts(outputs, io_layout)
 
 
-def extents_of(inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+def extents_of(inputs: Sequence[InputInfo], shapes: Mapping[str, Sequence[Any]]) -> dict[str, tuple[int, ...]]:
     """The extents of every input as the caller's array has them, from what is given and what is declared.
+
+    Of ranges these are the largest.
 
     Raises:
         InputError: An unknown input, a wrong rank, a contradiction, or an extent left free.
     """
+    if any(info.ranges for info in inputs):
+        return {info.name: tuple(most for _, most in info.ranges) for info in inputs}
     return concrete_extents([model.InputInfo(info.name, info.dtype, info.shape) for info in inputs], shapes)
+
+
+def with_ranges(inputs: Sequence[InputInfo], shapes: Asked) -> list[InputInfo]:
+    """Inputs with their ranges, where an extent is asked for as the least and the most: then all have some.
+
+    A number is the range of itself. An extent that the model fixes within a range is that.
+
+    Args:
+        inputs: The model's.
+        shapes: Extents by input, as the caller's arrays have them.
+
+    Raises:
+        InputError: No range, an unknown input, a wrong rank, a contradiction, or an extent left free.
+    """
+    if not options.has_ranges(shapes):
+        return list(inputs)
+    declared = {info.name: info.shape for info in inputs}
+    pairs = {name: _fixed(name, options.ranges_of(name, shape), declared.get(name)) for name, shape in shapes.items()}
+    least, most = (
+        extents_of(inputs, {name: tuple(pair[end] for pair in of) for name, of in pairs.items()}) for end in (0, 1)
+    )
+    return [replace(info, ranges=tuple(zip(least[info.name], most[info.name], strict=True))) for info in inputs]
+
+
+def _fixed(name: str, ranges: Sequence[tuple[int, int]], declared: Sequence[object] | None) -> list[tuple[int, int]]:
+    """With the extents that the model fixes in place of ranges around them."""
+    found = list(ranges)
+    for axis, ((least, most), extent) in enumerate(zip(ranges, declared or (), strict=False)):
+        if isinstance(extent, int) and least < most:
+            if not least <= extent <= most:
+                raise InputError(
+                    f"input {name!r} is declared {shape_text(declared or ())}: extent {axis} is fixed to {extent}, "
+                    f"which the range {least} to {most} does not contain"
+                )
+            found[axis] = extent, extent
+    return found
 
 
 def check_rank(info: InputInfo, shape: Sequence[object]) -> None:

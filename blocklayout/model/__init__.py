@@ -21,8 +21,8 @@ _NAMES = {
     "build_value": "BuildValue",
     "builder": "Builder",
     "cutting": (
-        "always_cut body_model by_arrays by_reference checked_call function_of info_of pieces_of reasons_of "
-        "straight_model without_copies"
+        "NodeByNode NodeNames always_cut body_model by_arrays by_reference carried_in checked_call function_of info_of "
+        "passed_on pieces_of reasons_of straight_model without_copies"
     ),
     "describing": "described_nodes",
     "graph": "DependsOnDataError Graph Node",
@@ -30,9 +30,11 @@ _NAMES = {
     "model_file": "ModelFile",
     "onnx_read": "InputInfo OnnxModel",
     "onnx_write": "stating to_model write",
+    "other_extents": "simplified",
     "passes": "legalize simplify",
     "reading": "demands free_extents keep_model open_model read read_fed signature tensors_of weights_nbytes",
     "reference": "compute_of",
+    "rows": "check_rows",
 }
 _HOMES = homes_of(__name__, _NAMES)
 

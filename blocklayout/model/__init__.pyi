@@ -4,13 +4,17 @@ from blocklayout.model.branches import branches_of as branches_of
 from blocklayout.model.branches import captured_by as captured_by
 from blocklayout.model.build_value import BuildValue as BuildValue
 from blocklayout.model.builder import Builder as Builder
+from blocklayout.model.cutting import NodeByNode as NodeByNode
+from blocklayout.model.cutting import NodeNames as NodeNames
 from blocklayout.model.cutting import always_cut as always_cut
 from blocklayout.model.cutting import body_model as body_model
 from blocklayout.model.cutting import by_arrays as by_arrays
 from blocklayout.model.cutting import by_reference as by_reference
+from blocklayout.model.cutting import carried_in as carried_in
 from blocklayout.model.cutting import checked_call as checked_call
 from blocklayout.model.cutting import function_of as function_of
 from blocklayout.model.cutting import info_of as info_of
+from blocklayout.model.cutting import passed_on as passed_on
 from blocklayout.model.cutting import pieces_of as pieces_of
 from blocklayout.model.cutting import reasons_of as reasons_of
 from blocklayout.model.cutting import straight_model as straight_model
@@ -26,6 +30,7 @@ from blocklayout.model.onnx_read import OnnxModel as OnnxModel
 from blocklayout.model.onnx_write import stating as stating
 from blocklayout.model.onnx_write import to_model as to_model
 from blocklayout.model.onnx_write import write as write
+from blocklayout.model.other_extents import simplified as simplified
 from blocklayout.model.passes import legalize as legalize
 from blocklayout.model.passes import simplify as simplify
 from blocklayout.model.reading import demands as demands
@@ -38,5 +43,6 @@ from blocklayout.model.reading import signature as signature
 from blocklayout.model.reading import tensors_of as tensors_of
 from blocklayout.model.reading import weights_nbytes as weights_nbytes
 from blocklayout.model.reference import compute_of as compute_of
+from blocklayout.model.rows import check_rows as check_rows
 
 __all__: list[str]

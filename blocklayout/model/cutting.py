@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature
 from blocklayout.model.reference import is_wrong_there
 from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_numpy
+from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -49,6 +52,36 @@ class Cut(Struct, frozen=True, eq=False):
         return {name: array for name, array in model.constants.items() if name in read}
 
 
+class NodeNames(Struct, frozen=True):
+    """Names by which nodes can be meant, subgraphs' included.
+
+    Attributes:
+        names: Of nodes and of what they compute, and of a model's inputs.
+        op_types: Of nodes.
+    """
+
+    names: frozenset[str]
+    op_types: frozenset[str]
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node], inputs: Iterable[str] = ()) -> NodeNames:
+        """Those of some nodes."""
+        every = [*_with_inner(nodes)]
+        names = (name for node in every for name in (node.name, *node.outputs) if name)
+        return cls(frozenset((*names, *inputs)), frozenset(node.op_type for node in every))
+
+    def has(self, key: str) -> bool:
+        """Whether a name, a pattern of names or an operator type means any of them."""
+        return key in self.names or key in self.op_types or any(fnmatchcase(name, key) for name in self.names)
+
+
+def _with_inner(nodes: Iterable[Node]) -> Iterator[Node]:
+    for node in nodes:
+        yield node
+        for branch in branches_of(node).values():
+            yield from _with_inner(branch.nodes)
+
+
 def is_cut_at(node: Node, opset: int, *, is_piece: bool) -> bool:
     """Whether a node whose extents depend on data is computed between pieces, and not planned for contents."""
     if branches_of(node):
@@ -73,6 +106,17 @@ def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunc
     return node.facts.on_arrays(
         NodeInfo(node.name or node.op_type, node.op_type, {**node.attrs, **bodies}, (), (), opset)
     )
+
+
+def carried_in(node: Node, opset: int, branch: Branch) -> dict[str, str]:
+    """What a subgraph returns, by the arguments as which it comes the next time, as far as nodes of it compute it.
+
+    What it returns in other places besides is left out.
+    """
+    info = NodeInfo(node.name or node.op_type, node.op_type, node.attrs, (), (), opset)
+    written = {name for each in branch.nodes for name in each.outputs}
+    pairs = node.facts.carried(info, branch.inputs, branch.outputs)
+    return {name: result for name, result in pairs if result in written and branch.outputs.count(result) == 1}
 
 
 def always_cut(model: OnnxModel) -> dict[str, str]:
@@ -150,6 +194,23 @@ def _cuts(
     return found[::-1]
 
 
+def passed_on(pieces: Sequence[Cut], outputs: Collection[str]) -> dict[str, int]:
+    """Values that one straight piece writes and only one other reads, with the place of that one.
+
+    Args:
+        pieces: Of a model.
+        outputs: Names of the model's.
+    """
+    readers: dict[str, list[int]] = {}
+    for place, piece in enumerate(pieces):
+        for name in piece.inputs:
+            readers.setdefault(name, []).append(place)
+    straight = [piece for piece in pieces if not piece.reason]
+    written = [name for piece in straight for name in piece.outputs if name not in outputs]
+    alone = ((name, readers[name]) for name in written)
+    return {name: places[0] for name, places in alone if len(places) == 1 and not pieces[places[0]].reason}
+
+
 def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[InputInfo], name: str) -> OnnxModel:
     """A piece as a model of its own.
 
@@ -161,7 +222,9 @@ def straight_model(model: OnnxModel, piece: Cut, inputs: Sequence[InputInfo], na
     """
     declared = {info.name: info for info in model.signature.outputs}
     outputs = tuple(declared.get(each) or InputInfo(each, "", None) for each in piece.outputs if each)
-    return OnnxModel(name, model.opset, piece.nodes, piece.constants(model), Signature(tuple(inputs), outputs))
+    demands = model.demands.among(NodeNames.of(piece.nodes).has)
+    signature = Signature(tuple(inputs), outputs)
+    return OnnxModel(name, model.opset, piece.nodes, piece.constants(model), signature, demands=demands)
 
 
 def without_copies(branch: Branch) -> Branch:
@@ -171,12 +234,37 @@ def without_copies(branch: Branch) -> Branch:
     return replace(branch, nodes=live_nodes(branch.nodes, outputs), outputs=outputs)
 
 
-def by_arrays(
-    piece: Cut, model: OnnxModel, max_nbytes: int
-) -> Callable[[Sequence[str], Mapping[str, Any]], list[Any]] | None:
-    """The function that computes a piece node by node, whatever its extents; ``None`` where that would not be quick.
+class NodeByNode(Struct, frozen=True, eq=False, dict=True):
+    """Nodes that ``onnx.reference`` computes one after the other, whatever their extents.
 
-    It takes names of outputs, and arrays by name.
+    Attributes:
+        nodes: In topological order.
+        inputs: Names of the values that they read of others.
+        constants: Those that they read, by name.
+        opset: Version of ONNX's operator set.
+    """
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[str, ...]
+    constants: Mapping[str, np.ndarray]
+    opset: int
+
+    def __call__(self, names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
+        """Outputs by their names, of arrays by name."""
+        with np.errstate(all="ignore"):
+            return [np.asarray(result) for result in self._evaluator.run(list(names), dict(values))]
+
+    @cached_property
+    def _evaluator(self) -> ReferenceEvaluator:
+        from onnx import numpy_helper
+
+        nodes = [to_proto(with_named_outputs(node)) for node in self.nodes]
+        tensors = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
+        return _evaluator(nodes, self.inputs, tensors, self.opset)
+
+
+def by_arrays(piece: Cut, model: OnnxModel, max_nbytes: int) -> NodeByNode | None:
+    """What computes a piece node by node, whatever its extents; ``None`` where that would not be quick.
 
     Args:
         piece: Some nodes.
@@ -187,17 +275,7 @@ def by_arrays(
     is_small = sum(array.nbytes for array in constants.values()) <= max_nbytes
     if not is_small or not all(_is_quick(node, model.opset) for node in piece.nodes):
         return None
-    from onnx import numpy_helper
-
-    nodes = [to_proto(with_named_outputs(node)) for node in piece.nodes]
-    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    evaluator = _evaluator(nodes, piece.inputs, tensors, model.opset)
-
-    def compute(names: Sequence[str], values: Mapping[str, Any]) -> list[Any]:
-        with np.errstate(all="ignore"):
-            return [np.asarray(result) for result in evaluator.run(list(names), dict(values))]
-
-    return compute
+    return NodeByNode(piece.nodes, piece.inputs, constants, model.opset)
 
 
 def _is_quick(node: Node, opset: int) -> bool:
@@ -220,18 +298,20 @@ def _evaluator(
     return ReferenceEvaluator(graph, opsets={"": opset})
 
 
-def body_model(branch: Branch, inputs: Sequence[InputInfo], opset: int, name: str) -> OnnxModel:
+def body_model(branch: Branch, inputs: Sequence[InputInfo], model: OnnxModel, name: str) -> OnnxModel:
     """A subgraph as a model, without those of its results that no node of it computes.
 
     Args:
         branch: The subgraph.
         inputs: Its arguments, and what it reads of the graph around it.
-        opset: Version of ONNX's operator set.
+        model: The graph around it.
         name: The name of the model that is made.
     """
     written = {each for node in branch.nodes for each in node.outputs}
     outputs = tuple(InputInfo(each, "", None) for each in dict.fromkeys(branch.outputs) if each in written)
-    return OnnxModel(name, opset, branch.nodes, branch.constants, Signature(tuple(inputs), outputs))
+    demands = model.demands.among(NodeNames.of(branch.nodes).has)
+    signature = Signature(tuple(inputs), outputs)
+    return OnnxModel(name, model.opset, branch.nodes, branch.constants, signature, demands=demands)
 
 
 def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputInfo:
@@ -244,7 +324,8 @@ def info_of(name: str, value: Any, declared: InputInfo | None = None) -> InputIn
         return declared
     if value is None or isinstance(value, list):
         return InputInfo(name, "", None, "optional" if value is None else "sequence")
-    return InputInfo(name, from_numpy(value.dtype, f"the value {name!r}"), None)
+    dtype = value.dtype if isinstance(value, Tensor) else from_numpy(value.dtype, f"the value {name!r}")
+    return InputInfo(name, dtype, None)
 
 
 def by_reference(node: Node, opset: int) -> Callable[..., Any]:

@@ -6,13 +6,20 @@ import os
 import weakref
 from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from blocklayout.errors import ModelError
 from blocklayout.model.onnx_read import OnnxModel, Signature, open_contents, refuse_missing
-from blocklayout.model.origins import FileBytes
+from blocklayout.model.origins import FileBytes, Part, origins_of
 from blocklayout.side_by_side import side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from blocklayout.model.origins import Origin
 
 _CHUNK_NBYTES = 4 << 20
 
@@ -36,6 +43,7 @@ class ModelFile:
         self._contents: memoryview | None = self._read()
         self._model: OnnxModel | None = None
         self._signature: Signature | None = None
+        self._emptied: tuple[OnnxModel, Mapping[str, Part | np.ndarray]] | None = None
         self.is_whole = False
         """Whether no weights lie in other files; known once its network was looked at."""
 
@@ -62,7 +70,13 @@ class ModelFile:
             ModelError: It is damaged, not ONNX, against ONNX's specification, or was altered meanwhile.
             UnsupportedError: Valid ONNX that cannot run here.
         """
-        if self._model is None:
+        if self._model is None and self._emptied is not None:
+            (network, origins), file = self._emptied, self._taken()
+            constants = {
+                name: origin.array(file) if isinstance(origin, Part) else origin for name, origin in origins.items()
+            }
+            self._model = replace(network, constants=constants)
+        elif self._model is None:
             self._model = open_contents(self._taken(), self.path)
             self._signature = self._model.signature
             self.is_whole = not self._model.has_external_data
@@ -98,14 +112,23 @@ class ModelFile:
     def nbytes(self) -> int:
         """Bytes of the weights that are held now."""
         if self._model is None:
-            return len(self._contents or b"")
+            held = () if self._emptied is None else self._emptied[1].values()
+            return len(self._contents or b"") + sum(each.nbytes for each in held if isinstance(each, np.ndarray))
         return sum(array.nbytes for array in self._model.constants.values())
 
     def let_go(self) -> None:
-        """Hold the weights no longer, unless they lie in files of their own: those are mapped, and cost nothing."""
+        """Hold the weights no longer, unless they lie in files of their own: those are mapped, and cost nothing.
+
+        The network stays, and where its weights lie in the file.
+        """
         self._contents = None
-        if self.is_whole:
-            self._model = None
+        if self._model is None or not self.is_whole:
+            return
+        if self._emptied is None:
+            origins = origins_of(self._model.constants)
+            network = replace(self._model, constants={})
+            self._emptied = (network, _held(self._model.constants, origins)) if origins is not None else None
+        self._model = None
 
     def _taken(self) -> memoryview:
         """The bytes, which are not held here any more: what protobuf copies of them need not be there twice."""
@@ -123,3 +146,8 @@ class ModelFile:
     def _stamp_now(self) -> tuple[int, int]:
         status = os.fstat(self._descriptor)
         return status.st_mtime_ns, status.st_size
+
+
+def _held(constants: Mapping[str, np.ndarray], origins: Mapping[str, Origin]) -> dict[str, Part | np.ndarray]:
+    """What is kept of constants: where they lie in the file; of others, which are small, themselves."""
+    return {name: origin if isinstance(origin, Part) else constants[name] for name, origin in origins.items()}

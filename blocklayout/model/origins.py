@@ -79,7 +79,7 @@ def scaled(array: np.ndarray, scale: np.ndarray) -> np.ndarray:
     product = Scaled(array.shape, array.dtype)
     # piece by piece: as a whole it would be twice as large in float64
     np.multiply(array, scale, out=product, dtype=np.float64, casting="unsafe")
-    part = _origin(array)
+    part = origin_of(array)
     product.factors = (part, Copy.of(scale)) if isinstance(part, Part) else None
     return product.view(np.ndarray)
 
@@ -89,7 +89,7 @@ def origins_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Origin] | None:
     found: dict[str, Origin] = {}
     n_copied = 0
     for name, array in arrays.items():
-        origin: Origin | None = _origin(array)
+        origin: Origin | None = origin_of(array)
         if origin is None:
             n_copied += array.nbytes
             if n_copied > MAX_COPIED_NBYTES:
@@ -99,8 +99,8 @@ def origins_of(arrays: Mapping[str, np.ndarray]) -> dict[str, Origin] | None:
     return found
 
 
-def _origin(array: np.ndarray) -> Part | Product | None:
-    """``None`` where it is neither a view of a file nor of a product whose factors are known."""
+def origin_of(array: np.ndarray) -> Part | Product | None:
+    """How an array follows from its file; ``None`` where it is no view of one, nor of a product of known factors."""
     if min(array.strides, default=0) < 0 or not array.size:
         return None
     owner: object = array

@@ -28,6 +28,8 @@ _ONNX_NAMES = {
     "bool": "BOOL",
 }
 
+_NAMES = {onnx_name: name for name, onnx_name in _ONNX_NAMES.items()}
+
 DTYPES = tuple(_ONNX_NAMES)
 """The element types a graph may hold; operators take fewer."""
 
@@ -42,15 +44,19 @@ def from_elem_type(elem_type: int, what: str) -> str:
     Raises:
         UnsupportedError: Strings, complex numbers and types below one byte.
     """
+    onnx_name = _onnx_name(elem_type)
+    name = _NAMES.get(onnx_name)
+    if name is None:
+        supported = ", ".join(_NAMES)
+        raise UnsupportedError(f"{what} has ONNX's element type {onnx_name}; supported are {supported}")
+    return name
+
+
+@lru_cache  # each value of each graph is asked for
+def _onnx_name(elem_type: int) -> str:
     from onnx import TensorProto
 
-    onnx_name = TensorProto.DataType.Name(elem_type) if elem_type in TensorProto.DataType.values() else str(elem_type)
-    for name, known in _ONNX_NAMES.items():
-        if known == onnx_name:
-            return name
-    raise UnsupportedError(
-        f"{what} has ONNX's element type {onnx_name}; supported are {', '.join(_ONNX_NAMES.values())}"
-    )
+    return TensorProto.DataType.Name(elem_type) if elem_type in TensorProto.DataType.values() else str(elem_type)
 
 
 def to_elem_type(dtype: str) -> int:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from blocklayout import dnnl
-from blocklayout.ir import RecipeStep
+from blocklayout.ir import Problem, Recipe, RecipeStep, Wish
 from blocklayout.layout import MemoryDesc
+from blocklayout.ops._descs import argument, followed, plain
 from blocklayout.ops._mixed_radix import Run, as_rows
 from blocklayout.ops._padded import are_eltwise
 
@@ -100,6 +101,22 @@ def affine_step(dst: MemoryDesc, vector: MemoryDesc, attr: dnnl.Attr, n_threads:
         return None
     operands = (("dst", "dst"), ("post_op_0_src_1", "shift"), ("src_0", "dst"), ("src_1", "scale"))
     return RecipeStep(spec, operands)
+
+
+def by_groups(n_groups: int, epsilon: float, problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[Recipe, ...]:
+    """Group normalisation as one primitive, in layouts whose groups do not lie together, too.
+
+    Its scale and shift have extents (C,), (N or 1, C or groups), or these and ones behind them.
+    """
+    descs = followed(problem, wish, argument(problem, "src"))
+    if descs is None:
+        return ()
+    whole = {name: plain(argument(problem, name)) for name in ("scale", "shift")}
+    scale, shift = (
+        MemoryDesc((1, *desc.dims) if desc.ndims == 1 else desc.dims[:2], desc.dtype) for desc in whole.values()
+    )
+    spec = dnnl.group_normalization(*descs, scale, shift, n_groups, epsilon, attr=attr, n_threads=problem.n_threads)
+    return (Recipe.single(spec, whole=whole.items()),)
 
 
 def _blocks() -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from blocklayout import dnnl
 from blocklayout.ir import Affine, BaseOperator, Lowered, NodeInfo, Problem, Recipe, Refusal, Role, Wish
 from blocklayout.ops._descs import argument, as_one_image, followed
 from blocklayout.ops._needs import has_one_output, is_source
+from blocklayout.ops._rows import of_source
 from blocklayout.ops._transposing import per_channel
 from blocklayout.ops.gradients import Call, TensorLike, formats, fresh, public
 
@@ -57,6 +58,10 @@ class BatchNormalization(BaseOperator, frozen=True):
                 raise node.wrong(f"{onnx_name} has extents {list(vector.shape)}", rule)
             arguments[argument_name] = vector
         return cls(node.float_attr("epsilon", 1e-5)).bind(arguments)
+
+    @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        return of_source(node, rows) and not node.attrs.get("training_mode", 0)
 
     transposed = staticmethod(per_channel)
 

@@ -40,6 +40,11 @@ class Concat(BaseOperator, frozen=True):
         return cls(axis, len(srcs)).bind({f"src_{index}": src for index, src in enumerate(srcs)})
 
     @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        are_all = rows == {*range(len(node.inputs))}
+        return are_all and int(node.attrs.get("axis", 1)) % len(node.shape(0)) != 0
+
+    @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
         ndims, n_sources = len(node.result.shape), len(node.inputs)
         if len(perm) != ndims:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any
 
@@ -32,6 +33,11 @@ class Loop(Facts, frozen=True):
     op_types = ("Loop",)
 
     @classmethod
+    def carried(cls, node: NodeInfo, inputs: Sequence[str], outputs: Sequence[str]) -> Iterable[tuple[str, str]]:
+        del node
+        return zip(inputs[2:], outputs[1:], strict=False)  # behind the iteration's number, and the condition
+
+    @classmethod
     def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
         body = node.attrs["body"]
 
@@ -59,6 +65,12 @@ class Scan(Facts, frozen=True):
     """A subgraph for each slice along a dimension, with what it returned the last time."""
 
     op_types = ("Scan",)
+
+    @classmethod
+    def carried(cls, node: NodeInfo, inputs: Sequence[str], outputs: Sequence[str]) -> Iterable[tuple[str, str]]:
+        n_state = len(inputs) - node.int_attr("num_scan_inputs", 1)
+        is_batched = node.opset < _FIRST_WITHOUT_BATCH
+        return () if is_batched else zip(inputs[:n_state], outputs, strict=False)
 
     @classmethod
     def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:

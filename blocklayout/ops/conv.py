@@ -20,16 +20,20 @@ from blocklayout.ir import (
     Problem,
     Recipe,
     Role,
+    TapsAsChannels,
+    TensorInfo,
     Value,
     Window,
     Wish,
     in_blocks,
+    wished_desc,
 )
 from blocklayout.ir.result_format import dominating
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, as_one_image, plain, plain_if_any
 from blocklayout.ops._needs import is_source
 from blocklayout.ops._padded import are_eltwise
+from blocklayout.ops._rows import of_source
 from blocklayout.ops._window import check_extents, padded_window, read_window
 from blocklayout.ops.gradients import Call, Given, TensorLike, fresh, in_format, public
 from blocklayout.tensor import Tensor
@@ -83,6 +87,8 @@ class Conv(BaseOperator, frozen=True):
         return scale.reshape(-1, *(1,) * (len(node.shape(1)) - 1))
 
     result_format = staticmethod(dominating)
+
+    keeps_rows = staticmethod(of_source)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")
@@ -167,6 +173,46 @@ class Conv(BaseOperator, frozen=True):
         )
         whole = {"src": src, "dst": dst, "weights": packed}
         return Recipe.single(spec, whole=tuple(whole.items())) if dnnl.has_optimised(spec) else None
+
+    def alternatives(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[Recipe, ...]:
+        recipe = self._of_steps(problem, wish, attr)
+        return () if recipe is None else (recipe,)
+
+    def _of_steps(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
+        """A convolution of one channel: each step along a row taken as one pixel, whose channels its pixels are.
+
+        The same bytes, in channels-last: a stride of 4 is 4 channels and a stride of 1. ``None`` where rows are no
+        whole number of steps.
+        """
+        info, weights = argument(problem, "src"), problem.constants.get("weights")
+        src, (*_, stride) = wish.src_desc(info), self.window.strides
+        is_a_row = info.dims[1] == 1 < stride and self.window.dilations[-1] == 1 and info.dims[-1] % stride == 0
+        if weights is None or not is_a_row or not isinstance(src, MemoryDesc):
+            return None
+        channels_last = wished_desc("channels_last", info)
+        if not isinstance(channels_last, MemoryDesc) or not src.physically_equal(channels_last):
+            return None
+        begins, ends, n_steps = list(self.window.pads_begin), list(self.window.pads_end), info.dims[-1] // stride
+        before = -begins[-1] % stride
+        begins[-1] = (begins[-1] + before) // stride
+        n_taps = -(-(before + self.window.kernel[-1]) // stride)
+        behind = problem.dst.dims[-1] - 1 + n_taps - begins[-1] - n_steps
+        ends[-1], n_taps = max(behind, 0), n_taps + max(-behind, 0)  # zeros see what is behind the last window
+        made = TapsAsChannels(stride, before, n_taps)
+        pixels = TensorInfo((info.dims[0], stride, *info.dims[2:-1], n_steps), info.dtype)
+        spec = dnnl.convolution(
+            wished_desc("channels_last", pixels),
+            dnnl.AnyDesc(made.dims(weights.dims), weights.dtype),
+            wish.dst_desc(problem.dst),
+            self._bias(problem),
+            strides=(*self.window.strides[:-1], 1),
+            pads=(*begins, *ends),
+            dilations=self.window.dnnl_dilations,
+            prop_kind=wish.prop_kind,
+            attr=attr,
+            n_threads=problem.n_threads,
+        )
+        return replace(Recipe.single(spec, whole=(("src", src),)), made=(("weights", made),))
 
     def _bias(self, problem: Problem) -> MemoryDesc | None:
         """In f32; in f16 where the fast kernel, of depthwise convolutions in f16, takes no other."""

@@ -24,6 +24,7 @@ from blocklayout.ir.result_format import Followed, dominating, is_plain
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, plain, plain_if_any
 from blocklayout.ops._needs import is_source
+from blocklayout.ops._rows import of_source
 from blocklayout.ops._window import AUTO_PADS
 from blocklayout.ops.conv import Conv, check_bias, check_weights
 
@@ -74,6 +75,8 @@ class ConvTranspose(BaseOperator, frozen=True):
         swapped = (*range(group), group + 1, group, *range(group + 2, weights.ndims))
         found = dominating(operands, dims, dtype)
         return dominating((source, weights.permuted(swapped)), dims, dtype) if is_plain(found.desc) else found
+
+    keeps_rows = staticmethod(of_source)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         weights = argument(problem, "weights")

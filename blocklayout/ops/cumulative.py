@@ -14,6 +14,11 @@ class Cumulative(Facts, frozen=True):
     is_quick_on_arrays = True
 
     @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        axis = node.constant(1)
+        return rows == {0} and axis is not None and int(axis.item()) % len(node.shape(0)) != 0
+
+    @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
         function, nothing = (np.add, 0) if node.op_type == "CumSum" else (np.multiply, 1)
         is_exclusive, is_reversed = node.flag_attr("exclusive"), node.flag_attr("reverse")

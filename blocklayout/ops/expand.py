@@ -27,6 +27,7 @@ from blocklayout.layout.permutation import Perm, inverse
 from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, like
 from blocklayout.ops._mixed_radix import digits, is_padded, seen_as
+from blocklayout.ops._rows import repeated
 from blocklayout.ops._transposing import in_order
 from blocklayout.ops.views import Reshape, same_if_same_shape
 
@@ -45,6 +46,7 @@ class Expand(BaseOperator, frozen=True):
 
     op_types = ("Expand",)
     is_quick_on_arrays = True
+    extents_read = (1,)
 
     @classmethod
     def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
@@ -77,6 +79,8 @@ class Expand(BaseOperator, frozen=True):
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
         del node
         return lambda x, _, out: np.copyto(out, x)
+
+    keeps_rows = staticmethod(repeated)
 
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)
@@ -128,6 +132,8 @@ class Tile(Facts, frozen=True):
             return np.tile(x, repeats)
 
         return tile
+
+    keeps_rows = staticmethod(repeated)
 
     transposed = staticmethod(_transposed)
     same_as = staticmethod(same_if_same_shape)

@@ -46,6 +46,12 @@ class InnerProduct(BaseOperator, frozen=True):
 
     result_format = staticmethod(row_major)
 
+    @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        added = node.shape(2)
+        is_aligned = len(added) == 2 if 2 in rows else len(added) < 2 or added[0] == 1
+        return rows - {2} == {0} and is_aligned and not node.attrs.get("transA", 0)
+
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         if wish.src == wish.dst == "channels_last" and "weights" in problem.constants and problem.dst.dims[0] > 1:
             return self._over_pixels(problem, attr)

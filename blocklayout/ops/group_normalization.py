@@ -12,7 +12,8 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import Digit, digits, is_padded, runs
 from blocklayout.ops._needs import has_f32_statistics, is_known, is_source
-from blocklayout.ops._standardizing import Standardization, affine_step
+from blocklayout.ops._rows import of_source
+from blocklayout.ops._standardizing import Standardization, affine_step, by_groups
 from blocklayout.ops._transposing import per_channel
 from blocklayout.ops.instance_normalization import InstanceNormalization
 
@@ -61,6 +62,8 @@ class GroupNormalization(BaseOperator, frozen=True):
         instances = {name: v.reshape(n_images, n_channels, *ones) for name, v in rows.items()}
         return InstanceNormalization(epsilon).bind({"src": src}, instances)
 
+    keeps_rows = staticmethod(of_source)
+
     transposed = staticmethod(per_channel)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
@@ -79,6 +82,9 @@ class GroupNormalization(BaseOperator, frozen=True):
         vector = dst.resized(argument(problem, "scale").dims, "f32")
         last = affine_step(dst, vector, attr, problem.n_threads)
         return None if last is None else Recipe((*first, last), (), tuple(self._whole(src, dst, vector).items()))
+
+    def alternatives(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[Recipe, ...]:
+        return by_groups(self.n_groups, self.epsilon, problem, wish, attr)
 
     def _whole(self, src: MemoryDesc, dst: MemoryDesc, vector: MemoryDesc) -> Mapping[str, MemoryDesc]:
         return {"src": src, "dst": dst, "scale": vector, "shift": vector}

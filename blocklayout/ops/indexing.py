@@ -42,6 +42,10 @@ class GatherElements(Facts, frozen=True):
     is_quick_on_arrays = True
 
     @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        return rows == {0, 1} and int(node.attrs.get("axis", 0)) % len(node.shape(0)) != 0
+
+    @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
         axis = node.axis_attr("axis", len(node.shape(0)), 0)
 

@@ -13,7 +13,8 @@ from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import digits, is_padded, runs
 from blocklayout.ops._needs import are_floats, is_source
-from blocklayout.ops._standardizing import Standardization
+from blocklayout.ops._rows import of_source
+from blocklayout.ops._standardizing import Standardization, by_groups
 from blocklayout.ops._transposing import per_channel
 
 
@@ -46,6 +47,8 @@ class InstanceNormalization(BaseOperator, frozen=True):
             constants[name] = np.repeat(row, n_images, axis=0)
         return cls(node.float_attr("epsilon", 1e-5)).bind(sources, constants)
 
+    keeps_rows = staticmethod(of_source)
+
     transposed = staticmethod(per_channel)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
@@ -65,6 +68,9 @@ class InstanceNormalization(BaseOperator, frozen=True):
         rows = src.resized((*src.dims[:2], *(1,) * (src.ndims - 2)), "f32")
         plain = Recipe(steps, (), (("src", src), ("dst", dst), ("scale", rows), ("shift", rows)))
         return _with_computed_vectors(plain, rows, problem)
+
+    def alternatives(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[Recipe, ...]:
+        return by_groups(problem.dst.dims[1], self.epsilon, problem, wish, attr)
 
 
 def _with_computed_vectors(recipe: Recipe, rows: MemoryDesc, problem: Problem) -> Recipe:

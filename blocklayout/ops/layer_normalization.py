@@ -13,7 +13,11 @@ from blocklayout.ops._broadcast import broadcast_dims
 from blocklayout.ops._descs import argument, followed, has_argument
 from blocklayout.ops._mixed_radix import as_rows, digits, runs, seen_as
 from blocklayout.ops._needs import has_f32_statistics, has_one_output, is_source
+from blocklayout.ops._padded import are_eltwise
+from blocklayout.ops._rows import beside_axis
 from blocklayout.ops._transposing import trailing
+
+_VECTORS = ("scale", "shift")
 
 
 class LayerNormalization(BaseOperator, frozen=True):
@@ -51,26 +55,47 @@ class LayerNormalization(BaseOperator, frozen=True):
             arguments[name] = value
         return cls(axis, node.float_attr("epsilon", 1e-5)).bind(arguments, arrays)
 
+    keeps_rows = staticmethod(beside_axis)
+
     transposed = staticmethod(trailing)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
-        descs = followed(problem, wish, argument(problem, "src"))
-        view = None if descs is None or attr.post_ops else self._view(descs[0])
-        if descs is None or view is None:
+        seen = None if attr.post_ops else self._seen(problem, wish)
+        if seen is None:
             return None
-        vectors = [name for name in ("scale", "shift") if has_argument(problem, name)]
-        spec = dnnl.layer_normalization(
-            view, view, self.epsilon, [f"use_{name}" for name in vectors], n_threads=problem.n_threads
+        rows, whole = seen
+        flags = [f"use_{name}" for name in _VECTORS if name in whole]
+        spec = dnnl.layer_normalization(rows, rows, self.epsilon, flags, n_threads=problem.n_threads)
+        return Recipe.single(spec, {name: name for name in _VECTORS if name in whole}, whole.items())
+
+    def alternatives(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> tuple[Recipe, ...]:
+        seen = self._seen(problem, wish) if are_eltwise(attr.post_ops) else None
+        if seen is None:
+            return ()
+        rows, whole = seen
+        scale, shift = (MemoryDesc((1, rows.dims[1])) if name in whole else None for name in _VECTORS)
+        spec = dnnl.group_normalization(
+            rows, rows, scale, shift, epsilon=self.epsilon, attr=attr, n_threads=problem.n_threads
         )
+        return (Recipe.single(spec, whole=whole.items()),)
+
+    def _seen(self, problem: Problem, wish: Wish) -> tuple[MemoryDesc, dict[str, MemoryDesc]] | None:
+        """The source as rows to normalise, and the layouts of all operands; ``None`` where those are no rows."""
+        descs = followed(problem, wish, argument(problem, "src"))
+        rows = self._view(descs[0]) if descs else None
+        if descs is None or rows is None:
+            return None
         whole = {"src": descs[0], "dst": descs[1]}
-        for name in vectors:
+        for name in _VECTORS:
+            if not has_argument(problem, name):
+                continue
             # Scales lie as the elements of a row do.
             row = descs[0].resized((1,) * self.axis + descs[0].dims[self.axis :], "f32")
             seen = seen_as(row, argument(problem, name).dims)
             if seen is None:
                 return None
             whole[name] = seen
-        return Recipe.single(spec, {name: name for name in vectors}, whole.items())
+        return rows, whole
 
     def _view(self, src: MemoryDesc) -> MemoryDesc | None:
         """The source as rows to normalise; ``None`` where they do not lie one after the other."""
@@ -101,5 +126,7 @@ class RMSNormalization(Facts, frozen=True):
     """Elements divided by the root of their mean square along the last dimensions, and scaled."""
 
     op_types = ("RMSNormalization",)
+
+    keeps_rows = staticmethod(beside_axis)
 
     transposed = staticmethod(trailing)

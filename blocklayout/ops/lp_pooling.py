@@ -21,6 +21,7 @@ from blocklayout.ir import (
 from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._needs import is_source
+from blocklayout.ops._rows import of_source
 from blocklayout.ops._transposing import per_channel
 from blocklayout.ops.pooling import pooling_windows
 
@@ -47,6 +48,8 @@ class LpPooling(BaseOperator, frozen=True):
             raise node.wrong(f"attribute p is {p}", "it must be above 0")
         windows = pooling_windows(node, src)
         return windows if isinstance(windows, Refusal) else cls(windows[1], p).bind({"src": src})
+
+    keeps_rows = staticmethod(of_source)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

@@ -11,6 +11,7 @@ from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import Run, digits, is_padded, runs
 from blocklayout.ops._needs import is_source
 from blocklayout.ops._padded import n_lanes, over_padding, with_padding
+from blocklayout.ops._rows import of_source
 from blocklayout.ops._transposing import per_channel
 
 _USUAL_SIZE, _USUAL_BETA = 5, 0.75
@@ -46,6 +47,8 @@ class LRN(BaseOperator, frozen=True):
             size, node.float_attr("alpha", 1e-4), node.float_attr("beta", 0.75), node.float_attr("bias", 1.0)
         )
         return operator.bind({"src": src})
+
+    keeps_rows = staticmethod(of_source)
 
     transposed = staticmethod(per_channel)
 

@@ -22,6 +22,7 @@ from blocklayout.ir import (
     Transposed,
     Value,
     Wish,
+    keeps_broadcast_rows,
 )
 from blocklayout.ir.result_format import row_major
 from blocklayout.layout import MemoryDesc
@@ -66,6 +67,13 @@ class MatMul(BaseOperator, frozen=True):
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
         del node
         return np.matmul
+
+    @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        ranks = [len(node.shape(index)) for index in range(2)]
+        if ranks[0] == 2 >= ranks[1]:
+            return rows == {0}
+        return len(node.result.shape) > 2 and keeps_broadcast_rows(node, rows)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

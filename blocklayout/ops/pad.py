@@ -81,6 +81,11 @@ class Pad(BaseOperator, frozen=True):
         return partial(_padded, mode=mode, attrs=node.attrs)
 
     @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        is_known = all(node.constant(index) is not None for index in (1, 3) if node.has_input(index))
+        return rows == {0} and is_known and not any(_pads(node, len(node.shape(0)))[0])
+
+    @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
         axes = node.constant(3)
         if node.has_input(3):

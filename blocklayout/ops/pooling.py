@@ -30,6 +30,7 @@ from blocklayout.ops._combining import Combination, Operand, temporaries_of, who
 from blocklayout.ops._descs import argument, followed, with_roles_swapped
 from blocklayout.ops._needs import is_source
 from blocklayout.ops._padded import are_eltwise
+from blocklayout.ops._rows import of_source
 from blocklayout.ops._transposing import per_channel
 from blocklayout.ops._window import check_extents, padded_window, read_kernel_shape, read_window
 from blocklayout.ops.gradients import Call, Given, TensorLike, formats, fresh, public
@@ -83,6 +84,8 @@ class Pooling(BaseOperator, frozen=True):
         return cls(algorithm, covering, is_shared=True).bind(
             {"src": src}, {"share": _shares(window, covering, src.shape[2:])}
         )
+
+    keeps_rows = staticmethod(of_source)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

@@ -29,6 +29,7 @@ from blocklayout.ops._descs import argument
 from blocklayout.ops._mixed_radix import digits, is_padded, n_elements, runs, seen_as
 from blocklayout.ops._needs import is_filled, is_known, is_source
 from blocklayout.ops._reducing import Steps
+from blocklayout.ops._rows import beside_axis
 from blocklayout.ops._transposing import over_axis, with_axes
 from blocklayout.ops.views import Reshape
 
@@ -89,6 +90,11 @@ def _transposed(node: NodeInfo, perm: Perm) -> Transposed | None:
     return with_axes(node, 1, tuple(sorted(perm[axis] for axis in gone)), result)
 
 
+def _keeps_rows(node: NodeInfo, rows: frozenset[int]) -> bool:
+    gone = _reduced_axes(node)
+    return rows == {0} and gone is not None and 0 not in gone
+
+
 class Reduce(BaseOperator, frozen=True):
     """Sums, means, extremes, products and norms along some dimensions, in any dense layout.
 
@@ -116,6 +122,8 @@ class Reduce(BaseOperator, frozen=True):
         return cls(formula, wide).bind({"src": src})
 
     reduced_axes = staticmethod(_reduced_axes)
+    keeps_rows = staticmethod(_keeps_rows)
+
     transposed = staticmethod(_transposed)
 
     @classmethod
@@ -257,6 +265,8 @@ class ReduceLogSumExp(Facts, frozen=True):
     is_quick_on_arrays = True
 
     reduced_axes = staticmethod(_reduced_axes)
+    keeps_rows = staticmethod(_keeps_rows)
+
     transposed = staticmethod(_transposed)
 
     @classmethod
@@ -269,6 +279,10 @@ class ArgReduce(Facts, frozen=True):
 
     op_types = ("ArgMax", "ArgMin")
     is_quick_on_arrays = True
+
+    @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        return beside_axis(node, rows, 0)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

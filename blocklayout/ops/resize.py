@@ -71,6 +71,7 @@ class Resize(BaseOperator, frozen=True):
     """
 
     op_types = ("Resize", "Upsample")
+    extents_read = (3,)
     needs = (is_source(1, 12), has_one_output("nothing"), _looks_at_elements, _crops_nothing, _sizes_are_known)
 
     algorithm: str
@@ -86,6 +87,12 @@ class Resize(BaseOperator, frozen=True):
         if not axes:
             return Identity().bind({"src": src})
         return cls(f"resampling_{mode}", axes).bind({"src": src})
+
+    @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        moves = node.attrs.get("coordinate_transformation_mode") in ("tf_crop_and_resize", "tf_half_pixel_for_nn")
+        is_known = _sizes_are_known(node) is None
+        return rows == {0} and not moves and is_known and _scales(node, node.shape(0))[0] == 1
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

@@ -8,6 +8,7 @@ from blocklayout.ir import BaseOperator, Lowered, NodeInfo, Problem, Recipe, Wis
 from blocklayout.layout import MemoryDesc
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._needs import is_source
+from blocklayout.ops._rows import of_source
 
 
 class ChannelShuffle(BaseOperator, frozen=True):
@@ -32,6 +33,8 @@ class ChannelShuffle(BaseOperator, frozen=True):
             rule = f"it must divide the {src.shape[1]} channels of {src.name}"
             raise node.wrong(f"attribute groups is {groups}", rule)
         return cls(groups).bind({"src": src})
+
+    keeps_rows = staticmethod(of_source)
 
     def lower(self, problem: Problem, wish: Wish, attr: dnnl.Attr) -> Recipe | None:
         descs = followed(problem, wish, argument(problem, "src"))

@@ -32,6 +32,7 @@ from blocklayout.layout.permutation import Perm
 from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import copy_spec, paired
 from blocklayout.ops._needs import is_known
+from blocklayout.ops._rows import beside_axis
 from blocklayout.ops._transposing import along_axis, over_axis, with_axes
 from blocklayout.ops.indexing import take
 from blocklayout.ops.views import same_if_same_shape
@@ -40,6 +41,14 @@ _Part = tuple[MemoryDesc, MemoryDesc, tuple[int, ...]]
 """Where it lies in the source and in the result, and along which axes it is copied backwards."""
 
 _INPUTS = {"starts": 1, "ends": 2, "axes": 3, "steps": 4}
+
+
+def _sliced_axes(node: NodeInfo) -> tuple[int, ...] | None:
+    """The dimensions that a Slice names; ``None`` where they are known at run time only."""
+    axes = node.integers(_INPUTS["axes"], "axes")
+    if axes is not None or node.has_input(_INPUTS["axes"]):
+        return axes
+    return tuple(range(len(node.attrs["starts"]) if "starts" in node.attrs else node.shape(_INPUTS["starts"])[0]))
 
 
 class Slice(BaseOperator, frozen=True):
@@ -115,13 +124,15 @@ class Slice(BaseOperator, frozen=True):
         return same_if_same_shape(node) if goes_forward else None
 
     @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        axes = _sliced_axes(node)
+        return rows == {0} and axes is not None and all(axis % len(node.shape(0)) for axis in axes)
+
+    @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
-        axes = node.integers(_INPUTS["axes"], "axes")
-        if axes is None and node.has_input(_INPUTS["axes"]):
-            return None
+        axes = _sliced_axes(node)
         if axes is None:
-            n_axes = len(node.attrs["starts"]) if "starts" in node.attrs else node.shape(_INPUTS["starts"])[0]
-            axes = tuple(range(n_axes))
+            return None
         turned = tuple(perm[axis % len(perm)] for axis in axes)
         return with_axes(node, _INPUTS["axes"], turned, perm, attribute="starts")
 
@@ -245,6 +256,10 @@ class Split(Facts, frozen=True):
     is_quick_on_arrays = True
 
     @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        return beside_axis(node, rows, 0)
+
+    @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
         return along_axis(node, perm, 0)
 
@@ -268,6 +283,11 @@ class Gather(Facts, frozen=True):
 
     op_types = ("Gather",)
     is_quick_on_arrays = True
+
+    @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        is_first = int(node.attrs.get("axis", 0)) % len(node.shape(0)) == 0
+        return rows == ({1} if is_first else {0}) and len(node.shape(1)) + len(node.shape(0)) > 1
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

@@ -26,6 +26,7 @@ from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._mixed_radix import as_rows, digits, is_padded, runs
 from blocklayout.ops._needs import is_source
 from blocklayout.ops._padded import are_eltwise, n_lanes
+from blocklayout.ops._rows import beside_axis
 from blocklayout.ops._transposing import along_axis
 
 _ALGORITHMS = {"Softmax": "softmax_accurate", "LogSoftmax": "softmax_log"}
@@ -51,6 +52,10 @@ class Softmax(BaseOperator, frozen=True):
     def from_onnx(cls, node: NodeInfo) -> Lowered:
         src = node.required(0, "input")
         return cls(_ALGORITHMS[node.op_type], _axes(node, src.shape)).bind({"src": src})
+
+    @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        return beside_axis(node, rows, -1 if node.opset >= _FIRST_OPSET_OF_ONE_AXIS else 1)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -152,6 +157,8 @@ class Hardmax(Facts, frozen=True):
 
     op_types = ("Hardmax",)
 
+    keeps_rows = staticmethod(Softmax.keeps_rows)
+
     transposed = staticmethod(Softmax.transposed)
 
     @classmethod
@@ -173,6 +180,8 @@ class LpNormalization(Facts, frozen=True):
     """Elements divided by their norm along one dimension."""
 
     op_types = ("LpNormalization",)
+
+    keeps_rows = staticmethod(beside_axis)
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocklayout.ir import ArraysFunction, Facts, NodeInfo, NumpyFunction
+from blocklayout.ops._rows import beside_axis
 
 _WORTH_PARTING = 4
 """How many times as many elements there must be as are wanted, for parting them before sorting to pay."""
@@ -15,6 +16,8 @@ class TopK(Facts, frozen=True):
 
     op_types = ("TopK",)
     is_quick_on_arrays = True
+
+    keeps_rows = staticmethod(beside_axis)
 
     @classmethod
     def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:

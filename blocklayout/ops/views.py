@@ -48,6 +48,7 @@ class Reshape(BaseOperator, frozen=True):
 
     op_types = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
     is_quick_on_arrays = True
+    extents_read = (1,)
     role = Role.VIEW
 
     shape: tuple[int, ...]
@@ -81,6 +82,10 @@ class Reshape(BaseOperator, frozen=True):
         return reshape
 
     same_as = staticmethod(same_if_same_shape)
+
+    @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        return rows == {0} and node.shape(0)[:1] == node.result.shape[:1] != ()
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -201,6 +206,11 @@ class Transpose(BaseOperator, frozen=True):
         return cls(perm).bind({"src": src})
 
     @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        perm = cls.permutation(node)
+        return rows == {0} and perm is not None and perm[:1] == (0,)
+
+    @classmethod
     def permutation(cls, node: NodeInfo) -> Perm | None:
         return tuple(node.attrs.get("perm") or reversed(identity(len(node.shape(0)))))
 
@@ -241,6 +251,10 @@ class Identity(BaseOperator, frozen=True):
     role = Role.VIEW
     needs = (has_one_output("the mask"), _is_inference)
     is_elementwise = True
+
+    @classmethod
+    def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:
+        return rows == {cls.same_as(node)}
 
     @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:

@@ -16,7 +16,7 @@ from blocklayout.plan.plan import FREE, Buffer, BufferKind, Entry, Operand, Pack
 from blocklayout.plan.policies import ASKED
 
 if TYPE_CHECKING:
-    from blocklayout.ir import Candidate, TapSums, Value
+    from blocklayout.ir import Candidate, MadeWeights, Value
     from blocklayout.plan.candidates.fuse import Group
     from blocklayout.plan.network import Choice, Network
 
@@ -45,7 +45,7 @@ class Assembly(Struct):
     values: list[tuple[str, MemoryDesc]] = field(default_factory=list)
     at_hand: dict[str, list[Operand]] = field(default_factory=dict)
     writers: dict[str, str] = field(default_factory=dict)
-    packed: dict[tuple[str, MemoryDesc, TapSums | None], Operand] = field(default_factory=dict)
+    packed: dict[tuple[str, MemoryDesc, MadeWeights | None], Operand] = field(default_factory=dict)
     readers: dict[tuple[str, int], list[str]] = field(default_factory=dict)
     slices: dict[int, tuple[int, int]] = field(default_factory=dict)
     fused: dict[str, dict[str, Operand]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Assembly(Struct):
 def assemble(network: Network, choice: Choice, *, returns_to_plain: bool = False) -> Assembly:
     """The steps of a choice, in order; reorders are made where first demanded and shared afterwards."""
     assembly = Assembly(network, choice, returns_to_plain)
-    for name, desc in network.inputs(choice):
+    for name, desc in network.inputs(choice, returns_to_plain=returns_to_plain):
         assembly.writers[name] = "the caller"
         assembly.at_hand[name] = []
         assembly.given[name] = desc
@@ -270,10 +270,13 @@ def _add_result(assembly: Assembly, value: Value) -> Result:
 
 
 def _result_desc(assembly: Assembly, value: Value) -> MemoryDesc:
-    """The layout of an output: as it was computed, where that is left to the plan."""
+    """The layout of an output; one that is left to the plan is as it was computed, or as the input that it becomes."""
     border = assembly.network.io_layout.get(value.name)
     if border != FREE:
         return declared_desc(value, border)
+    for name, carried in assembly.network.carried.items():
+        if carried == value.name:
+            return assembly.given[name]
     at_hand = assembly.at_hand[value.name]
     computed = at_hand[0].desc if at_hand else assembly.given[value.name]
     return computed.with_dtype(value.dtype) if computed.is_dense else declared_desc(value)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.errors import DisturbedError
-from blocklayout.plan.candidates.following import Follower
+from blocklayout.plan.candidates.following import Follower, are_near
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.pins import check_expectations, pins_by_group
 from blocklayout.plan.choices import kernel_choices
@@ -72,10 +72,13 @@ def make_plan(
     pins = pins_by_group(groups, request.demanded.pins)
     tags = wanted.tags if wanted else ()
     choices = {choice.kernel: choice for choice in like.choices} if like else {}
-    proposer = Follower(costs, request.dtype, tags, request.is_frugal, pins, request.without, choices=choices)
-    network = propose_all(program, groups, proposer, request.io_layout)
-    network = price(network) if price else network
-    solution = solve_layouts(network)
+    asked = (costs, request.dtype, tags, request.is_frugal, pins, request.without)
+    is_near = like is not None and are_near(program.inputs, dict(like.inputs))
+    proposer = Follower(*asked, choices=choices, takes_impls=is_near)
+    network = propose_all(program, groups, proposer, request.io_layout, request.carried)
+    if price is not None and not is_near:  # else there is hardly anything left to decide
+        network = price(network)
+    solution = (Solution.only(network) if is_near else None) or solve_layouts(network)
     contenders = [contender_like(like, solution)] if like else contenders_of(network, wanted)
     finish = partial(_finish, program, request, contenders, solution)
     if wanted:
@@ -86,7 +89,8 @@ def make_plan(
         winner, plan = _best(contenders, solution.choice, finish, time_plans)
     plan = _explained(plan, winner, solution)
     if pins:
-        free = propose_all(program, groups, replace(proposer, pins={}, choices={}), request.io_layout)
+        free_proposer = replace(proposer, pins={}, choices={})
+        free = propose_all(program, groups, free_proposer, request.io_layout, request.carried)
         plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders_of(free.priced(network.costs), None)))
     if like:
         lent = ", ".join(f"{name} {'x'.join(map(str, desc.dims))}" for name, desc in like.inputs)
@@ -132,7 +136,7 @@ def _finish(
         n_threads=network.costs.machine.n_threads,
         isa=network.costs.machine.isa,
         library=".".join(map(str, dnnl.version())),
-        inputs=network.inputs(winner.choice),
+        inputs=tuple(assembly.given.items()),
         entries=tuple(assembly.entries),
         steps=tuple(steps),
         results=tuple(assembly.results),

@@ -42,6 +42,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
         dtype: Data type of activations; what is computed in another is an island.
         given: Inputs that were left to the plan and are settled, by name.
+        carried: Computed outputs by the inputs as which they come in the next run; both are left to the plan.
     """
 
     program: Program
@@ -51,6 +52,7 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     io_layout: Mapping[str, str] = field(default_factory=dict)
     dtype: str = "f32"
     given: Mapping[str, MemoryDesc] = field(default_factory=dict)
+    carried: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def producers(self) -> Mapping[str, int]:
@@ -83,22 +85,43 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def touching(self) -> Sequence[Sequence[str]]:
-        """The values that each group reads or computes."""
+        """The values whose layout, or that of whose copies, each group decides."""
         sides = ((*group.sources.values(), *group.dsts.values()) for group in self.groups)
-        return [tuple(dict.fromkeys(value.name for value in values)) for values in sides]
+        touched = [dict.fromkeys(value.name for value in values) for values in sides]
+        for value in self.carried:
+            touched[self.producers[self.carried[value]]][value] = None
+        return [tuple(values) for values in touched]
+
+    def producer_of(self, value: str) -> int | None:
+        """The group that settles the layout of a value; ``None`` for what the caller gives."""
+        return self.producers.get(self.carried.get(value, value))
+
+    def produced(self, value: str, candidate: Candidate) -> ValueLayout:
+        """The layout in which a value is where a candidate of the group that settles it is taken."""
+        computed = self.carried.get(value, value)
+        desc = produced_desc(self.groups[self.producers[computed]], candidate, computed)
+        if value not in self.carried:
+            return desc
+        row_major = self._row_major(value)
+        if not isinstance(desc, MemoryDesc) or not desc.is_dense:
+            return row_major
+        return desc.with_dtype(row_major.dtype)
+
+    def _row_major(self, value: str) -> MemoryDesc:
+        return next(declared_desc(each) for each in self.program.inputs if each.name == value)
 
     def offers(self, value: str) -> list[ValueLayout]:
         """The layouts a value may be produced in."""
-        producer = self.producers.get(value)
+        producer = self.producer_of(value)
         if producer is None:
             return [*self._givens(value)]
-        return [produced_desc(self.groups[producer], each, value) for each in self.candidates[producer]]
+        return [self.produced(value, each) for each in self.candidates[producer]]
 
     def _givens(self, value: str) -> list[MemoryDesc]:
         """The layouts the caller may give an input in."""
         if value in self.fixed:
             return [self.fixed[value]]
-        [row_major] = [declared_desc(each) for each in self.program.inputs if each.name == value]
+        row_major = self._row_major(value)
         wishes = (desc for desc in self.wishes(value) if isinstance(desc, MemoryDesc) and desc.is_dense)
         return [row_major, *(desc.with_dtype(row_major.dtype) for desc in wishes)]
 
@@ -116,18 +139,29 @@ class Network(Struct, frozen=True, eq=False, dict=True):
     def desc_of(self, value: str, choice: Sequence[int]) -> ValueLayout:
         """The layout in which a value is produced under a choice."""
         if value not in self.producers:
-            return self._best_given(value, choice)
+            return self._given(value, choice)
         producer = self.producers[value]
-        return produced_desc(self.groups[producer], self.candidates[producer][choice[producer]], value)
+        return self.produced(value, self.candidates[producer][choice[producer]])
 
-    def inputs(self, choice: Sequence[int]) -> tuple[tuple[str, MemoryDesc], ...]:
-        """The model's inputs as the caller should give them under a choice."""
-        return tuple((value.name, self._best_given(value.name, choice)) for value in self.program.inputs)
+    def inputs(self, choice: Sequence[int], *, returns_to_plain: bool = False) -> Iterator[tuple[str, MemoryDesc]]:
+        """The model's inputs as the caller should give them under a choice.
 
-    def _best_given(self, value: str, choice: Sequence[int]) -> MemoryDesc:
+        Args:
+            choice: A candidate for each group.
+            returns_to_plain: Whether results are brought back to plain, and so come as inputs.
+        """
+        for value in self.program.inputs:
+            is_plain = returns_to_plain and value.name in self.carried
+            yield value.name, declared_desc(value) if is_plain else self._given(value.name, choice)
+
+    def _given(self, value: str, choice: Sequence[int]) -> MemoryDesc:
         """The layout of an input; of one that is left to the plan that from which its readers are served best."""
         if value in self.fixed:
             return self.fixed[value]
+        producer = self.producer_of(value)
+        if producer is not None:  # it comes as that wrote it
+            desc = self.produced(value, self.candidates[producer][choice[producer]])
+            return desc if isinstance(desc, MemoryDesc) else self._row_major(value)
         demands = list(self.demands(value, choice))
         offers = dict.fromkeys(self._givens(value))
 
@@ -208,11 +242,16 @@ def declared_desc(value: Value, layout: str | None = None) -> MemoryDesc:
 
 
 def propose_all(
-    program: Program, groups: Sequence[Group], proposer: Proposer, io_layout: Mapping[str, str] | None = None
+    program: Program,
+    groups: Sequence[Group],
+    proposer: Proposer,
+    io_layout: Mapping[str, str] | None = None,
+    carried: Mapping[str, str] | None = None,
 ) -> Network:
     """Ask for the candidates of every group, each knowing the layouts its sources may arrive in.
 
     A group for which no primitive is offered falls apart into its kernels; a kernel alone becomes a plain one.
+    Outputs that are ``carried`` to inputs, by these, are so as far as groups compute them, in the same extents.
     """
     borders = io_layout or {}
     arriving: dict[str, list[MemoryDesc]] = {}
@@ -249,7 +288,18 @@ def propose_all(
             for first, second in proposer.propose_pair(pair, in_place.get(pair.second.name)):
                 by_name[pair.first.name] += (first,)
                 by_name[pair.second.name] += (second,)
-    return Network(program, tuple(kept), tuple(by_name.values()), proposer.costs, borders, proposer.dtype)
+    network = Network(program, tuple(kept), tuple(by_name.values()), proposer.costs, borders, proposer.dtype)
+    return replace(network, carried=dict(_carried(network, carried or {})))
+
+
+def _carried(network: Network, carried: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    inputs = {value.name: value for value in network.program.inputs}
+    outputs = {value.name: value for value in network.program.outputs if value.name in network.producers}
+    for name, output in carried.items():
+        if name in inputs and output in outputs:
+            one, other = inputs[name], outputs[output]
+            if (one.shape, one.dtype) == (other.shape, other.dtype):
+                yield name, output
 
 
 def _in_place_operands(

@@ -13,7 +13,7 @@ from msgspec import Struct
 from blocklayout.atomic_write import replacing
 from blocklayout.dnnl import Spec, is_reference, multiply_adds
 from blocklayout.errors import PlanError, closest
-from blocklayout.ir import Demand, Names, TapSums
+from blocklayout.ir import Demand, Fused, MadeWeights, Names
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.choices import KernelChoice
 from blocklayout.plan.struct_json import MisfitError, SpecField, from_json, to_json
@@ -210,7 +210,7 @@ class PackedConstant(Struct, frozen=True):
     buffer: int
     desc: MemoryDesc
     kernel: str
-    made: TapSums | None = None
+    made: MadeWeights | None = None
 
     def contents(self, array: np.ndarray) -> np.ndarray:
         """The elements to be packed, of the constant's."""
@@ -246,6 +246,8 @@ class Plan(Struct, frozen=True, dict=True):
         arena_lower_bound: Largest number of bytes alive at once.
         program: Digest of the structure it was made of, see :attr:`~blocklayout.ir.Program.digest`.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
+        ranges: The least and the most of each extent that its session takes, by input and as the caller's arrays have
+            them; empty where it was not loaded for ranges.
     """
 
     model: str
@@ -279,11 +281,21 @@ class Plan(Struct, frozen=True, dict=True):
     program: str
     io_layout: tuple[tuple[str, str], ...]
     version: Literal[4] = 4
+    ranges: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
 
     @property
     def cost_ns(self) -> float:
         """Estimated time of one run."""
         return sum(s.cost_ns for s in self.steps) + sum(e.cost_ns for e in self.entries)
+
+    @property
+    def roomy_arena_nbytes(self) -> int:
+        """Size of an arena that also takes what is not stored here because two kernels are one primitive.
+
+        For smaller extents the library may compute the two apart.
+        """
+        layouts = (layout for choice in self.choices for layout in choice.chosen.layouts)
+        return self.arena_nbytes + max((each.held.nbytes for each in layouts if isinstance(each, Fused)), default=0)
 
     @property
     def reorders(self) -> tuple[Entry | Step, ...]:

@@ -53,7 +53,8 @@ def plan_key(made_of: str, request: Request, n_threads: int, costs: str) -> str 
     if package is None:
         return None
     asked = (request.policy, request.dtype, request.is_frugal, request.winograd)
-    names = (sorted(request.io_layout.items()), request.demanded.pins, request.demanded.precision)
+    borders = (sorted(request.io_layout.items()), sorted(request.carried.items()))
+    names = (*borders, request.demanded.pins, request.demanded.precision)
     variables = sorted(item for item in os.environ.items() if item[0].startswith(("ONEDNN_", "DNNL_")))
     parts = (package, cost_environment(), variables, costs, n_threads, asked, names, made_of)
     return blake2b(repr(parts).encode(), digest_size=_DIGEST_NBYTES).hexdigest()

@@ -118,7 +118,11 @@ def choose_by(policy: Policy, network: Network) -> Choice:
 
 
 def _arrives(policy: Policy, network: Network, value: str, choice: list[int]) -> ValueLayout:
-    desc = network.desc_of(value, choice) if value in network.producers else network.offers(value)[0]
+    if value in network.producers:
+        desc = network.desc_of(value, choice)
+    else:
+        offers = network.offers(value)
+        desc = next(filter(policy.prefers, offers), offers[0]) if value in network.carried else offers[0]
     return MemoryDesc(desc.dims, desc.dtype) if policy.returns_to_plain and isinstance(desc, MemoryDesc) else desc
 
 

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from blocklayout import dnnl
 from blocklayout.dtypes import from_numpy
 from blocklayout.errors import BlockLayoutError
+from blocklayout.model.origins import origin_of
 from blocklayout.side_by_side import side_by_side
 from blocklayout.tensor import as_memory
 from blocklayout.tensor.reordering import bytes_in
@@ -18,11 +19,12 @@ from blocklayout.tensor.reordering import bytes_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from blocklayout.ir import TapSums
+    from blocklayout.ir import MadeWeights
     from blocklayout.layout import MemoryDesc
+    from blocklayout.model.origins import Origin
     from blocklayout.plan.plan import PackedConstant, Plan
 
-_Key = tuple[str, "MemoryDesc", "TapSums | None"]
+_Key = tuple[str, "MemoryDesc", "MadeWeights | None"]
 
 
 class _Pack(Struct, frozen=True):
@@ -30,13 +32,15 @@ class _Pack(Struct, frozen=True):
 
     source: weakref.ref[np.ndarray]
     packed: weakref.ref[np.ndarray]
+    origin: Origin | None
 
 
 class PackedWeights(Struct):
     """Packed constants by name, layout and what is made of them, shared among the plans of one model.
 
     A plan's constants may be computed for it, as weights are that a normalisation was folded into: the same
-    ones are other arrays in the next plan. So bytes decide: what comes out as it did before is held once.
+    ones are other arrays in the next plan. So their origin in the model's file decides, and where they have none,
+    bytes: what comes out as it did before is held once.
     Callers of :meth:`pack` hold them: they go with the last plan that has them.
     """
 
@@ -77,16 +81,17 @@ class PackedWeights(Struct):
 
     def _one(self, item: PackedConstant, source: np.ndarray) -> np.ndarray:
         alike = self._packs.setdefault((item.constant, item.desc, item.made), [])
+        origin = origin_of(source)
         for pack in alike:
             packed = pack.packed()
-            if packed is not None and pack.source() is source:
+            if packed is not None and (pack.source() is source or (origin is not None and pack.origin == origin)):
                 return packed
         made = _packed(item.contents(source), item.desc)
         for pack in alike:
             packed = pack.packed()
             if packed is not None and np.array_equal(packed, made):
                 return packed
-        alike.append(_Pack(weakref.ref(source), weakref.ref(made)))
+        alike.append(_Pack(weakref.ref(source), weakref.ref(made), origin))
         return made
 
     def _forget_the_dead(self) -> None:
@@ -98,7 +103,7 @@ def _packed(array: np.ndarray, desc: MemoryDesc) -> np.ndarray:
     given = from_numpy(array.dtype)
     # The library has no reorder from f64, and f16's needs a CPU that has it.
     source = array.astype(np.float32) if given in ("f64", "f16") and desc.dtype != given else array
-    if from_numpy(source.dtype) == desc.dtype:
+    if from_numpy(source.dtype) == desc.dtype and desc.extra is None:
         made = dnnl.aligned_empty(desc.nbytes)
         desc.pack(source.reshape(desc.dims), made)  # as fast as the library, which would first make a primitive
         return made

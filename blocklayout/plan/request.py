@@ -34,6 +34,7 @@ class Request(Struct, frozen=True):
         policy: ``auto``, one of the simple policies, or a oneDNN tag.
         dtype: Data type of activations inside: one of :data:`DTYPES`.
         io_layout: Formats of inputs and outputs that are not row-major at the border, by name.
+        carried: Outputs by the inputs as which they come in the next run, both left to the plan: they have one format.
         demanded: Formats and data types that single kernels and values must have.
         on_layout_loss: What to do where an operator drops a blocked or channels-last run to plain.
         is_frugal: Whether it is one plan of many, and should do without primitives that take memory for good.
@@ -43,6 +44,7 @@ class Request(Struct, frozen=True):
     policy: str = "auto"
     dtype: str = "f32"
     io_layout: Mapping[str, str] = field(default_factory=dict)
+    carried: Mapping[str, str] = field(default_factory=dict)
     demanded: Demanded = field(default_factory=Demanded)
     on_layout_loss: LossMode | None = None
     is_frugal: bool = False

@@ -63,7 +63,9 @@ def _data(value: Any) -> Any:
         value = value.canonical
     if hasattr(value, "to_dict"):
         return value.to_dict()
-    return {name: _data(getattr(value, name)) for name in value.__struct_fields__}
+    config = value.__struct_config__
+    tag = {config.tag_field: config.tag} if config.tag else {}
+    return tag | {name: _data(getattr(value, name)) for name in value.__struct_fields__}
 
 
 def from_json(kind: type[_Record], text: str | bytes) -> _Record:

@@ -34,6 +34,8 @@ class InputInfo(Struct, frozen=True, dict=True):
             order of axes: ``shape`` and arrays are in that order. In one with blocks it is a Tensor.
         is_free: Whether the plan chooses the format. An input may then come in any; an output is a Tensor.
         container: Empty for a tensor; ``sequence`` for a list of arrays, ``optional`` where it may be ``None``.
+        ranges: The least and the most of each extent, in the order of ``shape``, where the session was loaded for
+            ranges; others are refused. Empty where it was not.
     """
 
     name: str
@@ -42,6 +44,14 @@ class InputInfo(Struct, frozen=True, dict=True):
     layout: TagField | None = None
     is_free: bool = False
     container: str = ""
+    ranges: tuple[tuple[int, int], ...] = ()
+
+    @cached_property
+    def extents(self) -> str:
+        """The extents of the caller's array as text, such as ``1x3x32..640x?``."""
+        if self.ranges:
+            return range_text(self.ranges)
+        return "any shape" if self.shape is None else shape_text(self.shape)
 
     @cached_property
     def numpy_dtype(self) -> np.dtype:
@@ -88,6 +98,16 @@ class InputInfo(Struct, frozen=True, dict=True):
 
 class OutputInfo(InputInfo, frozen=True):
     """An output as the model declares it."""
+
+
+def shape_text(shape: Sequence[object]) -> str:
+    """Extents as ``1x3x?``, with question marks for nameless free ones."""
+    return "x".join("?" if extent is None else str(extent) for extent in shape)
+
+
+def range_text(ranges: Sequence[tuple[int, int]]) -> str:
+    """Ranges of extents as ``--shape`` takes them, such as ``1x3x32..640``."""
+    return "x".join(str(least) if least == most else f"{least}..{most}" for least, most in ranges)
 
 
 class Feed(Struct, frozen=True):
@@ -156,6 +176,7 @@ def check_feed(info: InputInfo, source: Any) -> Feed:
     if array.dtype != info.numpy_dtype:
         raise _wrong_dtype(info, array.dtype.name)
     _check_shape(info, info.shape, array.shape, "array.transpose")
+    check_ranges(info, array.shape)
     if info.inverse_order is not None:
         _check_rank(info, array.shape)
         array = array.transpose(info.inverse_order)
@@ -186,6 +207,7 @@ def _check_tensor(info: InputInfo, tensor: Tensor) -> Feed:
         raise _wrong_dtype(info, f"a Tensor of {tensor.dtype}")
     declared = None if info.shape is None else info.logical(info.shape)
     _check_shape(info, declared, tensor.shape, "Tensor.permute")
+    check_ranges(info, tensor.shape if info.order is None else tuple(tensor.shape[axis] for axis in info.order))
     if tensor.desc.inner_blks and not has_reorder(tensor.dtype):
         start = time.monotonic_ns()
         array = tensor.desc.unpack(tensor.physical())
@@ -221,7 +243,7 @@ def _check_shape(
     """
     if declared is None or shape == declared:
         return
-    shown = "x".join("?" if extent is None else str(extent) for extent in declared)
+    shown = shape_text(declared)
     if info.order is not None and declared == info.shape:
         shown += f" in {info.layout}"
     got = "x".join(map(str, shape))
@@ -231,6 +253,26 @@ def _check_shape(
         if isinstance(wanted, int) and wanted != extent:
             text = f"input {info.name!r} is {shown}, got {got}: axis {axis} must be {wanted}"
             raise InputError(text + _moved_channels(info, declared, shape, turning))
+
+
+def check_ranges(info: InputInfo, shape: Sequence[int]) -> None:
+    """Refuse extents outside of the ranges that the session was loaded for.
+
+    Args:
+        info: The input.
+        shape: Of the caller's array.
+
+    Raises:
+        InputError: The message names input, axis and range.
+    """
+    if not info.ranges:
+        return
+    text = f"input {info.name!r} is {info.extents}, as the session was loaded, got {shape_text(shape)}"
+    if len(shape) != len(info.ranges):
+        raise InputError(f"{text}: it must have rank {len(info.ranges)}")
+    for axis, (extent, (least, most)) in enumerate(zip(shape, info.ranges, strict=True)):
+        if not least <= extent <= most:
+            raise InputError(f"{text}: axis {axis} must be {least if least == most else f'{least} to {most}'}")
 
 
 def _moved_channels(

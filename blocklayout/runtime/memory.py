@@ -12,7 +12,7 @@ from msgspec import Struct
 if TYPE_CHECKING:
     import numpy as np
 
-    from blocklayout.runtime.workspace import ReadyPlan
+    from blocklayout.runtime.workspace import ReadyPlan, Workspace
 
 _STATUS = Path("/proc/self/status")
 _MIB = 1 << 20
@@ -25,13 +25,14 @@ class MemoryUse(Struct, frozen=True):
         n_plans: Plans it has.
         n_workspaces: Sets of arena, scratchpad and primitives: how many runs can go on at a time, for each plan.
         originals_nbytes: The model's own weights, where they are held for further plans: those of a file are read
-            again instead, and those of a Builder or ``ModelProto`` are its owner's as well.
+            again instead, unless they are small or the session is for ranges of extents, and those of a Builder or
+            ``ModelProto`` are its owner's as well.
         packed_nbytes: Packed weights; those that plans share are counted once.
         mapped_nbytes: The part of them that is mapped from a saved session: processes share it, and the system may
             take it back.
-        arena_nbytes: Arenas, one a workspace.
+        arena_nbytes: Arenas: one a workspace; one a stream where a session was loaded for ranges of extents.
         arena_lower_bound: The largest sets of tensors alive at once: no arenas could be smaller.
-        scratchpad_nbytes: Scratchpads, one a workspace.
+        scratchpad_nbytes: Scratchpads, likewise.
         process_nbytes: Resident memory of the whole process, Python and code included; 0 where the system does not
             tell.
         process_peak_nbytes: The most it has been.
@@ -49,19 +50,25 @@ class MemoryUse(Struct, frozen=True):
     process_peak_nbytes: int
 
     @classmethod
-    def of(cls, held: Sequence[tuple[ReadyPlan, int]], originals_nbytes: int) -> MemoryUse:
-        """Memory of plans, each given with the number of its workspaces, and of the model's own weights."""
+    def of(cls, held: Sequence[tuple[ReadyPlan, Sequence[Workspace]]], originals_nbytes: int) -> MemoryUse:
+        """Memory of plans, each given with its workspaces, and of the model's own weights."""
+        placed = [(ready.plan, each) for ready, workspaces in held for each in workspaces]
+        arenas = {id(each.arena): each.arena.nbytes for _, each in placed}
+        scratchpads = {id(each.scratchpad): each.scratchpad.nbytes for _, each in placed}
+        alive: dict[int, int] = {}
+        for plan, each in placed:
+            alive[id(each.arena)] = max(alive.get(id(each.arena), 0), plan.arena_lower_bound)
         packed, mapped = packed_nbytes(array for ready, _ in held for array in ready.packed.values())
         now, most = process_nbytes()
         return cls(
             n_plans=len(held),
-            n_workspaces=sum(n for _, n in held),
+            n_workspaces=len(placed),
             originals_nbytes=originals_nbytes,
             packed_nbytes=packed,
             mapped_nbytes=mapped,
-            arena_nbytes=sum(ready.plan.arena_nbytes * n for ready, n in held),
-            arena_lower_bound=sum(ready.plan.arena_lower_bound * n for ready, n in held),
-            scratchpad_nbytes=sum(ready.plan.scratchpad_nbytes * n for ready, n in held),
+            arena_nbytes=sum(arenas.values()),
+            arena_lower_bound=sum(alive.values()),
+            scratchpad_nbytes=sum(scratchpads.values()),
             process_nbytes=now,
             process_peak_nbytes=most,
         )

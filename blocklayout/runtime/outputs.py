@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from blocklayout.dtypes import from_numpy
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
 from blocklayout.layout_events import is_watched
+from blocklayout.plan.plan import FREE
 from blocklayout.runtime.inputs import check_mapping
 from blocklayout.runtime.run_report import report_copied
 from blocklayout.tensor import Tensor, reorder
@@ -83,8 +85,8 @@ def bindable(given: Mapping[str, np.ndarray], read: Sequence[np.ndarray]) -> dic
 def constant(info: OutputInfo, ready: ReadyPlan) -> np.ndarray | Tensor:
     """An output that no step computes, as fresh as the others."""
     array = ready.constants[info.name]
-    if info.is_free or info.is_blocked:
-        desc = MemoryDesc(array.shape or (1,), info.dtype, info.layout)
+    if (info.name, FREE) in ready.plan.io_layout or info.is_blocked:
+        desc = MemoryDesc(array.shape or (1,), info.dtype or from_numpy(array.dtype), info.layout)
         return reorder(array, desc, threads=ready.plan.n_threads)
     return np.array(array if info.order is None else array.transpose(info.order), order="C")
 

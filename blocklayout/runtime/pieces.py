@@ -11,12 +11,14 @@ from msgspec import Struct
 
 from blocklayout.errors import InputError
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.plan import FREE
 from blocklayout.runtime.forking import Lock
 from blocklayout.runtime.inputs import check_feed, check_feeds, check_held, check_mapping
 from blocklayout.runtime.outputs import check_given, deliver
 from blocklayout.tensor import Tensor, reorder
 
 if TYPE_CHECKING:
+    from blocklayout.dnnl import Stop
     from blocklayout.plan import Plan
     from blocklayout.runtime.inputs import InputInfo, OutputInfo
     from blocklayout.runtime.profile import Profile, StepProfile
@@ -67,6 +69,11 @@ class Piece(Struct, eq=False, kw_only=True):
         return ()
 
     @property
+    def notes(self) -> Sequence[str]:
+        """Lines about the layouts of what it hands on, where these are not row-major."""
+        return ()
+
+    @property
     def _unplanned(self) -> str:
         return "planned when it is fed"
 
@@ -77,6 +84,7 @@ class Piece(Struct, eq=False, kw_only=True):
         by = f" by {self.by}" if self.by else ""
         head = f"{self.name}{by} -> {', '.join(filter(None, self.outputs))}"
         yield f"{head}: {self.reason}" if self.reason else head
+        yield from (f"  {note}" for note in self.notes)
         if not self.by and not self.sessions:
             yield f"  {self._unplanned}"
         for session in self.sessions:
@@ -92,15 +100,27 @@ class Straight(Piece, eq=False, kw_only=True):
         session: That one; ``None`` before the first run that comes so far.
         by_arrays: Computes outputs node by node, of arrays by name: extents that data settle are seldom the same
             again, and of small arrays this takes less than a plan. ``None`` where it would not.
+        inner: Names of those outputs that the caller does not get.
     """
 
     open: Callable[[Values], Session]
+    inner: tuple[str, ...] = ()
     session: Session | None = None
     by_arrays: Callable[[Sequence[str], Values], list[Any]] | None = None
 
     @property
     def sessions(self) -> Sequence[Session]:
         return () if self.session is None else (self.session,)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        plans = [] if self.session is None or self.session.pieces is not None else self.session.plans
+        return [
+            f"{result.name} stays as it was written, for the only piece that reads it: {result.desc.named('src')}"
+            for plan in plans[-1:]
+            for result in plan.results
+            if result.name in self.inner and result.desc is not None and (result.name, FREE) in plan.io_layout
+        ]
 
     @property
     def _unplanned(self) -> str:
@@ -115,14 +135,20 @@ class Call(Piece, eq=False, kw_only=True):
     Attributes:
         function: Computes it, of its inputs in order.
         running: The sessions of its subgraphs that there are by now.
+        keeping: Lines about the layouts of what these keep from one run to the next.
     """
 
     function: Callable[[Sequence[Any]], Sequence[Any]]
     running: Callable[[], Sequence[Session]] = tuple
+    keeping: Callable[[], Sequence[str]] = tuple
 
     @property
     def sessions(self) -> Sequence[Session]:
         return self.running()
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self.keeping()
 
 
 class Pieces:
@@ -131,6 +157,9 @@ class Pieces:
     Attributes:
         name: The model's.
         pieces: The pieces.
+        inputs: The model's, as they reach the pieces.
+        outputs: Likewise.
+        constants: Those that calls read, and outputs that are constants, by name.
     """
 
     def __init__(
@@ -152,8 +181,9 @@ class Pieces:
         """
         self.name = name
         self.pieces = tuple(pieces)
-        self._inputs = inputs
-        self._constants = constants
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.constants = constants
         crossing = [*(info for info in outputs if info.border), *(info for info in inputs if not info.container)]
         self._borders = {info.name: info for info in crossing}
         in_numpy = (piece for piece in pieces if isinstance(piece, Call) or getattr(piece, "by_arrays", None))
@@ -204,11 +234,19 @@ class Pieces:
                 given = {name: contents[name] for name in piece.inputs if name in contents}
                 session.prepare({name: shapes[name] for name in piece.inputs}, given)
 
-    def run(self, wanted: Sequence[OutputInfo], feed: Values, out: Mapping[str, np.ndarray] | None) -> list[Any]:
-        """Run all pieces; as :meth:`Session.run`."""
+    def run(
+        self,
+        wanted: Sequence[OutputInfo],
+        feed: Values,
+        out: Mapping[str, np.ndarray] | None,
+        stop: Stop | None = None,
+    ) -> list[Any]:
+        """Run all pieces; as :meth:`Session.run`, with ``stop`` looked at before each piece, and in plans each step."""
         values = self._fed(feed)
         for piece, done in zip(self.pieces, self._done, strict=True):
-            self._run_piece(piece, values)
+            if stop is not None:
+                stop.check()
+            self._run_piece(piece, values, stop)
             for name in done:
                 values.pop(name, None)
         results = {info.name: self._fresh(info.name, values[info.name]) for info in wanted}
@@ -259,23 +297,27 @@ class Pieces:
             yield piece, None, profile_of_call(piece.name, piece.by or "onnx.reference", times)
 
     def _fed(self, feed: Values) -> dict[str, Any]:
-        tensors = [info for info in self._inputs if not info.container]
-        held = {info.name: info for info in self._inputs if info.container}
+        tensors = [info for info in self.inputs if not info.container]
+        held = {info.name: info for info in self.inputs if info.container}
         check_mapping("feed", feed, "{'x': array}")
         missing = [name for name in held if name not in feed]
         if missing:
             raise InputError(f"missing input {', '.join(missing)}: give a list of arrays, or None where it is optional")
         check_feeds(tensors, {name: each for name, each in feed.items() if name not in held})
-        return {**self._constants, **feed, **{name: check_held(info, feed[name]) for name, info in held.items()}}
+        return {**self.constants, **feed, **{name: check_held(info, feed[name]) for name, info in held.items()}}
 
-    def _run_piece(self, piece: Piece, values: dict[str, Any]) -> None:
+    def _run_piece(self, piece: Piece, values: dict[str, Any], stop: Stop | None = None) -> None:
         if isinstance(piece, Straight):
             fed = {name: values[name] for name in piece.inputs}
-            results: Sequence[Any] = self._quick(piece, fed) or self._session(piece, fed).run(piece.outputs, fed)
+            results: Sequence[Any] = self._quick(piece, fed) or self._planned(piece, fed, stop)
         elif isinstance(piece, Call):
             given = [self._logical(name, values[name]) if name else None for name in piece.inputs]
             results = self._at_borders(piece, piece.function(given))
         values.update(zip(piece.outputs, results, strict=True))
+
+    def _planned(self, piece: Straight, fed: Values, stop: Stop | None) -> list[Any]:
+        session = self._session(piece, fed)
+        return session.run(piece.outputs, fed) if stop is None else session.run_until(stop, piece.outputs, fed)
 
     def _quick(self, piece: Straight, fed: Values) -> list[Any] | None:
         """The results of a piece that is computed node by node; ``None`` where it is planned."""
@@ -327,12 +369,7 @@ class Pieces:
 
 def _last_report(piece: Piece) -> Report | None:
     """The report of the plan that ran last, without times; ``None`` where there is no plan."""
-    from blocklayout.runtime.report import Report
+    from blocklayout.runtime.session import last_report
 
     planned = [session for session in piece.sessions if session.plans]
-    if not planned:
-        return None
-    if planned[-1].pieces is not None:
-        return planned[-1].report()
-    plan = planned[-1].plans[-1]
-    return Report.of(plan, plan.machine())
+    return last_report(planned[-1]) if planned else None

@@ -171,6 +171,7 @@ def _piece_records(each: PieceReport) -> list[dict[str, Any]]:
         return list(each.report.record["pieces"])
     piece = each.piece
     record: dict[str, Any] = {"name": piece.name, "by": piece.by, "reason": piece.reason, "ns": each.ns, "report": None}
+    record["notes"] = list(piece.notes)
     if each.report is not None:
         of_all = ("others", "pieces", "served", "source", "shapes", "threads")
         record["report"] = {name: value for name, value in each.report.record.items() if name not in of_all}

@@ -8,37 +8,41 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import count
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from blocklayout import dnnl
 from blocklayout.errors import BlockLayoutError, InputError, PlanError, RefusedError
+from blocklayout.garbage import nothing_collected
 from blocklayout.layout_events import carry, is_watched
 from blocklayout.runtime.forking import Lock
-from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping
+from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_feeds, check_mapping, check_ranges
 from blocklayout.runtime.memory import MemoryUse
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
 from blocklayout.runtime.pieces import CutError
 from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
-from blocklayout.runtime.workspace import ReadyPlan, Workspace
+from blocklayout.runtime.workspace import ReadyPlan, Room, Workspace
 from blocklayout.tensor import Tensor
 from blocklayout.value_checks import check_mode
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan import Plan, Request
+    from blocklayout.runtime.joining import Batching
     from blocklayout.runtime.pieces import Pieces
     from blocklayout.runtime.profile import Profile
     from blocklayout.runtime.report import Report
+    from blocklayout.runtime.stats import Stats
+    from blocklayout.runtime.submissions import Submission, Submissions
     from blocklayout.value_checks import CheckMode
 
-    WriteSession = Callable[[Path, "Signature", Sequence[tuple["Shapes", ReadyPlan]]], None]
+    WriteSession = Callable[[Path, "SessionContents"], None]
     Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
     DescribeNodes = Callable[["Shapes", Given], Sequence[dict[str, Any]] | None]
@@ -69,11 +73,27 @@ class Signature(Struct, frozen=True):
         inputs: Extents unknown until fed are ``None`` or names.
         outputs: Likewise.
         defaults: Initializers that are used where nothing is fed in their place.
+        rows: Extents of inputs with one row, and sizes of batches, for which rows are proven to be computed apart.
     """
 
     inputs: tuple[InputInfo, ...]
     outputs: tuple[OutputInfo, ...]
     defaults: tuple[InputInfo, ...] = ()
+    rows: tuple[tuple[Shapes, tuple[int, ...]], ...] = ()
+
+
+class SessionContents(Struct, frozen=True):
+    """What a session is made of, for a file.
+
+    Attributes:
+        signature: The model's inputs and outputs.
+        plans: Each with the extents it was made for.
+        pieces: Those of a model that is cut.
+    """
+
+    signature: Signature
+    plans: Sequence[tuple[Shapes, ReadyPlan]]
+    pieces: Pieces | None
 
 
 class PlanKey(Struct, frozen=True):
@@ -155,7 +175,12 @@ class Session:
         self._asked = asked
         self._pieces = pieces
         self._describe_nodes = describe_nodes
+        self._max_waiting: int | None = None
+        self._batching: Batching | None = None
+        self._submissions: Submissions | None = None
         self._names = tuple(info.name for info in self._inputs)
+        self._rooms: dict[int, Room] = {}  # by the stream's number, where there are ranges of extents
+        self._arena_nbytes = max((ready.plan.roomy_arena_nbytes for _, ready in plans), default=0)
         self._plans: dict[PlanKey, _Kept] = {}
         self._bound: dict[tuple[Any, ...], _Bound] = {}
         self._clock = count()
@@ -163,6 +188,37 @@ class Session:
         self._planning = Lock()  # taken first; other plans run meanwhile
         for shapes, ready in plans:
             self._keep(shapes, ready)
+
+    def queue(self, max_waiting: int | None, batching: Batching | None) -> None:
+        """Say how many requests may wait, and how they are joined; before the first of them.
+
+        Args:
+            max_waiting: Any number if ``None``.
+            batching: None are joined if ``None``.
+
+        Raises:
+            InputError: Somebody has submitted one, or looked at counts.
+        """
+        if self._submissions is not None:
+            raise InputError("requests were submitted already: give max_waiting and batching to load")
+        self._max_waiting, self._batching = max_waiting, batching
+
+    def prove_rows(self, row: Mapping[str, tuple[int, ...]]) -> None:
+        """Have it proven, once, that rows may be joined.
+
+        Args:
+            row: Logical extents of one row, by input.
+
+        Raises:
+            UnsupportedError: They may not.
+        """
+        shapes, batching = tuple(row.items()), self._batching
+        with self._planning:  # it reads the model, too
+            proven = self._signature.rows
+            if batching is None or any(shapes == of and {*batching.sizes} <= {*sizes} for of, sizes in proven):
+                return
+            batching.prove(row, batching.sizes)
+            self._signature = replace(self._signature, rows=(*proven[-_MAX_BOUND:], (shapes, batching.sizes)))
 
     def get_inputs(self) -> list[InputInfo]:
         """Name, declared shape and type of every input."""
@@ -207,47 +263,143 @@ class Session:
             return self._streams.call(carry(partial(self._run, output_names, feed, out)))
         return self._streams.call(self._run, output_names, feed, out)
 
-    def submit(
-        self, feed: Mapping[str, Any], output_names: Sequence[str] | None = None, *, out: Given | None = None
-    ) -> Future[list[Any]]:
-        """Have the model run once, as soon as a stream is free, and go on.
-
-        What is submitted begins in the order in which it came; nothing limits how much may wait. Until the future is
-        done, the arrays of ``feed`` are read and must not change, and those of ``out`` are written.
-
-        Args:
-            feed: As for :meth:`run`. The mapping may change, its arrays may not.
-            output_names: As for :meth:`run`.
-            out: As for :meth:`run`.
-
-        Returns:
-            A future of what :meth:`run` returns. Whatever :meth:`run` raises, this raises: what is fed is looked at by
-            the stream. Its callbacks run on the stream's thread.
+    def run_until(
+        self, stop: dnnl.Stop, output_names: Names, feed: Mapping[str, Any], out: Given | None = None
+    ) -> list[Any]:
+        """Run the model once on the calling thread, one of a stream's, and look at ``stop`` before each step.
 
         Raises:
-            InputError: The session is closed.
+            StoppedError: It was asked to end.
+            DeadlineExceededError: Its deadline passed.
+            BlockLayoutError: As :meth:`run`.
         """
+        return self._run(output_names, feed, out, [] if is_watched() else None, stop)
+
+    def submit(
+        self,
+        feed: Mapping[str, Any],
+        output_names: Sequence[str] | None = None,
+        *,
+        out: Given | None = None,
+        deadline: float | None = None,
+    ) -> Submission:
+        """Have the model run once, as soon as a stream is free, and go on.
+
+        What is submitted begins in the order in which it came, and waits in a queue as long as ``max_waiting`` of
+        :func:`blocklayout.load` allows. Until the future is done, the arrays of ``feed`` are read and must not change,
+        and those of ``out`` are written.
+
+        Args:
+            feed: As for :meth:`run`. The mapping may change, its arrays may not. Where the session batches, the arrays
+                may lack the first extent; so does the answer then.
+            output_names: As for :meth:`run`.
+            out: As for :meth:`run`.
+            deadline: Seconds from now after which nobody wants the answer: what has not begun by then never runs, and
+                what runs ends before its next step, both with a ``DeadlineExceededError``.
+
+        Returns:
+            A future of what :meth:`run` returns. Whatever :meth:`run` raises, this raises. Its ``cancel()`` succeeds
+            until the run begins, its ``stop()`` also ends one that has. Its callbacks run on the stream's thread.
+
+        Raises:
+            ClosedError: The session is closed.
+            QueueFullError: As many wait as may wait.
+            InputError: ``feed`` or ``out`` is no mapping, or ``deadline`` no number of seconds.
+        """
+        from blocklayout.runtime.submissions import Submission
+
         check_mapping("feed", feed, "{'x': array}")
         if out is not None:
             check_mapping("out", out, "{'y': array}")
             out = dict(out)
-        run = partial(self._run, output_names, dict(feed), out)
-        if is_watched():
-            return self._streams.submit(carry(partial(run, [])))
-        return self._streams.submit(carry(run) if check_mode.get() else run)
+        _check_deadline(deadline)
+        requests, given, row = self._served(), dict(feed), None
+        call: Callable[[dnnl.Stop], list[Any]] = partial(self.run_until, output_names=output_names, feed=given, out=out)
+        if requests.joining is not None:
+            call, row = requests.joining.asked(self, given, output_names, out, call)
+        request = Submission(call, row, deadline)
+        if is_watched() or check_mode.get():
+            carried = carry(partial(call, request.stopping))
+            request.call, request.row = lambda _: carried(), None
+        requests.submit(request)
+        return request
+
+    def check_open(self) -> None:
+        """Refuse to go on.
+
+        Raises:
+            ClosedError: It was closed.
+        """
+        self._streams.check_open()
+
+    def counting_on(self, other: Session) -> Self:
+        """This session, which adds to the counts of another one."""
+        self._served().tally = other._served().tally
+        return self
+
+    def stats(self) -> Stats:
+        """What became of the requests that were submitted: counts, times, and what waits now.
+
+        Runs that were not submitted are not counted: they cost nothing more than they do.
+
+        Example:
+            >>> from blocklayout import Builder, load
+            >>> b = Builder()
+            >>> b.output("y", b.input("x", (1, 16, 8, 8)).relu())
+            >>> load(b).stats().finished
+            0
+        """
+        memory = self.memory()
+        return self._served().stats(memory.arena_nbytes + memory.scratchpad_nbytes, memory.packed_nbytes)
+
+    def warm_up(
+        self, shapes: Mapping[str, Sequence[int]] | None = None, contents: Mapping[str, Any] | None = None
+    ) -> None:
+        """Have the first request take no longer than those behind it: plan, pack, and run on every stream.
+
+        Where the session batches, that is done for all sizes of batches.
+
+        Args:
+            shapes: The extents of each input, as the caller's arrays have them; by default those that the model
+                declares, and of a first extent that it leaves free, 1. Of several sets of extents, call it with each.
+            contents: Arrays by input, to be fed in place of zeros: such as the target of a Reshape.
+
+        Raises:
+            InputError: Extents do not fit, or the model leaves some free.
+        """
+        from blocklayout.runtime.warming import feed_of_zeros, on_every_stream
+
+        feed, joining = feed_of_zeros(self._inputs, shapes, contents), self._served().joining
+        run = partial(self.run, None, feed) if joining is None else partial(joining.warm_up, self, feed)
+        on_every_stream(self._streams, run)
 
     def close(self) -> None:
         """Finish what was submitted, end the threads, and free arenas and primitives; plans can still be looked at.
 
         A second call does nothing. Runs are refused from now on.
         """
+        if self._submissions is not None:
+            self._submissions.hurry()
         self._streams.close()
         with self._lock:
             for kept in self._plans.values():
                 kept.workspaces.clear()
             self._bound.clear()
+            self._rooms.clear()
         for session in () if self._pieces is None else self._pieces.sessions:
             session.close()
+
+    def _served(self) -> Submissions:
+        """What is submitted, from the first time on that somebody wants to know."""
+        with self._lock:
+            if self._submissions is None:
+                from blocklayout.runtime.joining import Joining
+                from blocklayout.runtime.submissions import Submissions
+
+                batching = self._batching
+                joining = None if batching is None else Joining(self._inputs, self._outputs, batching)
+                self._submissions = Submissions(self._streams, self._max_waiting, joining)
+            return self._submissions
 
     def __enter__(self) -> Self:
         return self
@@ -256,20 +408,30 @@ class Session:
         self.close()
 
     def _run(
-        self, names: Names, feed: Mapping[str, Any], out: Given | None = None, times: list[int] | None = None
+        self,
+        names: Names,
+        feed: Mapping[str, Any],
+        out: Given | None = None,
+        times: list[int] | None = None,
+        stop: dnnl.Stop | None = None,
     ) -> list[Any]:
         """Run once; with a list for the times of entries and steps, report them to the watches."""
         wanted = self._outputs if names is None else check_wanted(names, self._outputs)
         pieces = self._pieces
         if pieces is None:
             try:
-                return _without_refusals(self._run_once, wanted, feed, out, times)
+                return _without_refusals(self._run_once, wanted, feed, out, times, stop)
             except CutError as cut:
                 pieces = cut.pieces
-        return pieces.run(wanted, feed, out)
+        return pieces.run(wanted, feed, out, stop)
 
     def _run_once(
-        self, wanted: Sequence[OutputInfo], feed: Mapping[str, Any], out: Given | None, times: list[int] | None
+        self,
+        wanted: Sequence[OutputInfo],
+        feed: Mapping[str, Any],
+        out: Given | None,
+        times: list[int] | None,
+        stop: dnnl.Stop | None,
     ) -> list[Any]:
         bound, buffers = self._found_bound(feed)
         kept = bound.kept
@@ -287,7 +449,7 @@ class Session:
             direct = bindable(out, buffers)
         try:
             check = self._check or check_mode.get()
-            results = bound.workspace.run(bound.executable, buffers, direct, times, check)
+            results = bound.workspace.run(bound.executable, buffers, direct, times, check, stop)
         except RefusedError:
             self._drop(kept)
             raise
@@ -411,7 +573,7 @@ class Session:
             if len(plans) != 1:
                 rule = "give a feed, whose extents tell which" if plans else "give a feed, or shapes= when loading"
                 raise PlanError(f"the session has {len(plans)} plans: {rule}")
-            return Report.of(plans[0], plans[0].machine(), nodes=self._nodes(plans[0]))
+            return last_report(self)
         try:
             plan, runs, wall = self._streams.call(self._timed, feed, n_runs)
         except CutError as cut:
@@ -468,7 +630,10 @@ class Session:
         self._streams.check_open()
         given = dict(contents or {})
         try:
-            kept = self._ready(self._key(shapes), lambda name: self._given(name, given))
+            wanted = self._key(shapes)
+            for info in self._inputs:
+                check_ranges(info, shapes[info.name])
+            kept = self._ready(wanted, lambda name: self._given(name, given))
         except CutError as cut:
             pieces = cut.pieces
         else:
@@ -540,20 +705,20 @@ class Session:
         Args:
             path: The file to write.
 
+        Of a model that is cut, each piece is written with its plans and subgraphs, and the nodes between them. What is
+        computed by ``onnx.reference`` between plans needs ``onnx`` there, too.
+
         Raises:
-            PlanError: There is no plan yet, or the file cannot be written.
+            PlanError: There is no plan yet, also none of a piece, or the file cannot be written.
         """
-        if self._pieces is not None:
-            raise PlanError("a model that is cut into pieces cannot be saved as a session: keep its file")
-        plans = self._by_last_run()
-        if not plans:
+        if self._pieces is None and not self._by_last_run():
             raise PlanError("no plan yet: give shapes= when loading, or run once")
         try:
             target = Path(path)
         except TypeError:
             raise PlanError(f"path={path!r:.60}: give the path of a file") from None
         try:
-            self._write(target, self._signature, plans)
+            self._write(target, contents_of(self))
         except OSError as error:
             raise PlanError(f"the session cannot be saved as {path}: {error.strerror or error}") from error
 
@@ -590,9 +755,9 @@ class Session:
         inner = () if self._pieces is None else self._pieces.sessions
         return [self, *(each for session in inner for each in session._sessions())]  # noqa: SLF001
 
-    def _held(self) -> list[tuple[ReadyPlan, int]]:
+    def _held(self) -> list[tuple[ReadyPlan, list[Workspace]]]:
         with self._lock:
-            return [(kept.ready, len(kept.workspaces)) for kept in self._plans.values()]
+            return [(kept.ready, list(kept.workspaces.values())) for kept in self._plans.values()]
 
     def __repr__(self) -> str:
         from blocklayout.runtime.session_text import session_text
@@ -602,6 +767,8 @@ class Session:
         facts = [threads, f"{self.streams} streams" if self.streams > 1 else ""]
         facts += [] if self._pieces is None else [f"cut into {len(self._pieces)} pieces"]
         facts += [f"{self.executor} executor", f"check={self._check!r}" if self._check else ""]
+        facts.append(f"batches of up to {self._batching.max_batch}" if self._batching else "")
+        facts.append(f"at most {self._max_waiting} wait" if self._max_waiting else "")
         facts.append("closed" if self._streams.is_closed else "")
         return session_text(self._inputs, self._outputs, plans, self._asked, [fact for fact in facts if fact])
 
@@ -642,7 +809,8 @@ class Session:
                 raise CutError(self._pieces)
             kept = self._found(shapes, contents)  # somebody may have planned meanwhile
             try:
-                return kept or _without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
+                with nothing_collected():
+                    return kept or _without_refusals(lambda: self._keep(shapes, self._make_plan(shapes, contents)))
             except CutError as cut:
                 self._pieces = cut.pieces
                 raise
@@ -659,8 +827,29 @@ class Session:
         """The one in which this stream runs a plan."""
         stream = self._streams.here
         if stream not in kept.workspaces:
-            kept.workspaces[stream] = dnnl.run_parallel(lambda: Workspace(kept.ready), kept.ready.plan.n_threads)
+            is_ranged = any(info.ranges for info in self._inputs)
+            room = self._room(stream, kept.ready.plan) if is_ranged else None
+            make = partial(Workspace, kept.ready, room=room)
+            made = kept.workspaces[stream] = dnnl.run_parallel(make, kept.ready.plan.n_threads)
+            if room is not None:
+                self._leave_other_arenas(stream, made)
         return kept.workspaces[stream]
+
+    def _room(self, stream: int, plan: Plan) -> Room:
+        """Where a stream runs all plans for a range of extents; it may begin with small ones."""
+        self._arena_nbytes = max(self._arena_nbytes, plan.roomy_arena_nbytes)
+        room = self._rooms.setdefault(stream, Room())
+        room.hold(self._arena_nbytes, 0)
+        return room
+
+    def _leave_other_arenas(self, stream: int, made: Workspace) -> None:
+        """Have no workspaces that a stream made before its room had to grow: they would keep it as it was."""
+        with self._lock:
+            for kept in self._plans.values():
+                if stream in kept.workspaces and kept.workspaces[stream].arena is not made.arena:
+                    del kept.workspaces[stream]
+            left = {id(each) for kept in self._plans.values() for each in kept.workspaces.values()} | {id(made)}
+            self._bound = {fed: bound for fed, bound in self._bound.items() if id(bound.workspace) in left}
 
     def _keep(self, shapes: Shapes, ready: ReadyPlan) -> _Kept:
         with self._lock:
@@ -684,12 +873,34 @@ class Session:
         self._bound = {fed: bound for fed, bound in self._bound.items() if bound.kept is not kept}
 
 
+def last_report(session: Session) -> Report:
+    """The report of the plan that ran last, without times; of a model that is cut, of each piece's."""
+    from blocklayout.runtime.report import Report
+
+    if session.pieces is not None:
+        return session.report()
+    plan = session.plans[-1]
+    return Report.of(plan, plan.machine(), nodes=session._nodes(plan))  # noqa: SLF001 - of this file
+
+
+def contents_of(session: Session) -> SessionContents:
+    """What a session is made of, plans that were run last at the end."""
+    plans = session._by_last_run() if session.pieces is None else []  # noqa: SLF001 - of this file
+    return SessionContents(session._signature, plans, session.pieces)  # noqa: SLF001
+
+
 def _extents(name: str, shape: Any) -> tuple[int, ...]:
     try:
         return tuple(map(operator.index, shape))
     except TypeError:
         rule = "must be integers such as (1, 3, 224, 224)"
         raise InputError(f"the shape of input {name!r} {rule}, not {shape!r:.60}") from None
+
+
+def _check_deadline(deadline: Any) -> None:
+    is_number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
+    if deadline is not None and not (is_number and 0 < deadline < inf):
+        raise InputError(f"deadline={deadline!r}: give a positive number of seconds, or nothing")
 
 
 def _address(array: np.ndarray) -> int:

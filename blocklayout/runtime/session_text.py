@@ -46,8 +46,7 @@ def session_html(text: str, plans: Sequence[Plan]) -> str:
 
 
 def _border(info: InputInfo) -> str:
-    extents = "any shape" if info.shape is None else "x".join("?" if each is None else str(each) for each in info.shape)
-    return " ".join(filter(None, (info.name, info.dtype, extents, info.border)))
+    return " ".join(filter(None, (info.name, info.dtype, info.extents, info.border)))
 
 
 def _choice(plans: Sequence[Plan], asked: Request | None) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from blocklayout import dnnl
-from blocklayout.errors import InputError
+from blocklayout.errors import ClosedError
 from blocklayout.runtime.forking import renew_in_children
 
 if TYPE_CHECKING:
@@ -73,16 +73,16 @@ class Streams:
         """Refuse to go on.
 
         Raises:
-            InputError: They were closed.
+            ClosedError: They were closed.
         """
         if self.is_closed:
-            raise InputError("the session is closed: load the model again")
+            raise ClosedError("the session is closed: load the model again")
 
     def submit(self, fn: Callable[[], _Result]) -> Future[_Result]:
         """Have a stream call ``fn``, as soon as one is free.
 
         Raises:
-            InputError: They were closed.
+            ClosedError: They were closed.
         """
         with self._lock:
             self.check_open()
@@ -94,7 +94,7 @@ class Streams:
         """Call ``fn``: here where there is one stream, or this is one; else by a stream.
 
         Raises:
-            InputError: They were closed.
+            ClosedError: They were closed.
         """
         if self.is_closed:
             self.check_open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,7 +14,7 @@ from msgspec import Struct, field
 
 from blocklayout import dnnl
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import RefusedError
+from blocklayout.errors import InputError, RefusedError
 from blocklayout.ir import HostSpec, mover
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.plan import FREE
@@ -57,6 +58,34 @@ class ReadyPlan(Struct, frozen=True, eq=False):
     keeps_denormals: bool = False
 
 
+class Room:
+    """Arena and scratchpad, for one run at a time: of a workspace, or of all those that a stream has for a range.
+
+    Attributes:
+        arena: As large as the largest that was asked for.
+        scratchpad: Likewise.
+        lock: Held by whoever runs in it.
+    """
+
+    def __init__(self) -> None:
+        """Begin without any memory."""
+        self.arena = dnnl.aligned_empty(0)
+        self.scratchpad = dnnl.aligned_empty(0)
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Be free, as in a child that was forked while a thread was running."""
+        self.lock = threading.Lock()
+
+    def hold(self, arena_nbytes: int, scratchpad_nbytes: int) -> None:
+        """Have at least so many bytes; what was bound to less keeps that."""
+        with self.lock:
+            if self.arena.nbytes < arena_nbytes:
+                self.arena = dnnl.aligned_empty(arena_nbytes)
+            if self.scratchpad.nbytes < scratchpad_nbytes:
+                self.scratchpad = dnnl.aligned_empty(scratchpad_nbytes)
+
+
 class Workspace:
     """Memory and primitives of one plan, for one run at a time.
 
@@ -65,13 +94,16 @@ class Workspace:
 
     Attributes:
         results: The outputs that steps compute, in the plan's order.
+        arena: Where buffers lie between steps.
+        scratchpad: What primitives need while they run.
     """
 
-    def __init__(self, ready: ReadyPlan, *, has_tensors: bool = False) -> None:
+    def __init__(self, ready: ReadyPlan, *, room: Room | None = None, has_tensors: bool = False) -> None:
         """Create the plan's primitives, and bind them for inputs as the plan declares them.
 
         Args:
             ready: What to run.
+            room: Where other workspaces run as well, each in turn; one of its own if ``None``.
             has_tensors: Whether every output is a Tensor, not only those in blocks or in a format that the plan chose.
 
         Raises:
@@ -82,11 +114,12 @@ class Workspace:
         self._packed = ready.packed
         self._computes = ready.computes
         self._keeps_denormals = ready.keeps_denormals
-        self._arena = dnnl.aligned_empty(plan.arena_nbytes)
         self._primitives = _primitives(plan)
         # A layout of one element has many names: made by another than the plan asked with, a primitive may need more.
         needed = max((each.scratchpad_nbytes for each in self._primitives.values()), default=0)
-        self._scratchpad = dnnl.aligned_empty(needed)
+        self._room = room or Room()
+        self._room.hold(plan.arena_nbytes, needed)
+        self.arena, self.scratchpad = self._room.arena, self._room.scratchpad
         self._memories: dict[tuple[int, MemoryDesc, bool, type], Any] = {}
         self._steps: dict[tuple[int, frozenset[int]], Step] = {}
         self._entry_reorders: WeakValueDictionary[tuple[MemoryDesc, int], dnnl.Execution] = WeakValueDictionary()
@@ -108,13 +141,8 @@ class Workspace:
         )
         self._arrays = tuple(result for result in self.results if not result.is_tensor)
         self._tensors = tuple(result for result in self.results if result.is_tensor)
-        renew_in_children(self)
         if not any(entry.is_reorder for entry in plan.entries):  # a reorder is made for callers who need it
             self.executable(dict(plan.inputs))
-
-    def renew(self) -> None:
-        """Be free, as in a child that was forked while a thread was running."""
-        self._lock = threading.Lock()
 
     def executable(self, descs: Descs) -> dnnl.Executable:
         """The steps bound for inputs of these descriptors; it takes a buffer for each of them, in their order.
@@ -124,9 +152,12 @@ class Workspace:
 
         Raises:
             RefusedError: The library does not create the reorder of an input.
+            InputError: A step of its own asks.
         """
         key = tuple(descs.items())
-        with self._lock:
+        if self._room.lock.locked():
+            self._refuse_own_run()
+        with self._room.lock:
             found = self._executables.pop(key, None) or self._made(descs)
             while len(self._executables) >= MAX_EXECUTABLES:
                 del self._executables[next(iter(self._executables))]
@@ -140,6 +171,7 @@ class Workspace:
         out: Mapping[str, np.ndarray] | None = None,
         times: list[int] | None = None,
         check: CheckMode | None = None,
+        stop: dnnl.Stop | None = None,
     ) -> dict[str, np.ndarray | Tensor]:
         """Run every step once, when other callers' runs are over.
 
@@ -152,6 +184,7 @@ class Workspace:
             out: Arrays to write outputs to, by name: of their extents and types, row by row without holes.
             times: Gets the nanoseconds of each entry's reorder (0 if it took none), then of each step.
             check: What is proven of inputs, constants and each step's results.
+            stop: Looked at before each step.
 
         Returns:
             These, else fresh arrays or Tensors, by output; outputs that no step computes are left out.
@@ -159,6 +192,9 @@ class Workspace:
         Raises:
             RefusedError: The library does not run a primitive.
             CheckError: Something is not as ``check`` says; no later step has run.
+            InputError: One of its steps calls it.
+            StoppedError: ``stop`` was asked to end the run; likewise.
+            DeadlineExceededError: The deadline of ``stop`` passed; likewise.
         """
         results: dict[str, np.ndarray | Tensor] = {}
         if self._arrays:
@@ -169,15 +205,27 @@ class Workspace:
                     array = np.empty(result.extents, result.dtype)
                 buffers.append(array)
                 results[result.name] = array
+        if self._room.lock.locked():
+            self._refuse_own_run()
         try:
-            with self._lock:
+            with self._room.lock:
                 after = self._proving(executable, buffers, check) if check else None
-                fresh = executable.run(buffers, times, after)
+                fresh = executable.run(buffers, times, after, stop)
         except RefusedError as error:
             raise self._named(error) from None
         for place, result in enumerate(self._tensors):
             results[result.name] = Tensor.over(result.desc, fresh[place])
         return results
+
+    def _refuse_own_run(self) -> None:
+        """Some thread has the lock: where it is the calling one, it would wait for itself."""
+        frame = sys._getframe(1).f_back  # noqa: SLF001 - whose run it is costs nothing unless somebody has to wait
+        while frame is not None:
+            if frame.f_code is Workspace.run.__code__ and frame.f_locals["self"]._room is self._room:  # noqa: SLF001
+                raise InputError(
+                    "the session is called by an operator in a run of its own; load the model a second time for that"
+                )
+            frame = frame.f_back
 
     def _proving(
         self, executable: dnnl.Executable, buffers: Sequence[np.ndarray], check: CheckMode
@@ -242,7 +290,7 @@ class Workspace:
                 memories = {arg: memory(dnnl.Memory, operand) for arg, operand in step.operands}
                 primitive = self._primitives[step.spec]
                 if nbytes := primitive.scratchpad_nbytes:
-                    memories["scratchpad"] = dnnl.Memory(MemoryDesc((nbytes,), "u8"), self._scratchpad[:nbytes])
+                    memories["scratchpad"] = dnnl.Memory(MemoryDesc((nbytes,), "u8"), self.scratchpad[:nbytes])
                 self._steps[key] = primitive.bind(memories)
         return self._steps[key]
 
@@ -259,7 +307,7 @@ class Workspace:
         if self._plan.buffers[buffer].kind == "constant":
             return self._packed[buffer]
         offset = self._plan.buffers[buffer].offset
-        return self._arena[offset : offset + desc.nbytes]
+        return self.arena[offset : offset + desc.nbytes]
 
     def _unbound(self, buffer: int) -> list[Memory]:
         """The memories that are put to a caller's buffer for each run."""

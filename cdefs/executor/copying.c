@@ -5,8 +5,7 @@
 #include "winograd.h"
 
 #include "copying.h"
-
-#include <omp.h>
+#include "regions.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -33,6 +32,29 @@ static void copy_row(const bl_copying_t *p, char *dst, const char *src) {
     }
 }
 
+typedef struct {
+    const bl_copying_t *problem;
+    const char *src;
+    char *dst;
+    int64_t n_rows;
+} bl_copied_t;
+
+static void copy_rows(void *given) {
+    const bl_copied_t *copied = given;
+    const bl_copying_t *p = copied->problem;
+    bl_range_t rows = bl_share(copied->n_rows);
+    for (int64_t row = rows.first; row < rows.last; row++) {
+        int64_t left = row, to = 0, from = 0;
+        for (int loop = p->n_loops - 2; loop >= 0; loop--) {
+            int64_t i = left % p->extents[loop];
+            left /= p->extents[loop];
+            to += i * p->dst[loop];
+            from += i * p->src[loop];
+        }
+        copy_row(p, copied->dst + to, copied->src + from);
+    }
+}
+
 int bl_copying(const void *problem, void *stream, int n_args, const void *args) {
     (void)stream, (void)n_args;
     const bl_copying_t *p = problem;
@@ -42,21 +64,9 @@ int bl_copying(const void *problem, void *stream, int n_args, const void *args) 
         int status = p->get_data(given[i].memory, &data[i]);
         if (status) return status;
     }
-    const char *src = (const char *)data[BL_COPY_SRC] + p->begin;
-    char *dst = data[BL_COPY_DST];
-    int64_t n_rows = 1;
-    for (int loop = 0; loop < p->n_loops - 1; loop++) n_rows *= p->extents[loop];
-    int is_shared = n_rows * p->extents[p->n_loops - 1] * p->nbytes >= BL_WORTH_SHARING;
-#pragma omp parallel for schedule(static) num_threads(p->n_threads) if (is_shared)
-    for (int64_t row = 0; row < n_rows; row++) {
-        int64_t left = row, to = 0, from = 0;
-        for (int loop = p->n_loops - 2; loop >= 0; loop--) {
-            int64_t i = left % p->extents[loop];
-            left /= p->extents[loop];
-            to += i * p->dst[loop];
-            from += i * p->src[loop];
-        }
-        copy_row(p, dst + to, src + from);
-    }
+    bl_copied_t copied = {p, (const char *)data[BL_COPY_SRC] + p->begin, data[BL_COPY_DST], 1};
+    for (int loop = 0; loop < p->n_loops - 1; loop++) copied.n_rows *= p->extents[loop];
+    int is_shared = copied.n_rows * p->extents[p->n_loops - 1] * p->nbytes >= BL_WORTH_SHARING;
+    bl_parallel(is_shared ? p->n_threads : 1, copy_rows, &copied);
     return 0;
 }

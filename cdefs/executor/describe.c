@@ -17,7 +17,7 @@ static int64_t integer(const bl_library_t *library, const void *desc, int query)
 
 static void integers(const bl_library_t *library, const void *desc, int query, int64_t n, int64_t *read) {
     const dnnl_dims_t *found = NULL;
-    if (n && library->query_desc(desc, query, &found) == dnnl_success) memcpy(read, *found, n * sizeof *read);
+    if (n && library->query_desc(desc, query, &found) == dnnl_success) memcpy(read, *found, (size_t)n * sizeof *read);
 }
 
 static void read_desc(const bl_library_t *library, const void *desc, bl_desc_t *read) {

@@ -3,9 +3,9 @@
 #include <stdint.h>
 
 #include "executor.h"
+#include "regions.h"
 #include "team.h"
 
-#include <omp.h>
 #include <time.h>
 
 #if defined(__x86_64__)
@@ -57,9 +57,14 @@ static int run_step(const bl_program_t *program, const bl_step_t *step) {
     return status;
 }
 
-static int run_steps(bl_program_t *program, long long *times) {
+static int is_stopped(const bl_stop_t *stop) {
+    return stop->is_asked || (stop->deadline && now() >= stop->deadline);
+}
+
+static int run_steps(bl_program_t *program, const bl_stop_t *stop, long long *times) {
     if (times) times[0] = now();
     for (int i = 0; i < program->n_steps; i++) {
+        if (stop && is_stopped(stop)) return BL_STOPPED;
         int status = run_step(program, &program->steps[i]);
         if (status) {
             program->failed = i;
@@ -71,46 +76,42 @@ static int run_steps(bl_program_t *program, long long *times) {
 }
 
 /* The threads of a region are the same from one to the next, so each finds its own mode again. */
-static void flush(int n_threads, unsigned *before) {
-    if (n_threads == 1) {
-        before[0] = get_mode();
-        set_mode(before[0] | FLUSH);
-        return;
-    }
-#pragma omp parallel num_threads(n_threads)
-    {
-        unsigned mode = get_mode();
-        before[omp_get_thread_num()] = mode;
-        set_mode(mode | FLUSH);
-    }
+static void flush(void *given) {
+    unsigned *modes = given, mode = get_mode();
+    modes[omp_get_thread_num()] = mode;
+    set_mode(mode | FLUSH);
 }
 
-static void restore(int n_threads, const unsigned *before) {
-    if (n_threads == 1) {
-        set_mode(before[0]);
-        return;
-    }
-#pragma omp parallel num_threads(n_threads)
-    set_mode(before[omp_get_thread_num()]);
+static void restore(void *given) {
+    const unsigned *modes = given;
+    set_mode(modes[omp_get_thread_num()]);
 }
 
-static int run_flushed(bl_program_t *program, long long *times) {
-    if (!CAN_FLUSH || program->flush_threads < 1) return run_steps(program, times);
+static int run_flushed(bl_program_t *program, const bl_stop_t *stop, long long *times) {
+    if (!CAN_FLUSH || program->flush_threads < 1) return run_steps(program, stop, times);
 
-    unsigned before[program->flush_threads];
-    flush(program->flush_threads, before);
-    int status = run_steps(program, times);
-    restore(program->flush_threads, before);
+    if (program->flush_threads == 1) {
+        unsigned before = get_mode();
+        set_mode(before | FLUSH);
+        int status = run_steps(program, stop, times);
+        set_mode(before);
+        return status;
+    }
+    bl_parallel(program->flush_threads, flush, program->modes);
+    int status = run_steps(program, stop, times);
+    bl_parallel(program->flush_threads, restore, program->modes);
     return status;
 }
 
-int bl_run(bl_program_t *program, long long *times) {
+int bl_run(bl_program_t *program, const bl_stop_t *stop, long long *times) {
     int before = program->n_threads ? bl_enter(program->n_threads) : 0;
-    if (program->n_threads > 1) bl_wake();
-    align_fresh(program);
-    bind(program);
-    int status = run_flushed(program, times);
-    unbind(program);
+    int status = BL_NO_THREADS;
+    if (program->n_threads < 2 || bl_wake()) {
+        align_fresh(program);
+        bind(program);
+        status = run_flushed(program, stop, times);
+        unbind(program);
+    }
     if (program->n_threads) bl_leave(before);
     return status;
 }

@@ -27,7 +27,7 @@ static int is_openmp(const char *name) {
 
 static void visit_slot(import_t *import, const char *name, uintptr_t slot, uintptr_t sealed, uintptr_t sealed_end) {
     int number = 0;
-    while (number < import->n_served && strcmp(import->served[number].name, name)) number++;
+    while (number < import->n_served && strcmp(import->served[number].name, name) != 0) number++;
     if (number == import->n_served) {
         import->reason = import->unserved;
         snprintf(import->unserved, sizeof import->unserved, "it calls %.40s", name);
@@ -49,7 +49,7 @@ static void visit_table(import_t *import, const struct dl_phdr_info *object, con
             sealed = object->dlpi_addr + object->dlpi_phdr[i].p_vaddr;
             sealed_end = (sealed + object->dlpi_phdr[i].p_memsz) / page * page; /* what shares a page with data is open */
         }
-    for (size_t i = 0; i < nbytes / sizeof *table && !import->reason; i++) {
+    for (size_t i = 0; table && i < nbytes / sizeof *table && !import->reason; i++) {
         const ElfW(Sym) *symbol = &symbols[ELF64_R_SYM(table[i].r_info)];
         if (!ELF64_R_SYM(table[i].r_info) || symbol->st_shndx != SHN_UNDEF) continue;
         if (is_openmp(names + symbol->st_name))
@@ -96,19 +96,20 @@ static int visit_object(struct dl_phdr_info *object, size_t size, void *given) {
     return 1;
 }
 
-static const char *visit(import_t *import, int pass) {
-    import->pass = pass;
+static const char *visit(import_t *import, const void *address) {
+    import->address = (uintptr_t)address;
     if (!dl_iterate_phdr(visit_object, import)) return "it is not loaded";
     return import->reason;
 }
 
-const char *bl_fill_imports(const void *address, const bl_served_t *served, int n_served) {
+const char *bl_fill_imports(const void *const *addresses, int n_addresses, const bl_served_t *served, int n_served) {
     static _Thread_local import_t import; /* its reason outlives the call */
-    import = (import_t){.address = (uintptr_t)address, .served = served, .n_served = n_served};
-    for (int pass = LOOK; pass <= SEAL; pass++) {
-        const char *reason = visit(&import, pass);
-        if (reason) return reason;
-    }
+    import = (import_t){.served = served, .n_served = n_served};
+    for (import.pass = LOOK; import.pass <= SEAL; import.pass++)
+        for (int i = 0; i < n_addresses; i++) {
+            const char *reason = visit(&import, addresses[i]);
+            if (reason) return reason;
+        }
     return NULL;
 }
 

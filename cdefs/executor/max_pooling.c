@@ -1,4 +1,5 @@
 #include <math.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -6,8 +7,7 @@
 #include "winograd.h"
 
 #include "max_pooling.h"
-
-#include <omp.h>
+#include "regions.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -22,10 +22,6 @@ typedef struct {
     int arg;
     void *memory;
 } bl_arg_t;
-
-typedef struct {
-    int64_t first, last;
-} bl_range_t;
 
 /* The part of a window that lies in the source. */
 typedef struct {
@@ -47,11 +43,6 @@ static int get_data(bl_get_data_t get, const bl_arg_t *args, int n_args, void **
     for (int i = 0; i < n_args && !status; i++)
         if (args[i].memory) status = get(args[i].memory, &data[i]);
     return status;
-}
-
-/* Of `n` tasks, those of one thread. */
-static bl_range_t share(int64_t n, int thread, int n_threads) {
-    return (bl_range_t){n * thread / n_threads, n * (thread + 1) / n_threads};
 }
 
 /* Narrows a window to what lies in the source along one dimension. */
@@ -216,44 +207,53 @@ static void pool_1(const bl_max_pooling_t *p, bl_task_t task) {
 #include "max_pooling_kernel.h"
 #endif
 
+typedef struct {
+    const bl_max_pooling_t *problem;
+    void **data;
+    void (*pool)(const bl_max_pooling_t *, bl_task_t);
+} bl_max_pooling_run_t;
+
+static void pool_rows(void *given) {
+    const bl_max_pooling_run_t *run = given;
+    const bl_max_pooling_t *p = run->problem;
+    int64_t at_once = p->is_across && p->lanes_at_once > 1 ? (int64_t)BL_VECTORS * p->lanes_at_once : p->padded_lanes;
+    int64_t n_chunks = (p->padded_lanes + at_once - 1) / at_once, n_rows = p->results[0] * p->results[1];
+    bl_range_t numbers = bl_share(p->n_outer * p->n_groups * n_rows * n_chunks);
+    for (int64_t number = numbers.first; number < numbers.last; number++) {
+        int64_t row = number / n_chunks % n_rows, line = number / n_chunks / n_rows;
+        int64_t group = line % p->n_groups, outer = line / p->n_groups;
+        int64_t d = row / p->results[1], h = row % p->results[1];
+        int64_t dst = outer * p->dst.outer + group * p->dst.group + d * p->dst.spatial[0] + h * p->dst.spatial[1];
+        int64_t index = outer * p->indices.outer + group * p->indices.group + d * p->indices.spatial[0] +
+                        h * p->indices.spatial[1];
+        bl_window_t window = {0};
+        narrow(p, &window, 0, d);
+        narrow(p, &window, 1, h);
+        run->pool(p, (bl_task_t){
+            .src = (const char *)run->data[BL_POOL_SRC] + (outer * p->src.outer + group * p->src.group) * p->itemsize,
+            .dst = (char *)run->data[BL_POOL_DST] + dst * p->itemsize,
+            .indices = run->data[BL_POOL_INDICES] ? (int64_t *)run->data[BL_POOL_INDICES] + index : NULL,
+            .window = window,
+            .number = outer * p->number.outer + group * p->number.group,
+            .first = number % n_chunks * at_once,
+            .n_lanes = group == p->n_groups - 1 ? p->last_lanes : p->lanes,
+        });
+    }
+}
+
 int bl_max_pooling(const void *problem, void *stream, int n_args, const void *args) {
     const bl_max_pooling_t *p = problem;
     void *data[BL_POOL_ARGS] = {0};
     int status = get_data(p->get_data, args, n_args, data);
     (void)stream;
     if (status) return status;
-    void (*pool)(const bl_max_pooling_t *, bl_task_t) = pool_1;
+    bl_max_pooling_run_t run = {p, data, pool_1};
 #if defined(__x86_64__)
-    if (p->lanes_at_once == 4) pool = pool_4;
-    if (p->lanes_at_once == 8) pool = pool_8;
-    if (p->lanes_at_once == 16) pool = pool_16;
+    if (p->lanes_at_once == 4) run.pool = pool_4;
+    if (p->lanes_at_once == 8) run.pool = pool_8;
+    if (p->lanes_at_once == 16) run.pool = pool_16;
 #endif
-    int64_t at_once = p->is_across && p->lanes_at_once > 1 ? BL_VECTORS * p->lanes_at_once : p->padded_lanes;
-    int64_t n_chunks = (p->padded_lanes + at_once - 1) / at_once, n_rows = p->results[0] * p->results[1];
-#pragma omp parallel num_threads(p->n_threads)
-    {
-        bl_range_t numbers = share(p->n_outer * p->n_groups * n_rows * n_chunks, omp_get_thread_num(), omp_get_num_threads());
-        for (int64_t number = numbers.first; number < numbers.last; number++) {
-            int64_t row = number / n_chunks % n_rows, line = number / n_chunks / n_rows;
-            int64_t group = line % p->n_groups, outer = line / p->n_groups;
-            int64_t d = row / p->results[1], h = row % p->results[1];
-            int64_t dst = outer * p->dst.outer + group * p->dst.group + d * p->dst.spatial[0] + h * p->dst.spatial[1];
-            int64_t index = outer * p->indices.outer + group * p->indices.group + d * p->indices.spatial[0] +
-                            h * p->indices.spatial[1];
-            bl_window_t window = {0};
-            narrow(p, &window, 0, d);
-            narrow(p, &window, 1, h);
-            pool(p, (bl_task_t){
-                .src = (const char *)data[BL_POOL_SRC] + (outer * p->src.outer + group * p->src.group) * p->itemsize,
-                .dst = (char *)data[BL_POOL_DST] + dst * p->itemsize,
-                .indices = data[BL_POOL_INDICES] ? (int64_t *)data[BL_POOL_INDICES] + index : NULL,
-                .window = window,
-                .number = outer * p->number.outer + group * p->number.group,
-                .first = number % n_chunks * at_once,
-                .n_lanes = group == p->n_groups - 1 ? p->last_lanes : p->lanes,
-            });
-        }
-    }
+    bl_parallel(p->n_threads, pool_rows, &run);
     return 0;
 }
 
@@ -288,7 +288,8 @@ INLINE int scatter(const bl_max_unpooling_t *p, const char *src, const int64_t *
                 int64_t from = z * p->src.spatial[0] + y * p->src.spatial[1] + x * p->src.spatial[2];
                 int64_t index = z * p->indices.spatial[0] + y * p->indices.spatial[1] + x * p->indices.spatial[2];
                 for (int64_t lane = first; lane < last; lane++) {
-                    int64_t wanted = indices[index + lane * p->indices.lane];
+                    /* Read once: another thread of the program may change what was fed. */
+                    int64_t wanted = *(const volatile int64_t *)&indices[index + lane * p->indices.lane];
                     int64_t ahead = wanted - number - lane * p->number.lane;
                     int64_t to = is_even && ahead >= 0 && ahead < plane ? own + lane * p->dst.lane + ahead * pixel
                                                                         : place_of(p, wanted);
@@ -299,22 +300,36 @@ INLINE int scatter(const bl_max_unpooling_t *p, const char *src, const int64_t *
     return 0;
 }
 
+typedef struct {
+    const bl_max_unpooling_t *problem;
+    void **data;
+    atomic_int is_wrong;
+} bl_max_unpooling_run_t;
+
+static void scatter_lines(void *given) {
+    bl_max_unpooling_run_t *run = given;
+    const bl_max_unpooling_t *p = run->problem;
+    const char *src = run->data[BL_POOL_SRC];
+    const int64_t *indices = run->data[BL_POOL_INDICES];
+    char *dst = run->data[BL_POOL_DST];
+    bl_range_t bytes = bl_share(p->nbytes);
+    memset(dst + bytes.first, 0, (size_t)(bytes.last - bytes.first));
+    GOMP_barrier();
+    bl_range_t tasks = bl_share(p->n_outer * p->n_groups * ((p->lanes + BL_SCATTERED - 1) / BL_SCATTERED));
+    for (int64_t task = tasks.first; task < tasks.last; task++)
+        if (p->itemsize == 2 ? scatter(p, src, indices, dst, task, 2) : scatter(p, src, indices, dst, task, 4)) {
+            atomic_store_explicit(&run->is_wrong, 1, memory_order_relaxed);
+            return;
+        }
+}
+
 int bl_max_unpooling(const void *problem, void *stream, int n_args, const void *args) {
     const bl_max_unpooling_t *p = problem;
     void *data[BL_POOL_ARGS] = {0};
-    int status = get_data(p->get_data, args, n_args, data), is_wrong = 0;
+    int status = get_data(p->get_data, args, n_args, data);
     (void)stream;
     if (status) return status;
-    int64_t n_tasks = p->n_outer * p->n_groups * ((p->lanes + BL_SCATTERED - 1) / BL_SCATTERED);
-#pragma omp parallel num_threads(p->n_threads) reduction(|: is_wrong)
-    {
-        bl_range_t bytes = share(p->nbytes, omp_get_thread_num(), omp_get_num_threads());
-        memset((char *)data[BL_POOL_DST] + bytes.first, 0, (size_t)(bytes.last - bytes.first));
-#pragma omp barrier
-        bl_range_t tasks = share(n_tasks, omp_get_thread_num(), omp_get_num_threads());
-        for (int64_t task = tasks.first; task < tasks.last && !is_wrong; task++)
-            is_wrong |= p->itemsize == 2 ? scatter(p, data[BL_POOL_SRC], data[BL_POOL_INDICES], data[BL_POOL_DST], task, 2)
-                                         : scatter(p, data[BL_POOL_SRC], data[BL_POOL_INDICES], data[BL_POOL_DST], task, 4);
-    }
-    return is_wrong ? 2 : 0;
+    bl_max_unpooling_run_t run = {p, data, 0};
+    bl_parallel(p->n_threads, scatter_lines, &run);
+    return run.is_wrong ? 2 : 0;
 }

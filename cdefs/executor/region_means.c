@@ -2,8 +2,7 @@
 #include <string.h>
 
 #include "region_means.h"
-
-#include <omp.h>
+#include "regions.h"
 
 /* Compiled for each of these, since the extension itself takes no more than SSE2; the loader chooses. */
 #define CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
@@ -31,19 +30,27 @@ static void add_row(const bl_windows_t *p, float *sums, const float *line, const
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-void bl_region_means(const bl_windows_t *p, int64_t n_regions, const int64_t *image, const int64_t *line,
-                     const int64_t *pixel, const float *down, const float *across, const float *src, float *sums,
-                     float *dst) {
+typedef struct {
+    const bl_windows_t *windows;
+    int64_t n_regions;
+    const int64_t *image, *line, *pixel;
+    const float *down, *across, *src;
+    float *sums, *dst;
+} bl_regions_t;
+
+static void add_regions(void *given) {
+    const bl_regions_t *r = given;
+    const bl_windows_t *p = r->windows;
     int64_t n_bins = p->n_bins[0] * p->n_bins[1], length = n_bins * p->n_channels;
-#pragma omp parallel for schedule(static) num_threads(p->n_threads)
-    for (int64_t region = 0; region < n_regions; region++) {
-        float *own = sums + omp_get_thread_num() * length;
-        const float *rows = down + region * p->n_bins[0] * p->n_taps[0];
-        const float *columns = across + region * p->n_bins[1] * p->n_taps[1];
-        int64_t n_rows = least(p->n_taps[0], p->n_rows - line[region]);
-        int64_t n_columns = least(p->n_taps[1], p->n_columns - pixel[region]);
-        const float *begin =
-            src + ((image[region] * p->n_rows + line[region]) * p->n_columns + pixel[region]) * p->n_channels;
+    float *own = r->sums + omp_get_thread_num() * length;
+    bl_range_t regions = bl_share(r->n_regions);
+    for (int64_t region = regions.first; region < regions.last; region++) {
+        int64_t line = r->line[region], pixel = r->pixel[region];
+        const float *rows = r->down + region * p->n_bins[0] * p->n_taps[0];
+        const float *columns = r->across + region * p->n_bins[1] * p->n_taps[1];
+        int64_t n_rows = least(p->n_taps[0], p->n_rows - line);
+        int64_t n_columns = least(p->n_taps[1], p->n_columns - pixel);
+        const float *begin = r->src + ((r->image[region] * p->n_rows + line) * p->n_columns + pixel) * p->n_channels;
         memset(own, 0, sizeof(float) * (size_t)length);
         for (int64_t bin = 0; bin < p->n_bins[0]; bin++)
             for (int64_t i = 0; i < n_rows; i++) {
@@ -52,6 +59,13 @@ void bl_region_means(const bl_windows_t *p, int64_t n_regions, const int64_t *im
                     add_row(p, own + bin * p->n_bins[1] * p->n_channels, begin + i * p->n_columns * p->n_channels,
                             columns, row, n_columns);
             }
-        transpose(dst + region * length, own, n_bins, p->n_channels);
+        transpose(r->dst + region * length, own, n_bins, p->n_channels);
     }
+}
+
+void bl_region_means(const bl_windows_t *windows, int64_t n_regions, const int64_t *image, const int64_t *line,
+                     const int64_t *pixel, const float *down, const float *across, const float *src, float *sums,
+                     float *dst) {
+    bl_regions_t regions = {windows, n_regions, image, line, pixel, down, across, src, sums, dst};
+    bl_parallel(windows->n_threads, add_regions, &regions);
 }

@@ -74,7 +74,7 @@ static int add_worker(team_t *team) {
         return 0;
     }
     char name[16];
-    snprintf(name, sizeof name, "blocklayout-%u", worker->share % 1000u);
+    snprintf(name, sizeof name, "blocklayout-%u", (unsigned)worker->share % 1000);
     pthread_setname_np(worker->thread, name);
     team->workers[team->n_workers++] = worker;
     return 1;
@@ -128,21 +128,21 @@ static void give_team(team_t *team) {
 
 /* The calling thread's team, with threads for so many shares if they can be had; they run where the caller may. */
 static team_t *team_of(int n_shares) {
-    if (!here.team || here.team->width == 0) {
+    team_t *team = here.team;
+    if (!team || team->width == 0) {
         cpu_set_t cpus;
         if (sched_getaffinity(0, sizeof cpus, &cpus)) CPU_ZERO(&cpus);
-        if (!here.team) here.team = take_team(&cpus);
-        if (!here.team) return NULL;
-        if (!CPU_EQUAL(&here.team->cpus, &cpus)) {
-            for (int i = 0; i < here.team->n_workers; i++)
-                pthread_setaffinity_np(here.team->workers[i]->thread, sizeof cpus, &cpus);
-            here.team->cpus = cpus;
+        if (!team) team = here.team = take_team(&cpus);
+        if (!team) return NULL;
+        if (!CPU_EQUAL(&team->cpus, &cpus)) {
+            for (int i = 0; i < team->n_workers; i++) pthread_setaffinity_np(team->workers[i]->thread, sizeof cpus, &cpus);
+            team->cpus = cpus;
         }
-        here.team->width = n_shares;
+        team->width = n_shares;
         atomic_fetch_add(&n_busy, n_shares);
     }
-    while (here.team->n_workers + 1 < n_shares && add_worker(here.team)) continue;
-    return here.team;
+    while (team->n_workers + 1 < n_shares && add_worker(team)) continue;
+    return team;
 }
 
 static void let_go(void) {
@@ -251,7 +251,7 @@ static _Bool loop_static_start(long start, long end, long step, long chunk, long
 static void loop_end_nowait(void) {}
 
 static const bl_served_t SERVED[] = {
-#define SERVE(name, function) {name, (void (*)(void))function}
+#define SERVE(name, function) {name, (void (*)(void))(function)}
     SERVE("GOMP_parallel", parallel),
     SERVE("GOMP_parallel_start", parallel_start),
     SERVE("GOMP_parallel_end", parallel_end),
@@ -280,16 +280,18 @@ static void end_kept_team(void *marker) {
     here.team = NULL;
 }
 
+static int is_prepared;
+
 static void prepare(void) {
-    pthread_key_create(&at_end, end_kept_team);
-    pthread_atfork(NULL, NULL, begin_in_child);
+    is_prepared = !pthread_key_create(&at_end, end_kept_team) && !pthread_atfork(NULL, NULL, begin_in_child);
 }
 
 const char *bl_serve(const void *address, int n) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, prepare);
+    if (!is_prepared) return "the system has no thread-specific key, or no memory, for it";
     n_cpus = n;
-    return bl_fill_imports(address, SERVED, sizeof SERVED / sizeof SERVED[0]);
+    return bl_fill_imports((const void *[]){address, SERVED}, 2, SERVED, sizeof SERVED / sizeof SERVED[0]);
 }
 
 int bl_enter(int n_threads) {
@@ -303,16 +305,19 @@ void bl_leave(int before) {
     if (!before) let_go();
 }
 
-void bl_wake(void) {
-    team_t *team = here.width > 1 && !here.depth ? team_of(here.width) : NULL;
-    if (!team || !is_patient(team)) return;
+int bl_wake(void) {
+    if (here.width < 2 || here.depth) return 1;
+    team_t *team = team_of(here.width);
+    if (!team || team->n_workers + 1 < here.width) return 0;
+    if (!is_patient(team)) return 1;
     for (int i = 0; i < team->n_workers && i < here.width - 1; i++)
         if (atomic_load_explicit(&team->workers[i]->sleeps, memory_order_relaxed)) wake(&team->workers[i]->offer, 1);
+    return 1;
 }
 
-void bl_keep_team(void) {
-    here.keeps_team = 1;
-    pthread_setspecific(at_end, &here);
+int bl_keep_team(void) {
+    here.keeps_team = !pthread_setspecific(at_end, &here);
+    return here.keeps_team;
 }
 
 int bl_width(void) { return get_max_threads(); }
@@ -326,8 +331,8 @@ const char *bl_serve(const void *address, int n_cpus) {
 
 int bl_enter(int n_threads) { return (void)n_threads, 0; }
 void bl_leave(int before) { (void)before; }
-void bl_wake(void) {}
-void bl_keep_team(void) {}
+int bl_wake(void) { return 1; }
+int bl_keep_team(void) { return 1; }
 int bl_width(void) { return 1; }
 
 #endif

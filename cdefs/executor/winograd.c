@@ -2,9 +2,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "regions.h"
 #include "winograd.h"
-
-#include <omp.h>
 
 /* Sources whose weights are transformed at once: 36 matrices of as many rows stay in a core's own cache. */
 enum { BL_SRC_AT_ONCE = 64 };
@@ -76,7 +75,7 @@ static int64_t sources_length(const bl_winograd_t *p) {
 }
 
 static int64_t own_length(const bl_winograd_t *p) {
-    return 36 * (apart(p->tiles_of_task * 2 * p->lanes) + apart(BL_SRC_AT_ONCE * 2 * p->lanes));
+    return 36 * (apart(p->tiles_of_task * 2 * p->lanes) + apart(INT64_C(2) * BL_SRC_AT_ONCE * p->lanes));
 }
 
 int64_t bl_winograd_scratchpad(const bl_winograd_t *problem) {
@@ -84,6 +83,19 @@ int64_t bl_winograd_scratchpad(const bl_winograd_t *problem) {
     int64_t length = n_sources * sources_length(problem) + problem->n_threads * own_length(problem);
     return length * (int64_t)sizeof(float);
 }
+
+#if defined(__x86_64__)
+typedef struct {
+    const bl_winograd_t *problem;
+    bl_buffers_t buffers;
+    void (*work)(const bl_winograd_t *, const bl_buffers_t *, int, int);
+} bl_winograd_run_t;
+
+static void work(void *given) {
+    const bl_winograd_run_t *run = given;
+    run->work(run->problem, &run->buffers, omp_get_thread_num(), omp_get_num_threads());
+}
+#endif
 
 int bl_winograd(const void *problem, void *stream, int n_args, const void *args) {
     const bl_winograd_t *p = problem;
@@ -99,12 +111,12 @@ int bl_winograd(const void *problem, void *stream, int n_args, const void *args)
     bl_buffers_t buffers = {data[BL_SRC], data[BL_WEIGHTS], data[BL_BIAS], data[BL_ADDEND], data[BL_DST], scratchpad, own,
         sources_length(p), own_length(p)};
 #if defined(__x86_64__)
-    void (*apart_8_16[])(const bl_winograd_t *, const bl_buffers_t *, int, int) = {work_apart_8, work_apart_16};
-    void (*together_8_16[])(const bl_winograd_t *, const bl_buffers_t *, int, int) = {work_together_8, work_together_16};
-    void (*work)(const bl_winograd_t *, const bl_buffers_t *, int, int) =
-        (p->is_apart ? apart_8_16 : together_8_16)[p->lanes == 16];
-#pragma omp parallel num_threads(p->n_threads)
-    work(p, &buffers, omp_get_thread_num(), omp_get_num_threads());
+    bl_winograd_run_t run = {p, buffers, NULL};
+    if (p->lanes == 16)
+        run.work = p->is_apart ? work_apart_16 : work_together_16;
+    else
+        run.work = p->is_apart ? work_apart_8 : work_together_8;
+    bl_parallel(p->n_threads, work, &run);
 #else
     (void)buffers;
     return 3; /* dnnl_unimplemented */

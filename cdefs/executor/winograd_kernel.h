@@ -188,7 +188,7 @@ TARGET static void OWN(compute_panel)(const bl_winograd_t *p, const bl_buffers_t
     float *weights = products + 36 * apart(p->tiles_of_task * PANEL);
     const float *given = b->weights + panel * p->weights_panel;
     sources += from * row + panel * PANEL / p->group_dst * p->group_src;
-    memset(products, 0, 36 * apart(rows * PANEL) * sizeof(float));
+    memset(products, 0, (size_t)(36 * apart(rows * PANEL)) * sizeof(float));
     for (int64_t c = 0; c < p->panel_src; c += BL_SRC_AT_ONCE) {
         int64_t n = p->panel_src - c < BL_SRC_AT_ONCE ? p->panel_src - c : BL_SRC_AT_ONCE;
         OWN(read_weights)(p, given, c, n, weights, apart(BL_SRC_AT_ONCE * PANEL));
@@ -230,13 +230,13 @@ TARGET static void OWN(work_together)(const bl_winograd_t *p, const bl_buffers_t
         int64_t count = n_tiles(p) - first < p->tiles_at_once ? n_tiles(p) - first : p->tiles_at_once;
         int64_t n_all = count * n_vectors;
         OWN(read_sources)(p, b, first, count, n_all * thread / n_threads, n_all * (thread + 1) / n_threads, b->sources);
-#pragma omp barrier
+        GOMP_barrier();
         int64_t n_parts = (count + p->tiles_of_task - 1) / p->tiles_of_task, n_tasks = n_panels * n_parts;
         for (int64_t task = n_tasks * thread / n_threads; task < n_tasks * (thread + 1) / n_threads; task++) {
             int64_t part = task % n_parts, from = count * part / n_parts, rows = count * (part + 1) / n_parts - from;
             OWN(compute_panel)(p, b, first, count, b->sources, task / n_parts, from, rows, products);
         }
-#pragma omp barrier
+        GOMP_barrier();
     }
 }
 

@@ -99,6 +99,22 @@ def test_calls(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert charts(tmp_path)["Time over that of the primitive alone"] == ours
 
 
+def test_serving(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "serving.json"
+    short = ("--models", "squeezenet1_1", "--size", "32", "--seconds", "0.1", "--rounds", "1", "--loads", "50,80")
+    for more in ((), ("--batching", "2,0.1", "--arrivals", "random", "--streams", "2", "--threads", "2")):
+        done = run_bench("serving.py", *short, "--json", str(path), *PAGE, *more, environ=tree_environ, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        rows = json.loads(path.read_text())["results"]
+        runtimes = ["blocklayout", *["onnxruntime"] * bool(find_spec("onnxruntime"))]
+        assert [(row["runtime"], row["load"]) for row in rows] == [
+            (name, load) for name in runtimes for load in (50, 80)
+        ]
+        assert all(row["n"] > 0 and 0 < row["p50_ms"] <= row["p99_ms"] for row in rows)
+        titles = [f"99 of 100 answers came within, at {load} % of capacity" for load in (50, 80)]
+        assert charts(tmp_path) == dict.fromkeys(titles, runtimes)
+
+
 def test_throughput(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "throughput.json"
     short = ("--models", "squeezenet1_1", "--size", "64", "--rounds", "1", "--json", str(path))
@@ -268,4 +284,6 @@ def test_extents(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert "geometric mean" in done.stdout
     [row] = json.loads((tmp_path / "out.json").read_text())["rows"]
     assert row["batch"] == 2
-    assert [*charts(tmp_path).values()] == [["m3"], ["chosen", "taken"]]
+    assert row["session_s"] >= 0
+    assert row["primitives_s"] > 0
+    assert [*charts(tmp_path).values()] == [["m3"], ["chosen", "taken"], ["session", "primitives"]]

@@ -36,6 +36,19 @@ def test_without_a_model_it_is_that_of_the_embedded_one(cli: Command) -> None:
     assert cli.ok("plan").startswith("plan of digits")
 
 
+def test_a_range_is_planned_for_its_largest_extents(cli: Command, tmp_path: Path) -> None:
+    onnx.save(nets.free_model(), tmp_path / "free.onnx")
+    options = ("--shape", "x=1x3x8..12x8..16", "--threads", 1)
+    plan = bl.Plan.from_json(cli.ok("plan", tmp_path / "free.onnx", *options, "--json"))
+    assert dict(plan.inputs)["x"].dims == (1, 3, 12, 16)
+    assert plan.ranges == (("x", ((1, 1), (3, 3), (8, 12), (8, 16))),)
+    np.save(tmp_path / "x.npy", nets.random_input((1, 3, 9, 9)))
+    run = ("run", tmp_path / "free.onnx", *options, "--input")
+    assert "1x24x9x9" in cli.ok(*run, f"x={tmp_path / 'x.npy'}")
+    np.save(tmp_path / "x.npy", nets.random_input((1, 3, 13, 9)))
+    assert "axis 2 must be 8 to 12" in cli(*run, f"x={tmp_path / 'x.npy'}").refusal
+
+
 def test_shapes_reach_the_plan(cli: Command, tiny: Path) -> None:
     plan = bl.Plan.from_json(cli.ok("plan", tiny, "--shape", "x=5x3x8x8", "--json"))
     assert dict(plan.inputs)["x"].dims == (5, 3, 8, 8)

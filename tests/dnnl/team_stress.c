@@ -1,7 +1,29 @@
-/* A team under ThreadSanitizer: regions, barriers, loops, nested and one-thread calls, sizes that change, several
-   callers at once, threads that end, and forks. Prints "right", or what was wrong. */
+/* A team, to be compiled with sanitizers and without: regions, barriers, loops, nested and one-thread calls, sizes that
+   change, several callers at once, threads that end, memory and threads that the system refuses, forks, and the end of
+   the process. Prints "right", or what was wrong. An argument chooses one: "forks", "ends", or "keys". */
 
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Requests for memory and threads that are granted before all are refused; negative: all are granted. */
+static int granted = -1;
+
+static int is_refused(void) { return granted >= 0 && granted-- < 1 && !++granted; }
+static void *realloc_or_not(void *old, size_t nbytes) { return is_refused() ? NULL : realloc(old, nbytes); }
+static void *aligned_alloc_or_not(size_t to, size_t nbytes) { return is_refused() ? NULL : aligned_alloc(to, nbytes); }
+static int create_or_not(pthread_t *thread, const pthread_attr_t *how, void *(*fn)(void *), void *given) {
+    return is_refused() ? EAGAIN : pthread_create(thread, how, fn, given);
+}
+
+#undef _GNU_SOURCE
+#define realloc realloc_or_not
+#define aligned_alloc aligned_alloc_or_not
+#define pthread_create create_or_not
 #include "../../cdefs/executor/imports.c"
+#undef _GNU_SOURCE
 #include "../../cdefs/executor/team.c"
 
 #include <sys/wait.h>
@@ -127,6 +149,66 @@ static void all(int n_callers) {
     for (int i = 0; i < n_callers; i++) pthread_join(callers[i], NULL);
 }
 
+/* With the n-th request refused and all behind it, for every n: a team says that it has not all of its threads, what it
+   computes is right, and it has them as soon as they are granted. */
+static void *call_refused(void *given) {
+    (void)given;
+    for (int n = 0, is_whole = 0; !is_whole; n++) {
+        if (n > 100) fail("requests are refused, and a team is whole");
+        team_t *team = new_team(); /* one that has no workers yet */
+        here.team = team;
+        here.keeps_team = 1;
+        int before = bl_enter(MOST);
+        granted = n;
+        is_whole = bl_wake();
+        region_t marked = {.n = team->n_workers + 1};
+        parallel(mark, &marked, MOST, 0);
+        granted = -1;
+        if (is_whole != (marked.n == MOST)) fail("a team does not know how many threads it has");
+        if (!bl_wake()) fail("a team lacks threads that were granted");
+        check(MOST);
+        bl_leave(before);
+        end_kept_team(NULL);
+    }
+    team_t *others = idle;
+    idle = NULL;
+    granted = 0;
+    int before = bl_enter(2);
+    if (bl_wake()) fail("a team that has no memory is there");
+    region_t marked = {.n = 1};
+    parallel(mark, &marked, 2, 0);
+    if (marked.marks[0] != 1) fail("without a team a share was left out");
+    bl_leave(before);
+    granted = -1;
+    idle = others;
+    return NULL;
+}
+
+/* Without a key of its own the team would use somebody else's. */
+static int check_keys(void) {
+    pthread_key_t first, key;
+    if (pthread_key_create(&first, NULL) || pthread_setspecific(first, "mine")) fail("no key");
+    while (!pthread_key_create(&key, NULL)) continue;
+    if (!bl_serve(SERVED, 2)) fail("there is a team without a key");
+    if (strcmp(pthread_getspecific(first), "mine")) fail("a key was overwritten");
+    return printf("right\n") < 0;
+}
+
+static void *call_forever(void *given) {
+    for (;;) call(given);
+    return NULL;
+}
+
+/* The process ends while some callers are inside of regions and the workers of others sleep. */
+static int end_inside(void) {
+    pthread_t caller;
+    all(2);
+    for (intptr_t i = 0; i < 3; i++)
+        if (pthread_create(&caller, NULL, call_forever, (void *)i)) fail("no thread to call from");
+    usleep(20000);
+    return printf("right\n") < 0;
+}
+
 static void *fork_now(void *given) {
     (void)given;
     pid_t child = fork();
@@ -143,16 +225,22 @@ static void *fork_now(void *given) {
 }
 
 int main(int argc, char **argv) {
-    (void)argv;
+    const char *chosen = argc > 1 ? argv[1] : "";
+    if (!strcmp(chosen, "keys")) return check_keys();
     prepare();
+    if (!strcmp(chosen, "ends")) return end_inside();
     check_patience();
     for (n_cpus = 1; n_cpus < 9; n_cpus += 3) { /* 1: everyone sleeps at once */
         all(1);
         all(4);
     }
-    if (argc > 1) { /* ThreadSanitizer takes no threads in children of processes with threads */
+    n_cpus = 2;
+    pthread_t refused;
+    if (pthread_create(&refused, NULL, call_refused, NULL)) fail("no thread to call from");
+    pthread_join(refused, NULL);
+    if (!strcmp(chosen, "forks")) {
         pthread_t busy;
-        pthread_create(&busy, NULL, call, NULL);
+        if (pthread_create(&busy, NULL, call, NULL)) fail("no thread to call from");
         for (int i = 0; i < 5; i++) fork_now(NULL);
         pthread_join(busy, NULL);
     }

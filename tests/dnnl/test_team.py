@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -10,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,18 +27,35 @@ needs_team = pytest.mark.skipif(threads.team() is None, reason=f"no team here: t
 needs_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="teams are there on Linux only")
 
 
-def compiled(folder: Path, *options: str) -> Path:
-    """The stress test as a program; skips where it cannot be made."""
+SANITIZERS = {
+    "none": (),
+    "thread": ("-fsanitize=thread",),
+    "address": ("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+}
+
+
+@pytest.fixture(scope="module")
+def stress(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stress test as a program, with a sanitizer; skips where it cannot be made or run."""
     compiler = shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler")
-    path = folder / "stress"
+    path, options = tmp_path_factory.mktemp("stress") / "stress", SANITIZERS[request.param]
     command = [compiler, "-std=c11", "-O1", "-g", *options, str(STRESS), "-o", str(path), "-pthread"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode and "-fsanitize=thread" in options and "tsan" in done.stderr:
-        pytest.skip("the compiler comes without ThreadSanitizer")
+    if done.returncode and options and ("san" in done.stderr or "clang_rt" in done.stderr):
+        pytest.skip(f"the compiler comes without the runtime of {options[0]}")
     assert done.returncode == 0, done.stderr
+    if request.param != "none" and "LD_PRELOAD" in os.environ:
+        pytest.skip("it has another sanitizer's runtime preloaded")
+    if "unexpected memory mapping" in run_stress(path, "keys")[1]:
+        pytest.skip("ThreadSanitizer does not run with this kernel's address space layout")
     return path
+
+
+def run_stress(path: Path, part: str) -> tuple[str, str, int]:
+    done = subprocess.run([path, part], check=False, capture_output=True, text=True, timeout=120)
+    return done.stdout, done.stderr, done.returncode
 
 
 def test_threads_that_come_first_at_once_put_it_in_place_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,17 +78,17 @@ def test_threads_that_come_first_at_once_put_it_in_place_once(monkeypatch: pytes
 
 
 @needs_linux
-def test_memory_order_by_thread_sanitizer(tmp_path: Path) -> None:
-    done = subprocess.run([compiled(tmp_path, "-fsanitize=thread")], check=False, capture_output=True, text=True)
-    if "unexpected memory mapping" in done.stderr:
-        pytest.skip("ThreadSanitizer does not run with this kernel's address space layout")
-    assert (done.stdout, done.stderr, done.returncode) == ("right\n", "", 0)
+@pytest.mark.parametrize("stress", SANITIZERS, indirect=True)
+@pytest.mark.parametrize("part", ["regions", "ends", "keys"])
+def test_a_team_alone(stress: Path, part: str) -> None:
+    """By AddressSanitizer leaks, too, and by ThreadSanitizer its memory order."""
+    assert run_stress(stress, part) == ("right\n", "", 0)
 
 
 @needs_linux
-def test_stress_with_forks(tmp_path: Path) -> None:
-    done = subprocess.run([compiled(tmp_path), "forks"], check=False, capture_output=True, text=True, timeout=120)
-    assert (done.stdout, done.stderr, done.returncode) == ("right\n", "", 0)
+@pytest.mark.parametrize("stress", ["none"], indirect=True)  # no sanitizer's runtime goes on in children of threads
+def test_forks_of_a_team_alone(stress: Path) -> None:
+    assert run_stress(stress, "forks") == ("right\n", "", 0)
 
 
 PRELUDE = """
@@ -235,6 +255,82 @@ print("ends", flush=True)
 loaded(2)(image)
 """
     assert run_python(PRELUDE + code) == "ends"
+
+
+NO_THREADS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+int refuses;
+int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*fn)(void *), void *given) {
+    int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    *(void **)&create = dlsym(RTLD_NEXT, "pthread_create");
+    return refuses ? EAGAIN : create(thread, how, fn, given);
+}
+"""
+
+
+@needs_team
+def test_a_run_that_the_system_gives_no_threads_is_an_error(
+    run_python: RunPython, compile_library: CompileLibrary
+) -> None:
+    """Some primitives' threads wait for each other: with fewer than they were made for, they would for ever."""
+    library = compile_library(NO_THREADS, "no_threads.so", "-ldl")
+    code = f"""
+import ctypes
+refuses = ctypes.c_int.in_dll(ctypes.CDLL({str(library)!r}), "refuses")
+
+def told(call):
+    try:
+        return is_right(call())
+    except bl.OutOfMemoryError as error:
+        return "3 threads" in str(error) and "threads=" in str(error)
+
+alone, refuses.value = loaded(1), 1
+print(told(lambda: loaded(3)(image)), is_right(alone(image)))
+refuses.value = 0
+session = loaded(3)
+def check():
+    refuses.value = 1
+    is_told = [told(lambda: session(image)), told(lambda: session.profile({{"x": image}}))]
+    refuses.value = 0
+    return is_told == [True, True] and is_right(session(image))
+print(is_right(session(image)), in_child(check))
+"""
+    preloaded = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(library)]))
+    assert run_python(PRELUDE + code, LD_PRELOAD=preloaded) == "True True\nTrue 0"
+
+
+SERVABLE = "int omp_get_num_threads(void); int width(void) { return omp_get_num_threads(); }"
+UNSERVABLE = "void GOMP_critical_start(void); void enter(void) { GOMP_critical_start(); }"
+
+
+@needs_team
+def test_all_objects_are_served_or_none(compile_library: CompileLibrary) -> None:
+    """Else one would have regions as wide as the other was not made for."""
+
+    class Served(ctypes.Structure):
+        _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p))
+
+    found = importlib.util.find_spec("blocklayout._executor")
+    assert found is not None
+    fill = ctypes.CDLL(found.origin).bl_fill_imports
+    fill.restype = ctypes.c_char_p
+    width = ctypes.CDLL(str(compile_library(SERVABLE, "servable.so", "-lgomp"))).width
+    enter = ctypes.CDLL(str(compile_library(UNSERVABLE, "unservable.so", "-lgomp"))).enter
+    ours = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 42)
+    served = Served(b"omp_get_num_threads", ctypes.cast(ours, ctypes.c_void_p))
+
+    def fill_in(*functions: Any) -> bytes | None:
+        addresses = (ctypes.c_void_p * len(functions))(*(ctypes.cast(each, ctypes.c_void_p) for each in functions))
+        reason: bytes | None = fill(addresses, len(functions), ctypes.byref(served), 1)
+        return reason
+
+    assert fill_in(width, enter) == b"it calls GOMP_critical_start"
+    assert width() == 1
+    assert fill_in(width) is None
+    assert width() == 42
 
 
 OPENMP = """

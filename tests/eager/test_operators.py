@@ -36,8 +36,8 @@ def function_of(op_type: str) -> str:
     return SAME.get(op_type, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op_type).lower())
 
 
-BY_OP = {"GRU", "LSTM", "RNN"}
-"""Layers of many operands, of which a network has few: ``bl.op`` computes them."""
+BY_OP = {"ConvInteger", "GRU", "LSTM", "MatMulInteger", "RNN"}
+"""Layers of many operands, of which a network has few, and products of bytes: ``bl.op`` computes them."""
 
 
 def test_every_native_operator_has_a_function() -> None:

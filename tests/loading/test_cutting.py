@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -41,6 +43,7 @@ CASES = {
         [],
     ),
 }
+PAIR = np.concatenate([IMAGE, IMAGE])
 PLACED = [*PLACES, NODE("Softmax", ["c"], ["s"], axis=1), NODE("GatherND", ["c", "pt"], ["v"])]
 PLACED = [*PLACED[:3], NODE("Transpose", ["p"], ["pt"]), *PLACED[3:], NODE("Relu", ["v"], ["y"])]
 
@@ -72,15 +75,13 @@ def test_a_session_in_pieces_shows_them_and_answers_all_else_or_says_why_not() -
             _ = session.plan
         with pytest.raises(bl.PlanError, match="cut into 3 pieces"):
             session.plan_for({"x": (1, 3, 8, 8)})
-        with pytest.raises(bl.PlanError, match="cannot be saved"):
-            session.save("x.session")
         with pytest.raises(bl.InputError, match="the model has no input 'z'"):
             session.run(None, {"z": IMAGE})
     with pytest.raises(bl.InputError, match="closed"):
         session.run(None, {"x": IMAGE})
 
 
-def test_formats_at_the_border_hold_and_demands_on_kernels_are_refused() -> None:
+def test_formats_at_the_border_hold() -> None:
     model = model_of(PLACED, {"x": IMAGE}, {"y": F32, "s": F32, "pt": S64})
     turned = bl.load(model, io_layout={"x": "nhwc", "s": "nChw8c"}).run(
         None, {"x": np.ascontiguousarray(IMAGE.transpose(0, 2, 3, 1))}
@@ -88,10 +89,41 @@ def test_formats_at_the_border_hold_and_demands_on_kernels_are_refused() -> None
     plain = bl.load(model).run(None, {"x": IMAGE})
     for one, other in zip(turned, plain, strict=True):
         np.testing.assert_allclose(np.asarray(one), other, rtol=1e-5, atol=1e-6)
-    with pytest.raises(bl.PlanError, match="cut into pieces"):
-        bl.load(model, shapes={"x": (1, 3, 8, 8)}, pin={"conv": "nhwc"})
-    with pytest.raises(bl.PlanError, match="cut into pieces"):
-        bl.load(model, shapes={"x": (1, 3, 8, 8)}, precision={"conv": "f32"})
+
+
+def test_demands_reach_the_piece_that_computes_the_node() -> None:
+    model = model_of(PLACED, {"x": PAIR}, {"y": F32, "s": F32})
+    expected = bl.load(model).run(None, {"x": PAIR})
+    for key in ("conv", "c", "co*", "Conv"):
+        session = bl.load(model, pin={key: "chwn"}, expect={"y": "a"})
+        for output, wanted in zip(session.run(None, {"x": PAIR}), expected, strict=True):
+            np.testing.assert_allclose(output, wanted, rtol=1e-5, atol=1e-6)
+        assert session.pieces is not None
+        assert session.pieces[0].sessions[0].plan.format_of("c").named("src") == "chwn"
+        assert session.pieces[2].sessions  # what is demanded of a quick piece, a plan has to do
+    with pytest.raises(bl.PlanError, match="expect y=nhwc"):
+        bl.load(model, expect={"y": "nhwc"}).run(None, {"x": PAIR})
+    asked: list[str] = []
+    bl.load(model, pin=lambda kernel: asked.append(kernel.name)).run(None, {"x": PAIR})
+    assert {"conv", "softmax_2"} <= {*asked}
+    assert any(name.startswith("relu") for name in asked)  # of the last piece
+
+
+def test_demands_on_what_is_not_there_or_not_planned_are_refused() -> None:
+    model = model_of(PLACED, {"x": PAIR}, {"y": F32, "s": F32})
+    demands: list[tuple[dict[str, Any], str]] = [
+        ({"pin": {"konv": "nhwc"}}, "pin konv=nhwc: no kernel, node or value of that name, and no operator; .*conv"),
+        ({"pin": {"nz": "nhwc"}}, "pin nz=nhwc: no plan computes it, since the model is cut there"),
+        ({"pin": {"NonZero": "nhwc"}}, "pin NonZero=nhwc: no plan computes it"),
+        ({"precision": {"p": "f32"}}, "precision p=f32: no plan computes it"),
+    ]
+    for demand, message in demands:
+        with pytest.raises(bl.PlanError, match=message):
+            bl.load(model, shapes={"x": PAIR.shape}, **demand)
+    b = bl.Builder()
+    b.output("y", b.input("x", PAIR.shape).relu())
+    with pytest.raises(bl.PlanError, match=r"cut into pieces.*no plan of the whole can be given; session\.save"):
+        bl.load(model, shapes={"x": PAIR.shape}, plan=bl.load(b).plan)
 
 
 def test_nothing_to_plan_before_the_first_run_is_said() -> None:

@@ -34,17 +34,37 @@ def check_case(case: OpCase, dtype: str = "f32", layouts: tuple[str, ...] = LAYO
     ran: dict[str, str] = {}
     for layout in layouts:
         recipe = lowered.operator.lower(problem, Wish(layout, layout), dnnl.Attr())
-        if recipe is None:
-            continue
-        try:
-            steps = [resolved(step) for step in recipe.steps]
-        except UnimplementedError:
-            continue
-        actual = run_recipe(case, lowered, steps, recipe)
-        assert_close(actual, case.expected, TOLERANCES[dtype], f"{case} as {layout}")
-        ran[layout] = "+".join(step.spec.impl for step in steps)
+        impls = "" if recipe is None else computed_by(case, lowered, recipe, dtype, layout)
+        if impls:
+            ran[layout] = impls
     assert ran, f"{case}: no layout has an implementation"
     return ran
+
+
+def check_alternatives(
+    case: OpCase, dtype: str = "f32", layouts: tuple[str, ...] = LAYOUT_NAMES
+) -> dict[str, set[str]]:
+    """The same of the other ways to compute a case; the names of each layout's implementations."""
+    lowered = case.lowered()
+    problem = problem_of(lowered, case.expected.shape, dtype)
+    ran: dict[str, set[str]] = {}
+    for layout in layouts:
+        recipes = lowered.operator.alternatives(problem, Wish(layout, layout), dnnl.Attr())
+        impls = {computed_by(case, lowered, recipe, dtype, layout) for recipe in recipes} - {""}
+        if impls:
+            ran[layout] = impls
+    return ran
+
+
+def computed_by(case: OpCase, lowered: Lowered, recipe: Recipe, dtype: str, layout: str) -> str:
+    """The implementations of a recipe, whose result is as expected; empty where there are none."""
+    try:
+        steps = [resolved(step) for step in recipe.steps]
+    except UnimplementedError:
+        return ""
+    actual = run_recipe(case, lowered, steps, recipe)
+    assert_close(actual, case.expected, TOLERANCES[dtype], f"{case} as {layout}")
+    return "+".join(step.spec.impl for step in steps)
 
 
 def resolved(step: RecipeStep) -> RecipeStep:
@@ -57,6 +77,7 @@ def resolved(step: RecipeStep) -> RecipeStep:
 def run_recipe(case: OpCase, lowered: Lowered, steps: list[RecipeStep], recipe: Recipe) -> np.ndarray:
     """The result of a resolved recipe, computed into buffers full of NaN."""
     arrays = {arg: case.feeds[value.name] for arg, value in lowered.sources.items()} | dict(lowered.constants)
+    arrays |= {arg: made.of(arrays[arg]) for arg, made in recipe.made}
     buffers: dict[str, tuple[MemoryDesc, np.ndarray]] = {}
     for name, desc in (*recipe.temporaries, *recipe.whole):
         assert not dtypes.has_reorder(desc.dtype) or dnnl.is_expressible(desc), f"no reorder brings {name} into {desc}"

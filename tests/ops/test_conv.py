@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.errors import ModelError
 from blocklayout.ir import LAYOUT_NAMES, Problem, TensorInfo, Window, Wish
 from blocklayout.ops.conv import Conv
 from tests.ops.cases import OpCase, Weights, problem_of
-from tests.ops.harness import check_case, in_narrow_floats
+from tests.ops.harness import check_alternatives, check_case, in_narrow_floats
 
 CASES = [
     OpCase("Conv", ((2, 3, 8, 7), Weights((16, 3, 3, 3)), Weights((16,))), {"pads": [1, 1, 1, 1]}),
@@ -182,3 +184,72 @@ def test_between_which_layouts_there_are_implementations_depends_on_likeness_alo
 def test_a_single_pixel_is_like_no_image() -> None:
     (pixel, one), (image, many) = alike((32, 16, 1, 1), (32, 16, 1, 2))
     assert pixel.likeness(one) != image.likeness(many)
+
+
+def of_one_channel(shape: tuple[int, ...], weights: tuple[int, ...], **attrs: object) -> OpCase:
+    return OpCase("Conv", (shape, Weights(weights), Weights(weights[:1])), attrs)
+
+
+IN_STEPS = [
+    of_one_channel((2, 1, 400), (17, 1, 80), strides=[4], pads=[38, 38]),
+    of_one_channel((1, 1, 400), (32, 1, 80), strides=[16], pads=[39, 37]),
+    of_one_channel((3, 1, 64), (16, 1, 16), strides=[8], pads=[8, 8]),
+    of_one_channel((1, 1, 60), (16, 1, 10), strides=[5]),
+    of_one_channel((1, 1, 60), (16, 1, 3), strides=[5], pads=[1, 0]),
+    of_one_channel((1, 1, 60), (16, 1, 1), strides=[6]),
+    of_one_channel((2, 1, 9, 12), (16, 1, 5, 7), strides=[3, 2], pads=[2, 3, 1, 3], dilations=[2, 1]),
+    of_one_channel((1, 1, 5, 6, 8), (16, 1, 2, 3, 4), strides=[1, 2, 4], pads=[0, 1, 2, 1, 1, 3]),
+    OpCase("Conv", ((1, 1, 40), Weights((16, 1, 8))), {"auto_pad": "SAME_UPPER", "strides": [4]}),
+]
+
+
+@pytest.mark.parametrize("case", IN_STEPS, ids=str)
+def test_one_channel_is_also_convolved_step_by_step(case: OpCase) -> None:
+    assert "channels_last" in check_alternatives(case)
+    check_case(case)
+
+
+@in_narrow_floats
+@pytest.mark.parametrize("case", IN_STEPS[:4], ids=str)
+def test_one_channel_is_also_convolved_step_by_step_in_narrow_floats(case: OpCase, dtype: str) -> None:
+    check_alternatives(case, dtype)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        of_one_channel((1, 1, 402), (16, 1, 80), strides=[4], pads=[38, 38]),
+        of_one_channel((1, 1, 400), (16, 1, 80), pads=[38, 38]),
+        of_one_channel((1, 1, 400), (16, 1, 8), strides=[4], dilations=[2]),
+        of_one_channel((1, 2, 400), (16, 2, 8), strides=[4]),
+        of_one_channel((1, 2, 400), (16, 1, 8), strides=[4], group=2),
+        OpCase("Conv", ((1, 1, 40), (16, 1, 8)), {"strides": [4]}),
+    ],
+    ids=str,
+)
+def test_there_are_no_steps_where_rows_are_none_of_them_or_weights_unknown(case: OpCase) -> None:
+    assert check_alternatives(case) == {}
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_functions_and_sums_follow_what_is_convolved_step_by_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_saved: bool
+) -> None:
+    monkeypatch.setattr(Conv, "lower", lambda *_: None)
+    rng = np.random.default_rng(0)
+    x, residual = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 1, 4000), (2, 64, 1000)))
+    b = bl.Builder()
+    weights, bias = rng.standard_normal((64, 1, 80)).astype(np.float32), rng.standard_normal(64).astype(np.float32)
+    y = b.input("x", x.shape).conv(weights, bias, strides=4, pads=38, name="steps")
+    b.output("y", (y + b.input("residual", residual.shape)).relu())
+    session = bl.load(b, tune="model", threads=2)
+    assert bl.Plan.from_json(session.plan.to_json()) == session.plan
+    expected = OpCase("Conv", (x.shape, weights, bias), {"strides": [4], "pads": [38, 38]})
+    expected.feeds["in_0"][...] = x
+    if is_saved:
+        session.save(tmp_path / "saved")
+        session = bl.load(tmp_path / "saved")
+    [result] = session.run(None, {"x": x, "residual": residual})
+    np.testing.assert_allclose(result, np.maximum(expected.expected + residual, 0), atol=1e-4)
+    [step] = [each.spec for each in session.plan.steps if each.spec.kind == "convolution"]
+    assert step.memory_desc("src").dims[1] == 4

@@ -14,9 +14,10 @@ from blocklayout.errors import ModelError, UnsupportedError
 from blocklayout.ir import Wish
 from blocklayout.plan import Machine
 from tests.ops.cases import OpCase, Weights, problem_of
-from tests.ops.harness import check_case
+from tests.ops.harness import check_alternatives, check_case
 
 IMAGE = (2, 32, 3, 5)
+needs_compiler = pytest.mark.skipif(not dnnl.has_native_executor(), reason="takes a compiler at installation")
 
 
 def group_norm(shape: tuple[int, ...], n_groups: int, opset: int = 21, **attrs: Any) -> OpCase:
@@ -93,7 +94,8 @@ def test_functions_of_the_result_go_with_it(case: OpCase) -> None:
     session = bl.load(model)
     [y] = session.run(None, case.feeds)
     np.testing.assert_allclose(y, np.where(case.expected > 0, case.expected, 0.01 * case.expected), atol=1e-5)
-    assert [step.spec.kind for step in session.plan.steps] == ["layer_normalization", "binary"]
+    kinds = [step.spec.kind for step in session.plan.steps]
+    assert kinds in (["layer_normalization", "binary"], ["group_normalization"])
 
 
 def test_groups_that_do_not_divide_the_channels_are_refused() -> None:
@@ -119,3 +121,34 @@ def test_scales_computed_at_run_time_are_unsupported() -> None:
 
 def test_padding_of_pixels_does_not_count() -> None:
     assert set(check_case(group_norm((2, 16, 6, 5), 4), layouts=("plain", "abCd4c"))) == {"plain"}
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("case", [each for each in CASES if each.attrs["num_groups"] != 32], ids=str)
+def test_our_own_code_normalises_any_groups_in_every_layout(case: OpCase, dtype: str) -> None:
+    ran = check_alternatives(case, dtype)
+    assert {impl.partition(":")[0] for impls in ran.values() for impl in impls} == {"group_normalization"}
+    assert {"plain", "channels_last", "blocked8", "blocked16"} <= set(ran)
+
+
+@needs_compiler
+def test_scales_behind_one_group_are_one_step_with_it() -> None:
+    """What exporters write for a normalisation of whole sounds before opset 21."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(5, 2, (1, 24, 5000)).astype(np.float32)
+    scale, shift = rng.standard_normal((2, 24, 1)).astype(np.float32)
+    b = bl.Builder()
+    normal = b.input("x", x.shape).reshape((1, 1, -1)).instance_norm(np.ones(1, "f4"), np.zeros(1, "f4"), 1e-8)
+    b.output("y", normal.reshape(x.shape) * scale + shift)
+    session = bl.load(b, tune="model", threads=2)
+    expected = (x - x.mean(dtype=np.float64)) / x.std(dtype=np.float64) * scale + shift
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, atol=1e-5)
+    assert [step.spec.kind for step in session.plan.steps if step.spec.kind != "reorder"] == ["group_normalization"]
+
+
+def test_a_group_that_our_own_code_would_take_is_computed_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("blocklayout.dnnl.own.group_normalization.native", lambda: None)
+    case = group_norm((1, 12, 77), 3)
+    assert check_alternatives(case) == {}
+    assert "plain" in check_case(case)

@@ -10,7 +10,7 @@ from blocklayout import dnnl
 from blocklayout.errors import ModelError
 from blocklayout.ir import Wish
 from tests.ops.cases import OpCase, Weights, problem_of
-from tests.ops.harness import check_case
+from tests.ops.harness import check_alternatives, check_case
 
 IMAGE = (2, 17, 3, 5)
 
@@ -83,3 +83,12 @@ def test_another_number_of_scales_is_refused() -> None:
 @pytest.mark.parametrize("layout", ROWS_IN_BLOCKS)
 def test_padding_of_pixels_does_not_count(layout: str) -> None:
     assert set(check_case(instance_norm((2, 16, 6, 5)), layouts=("plain", layout))) == {"plain"}
+
+
+@pytest.mark.skipif(not dnnl.has_native_executor(), reason="takes a compiler at installation")
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_our_own_code_normalises_in_every_layout(case: OpCase, dtype: str) -> None:
+    ran = check_alternatives(case, dtype)
+    assert {impl.partition(":")[0] for impls in ran.values() for impl in impls} == {"group_normalization"}
+    assert {"plain", "channels_last", "blocked8", "blocked16"} <= set(ran)

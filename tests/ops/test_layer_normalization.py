@@ -14,7 +14,7 @@ from blocklayout.ir import Wish
 from blocklayout.layout import MemoryDesc
 from blocklayout.model import BuildValue
 from tests.ops.cases import Input, OpCase, Weights, problem_of
-from tests.ops.harness import check_case
+from tests.ops.harness import check_alternatives, check_case
 
 IMAGE = (2, 17, 3, 5)
 
@@ -143,3 +143,12 @@ def test_a_channels_last_tensor_is_normalised_as_it_lies(channels: int) -> None:
     assert of_images.memory_format == "channels_last"
     assert [event.reason.split()[0] for event in seen] == ["scale"]
     assert np.allclose(of_images.numpy(), bl.layer_norm(x.numpy(), scale, axis=1).numpy(), atol=1e-5)
+
+
+@pytest.mark.skipif(not dnnl.has_native_executor(), reason="takes a compiler at installation")
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_rows_are_normalised_by_our_own_code(case: OpCase, dtype: str) -> None:
+    ran = check_alternatives(case, dtype)
+    assert {impl.partition(":")[0] for impls in ran.values() for impl in impls} == {"group_normalization"}
+    assert "plain" in ran

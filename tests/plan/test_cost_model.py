@@ -38,3 +38,13 @@ def test_bf16_is_twice_as_fast_as_f32_on_cpus_that_have_it_without_amx() -> None
     model = CostModel(Machine("avx512_core_bf16", 2))
     ratio = conv_ns(model, "f32", "avx512_core") / conv_ns(model, "bf16", "avx512_core_bf16")
     assert ratio == pytest.approx(2.0, rel=0.1)
+
+
+def test_one_long_row_takes_as_long_with_many_threads_as_with_one() -> None:
+    def ns(rows: int, n_threads: int) -> float:
+        desc = MemoryDesc((rows, 2_000_000 // rows))
+        spec = dnnl.layer_normalization(desc, desc, n_threads=n_threads).replace(impl="jit:uni")
+        return CostModel(Machine("avx2", n_threads)).step_ns(spec)
+
+    assert ns(1, 4) == pytest.approx(4 * ns(4, 4), rel=0.1)
+    assert ns(4, 4) == pytest.approx(ns(1000, 4))

@@ -60,6 +60,16 @@ def test_a_plan_that_takes_its_own_layouts_costs_the_same(make: Callable[[], bl.
     assert plan_of(make(), usual).cost_ns <= usual.cost_ns * (1 + 1e-9)
 
 
+def test_implementations_are_taken_where_extents_are_near() -> None:
+    usual = plan_of(nets.residual(size=14))
+    near, far = (plan_of(nets.residual(size=size), usual) for size in (16, 24))
+    impls = {choice.kernel: choice.chosen.impls for choice in usual.choices}
+    taken = {choice.kernel: choice.chosen.impls for choice in near.choices}
+    assert taken == impls
+    assert not any(choice.alternatives for choice in near.choices if choice.chosen.impls)
+    assert any(choice.alternatives for choice in far.choices)
+
+
 def test_what_the_plan_does_not_know_is_chosen() -> None:
     usual = plan_of(nets.chain(convs=2))
     assert layouts_of(plan_of(nets.chain(convs=3), usual)).keys() == layouts_of(plan_of(nets.chain(convs=3))).keys()

@@ -101,8 +101,8 @@ class _Checked:
 
 
 def _poison(workspace: Workspace) -> None:
-    workspace._arena.view(np.float32)[:] = np.nan
-    workspace._scratchpad[:] = 255
+    workspace.arena.view(np.float32)[:] = np.nan
+    workspace.scratchpad[:] = 255
 
 
 @each_net

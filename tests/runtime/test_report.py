@@ -95,6 +95,8 @@ def test_a_cut_model_without_a_feed_is_reported_as_far_as_it_is_planned() -> Non
     record = session.report().record
     assert [piece["report"] is None for piece in record["pieces"]] == [False, True, False]
     assert [piece["ns"] for piece in record["pieces"]] == [None, None, None]
+    assert "conv" in [node["name"] for node in record["nodes"]]
+    assert record["pieces"][2]["report"]["nodes"]
 
 
 def test_a_cut_model_that_nothing_plans_has_no_report() -> None:

@@ -192,7 +192,7 @@ def test_weights_are_shared_and_activations_are_not() -> None:
         assert after.arena_nbytes == 2 * ready.plan.arena_nbytes > 0
         assert after.scratchpad_nbytes == 2 * ready.plan.scratchpad_nbytes
         assert workspaces[0]._packed is workspaces[1]._packed is ready.packed
-        assert not np.shares_memory(workspaces[0]._arena, workspaces[1]._arena)
+        assert not np.shares_memory(workspaces[0].arena, workspaces[1].arena)
 
 
 def test_nothing_is_started_before_it_is_needed() -> None:

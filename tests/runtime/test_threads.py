@@ -56,6 +56,9 @@ class _SlowLock:
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
+    def locked(self) -> bool:
+        return self._lock.locked()
+
     def __enter__(self) -> None:
         self._lock.acquire()
 
@@ -71,7 +74,7 @@ def test_callers_who_wait_for_a_run_have_no_workers(monkeypatch: pytest.MonkeyPa
     before = _os_threads()
     most: list[int] = []
     [kept] = session._plans.values()
-    monkeypatch.setattr(kept.workspaces[0], "_lock", _SlowLock())
+    monkeypatch.setattr(kept.workspaces[0]._room, "lock", _SlowLock())
 
     def call() -> None:
         for _ in range(3):
@@ -91,6 +94,37 @@ def test_the_callers_thread_count_is_as_it_was() -> None:
     before = _omp_max_threads()
     session(nets.random_input((1, 17, 12, 12)))
     assert _omp_max_threads() == before
+
+
+CALLS_ITSELF = """
+import sys
+import numpy as np
+import blocklayout as bl
+
+@bl.register_operator("my.domain", "Calls")
+class Calls:
+    layouts = (bl.contiguous_format,)
+
+    def compute(self, result: bl.Tensor, x: bl.Tensor) -> None:
+        np.copyto(result.blocks(), session(x))
+
+b = bl.Builder()
+b.output("y", b.op("my.domain.Calls", b.input("x", (1, 4, 3, 3))))
+session = bl.load(b, streams=int(sys.argv[1]))
+for _ in range(2):
+    try:
+        session(np.ones((1, 4, 3, 3), np.float32))
+    except bl.OperatorError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("streams", ["1", "2"])
+def test_a_session_that_an_operator_of_its_own_calls_says_so(streams: str, tree_environ: dict[str, str]) -> None:
+    """It would wait for itself."""
+    command = [sys.executable, "-c", CALLS_ITSELF, streams]
+    done = subprocess.run(command, env=tree_environ, check=True, timeout=60, capture_output=True, text=True)
+    assert done.stdout.count("by an operator in a run of its own; load the model a second time") == 2
 
 
 FORK = """

@@ -29,6 +29,7 @@ LEVELS = (
     (
         "loading",
         "api",
+        "served",
         "inspector",
         "onnx_backend",
         "eager",

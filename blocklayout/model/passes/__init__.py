@@ -51,7 +51,10 @@ __all__ = [
 
 
 class Pass(Protocol):
-    """A step of simplification or legalization."""
+    """A step of simplification or legalization.
+
+    One that has ``holds_for_all_extents`` set rewrites nothing that extents of inputs could make wrong.
+    """
 
     def __call__(self, graph: Graph) -> Graph:
         """A graph that computes the same outputs."""

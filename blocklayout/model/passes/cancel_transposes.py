@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from msgspec import Struct
 
@@ -14,6 +15,8 @@ from blocklayout.model.passes.rewrite import bypass
 
 class CancelTransposes(Struct, frozen=True):
     """Makes one Transpose of several in a row, and none of those that undo each other."""
+
+    holds_for_all_extents: ClassVar[bool] = True
 
     def __call__(self, graph: Graph) -> Graph:
         transposes: dict[str, tuple[Node, Perm]] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from msgspec import Struct
 
 from blocklayout.model.graph import Graph, Node
@@ -14,6 +16,8 @@ class ChainConcats(Struct, frozen=True):
     the one before and what is new. The bytes are the same; who needs what is plainer, and the features so
     far can stay where they are.
     """
+
+    holds_for_all_extents: ClassVar[bool] = True
 
     def __call__(self, graph: Graph) -> Graph:
         written: dict[tuple[int, tuple[str, ...]], str] = {}

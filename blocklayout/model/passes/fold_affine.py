@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from msgspec import Struct, field
 
@@ -21,6 +23,8 @@ class FoldAffine(Struct, frozen=True):
     That node must have constant weights and no other reader. All that follows one node is composed in
     float64, and its new weights are rounded once.
     """
+
+    holds_for_all_extents: ClassVar[bool] = True
 
     def __call__(self, graph: Graph) -> Graph:
         readers = graph.readers()

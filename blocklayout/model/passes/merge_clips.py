@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -21,6 +22,8 @@ class MergeClips(Struct, frozen=True):
     Such runs are how exporters spell Relu6. Nodes that stand alone are rewritten too where that makes
     a Relu or Clip of them. Equal for finite data.
     """
+
+    holds_for_all_extents: ClassVar[bool] = True
 
     def __call__(self, graph: Graph) -> Graph:
         draft = Draft(graph)

@@ -21,11 +21,12 @@
     location.hash = `${view}&piece=${Number(event.target.value) + 1}`;
   }
 
-  function told({ name: piece, by, reason, ns, report }, index) {
+  function told({ name: piece, by, reason, ns, notes, report }, index) {
     const measured = report === null ? ns : report.profile?.ns ?? null;
     const computed = report !== null ? `${report.plan.steps.length} steps, predicted ${time(report.plan.cost_ns)}` : by ? `by ${by}` : "no plan";
     return h("li", { "aria-current": index === shown ? "true" : null }, name(piece), `: ${computed}`,
-      measured === null ? "" : `, measured ${time(measured)}`, reason === "" ? null : ["; cut: ", name(reason)]);
+      measured === null ? "" : `, measured ${time(measured)}`, reason === "" ? null : ["; cut: ", name(reason)],
+      notes.map((note) => ["; ", name(note)]));
   }
 
   const options = planned.map((index) => {

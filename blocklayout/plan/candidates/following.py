@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from math import prod
 from typing import TYPE_CHECKING
 
 from msgspec import field
+from msgspec.structs import replace
 
-from blocklayout.ir import Candidate, Role, Wish
+from blocklayout.ir import Candidate, Fused, Role, Wish
 from blocklayout.layout import MemoryDesc
+from blocklayout.plan.candidates.fuse import problem_key
 from blocklayout.plan.candidates.propose import Proposer, lasts
 from blocklayout.plan.candidates.recipes import GroupRecipes
 from blocklayout.plan.choices import KernelChoice, Way
 
 if TYPE_CHECKING:
-    from blocklayout.ir import ValueLayout
+    from blocklayout.ir import Value, ValueLayout
+    from blocklayout.plan.candidates.depthwise_fusion import Pair
     from blocklayout.plan.candidates.fuse import Group
+    from blocklayout.plan.candidates.merging import Merged
+
+
+MAX_NEAR_RATIO = 2.0
+"""How many times more elements an input may have than in a plan, or fewer, for its implementations to be taken.
+
+Source: ``bench/extents.py``, AVX-512, 2 threads: up to twice as many, choosing anew among implementations gains less
+than 1 % of a run; four times as many, 10 %.
+"""
+
+
+def are_near(inputs: Iterable[Value], others: Mapping[str, MemoryDesc]) -> bool:
+    """Whether implementations may be taken over from a plan with these other inputs."""
+    sizes = (sorted((prod(each.dims), prod(others[each.name].dims))) for each in inputs if each.name in others)
+    return all(more <= MAX_NEAR_RATIO * less for less, more in sizes)
 
 
 class Follower(Proposer, frozen=True):
-    """Proposes for each group the layouts that a plan for other extents chose, in every implementation.
+    """Proposes for each group the layouts that a plan for other extents chose, in the plan's or every implementation.
 
     Where these are not on offer, or the plan has nothing for a group, it proposes all there is.
 
     Attributes:
         choices: Of the plan, by kernel.
+        takes_impls: Whether the plan's implementations are taken as well: the library is asked for no others. Where one
+            is not on offer, the cheapest is proposed.
     """
 
     choices: Mapping[str, KernelChoice] = field(default_factory=dict)
+    takes_impls: bool = False
 
     def propose(
         self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None
@@ -39,24 +62,55 @@ class Follower(Proposer, frozen=True):
         """
         choice = self.choices.get(group.name)
         is_pinned = group.name in self.pins
-        if choice is not None and choice.nodes == group.nodes and not choice.is_of_a_pair and not is_pinned:
-            likely = self.likely(group, incoming, in_place, choice.chosen)
-            alike = [each for each in likely if _is_like(Way.of(each), choice.chosen) and not each.is_reference]
-            if alike and not (self.is_frugal and any(map(lasts, alike))):
-                return self._distinct(alike)
-        return super().propose(group, incoming, in_place)
+        if choice is None or choice.nodes != group.nodes or is_pinned:
+            return super().propose(group, incoming, in_place)
+        way = _apart(choice.chosen)
+        if group.is_view:
+            return self._followed(group, incoming, in_place, way) or super().propose(group, incoming, in_place)
+        arriving = tuple((operand, tuple(descs)) for operand, descs in incoming.items())
+        key = (problem_key(group, self.dtype), arriving, in_place, way.layouts, way.impls)
+        if key not in self._known:
+            self._known[key] = self._followed(group, incoming, in_place, way)
+        return self._known[key] or super().propose(group, incoming, in_place)
+
+    def _followed(
+        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None, way: Way
+    ) -> tuple[Candidate, ...]:
+        """The candidates in a way's layouts, if any are on offer."""
+        for impls in dict.fromkeys((way.impls if self.takes_impls else (), ())):
+            likely = self.likely(group, incoming, in_place, way, impls)
+            alike = (each for each in likely if _is_like(Way.of(each), way) and not each.is_reference)
+            found = list(islice((each for each in alike if Way.of(each).impls == impls), 1) if impls else alike)
+            if found and not (self.is_frugal and any(map(lasts, found))):
+                offered = self._distinct(found)
+                return (min(offered, key=lambda each: each.cost_ns),) if self.takes_impls else offered
+        return ()
+
+    def propose_pair(self, pair: Pair | Merged, in_place: str | None) -> Iterator[tuple[Candidate, Candidate]]:
+        """The pair's candidates; none where the plan's implementations are taken, and it computes the two apart."""
+        known = [self.choices[each.name] for each in (pair.first, pair.second) if each.name in self.choices]
+        if not self.takes_impls or len(known) < 2 or any(choice.is_of_a_pair for choice in known):
+            yield from super().propose_pair(pair, in_place)
 
     def likely(
-        self, group: Group, incoming: Mapping[str, Sequence[MemoryDesc]], in_place: str | None, way: Way
+        self,
+        group: Group,
+        incoming: Mapping[str, Sequence[MemoryDesc]],
+        in_place: str | None,
+        way: Way,
+        impls: tuple[str, ...] = (),
     ) -> Iterator[Candidate]:
-        """Candidates that read sources as this way does, as far as they arrive so, and write as it does."""
+        """Candidates that read sources as this way does, as far as they arrive so, and write as it does.
+
+        With ``impls`` in no other implementations.
+        """
         *sources, dst = (layout for layout in way.layouts if isinstance(layout, MemoryDesc))
         if group.is_view:
             yield from self._views(group, [*_resized(group, sources), *incoming["src"]])
         elif group.main.operator.role is Role.PLAIN:
             yield from self._plain(group)
         elif sources and dst.dtype in group.dtypes(self.dtype):
-            recipes = GroupRecipes(group, dst.dtype, self.costs.machine.n_threads, in_place)
+            recipes = GroupRecipes(group, dst.dtype, self.costs.machine.n_threads, in_place, impls=impls)
             for source in dict.fromkeys((sources[0], dst)):
                 yield from self._wished(recipes, Wish(source, dst))
             wanted = dict(zip(group.sources, sources, strict=False))
@@ -65,6 +119,14 @@ class Follower(Proposer, frozen=True):
             )
             if others:
                 yield from self._wished(recipes, Wish(first, dst, others=tuple(others)))
+
+
+def _apart(way: Way) -> Way:
+    """Of a kernel that is one primitive with its neighbour, how it would be computed by itself in these layouts."""
+    if not way.is_of_a_pair:
+        return way
+    *sources, dst = (each.held if isinstance(each, Fused) else each for each in way.layouts)
+    return replace(way, impls=(), sources=tuple(sources), dst=dst)
 
 
 def _arriving(incoming: Sequence[MemoryDesc], like: MemoryDesc) -> MemoryDesc:

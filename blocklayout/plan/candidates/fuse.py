@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from blocklayout.dtypes import from_numpy
 from blocklayout.ir import Problem, Role, TensorInfo
 
 if TYPE_CHECKING:
@@ -200,9 +201,13 @@ def value_info(value: Value, dtype: str) -> TensorInfo:
 
 
 def constant_info(arg: str, constant: Constant, dtype: str) -> TensorInfo:
-    """A constant's extents and data type inside the plan: vectors are f32, weights as the activations."""
-    name = arg.rsplit(".", 1)[-1]
-    return TensorInfo(constant.shape or (1,), "f32" if name in _ALWAYS_F32 else dtype)
+    """A constant's extents and data type inside the plan: vectors are f32, weights as the activations.
+
+    Integers are what they are.
+    """
+    name, given = arg.rsplit(".", 1)[-1], from_numpy(constant.array.dtype)
+    kept = given if given in ("u8", "s8", "s32") else "f32" if name in _ALWAYS_F32 else dtype
+    return TensorInfo(constant.shape or (1,), kept)
 
 
 def internal_dtype(declared: str, dtype: str) -> str:

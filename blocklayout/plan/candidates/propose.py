@@ -183,6 +183,7 @@ class Proposer(Struct, frozen=True):
             sources=tuple((operand, demanded[operand]) for operand in group.sources),
             constants=tuple((operand, demanded[operand]) for operand in group.constants),
             dst=demanded["dst"],
+            made=recipe.made,
             others=tuple((arg, demanded[arg]) for arg, _ in group.main.others),
             steps=recipe.steps,
             temporaries=recipe.temporaries,

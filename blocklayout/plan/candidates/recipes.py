@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 
@@ -12,9 +13,12 @@ from msgspec.structs import replace
 from blocklayout import dnnl
 from blocklayout.dnnl.attr import NO_ATTR
 from blocklayout.errors import DnnlError, LayoutError, UnsupportedError
-from blocklayout.ir import HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
+from blocklayout.ir import BaseOperator, HostSpec, Problem, Recipe, RecipeStep, TensorInfo, Wish, wished_desc
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.candidates.fuse import Follower, Group, constant_info, kernel_problem, value_info
+
+_Ways = Callable[[Problem, Wish, dnnl.Attr], Sequence[Recipe]]
+"""Recipes of an operator's problem, as wished and with these post-ops."""
 
 NOT_OFFERED = (DnnlError, UnsupportedError, LayoutError)
 """Errors of questions for primitives that do not exist."""
@@ -52,6 +56,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
         n_threads: Threads that will run it.
         in_place: The operand that may be overwritten by the result, if any may.
         answers: Whether the library goes from one layout to another, by what that depends on; shared among groups.
+        impls: The implementations that the primitives may be, by name; any if there are none.
     """
 
     group: Group
@@ -59,6 +64,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
     n_threads: int
     in_place: str | None = None
     answers: dict[object, bool] = field(default_factory=dict)
+    impls: tuple[str, ...] = ()
 
     @cached_property
     def _problem(self) -> Problem:
@@ -70,17 +76,23 @@ class GroupRecipes(Struct, frozen=True, dict=True):
 
     def wished(self, wish: Wish) -> Iterator[GroupRecipe]:
         """Recipes in wished layouts: with as many post-ops fused as run optimised, and with a sum left apart."""
-        followers = self.group.followers
-        if wish.src != wish.dst and not self._is_worth_asking(wish):
+        if wish.src != wish.dst and not self.impls and not self._is_worth_asking(wish):
             return
-        for n_fused in range(len(followers), -1, -1):
-            offered = list(self._fused(wish, n_fused))
-            yield from offered
-            if any(not recipe.is_reference for recipe in offered):
-                break
+        operator, followers = self.group.main.operator, self.group.followers
+        n_fused = yield from self._most_fused(wish, _usual(operator))
         n_before = next((n for n, follower in enumerate(followers) if follower.use.is_sum), None)
         if n_before is not None and n_before < n_fused:
-            yield from islice(self._fused(wish, n_before), 1)
+            yield from islice(self._fused(wish, n_before, _usual(operator)), 1)
+        yield from self._most_fused(wish, operator.alternatives)
+
+    def _most_fused(self, wish: Wish, ways: _Ways) -> Generator[GroupRecipe, None, int]:
+        """Recipes with fewer and fewer post-ops fused, until some run optimised; returns how many are."""
+        for n_fused in range(len(self.group.followers), -1, -1):
+            offered = list(self._fused(wish, n_fused, ways))
+            yield from offered
+            if any(not recipe.is_reference for recipe in offered):
+                return n_fused
+        return 0
 
     def _is_worth_asking(self, wish: Wish) -> bool:
         """Whether there is more than a reference from one layout to another, without post-ops; mostly there is not.
@@ -100,23 +112,22 @@ class GroupRecipes(Struct, frozen=True, dict=True):
         except NOT_OFFERED:
             return False
 
-    def _fused(self, wish: Wish, n_fused: int) -> Iterator[GroupRecipe]:
+    def _fused(self, wish: Wish, n_fused: int, ways: _Ways) -> Iterator[GroupRecipe]:
         fused, rest = self.group.followers[:n_fused], self.group.followers[n_fused:]
         can_sum = any(f.use.is_sum and f.operand(f.use.operand or "") == self.in_place for f in fused[:1])
         for alias in (self.in_place, None) if can_sum else (None,):
-            for rank, recipe in enumerate(self._main_recipes(wish, fused, alias)):
+            for rank, recipe in enumerate(self._main_recipes(wish, fused, alias, ways)):
                 finished = self._finished(recipe, rest, alias, rank)
                 if finished is not None:
                     yield finished
 
-    def _main_recipes(self, wish: Wish, fused: Sequence[Follower], alias: str | None) -> list[Recipe]:
+    def _main_recipes(self, wish: Wish, fused: Sequence[Follower], alias: str | None, ways: _Ways) -> Iterator[Recipe]:
         """The group's primitives, the last with its post-ops, in every implementation of that."""
-        try:
+        with suppress(*NOT_OFFERED):
             attr = dnnl.Attr(tuple(self._post_ops(wish, self._problem.dst, fused, alias))) if fused else NO_ATTR
-            recipe = self.group.main.operator.lower(self._problem, wish, attr)
-            return _implementations(_with_whole_operands(recipe, attr, fused), fused) if recipe else []
-        except NOT_OFFERED:
-            return []
+            for recipe in ways(self._problem, wish, attr):
+                with suppress(*NOT_OFFERED):
+                    yield from _implementations(_with_whole_operands(recipe, attr, fused), fused, self.impls)
 
     def _post_ops(
         self, wish: Wish, dst: TensorInfo, fused: Sequence[Follower], alias: str | None
@@ -144,7 +155,7 @@ class GroupRecipes(Struct, frozen=True, dict=True):
     def _finished(self, main: Recipe, rest: Sequence[Follower], alias: str | None, rank: int) -> GroupRecipe | None:
         """Append the followers that did not fuse, each in the layout of what precedes it."""
         if not rest:
-            return GroupRecipe(main.steps, main.temporaries, main.whole, alias, rank)
+            return GroupRecipe(main.steps, main.temporaries, main.whole, main.made, alias, rank)
         # A sum in place has to write where its operand lies; otherwise a temporary serves.
         previous = alias or "tmp_main"
         steps = [_renamed(step, "dst", previous) for step in main.steps]
@@ -162,7 +173,17 @@ class GroupRecipes(Struct, frozen=True, dict=True):
             previous = result
         if alias is not None:
             del temporaries[alias]
-        return GroupRecipe(tuple(steps), tuple(temporaries.items()), tuple(whole.items()), rank=rank)
+        return GroupRecipe(tuple(steps), tuple(temporaries.items()), tuple(whole.items()), main.made, rank=rank)
+
+
+def _usual(operator: BaseOperator) -> _Ways:
+    """Its main recipe, as a sequence of as many as there are."""
+
+    def ways(problem: Problem, wish: Wish, attr: dnnl.Attr) -> Sequence[Recipe]:
+        recipe = operator.lower(problem, wish, attr)
+        return () if recipe is None else (recipe,)
+
+    return ways
 
 
 def trained_wishes(group: Group, dtype: str, n_threads: int) -> Iterator[Wish]:
@@ -208,19 +229,29 @@ def _standalone(follower: Follower, problem: Problem, desc: MemoryDesc, source: 
     return Recipe(tuple(bound), (), tuple((name(operand), whole) for operand, whole in recipe.whole))
 
 
-def _implementations(recipe: Recipe, fused: Sequence[Follower]) -> list[Recipe]:
-    """A recipe in every implementation of its last primitive, which takes the post-ops: what numpy does takes none."""
+def _implementations(recipe: Recipe, fused: Sequence[Follower], impls: Sequence[str]) -> list[Recipe]:
+    """A recipe in every implementation of its last primitive, which takes the post-ops: what numpy does takes none.
+
+    With names, in those of them that there are, and the library is asked for no others.
+    """
     primitives = [(index, step.spec) for index, step in enumerate(recipe.steps) if isinstance(step.spec, dnnl.Spec)]
     if not primitives:
         return [recipe]
     last, spec = primitives[-1]
     before, behind = resolved(recipe.steps[:last]), resolved(recipe.steps[last + 1 :])
     found = []
-    for each in dnnl.optimised(spec):
+    for each in _named(spec, impls) if impls else dnnl.optimised(spec):
         operands = _with_post_op_operands(recipe.steps[last].operands, each.spec, fused)
         step = RecipeStep(each.spec, operands, each.scratchpad_nbytes)
-        found.append(Recipe((*before, step, *behind), recipe.temporaries, recipe.whole))
+        found.append(replace(recipe, steps=(*before, step, *behind)))
     return found
+
+
+def _named(spec: dnnl.Spec, impls: Sequence[str]) -> Iterator[dnnl.Resolved]:
+    """The implementations of these names."""
+    for impl in dict.fromkeys(impls):
+        with suppress(*NOT_OFFERED):
+            yield dnnl.resolve(spec.replace(impl=impl))
 
 
 def _with_whole_operands(recipe: Recipe, asked: dnnl.Attr, fused: Sequence[Follower]) -> Recipe:

@@ -249,6 +249,8 @@ def _traffic_share(spec: Spec) -> float:
         if spec.impl.startswith(prefix) and kind in ("", spec.kind):
             return share * (_SIMPLE_NARROW_SHARE if spec.memory_desc("dst").dtype in ("bf16", "f16") else 1.0)
     dst = spec.memory_desc("dst")
+    if spec.kind == "layer_normalization":  # a row is one thread's
+        return min(prod(dst.dims[:-1]) / spec.n_threads, 1.0)
     if spec.kind == "lrn" and dst.inner_blks:
         return _BLOCKED_LRN_SHARE
     if spec.kind == "batch_normalization" and not dst.inner_blks and not dst.is_contiguous():

@@ -114,6 +114,8 @@ def spec_class(spec: Spec, isa: str) -> SpecClass:
     """
     src, dst = _ends(spec)
     kind = f"{spec.kind} {spec.algorithm}" if spec.kind in _NAMED_BY_ALGORITHM else spec.kind
+    if spec.kind == "layer_normalization" and prod(src.dims[:-1]) < spec.n_threads:
+        kind += " of few rows"  # threads are idle
     impl = spec.impl
     if not impl.rpartition(":")[2].startswith(("avx", "sse")):
         impl += "@" + (isa if "gemm" in impl and src.dtype != "f32" else _family(isa))

@@ -5,6 +5,7 @@ from __future__ import annotations
 _WAYS = (
     ("winograd", "Winograd's method, our own code"),
     ("max_pooling", "our own loops"),
+    ("group_normalization", "our own loops"),
     ("ref", "reference code, not optimised"),
     ("brg", "small blocks of matrix products (brgemm)"),
     ("gemm", "one large matrix product (gemm)"),

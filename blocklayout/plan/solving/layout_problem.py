@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from blocklayout.plan.network import produced_desc
 from blocklayout.plan.solving.copies import CopyStates, Layouts
 from blocklayout.plan.solving.min_sum import MinSum, MinSumSolution
 
@@ -71,7 +70,7 @@ class Link(Struct, frozen=True, eq=False, dict=True):
 
     Attributes:
         value: Its name.
-        producer: The group that computes it; ``None`` for what the caller gives.
+        producer: The group that settles its layout; ``None`` for what the caller gives.
         produced: Its layouts by the producer's faces; one for what the caller gives.
         wanted: By each group that reads it, the layouts by its faces, for each operand that it is.
         result: What the caller gets, if it is an output.
@@ -87,11 +86,11 @@ class Link(Struct, frozen=True, eq=False, dict=True):
     @classmethod
     def of(cls, network: Network, faces: Sequence[Faces], value: str) -> Link:
         """The link that a value of a network is."""
-        producer = network.producers.get(value)
+        producer = network.producer_of(value)
         if producer is None:
             produced = network.offers(value)
         else:
-            produced = [produced_desc(network.groups[producer], each, value) for each in faces[producer].candidates]
+            produced = [network.produced(value, each) for each in faces[producer].candidates]
         demanded = [
             (reader, [candidate.source_descs[operand] for candidate in faces[reader].candidates])
             for reader, operand in network.readers[value]
@@ -107,8 +106,8 @@ class Link(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def is_shared(self) -> bool:
-        """Whether several may read it, so that its copies are a choice of their own."""
-        return len(self.wanted) + (self.result is not None) > 1
+        """Whether several may read it, or who settles it does, so that its copies are a choice of their own."""
+        return len(self.wanted) + (self.result is not None) > 1 or self.producer in self.wanted
 
     @cached_property
     def states(self) -> CopyStates:

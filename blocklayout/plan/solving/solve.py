@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -52,8 +52,17 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
     is_optimal: bool
     is_exact: bool
     network: Network
-    _problem: LayoutProblem
-    _min_sum: MinSumSolution
+    _problem: LayoutProblem | None = None
+    _min_sum: MinSumSolution | None = None
+
+    @classmethod
+    def only(cls, network: Network) -> Self | None:
+        """Of a network whose groups have one candidate each; ``None`` for others."""
+        if any(len(offered) > 1 for offered in network.candidates):
+            return None
+        choice = (0,) * len(network.candidates)
+        cost_ns = network.total_ns(choice)
+        return cls(choice, cost_ns, cost_ns, is_optimal=True, is_exact=False, network=network)
 
     @property
     def gap(self) -> float:
@@ -68,10 +77,10 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
 
         Where the solution is not exact, what it costs if nothing else is chosen anew.
         """
-        if self.is_exact:
+        if self._problem is not None and self._min_sum is not None and self.is_exact:
             return self._problem.costs_of_candidates(self._min_sum)
         return [
-            [self._with(group, taken) for taken in range(len(offered))]
+            [self._with(group, taken) for taken in range(len(offered))] if len(offered) > 1 else [self.cost_ns]
             for group, offered in enumerate(self.network.candidates)
         ]
 
@@ -80,7 +89,7 @@ class Solution(Struct, frozen=True, eq=False, dict=True):
 
         Infinity where it cannot be had, or the solution is not exact.
         """
-        if not self.is_exact:
+        if self._problem is None or self._min_sum is None or not self.is_exact:
             return [inf] * len(copies)
         return self._problem.costs_without(self._min_sum, copies)
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from blocklayout.ir import TapSums
+from blocklayout.ir import TapsAsChannels, TapSums
 
 
 def _convolved(x: np.ndarray, weights: np.ndarray, dilations: tuple[int, ...]) -> np.ndarray:
@@ -60,3 +60,27 @@ def test_the_channels_in_front_have_sums_of_their_own() -> None:
     for channels in product(range(2), range(3), range(4)):
         np.testing.assert_array_equal(made[channels], sums.of(weights[channels]))
     assert sums.of(weights.astype(np.float16)).dtype == np.float32
+
+
+@settings(max_examples=30)
+@given(
+    stride=st.integers(1, 4),
+    channels=st.integers(1, 3),
+    kernel=st.integers(1, 6),
+    before=st.integers(0, 3),
+    more=st.integers(0, 2),
+    seed=st.integers(0, 99),
+)
+def test_pixels_in_a_row_are_one_with_as_many_channels(
+    stride: int, channels: int, kernel: int, before: int, more: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    n_taps = -(-(before + kernel) // stride) + more
+    made = TapsAsChannels(stride, before, n_taps)
+    pixels = rng.integers(-8, 9, (n_taps * stride, channels)).astype(np.float32)  # channels-last
+    weights = rng.integers(-8, 9, (5, channels, kernel)).astype(np.float32)
+    seen = made.of(weights)
+    assert seen.shape == made.dims(weights.shape)
+    steps = pixels.reshape(n_taps, stride * channels)
+    expected = np.einsum("kc,ock->o", pixels[before : before + kernel], weights)
+    np.testing.assert_array_equal(np.einsum("tc,oct->o", steps, seen), expected)

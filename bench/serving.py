@@ -1,0 +1,251 @@
+"""How long do callers wait for an answer, at so much of what can be served at all, beside onnxruntime?
+
+Each network of the zoo (random weights) is written as an ONNX file whose batch is free. Each runtime serves it in a
+process of its own, one after the other. First 8 callers ask as fast as they are answered: that is its capacity. Then
+requests are due at times that were drawn beforehand, at so many percent of that, whether or not answers come in time
+(an open loop): by default as if each caller asked at equal intervals; ``--arrivals random`` is harder, since chance
+brings crowds. What counts is the time from when a request was due until its answer is there.
+
+    python bench/serving.py --models squeezenet1_1 --seconds 20 --rounds 3 --json serving.json
+    python bench/serving.py --models resnet50 --batching 4,2 --loads 50,80,95
+    python bench/serving.py --models mobilenet_v2 --streams 2 --arrivals random
+    python bench/serving.py --models squeezenet1_1 --size 64 --seconds 0.2 --rounds 1
+
+``--threads`` is for all of a runtime's runs together. onnxruntime comes with ``pip install blocklayout[bench]``; its
+callers run on their own threads, as its documentation has it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import numpy as np
+
+import blocklayout as bl
+from bench.records import add_files, keep, read_measured, write_page
+from blocklayout import dnnl, zoo
+from blocklayout.commands.bench_page import Chart, Row
+from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.options import networks, numbers, positive, seconds
+from blocklayout.commands.output import print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    Ask = Callable[[int], object]
+
+OURS, PEER = "blocklayout", "onnxruntime"
+N_CALLERS = 8
+N_CAPACITY = 0.5
+"""Share of ``--seconds`` in which the capacity is measured."""
+
+ARRIVALS = ("callers", "random", "even")
+"""Each caller at equal intervals from a random time on; all at random times; all at equal intervals."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print a table for each network, and write what is asked for."""
+    args = parse(argv)
+    if args.serve:
+        print(json.dumps(serve(args)))
+        return 0
+    record = keep(args, read_measured(args, "results") or measure_all(args))
+    for name in dict.fromkeys(row["model"] for row in record["results"]):
+        show(name, [row for row in record["results"] if row["model"] == name])
+    write_page(args, record, "Waiting for answers", [*charts(record["results"])])
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=networks, default=("squeezenet1_1",), help="of the zoo")
+    parser.add_argument("--size", type=positive, help="height and width of images; by default each network's own")
+    parser.add_argument("--callers", type=positive, default=N_CALLERS, help=f"threads that ask (default: {N_CALLERS})")
+    parser.add_argument("--loads", type=numbers, default=(50, 80, 95), help="percent of capacity (default: 50,80,95)")
+    parser.add_argument("--arrivals", choices=ARRIVALS, default="callers", help="when requests are due")
+    parser.add_argument("--seconds", type=seconds, default=10.0, help="at each load (default: 10)")
+    parser.add_argument("--rounds", type=positive, default=3, help="turns of each runtime (default: 3)")
+    parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
+    parser.add_argument("--streams", type=positive, default=1, help="ours (default: 1)")
+    parser.add_argument("--batching", metavar="SIZE,MS", help="ours: the largest batch, and how long its first waits")
+    parser.add_argument("--serve", nargs=2, metavar=("RUNTIME", "FILE"), help=argparse.SUPPRESS)
+    add_files(parser)
+    return parser.parse_args(argv)
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All networks in all runtimes."""
+    runtimes = [OURS, *([PEER] if find_spec(PEER) else [])]
+    results = [row for name in args.models for row in measure(name, runtimes, args)]
+    return {"environment": describe_environment(args.threads), "n_rounds": args.rounds, "results": results}
+
+
+def measure(name: str, runtimes: Sequence[str], args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The rows of one network: for each runtime and load the medians of rounds."""
+    proto = zoo.build(name, batch=1, size=args.size).to_onnx()
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        path.write_bytes(proto.SerializeToString())
+        turns = {runtime: [] for runtime in runtimes}  # type: dict[str, list[dict[str, Any]]]
+        for _ in range(args.rounds):
+            for runtime in runtimes:
+                turns[runtime].append(in_own_process(runtime, path, args))
+    for runtime, rounds in turns.items():
+        capacity = statistics.median(each["per_s"] for each in rounds)
+        for place, load in enumerate(args.loads):
+            at_load = [each["loads"][place] for each in rounds]
+            times = {key: statistics.median(each[key] for each in at_load) for key in ("p50_ms", "p99_ms")}
+            row = {"model": name, "runtime": runtime, "per_s": capacity, "load": load, **times}
+            yield row | {"n": sum(each["n"] for each in at_load), "rounds": at_load}
+
+
+def in_own_process(runtime: str, path: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """What this script says when it serves one runtime."""
+    said = ("callers", "arrivals", "seconds", "threads", "streams", "batching")
+    options = [f"--{name}={getattr(args, name)}" for name in said if getattr(args, name) is not None]
+    loads = f"--loads={','.join(map(str, args.loads))}"
+    command = [sys.executable, __file__, "--serve", runtime, str(path), loads, *options]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def serve(args: argparse.Namespace) -> dict[str, Any]:
+    """Capacity, and times at each load, of one runtime in this process."""
+    runtime, path = args.serve
+    ask = (ours if runtime == OURS else onnxruntimes)(path, args)
+    for number in range(2 * args.callers):
+        ask(number)
+    per_s = capacity(ask, args)
+    return {"per_s": per_s, "loads": [at_load(ask, load, per_s, args) for load in args.loads]}
+
+
+def ours(path: str, args: argparse.Namespace) -> Ask:
+    """Submits, and waits for the answer."""
+    batching = None
+    if args.batching:
+        size, delay_ms = args.batching.split(",")
+        batching = int(size), float(delay_ms)
+    session = bl.load(path, threads=args.threads, streams=args.streams, batching=batching)
+    session.warm_up()
+    [info] = session.get_inputs()
+    images = random_images(info.shape)
+    return lambda number: session.submit({info.name: images[number % len(images)]}).result()
+
+
+def onnxruntimes(path: str, args: argparse.Namespace) -> Ask:
+    """Runs on the caller's thread."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = args.threads
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    [info] = session.get_inputs()
+    images = random_images(info.shape)
+    return lambda number: session.run(None, {info.name: images[number % len(images)]})
+
+
+def random_images(shape: Sequence[Any]) -> list[np.ndarray]:
+    """Several, of batch 1."""
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((1, *shape[1:]), dtype=np.float32) for _ in range(4)]
+
+
+def capacity(ask: Ask, args: argparse.Namespace) -> float:
+    """Answers a second while every caller asks again at once."""
+    end = time.monotonic() + N_CAPACITY * args.seconds
+    counts = [0] * args.callers
+
+    def call(caller: int) -> None:
+        while time.monotonic() < end:
+            ask(caller)
+            counts[caller] += 1
+
+    start = time.monotonic()
+    by_callers(call, args.callers)
+    return sum(counts) / (time.monotonic() - start)
+
+
+def at_load(ask: Ask, load: int, per_s: float, args: argparse.Namespace) -> dict[str, Any]:
+    """Times from when requests are due until they are answered."""
+    due = arrivals(load / 100 * per_s, args)
+    numbered = enumerate(due)
+    start = time.monotonic() + 0.05
+    times = np.zeros(len(due))
+
+    def call(_: int) -> None:
+        for number, after in numbered:  # whoever is free takes the next one
+            time.sleep(max(0.0, start + after - time.monotonic()))
+            ask(number)
+            times[number] = time.monotonic() - start - after
+
+    by_callers(call, args.callers)
+    p50, p99 = 1e3 * np.percentile(times, (50, 99))
+    return {"n": len(due), "p50_ms": float(p50), "p99_ms": float(p99)}
+
+
+def arrivals(per_s: float, args: argparse.Namespace) -> np.ndarray:
+    """When requests are due, in seconds."""
+    rng, n = np.random.default_rng(1), max(args.callers, round(per_s * args.seconds))
+    if args.arrivals == "random":
+        return np.sort(rng.uniform(0, args.seconds, n))  # a Poisson process of so many
+    if args.arrivals == "even":
+        return np.arange(n) / per_s
+    interval_s = args.callers / per_s
+    begins = rng.uniform(0, interval_s, args.callers)
+    return np.sort(np.add.outer(np.arange(n // args.callers) * interval_s, begins).ravel())
+
+
+def by_callers(call: Callable[[int], None], n: int) -> None:
+    """Call it on so many threads, and wait for them."""
+    callers = [threading.Thread(target=call, args=(caller,)) for caller in range(n)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+
+
+def show(name: str, rows: Sequence[dict[str, Any]]) -> None:
+    """A line for each runtime and load."""
+    header = ("runtime", "answers/s", "load", "requests", "median ms", "p99 ms", "p99 / median")
+    cells = [
+        (
+            row["runtime"],
+            f"{row['per_s']:.1f}",
+            f"{row['load']} %",
+            str(row["n"]),
+            f"{row['p50_ms']:.2f}",
+            f"{row['p99_ms']:.2f}",
+            f"{row['p99_ms'] / row['p50_ms']:.2f}" if row["p50_ms"] else "",
+        )
+        for row in rows
+    ]
+    print_table(header, cells, title=name, text_columns=(0,))
+
+
+def charts(rows: Sequence[dict[str, Any]]) -> Iterator[Chart]:
+    """The 99th percentile at each load."""
+    for load in dict.fromkeys(row["load"] for row in rows):
+        named = [(row, row["model"]) for row in rows if row["load"] == load]
+        of_load = [Row.of(row["runtime"], [each["p99_ms"] for each in row["rounds"]], model) for row, model in named]
+        yield Chart(f"99 of 100 answers came within, at {load} % of capacity", "ms", of_load)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""Models in pieces in session files: what computes between plans, and the sessions of pieces and subgraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from blocklayout import model
+from blocklayout.errors import BlockLayoutError, ModelError, PlanError
+from blocklayout.loading.cutting import NodeCall, Subgraph, SubgraphInfo
+from blocklayout.loading.session_records import (
+    ArrayRecord,
+    AttributeRecord,
+    NodeRecord,
+    PartRecord,
+    PieceRecord,
+    PiecesRecord,
+    SubgraphRecord,
+)
+from blocklayout.runtime.pieces import Call, Pieces, Straight
+
+if TYPE_CHECKING:
+    from blocklayout.model import Node
+    from blocklayout.runtime import InputInfo, OutputInfo, Session
+    from blocklayout.runtime.pieces import Piece, Values
+
+    KeepArray = Callable[[np.ndarray, str], ArrayRecord]
+    KeepSession = Callable[[Session], PartRecord]
+    Open = Callable[[PartRecord], Session]
+    Tensors = Mapping[str, np.ndarray]
+
+UNSEEN = "load the model itself, or run it so before the session is saved"
+"""The end of a message about what has no plan."""
+
+
+def pieces_record(pieces: Pieces, array: KeepArray, part: KeepSession) -> PiecesRecord:
+    """The pieces of a model, for a file.
+
+    Args:
+        pieces: Of a session that is saved.
+        array: Keeps an array in the file, under about that name.
+        part: Makes a record of a session.
+
+    Raises:
+        PlanError: A piece has no plan yet.
+    """
+    constants = {name: array(each, name) for name, each in pieces.constants.items()}
+    return PiecesRecord(pieces.name, constants, tuple(_piece_record(each, array, part) for each in pieces))
+
+
+def _piece_record(piece: Piece, array: KeepArray, part: KeepSession) -> PieceRecord:
+    head = (piece.name, piece.inputs, piece.outputs, piece.reason, piece.by)
+    if isinstance(piece, Call) and isinstance(piece.function, NodeCall):
+        call = piece.function
+        subgraphs = {key: _subgraph_record(each, array, part) for key, each in call.subgraphs.items()}
+        node = _node_record(call.node, array)
+        return PieceRecord("call", *head, call.opset, (node,), {}, call.captured, subgraphs)
+    if not isinstance(piece, Straight):
+        raise TypeError(piece)
+    session = next((part(each) for each in piece.sessions if _can_run(each)), None)
+    quick = piece.by_arrays
+    if not isinstance(quick, model.NodeByNode):
+        if session is None:
+            raise PlanError(f"{piece.name} has no plan yet: run the session once")
+        return PieceRecord("straight", *head, 0, session=session)
+    constants = {name: array(each, name) for name, each in quick.constants.items()}
+    nodes = tuple(_node_record(node, array) for node in quick.nodes)
+    return PieceRecord("straight", *head, quick.opset, nodes, constants, session=session)
+
+
+def _subgraph_record(subgraph: Subgraph, array: KeepArray, part: KeepSession) -> SubgraphRecord:
+    info = subgraph.info
+    return SubgraphRecord(
+        inputs=info.inputs,
+        outputs=info.outputs,
+        read=info.read,
+        computed=info.computed,
+        constants={name: array(each, name) for name, each in info.constants.items()},
+        results=tuple(array(each, "no rows") for each in info.results),
+        carried=dict(info.carried),
+        lasting=info.lasting,
+        sessions=tuple(part(session) for session in subgraph.sessions if _can_run(session)),
+    )
+
+
+def _can_run(session: Session) -> bool:
+    return bool(session.plans) or session.pieces is not None
+
+
+def _node_record(node: Node, array: KeepArray) -> NodeRecord:
+    subgraphs = model.branches_of(node)
+    attrs = {
+        name: AttributeRecord(array=array(value, name)) if isinstance(value, np.ndarray) else AttributeRecord(value)
+        for name, value in node.attrs.items()
+        if name not in subgraphs
+    }
+    return NodeRecord(node.name, node.op_type, node.inputs, node.outputs, attrs, node.domain)
+
+
+def pieces_of(
+    record: PiecesRecord, inputs: Sequence[InputInfo], outputs: Sequence[OutputInfo], tensors: Tensors, open_: Open
+) -> Pieces:
+    """The pieces of a model, from a file.
+
+    Args:
+        record: What was saved.
+        inputs: The model's.
+        outputs: The model's.
+        tensors: Of the file.
+        open_: Makes a session of a piece or subgraph.
+
+    Raises:
+        ModelError: A piece reads what nothing before it computes, or is none that can run.
+        PlanError: As ``open_``.
+    """
+    known = {info.name for info in inputs} | {*record.constants}
+    for each in record.pieces:
+        _check_present(each.name, filter(None, each.inputs), known)
+        known |= {*filter(None, each.outputs)}
+    _check_present(record.name, (info.name for info in outputs), known)
+    constants = _arrays(record.constants, tensors)
+    pieces = [_piece_of(each, tensors, open_) for each in record.pieces]
+    returned = {info.name for info in outputs}
+    for piece in pieces:
+        if isinstance(piece, Straight):
+            piece.inner = tuple(name for name in piece.outputs if name not in returned)
+    return Pieces(record.name, inputs, outputs, constants, pieces)
+
+
+def _check_present(reader: str, names: Iterable[str], known: set[str]) -> None:
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ModelError(f"{reader} reads {', '.join(missing)}, which nothing before it computes")
+
+
+def _piece_of(record: PieceRecord, tensors: Tensors, open_: Open) -> Piece:
+    nodes = tuple(_node_of(each, tensors) for each in record.nodes)
+    if record.kind == "call":
+        return _call_of(record, nodes, tensors, open_)
+    session = None if record.session is None else open_(record.session)
+    by_arrays = None
+    if nodes:
+        constants = _arrays(record.constants, tensors)
+        known = {*record.inputs, *constants}
+        for node in nodes:
+            _check_present(node.name, filter(None, node.inputs), known)
+            known |= {*filter(None, node.outputs)}
+        _check_present(record.name, record.outputs, known)
+        by_arrays = model.NodeByNode(nodes, record.inputs, constants, record.opset)
+    if session is not None:
+        inputs, outputs = session.get_inputs(), session.get_outputs()
+        if not {info.name for info in inputs} == {*record.inputs} or {*record.outputs} - {
+            each.name for each in outputs
+        }:
+            raise ModelError(f"{record.name}: its session has other inputs or outputs")
+    elif by_arrays is None:
+        raise ModelError(f"{record.name} has neither a session nor nodes")
+    return Straight(
+        name=record.name,
+        inputs=record.inputs,
+        outputs=record.outputs,
+        reason=record.reason,
+        open=partial(_unplanned, record.name),
+        session=session,
+        by_arrays=by_arrays,
+    )
+
+
+def _unplanned(name: str, values: Values) -> Session:
+    shapes = ", ".join(f"{each} {'x'.join(map(str, np.shape(value)))}" for each, value in values.items())
+    raise PlanError(f"the saved session has no plan of {name} for {shapes}: {UNSEEN}")
+
+
+def _call_of(record: PieceRecord, nodes: Sequence[Node], tensors: Tensors, open_: Open) -> Call:
+    if len(nodes) != 1 or (nodes[0].inputs, nodes[0].outputs) != (record.inputs, record.outputs):
+        raise ModelError(f"{record.name} is no call of one node with its inputs and outputs")
+    if record.inputs[len(record.inputs) - len(record.captured) :] != record.captured:
+        raise ModelError(f"{record.name}: what its subgraphs read is not what it is given last")
+    known = {*record.captured}
+    subgraphs = {key: _subgraph_of(key, each, known, tensors, open_) for key, each in record.subgraphs.items()}
+    [node] = nodes
+    compute = NodeCall(node, record.opset, subgraphs, record.captured)
+    try:
+        is_known = record.by != "numpy" or model.function_of(node, record.opset, subgraphs) is not None
+    except BlockLayoutError:
+        raise
+    except Exception as error:  # attributes that are none of the operator's
+        raise ModelError(f"{record.name}: no {node.op_type} has these attributes: {error}") from error
+    if not is_known:
+        raise ModelError(f"{record.name}: nothing here computes {node.op_type}")
+    return Call(
+        name=record.name,
+        inputs=record.inputs,
+        outputs=record.outputs,
+        reason=record.reason,
+        by=record.by,
+        function=compute,
+        running=compute.sessions,
+        keeping=compute.notes,
+    )
+
+
+def _subgraph_of(key: str, record: SubgraphRecord, captured: set[str], tensors: Tensors, open_: Open) -> Subgraph:
+    given = {*record.inputs, *captured, *record.constants}
+    _check_present(key, record.read, given)
+    _check_present(key, record.outputs, given | {*record.computed})
+    _check_present(key, (*record.carried, *record.lasting), {*record.read})
+    info = SubgraphInfo(
+        inputs=record.inputs,
+        outputs=record.outputs,
+        read=record.read,
+        computed=record.computed,
+        constants=_arrays(record.constants, tensors),
+        results=tuple(each.array(tensors) for each in record.results),
+        carried=record.carried,
+        lasting=record.lasting,
+    )
+    sessions = [open_(each) for each in record.sessions]
+    for session in sessions:
+        names = [info.name for info in session.get_inputs()], [info.name for info in session.get_outputs()]
+        if names != ([*record.read], [*record.computed]):
+            raise ModelError(f"{key}: the session of this subgraph has other inputs or outputs")
+    return Subgraph(info, partial(_never_run, key), sessions)
+
+
+def _never_run(key: str, inputs: Sequence[model.InputInfo]) -> Session:
+    kinds = ", ".join(f"{info.name} {info.dtype or info.container}" for info in inputs) or "nothing"
+    raise PlanError(f"the saved session has no plan of the subgraph {key!r} of {kinds}: {UNSEEN}")
+
+
+def _arrays(records: Mapping[str, ArrayRecord], tensors: Tensors) -> dict[str, np.ndarray]:
+    return {name: each.array(tensors) for name, each in records.items()}
+
+
+def _node_of(record: NodeRecord, tensors: Tensors) -> Node:
+    attrs: dict[str, Any] = {}
+    for name, each in record.attrs.items():
+        value = tuple(each.value) if isinstance(each.value, list) else each.value
+        attrs[name] = value if each.array is None else each.array.array(tensors)
+    return model.Node(record.name, record.op_type, record.inputs, record.outputs, attrs, record.domain)

@@ -1,0 +1,285 @@
+"""Submissions: requests to a session, which wait for a stream, and end once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+
+from blocklayout.dnnl import Stop
+from blocklayout.errors import DeadlineExceededError, QueueFullError
+from blocklayout.runtime.forking import renew_in_children
+from blocklayout.runtime.stats import Stats, Tally
+
+if TYPE_CHECKING:
+    from blocklayout.runtime.joining import Joining, Row
+    from blocklayout.runtime.streams import Streams
+
+    Call = Callable[[Stop], list[Any]]
+
+
+class Submission(Future[list[Any]]):
+    """The future of a run: what ``Session.run`` returns, or raises.
+
+    ``cancel()`` succeeds until the run begins, as with every future; it makes room for another request. :meth:`stop`
+    also ends one that has begun.
+    """
+
+    def __init__(self, call: Call, row: Row | None, deadline: float | None) -> None:
+        """Have it arrive now.
+
+        Args:
+            call: Computes its answer.
+            row: What may run together with others; ``None`` where it runs alone.
+            deadline: Seconds from now.
+        """
+        super().__init__()
+        self.call = call
+        self.row = row
+        self.arrived_ns = time.monotonic_ns()
+        self.stopping = Stop(0 if deadline is None else self.arrived_ns + int(1e9 * deadline))
+        self.leave: Callable[[Submission], None] | None = None
+        self.together: _Together | None = None
+
+    def cancel(self) -> bool:
+        """Cancel it unless it has begun; returns whether it is cancelled."""
+        is_cancelled = super().cancel()
+        if is_cancelled and self.leave is not None:
+            self.leave(self)
+        return is_cancelled
+
+    def let_go(self) -> None:
+        """Hold nothing more of the session and of what it was fed; whoever keeps the answer need not keep them."""
+        self.call, self.row, self.leave = _nothing, None, None
+
+    def stop(self) -> None:
+        """Cancel it, or have its run end before the next step, with a ``StoppedError``, and go on at once.
+
+        Where it runs together with others, they are answered all the same, and it has no answer.
+        """
+        if self.cancel():
+            return
+        self.stopping.ask()
+        together = self.together
+        if together is not None:
+            together.look()
+
+
+def _nothing(_: Stop) -> list[Any]:
+    return []
+
+
+class _Together(Struct, eq=False):
+    """The stop of requests that run together: none of them wants an answer any more."""
+
+    stop: Stop
+    members: Sequence[Stop]
+
+    def look(self) -> None:
+        if all(member.is_asked for member in self.members):
+            self.stop.ask()
+
+
+class _Batch(Struct, eq=False):
+    """Submissions that will run together."""
+
+    key: Hashable
+    until_ns: int
+    requests: list[Submission] = field(default_factory=list)
+    filled: threading.Event | None = None
+
+
+class Submissions:
+    """The requests of a session, in the batches in which they will run: those that wait, and counts of all.
+
+    A batch waits for a stream, and is joined by requests like its own until it runs: while all streams are busy,
+    batches grow.
+
+    Attributes:
+        joining: How they run together; each alone if ``None``.
+        tally: Counts of them.
+    """
+
+    def __init__(self, streams: Streams, max_waiting: int | None, joining: Joining | None) -> None:
+        """There are none yet.
+
+        Args:
+            streams: What runs them.
+            max_waiting: How many may wait; any number if ``None``.
+            joining: How they run together; each alone if ``None``.
+        """
+        self._streams = streams
+        self._max_waiting = max_waiting
+        self.joining = joining
+        self.tally = Tally()
+        renew_in_children(self)
+
+    def renew(self) -> None:
+        """Be without requests, as in a child that was forked: they are the parent's."""
+        self._lock = threading.Lock()
+        self._waiting: dict[Submission, _Batch] = {}
+        self._open: dict[Hashable, _Batch] = {}
+        self._is_in_a_hurry = False
+
+    def submit(self, request: Submission) -> None:
+        """Have it wait for a stream.
+
+        Raises:
+            QueueFullError: As many wait as may wait, and none of them is overdue.
+            ClosedError: The streams were closed.
+        """
+        request.leave = self._leave
+        if self._wait(request) or (self._dismiss_overdue() and self._wait(request)):
+            return
+        self.tally.end("refused")
+        raise QueueFullError(f"{self._max_waiting} requests wait (max_waiting): submit again later, or elsewhere")
+
+    def hurry(self) -> None:
+        """Have no batch wait for others any more."""
+        with self._lock:
+            self._is_in_a_hurry = True
+            for batch in self._open.values():
+                if batch.filled:
+                    batch.filled.set()
+
+    def stats(self, arena_nbytes: int, weights_nbytes: int) -> Stats:
+        """What became of them by now."""
+        with self._lock:
+            n_waiting = len(self._waiting)
+        return self.tally.stats(n_waiting, arena_nbytes, weights_nbytes)
+
+    def _wait(self, request: Submission) -> bool:
+        """Whether there is room for it."""
+        with self._lock:
+            if self._max_waiting is not None and len(self._waiting) >= self._max_waiting:
+                return False
+            batch = None if request.row is None else self._open.get(request.row.key)
+            if batch is None:
+                batch = self._new_batch(request)
+            batch.requests.append(request)
+            self._waiting[request] = batch
+            if self.joining is not None and batch.filled and len(batch.requests) >= self.joining.max_batch:
+                self._shut(batch)
+                batch.filled.set()
+            return True
+
+    def _new_batch(self, request: Submission) -> _Batch:
+        if request.row is None or self.joining is None:
+            batch = _Batch(None, 0)
+        else:
+            until_ns = request.arrived_ns + self.joining.max_delay_ns
+            batch = _Batch(request.row.key, until_ns, filled=threading.Event())
+        self._streams.submit(partial(self._run, batch))
+        if batch.filled:
+            self._open[batch.key] = batch
+        return batch
+
+    def _leave(self, request: Submission) -> None:
+        """Take a cancelled one out; nothing where it does not wait any more."""
+        with self._lock:
+            was_waiting = request in self._waiting
+            if was_waiting:
+                self._take_out(request)
+        if was_waiting:
+            self._begins(request)
+
+    def _dismiss_overdue(self) -> bool:
+        """End those that wait and are overdue; whether there were any."""
+        with self._lock:
+            overdue = [request for request in self._waiting if request.stopping.is_overdue]
+            for request in overdue:
+                self._take_out(request)
+        for request in overdue:
+            self._begins(request)
+        return bool(overdue)
+
+    def _take_out(self, request: Submission) -> None:
+        batch = self._waiting.pop(request)
+        batch.requests.remove(request)
+        if batch.filled and not batch.requests:  # its stream need not wait with it
+            self._shut(batch)
+            batch.filled.set()
+
+    def _shut(self, batch: _Batch) -> None:
+        """Have nothing join it any more."""
+        if self._open.get(batch.key) is batch:
+            del self._open[batch.key]
+
+    def _run(self, batch: _Batch) -> None:
+        """Run a batch, when it is full or has waited for long enough."""
+        if batch.filled and not self._is_in_a_hurry:
+            batch.filled.wait(max(0, batch.until_ns - time.monotonic_ns()) / 1e9)
+        requests = self._taken(batch)
+        rows = [request.row for request in requests if request.row is not None]
+        for n in self.joining.portions(rows) if self.joining is not None and rows else [1] * len(requests):
+            self._run_portion([requests.pop(0) for _ in range(n)])
+
+    def _taken(self, batch: _Batch) -> list[Submission]:
+        """The requests of a batch, which nothing joins any more; they wait no longer."""
+        with self._lock:
+            self._shut(batch)
+            requests, batch.requests = batch.requests, []
+            for request in requests:
+                del self._waiting[request]
+            return requests
+
+    def _run_portion(self, begun: list[Submission]) -> None:
+        """Run requests together, those that are neither cancelled nor overdue."""
+        begun[:] = [request for request in begun if self._begins(request)]
+        if not begun:
+            return
+        begun_ns = self.tally.begin(len(begun))
+        calls = self._joined(begun) if len(begun) > 1 else [begun[0].call]
+        while begun:  # an error's traceback leads here, so nothing stays
+            self._answer(begun.pop(0), calls.pop(0), begun_ns)
+
+    def _begins(self, request: Submission) -> bool:
+        """Whether it is to run: it is neither cancelled nor overdue."""
+        if not request.set_running_or_notify_cancel():
+            request.let_go()
+            self.tally.end("cancelled")
+            return False
+        if request.stopping.is_overdue:
+            self._fail(request, DeadlineExceededError("the deadline passed before the run began"))
+            return False
+        return True
+
+    def _joined(self, requests: Sequence[Submission]) -> list[Call]:
+        """Run them together; returns what gives each its answer, or computes it alone if that fails."""
+        stops = [request.stopping for request in requests]
+        deadlines = [stop.deadline_ns for stop in stops]
+        together = _Together(Stop(max(deadlines) if all(deadlines) else 0), stops)
+        for request in requests:
+            request.together = together
+        together.look()  # some may have been stopped before they had it
+        try:
+            assert self.joining is not None  # noqa: S101 - for mypy: else none run together
+            return self.joining.run([request.row for request in requests if request.row], together.stop)
+        except Exception:  # noqa: BLE001 - each alone gives its own error to whom it concerns
+            return [request.call for request in requests]
+        finally:
+            for request in requests:
+                request.together = None
+
+    def _answer(self, request: Submission, call: Call, begun_ns: int) -> None:
+        try:
+            request.stopping.check()
+            results = call(request.stopping)
+            request.stopping.check()
+        except BaseException as error:  # noqa: BLE001 - whoever waits for it is to have it
+            self._fail(request, error)
+            del request  # the error's traceback holds this frame, and the request the error
+        else:
+            self.tally.finish(request.arrived_ns, begun_ns)
+            request.let_go()
+            request.set_result(results)
+
+    def _fail(self, request: Submission, error: BaseException) -> None:
+        self.tally.fail(error)
+        request.let_go()
+        request.set_exception(error)

@@ -1,0 +1,115 @@
+"""Convolutions of bytes: exact, whatever computes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+
+import blocklayout as bl
+from blocklayout import dnnl
+from tests.dnnl.running import convolve
+from tests.ops.test_integer_product import BYTES, IS_EXACT, Array, extreme
+
+MIDDLES = {"uint8": 128, "int8": 0}
+
+
+def session_of(fed: dict[str, Array], constants: dict[str, Array], attrs: dict[str, Any], layout: str) -> bl.Session:
+    """A ConvInteger of the operands ``x``, ``w``, ``x_zero`` and ``w_zero``, as far as they are given."""
+    inputs = [name if name in fed | constants else "" for name in ("x", "w", "x_zero", "w_zero")]
+    values = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in fed.items()
+    ]
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.INT32, None)
+    arrays = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    node = helper.make_node("ConvInteger", inputs, ["y"], **attrs)
+    graph = helper.make_graph([node], "convolution", values, [result], arrays)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bl.load(model, layout=layout, tune="model", threads=2)
+
+
+def check(
+    fed: dict[str, Array], constants: dict[str, Array], attrs: dict[str, Any], layout: str = "auto"
+) -> bl.Session:
+    """The session, which computes what numpy does with wide integers."""
+    given = {name: array.astype(np.float64) for name, array in (fed | constants).items()}
+    x, w = given["x"] - given.get("x_zero", np.zeros(())), given["w"]
+    w = w - given.get("w_zero", np.zeros(())).reshape(-1, *(1,) * (w.ndim - 1))
+    dilations = tuple(each - 1 for each in attrs["dilations"])
+    expected = convolve(x, w, tuple(attrs["strides"]), tuple(attrs["pads"]), dilations, attrs["group"])
+    session = session_of(fed, constants, attrs, layout)
+    [result] = session.run(None, fed)
+    assert result.dtype == np.int32
+    np.testing.assert_array_equal(result, expected)
+    return session
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[dict[str, Array], dict[str, Array], dict[str, Any]]:
+    n_spatial, group = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 2, 8, 16]))
+    n_src = draw(st.sampled_from([1, 2, 3, 8, 17] if n_spatial < 3 else [1, 2, 3]))
+    n_dst = draw(st.sampled_from([1, 2, 5, 8, 16]))
+
+    def each(low: int, high: int, n: int = n_spatial) -> list[int]:
+        return [draw(st.integers(low, high)) for _ in range(n)]
+
+    kernel, dilations, strides = each(1, 3), each(1, 2), each(1, 3)
+    spatial = [(k - 1) * d + 1 + more for k, d, more in zip(kernel, dilations, each(0, 8), strict=True)]
+    pads = [more % k for more, k in zip(each(0, 2, 2 * n_spatial), kernel * 2, strict=True)]
+    seed = draw(st.integers(0, 99))
+    fed = {"x": extreme((draw(st.integers(1, 2)), group * n_src, *spatial), draw(st.sampled_from(BYTES)), seed)}
+    dtype = draw(st.sampled_from(BYTES))
+    constants = {"w": extreme((group * n_dst, n_src, *kernel), dtype, seed + 1)}
+    if MIDDLES[dtype] or draw(st.booleans()):
+        constants["w_zero"] = np.array(MIDDLES[dtype], dtype)
+    how = draw(st.sampled_from(["", "known", "computed"]))
+    if how:
+        (constants if how == "known" else fed)["x_zero"] = extreme((), str(fed["x"].dtype), seed + 2)
+    return fed, constants, {"group": group, "dilations": dilations, "strides": strides, "pads": pads}
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(), st.sampled_from(["auto", "nhwc", "plain"]))
+def test_sums_are_exact(problem: tuple[dict[str, Array], dict[str, Array], dict[str, Any]], layout: str) -> None:
+    is_image = problem[0]["x"].ndim == 4
+    check(*problem, layout=layout if is_image or layout != "nhwc" else "auto")
+
+
+ATTRS = {"group": 1, "dilations": [1, 1], "strides": [1, 1], "pads": [1, 1, 1, 1]}
+
+
+@pytest.mark.parametrize("n_zeros", [1, 32])
+@pytest.mark.parametrize("dtype", BYTES)
+def test_one_primitive_convolves_with_known_weights(dtype: str, n_zeros: int) -> None:
+    fed = {"x": extreme((1, 16, 12, 12), "uint8", 0), "x_zero": np.array(131, np.uint8)}
+    constants = {"w": extreme((32, 16, 3, 3), dtype, 1), "w_zero": np.full(n_zeros, MIDDLES[dtype], dtype)}
+    specs = [step.spec for step in check(fed, constants, ATTRS).plan.steps]
+    if IS_EXACT:
+        assert {spec.kind for spec in specs} == {"convolution", "reorder"}
+        assert not any(dnnl.is_reference(spec.impl) for spec in specs)
+
+
+def test_one_channel_is_convolved_step_by_step_too() -> None:
+    fed = {"x": extreme((2, 1, 400), "uint8", 0)}
+    constants = {"w": extreme((16, 1, 80), "int8", 1), "x_zero": np.array(131, np.uint8)}
+    check(fed, constants, {"group": 1, "dilations": [1], "strides": [4], "pads": [38, 38]})
+
+
+@pytest.mark.parametrize(
+    ("name", "zero"),
+    [("w_zero", np.array(3, np.int8)), ("w_zero", np.arange(8, dtype=np.int8)), ("x_zero", None)],
+    ids=["weights around 3", "zeros of channels", "computed weights"],
+)
+def test_numpy_computes_the_others(name: str, zero: Array | None) -> None:
+    fed, constants = {"x": extreme((1, 4, 7, 7), "uint8", 0)}, {"w": extreme((8, 4, 3, 3), "int8", 1)}
+    if zero is None:
+        fed["w"] = constants.pop("w")
+    else:
+        constants[name] = zero
+    assert "convolution" not in [step.spec.kind for step in check(fed, constants, ATTRS).plan.steps]
