@@ -267,13 +267,18 @@ class _PlanMaker(Struct):
     began_s: float = 0.0
     ran_s: float = 0.0
     is_unsure: bool = False
+    raced: list[ReadyPlan] = field(default_factory=list)
+    """Held until the plan that is taken has their packed weights, too."""
 
     def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.began_s, self.ran_s, self.is_unsure = monotonic(), 0.0, False
         if self.last is not None and not is_refused(self.last):
             self.n_made += 1
             self.request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
-        return self._as_before(shapes) or self._anew(shapes, contents)
+        try:
+            return self._as_before(shapes) or self._anew(shapes, contents)
+        finally:
+            self.raced.clear()
 
     def _as_before(self, shapes: Shapes) -> ReadyPlan | None:
         """The plan that this file had before, its constants made of the file's bytes alone."""
@@ -436,26 +441,26 @@ class _PlanMaker(Struct):
 
     def _time_briefly(self, program: Program, plans: Sequence[Plan]) -> list[list[float]] | None:
         """Run plans whole in the time that is left for it; not at all where that is too little."""
-        now_s, seconds = monotonic(), self._seconds_to_run()
-        from blocklayout.loading.racing import N_FIRST_RUNS, time_briefly
+        from blocklayout.loading.racing import time_briefly
 
-        if N_FIRST_RUNS * plans[0].cost_ns > 1e9 * seconds:
-            return None
-        self.tell(f"running the {len(plans)} best plans in turn, since prices are not sure")
+        self.tell("running the best plans in turn, since prices are not sure")
+
+        def make_ready(plan: Plan) -> ReadyPlan:
+            self.raced.append(self._ready(plan, {}, constants_of(program, plan).pop, {}))
+            return self.raced[-1]
+
         try:
-            return time_briefly(
-                plans, lambda plan: self._ready(plan, {}, constants_of(program, plan).pop, {}), now_s + seconds
-            )
+            return time_briefly(plans, make_ready, self._seconds_to_run)
         except DisturbedError as error:
             self.tell(f"the cheapest plan is taken: {error}")
             raise
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
         """Run plans whole, in turn."""
-        from blocklayout.loading.racing import time_ready_plans
+        from blocklayout.loading.racing import N_RACED, time_ready_plans
 
-        ready = [self._ready(plan, {}, constants_of(program, plan).pop, {}) for plan in plans]
-        self.tell(f"running the {len(plans)} best plans in turn")
+        ready = [self._ready(plan, {}, constants_of(program, plan).pop, {}) for plan in plans[:N_RACED]]
+        self.tell(f"running the {len(ready)} best plans in turn")
         with self.pricing.alone():
             return time_ready_plans(ready)
 
