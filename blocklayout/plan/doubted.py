@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from blocklayout.plan.network import Network
 
 
+_CREATING_NS = 1e5
+"""Of creating a primitive and its tensors, for each of its runs."""
+
+
 def mean_doubt(network: Network) -> float:
     """How far off prices may be, on average over the time of the cheapest candidates that have alternatives."""
     costs = network.costs
@@ -24,14 +28,14 @@ def mean_doubt(network: Network) -> float:
 
 
 def most_doubted(network: Network) -> list[Spec]:
-    """The Specs whose times are neither measured nor recorded, those first that a choice depends on most.
+    """The Specs whose times are neither measured nor recorded, those first that tell most in the time they take.
 
     None that computes in another data type than the one asked for, where prices do not know which is faster.
     """
     worth = measurements(network)
     doubts = {spec: _doubt(network.costs, spec) for spec in worth}
     unknown = [spec for spec, doubt in doubts.items() if EXACT_DOUBT < doubt < OTHER_DTYPE_DOUBT]
-    return sorted(unknown, key=lambda spec: -worth[spec] * doubts[spec])
+    return sorted(unknown, key=lambda spec: -worth[spec] * doubts[spec] / (_CREATING_NS + _ns(network.costs, spec)))
 
 
 def with_measured(network: Network, seconds: float) -> Network:
@@ -40,6 +44,12 @@ def with_measured(network: Network, seconds: float) -> Network:
 
     times = measure_briefly(most_doubted(network), seconds)
     return network.priced(KnownCosts(network.costs, times)) if times else network
+
+
+def _ns(costs: Costs, spec: Spec) -> float:
+    if spec.kind == "reorder" and not spec.impl:
+        return costs.reorder_ns(spec.memory_desc("src"), spec.memory_desc("dst"))
+    return costs.step_ns(spec)
 
 
 def _doubt(costs: Costs, spec: Spec) -> float:

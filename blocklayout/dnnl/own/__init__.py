@@ -51,8 +51,6 @@ class Implementation(Struct, frozen=True, kw_only=True):
         multiply_adds: Multiplications that it does for such a Spec, each with an addition.
         compute_ns: Estimate of the nanoseconds that its arithmetic takes, from such a Spec, floating-point operations a
             nanosecond at the peak, and the number of threads.
-        unsteadiness: Of such a Spec's time from hour to hour, next to the library's: the standard deviation of its
-            logarithm.
         rule: That a run which ends with ``invalid_arguments`` found broken by the contents of an argument.
     """
 
@@ -60,7 +58,6 @@ class Implementation(Struct, frozen=True, kw_only=True):
     kernel: Callable[[Spec], Kernel]
     multiply_adds: Callable[[Spec], int]
     compute_ns: Callable[[Spec, float, int], float]
-    unsteadiness: Callable[[Spec], float] = lambda _: 0.0
     rule: str = ""
 
 

@@ -55,13 +55,6 @@ _PEAK_SHARE = 0.85
 _TRANSFORMED_PER_NS, _TRANSFORMED_WEIGHTS_PER_NS = 1.5, 6.5
 """Elements that a thread transforms in a nanosecond: of sources and results, and of weights."""
 
-_UNSTEADINESS = 0.5
-"""For minutes at a time it took twice as long on a virtual machine, where all else took a tenth more.
-
-Transformed tiles and weights beyond a core's own cache lie in one that is shared with neighbours; that these are why is
-unproven.
-"""
-
 
 def offer(spec: Spec) -> Resolved | None:
     """The Spec settled for this implementation, or ``None`` where there is none for it.
@@ -325,11 +318,4 @@ def _tiles_of_task(n_at_once: int, n_panels: int, n_threads: int) -> int:
     return -(-n_at_once // n_parts)
 
 
-def unsteadiness(spec: Spec) -> float:
-    """How much the time of a settled Spec varies, next to the library's; what a core's own cache holds is steady."""
-    return _UNSTEADINESS if spec.nbytes_moved > _NEAR_NBYTES else 0.0
-
-
-OURS = Implementation(
-    offer=offer, kernel=_Kernel, multiply_adds=multiply_adds, compute_ns=compute_ns, unsteadiness=unsteadiness
-)
+OURS = Implementation(offer=offer, kernel=_Kernel, multiply_adds=multiply_adds, compute_ns=compute_ns)

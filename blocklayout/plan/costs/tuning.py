@@ -23,7 +23,7 @@ Tell = Callable[[str], None]
 N_IN_TURN = 128
 """Specs that are timed in turn."""
 
-N_IN_BRIEF_TURN, N_BRIEF_RUNS = 16, 4
+N_IN_BRIEF_TURN, N_BRIEF_RUNS = 8, 4
 _BRIEF_FAR_NBYTES = 8 << 20
 """Constants that have left the caches of single cores; to write more takes longer than most turns."""
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.dnnl import Spec, own
 from blocklayout.plan.costs.model import CostsOver, Price
 from blocklayout.plan.network import each_changed
 from blocklayout.plan.solving.layout_problem import LayoutProblem
@@ -19,9 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
-    from blocklayout.ir import Candidate, HostSpec, ValueLayout
+    from blocklayout.ir import Candidate, ValueLayout
     from blocklayout.layout import MemoryDesc
-    from blocklayout.plan.costs.model import Costs
     from blocklayout.plan.network import Choice, Network
     from blocklayout.plan.solving.min_sum import MinSumSolution
 
@@ -143,8 +141,8 @@ def wary_choice(network: Network, simple: Choice) -> Choice:
     """The cheapest choice where whatever a simple one does not do costs more, by what its price may be wrong by.
 
     So a candidate, or a reorder, that the simple choice lacks has to win by more than that. It never costs more than
-    the simple choice, by these prices and so by those without the charge too. Prices without doubt, of
-    implementations whose times are steady, give the plain solve.
+    the simple choice, by these prices and so by those without the charge too. Prices without doubt give the plain
+    solve.
     """
     charged = charge_departures(network, simple)
     choice = solve_layouts(charged).choice
@@ -155,7 +153,7 @@ def charge_departures(network: Network, simple: Choice) -> Network:
     """The same network with all candidates and reorders charged for doubt but those of a choice."""
 
     def charged(candidate: Candidate) -> Candidate:
-        doubt_ns = sum(costs.step_ns(step.spec) * _may_be_off(costs, step.spec) for step in candidate.steps)
+        doubt_ns = sum(costs.step_ns(step.spec) * costs.doubt(step.spec) for step in candidate.steps)
         return replace(candidate, cost_ns=candidate.cost_ns + CHARGED_DOUBT * doubt_ns)
 
     costs = network.costs
@@ -165,14 +163,6 @@ def charge_departures(network: Network, simple: Choice) -> Network:
     sides = zip(each_changed(network.candidates, charged), network.candidates, simple, strict=True)
     candidates = [(*dear[:taken], offered[taken], *dear[taken + 1 :]) for dear, offered, taken in sides]
     return replace(network, candidates=tuple(candidates), costs=_ChargedReorders(costs, own))
-
-
-def _may_be_off(costs: Costs, spec: Spec | HostSpec) -> float:
-    """The doubt of a step's price, or how unsteady its time is where that is more."""
-    if not isinstance(spec, Spec):
-        return costs.doubt(spec)
-    ours = own.implementation(spec.impl)
-    return max(costs.doubt(spec), ours.unsteadiness(spec) if ours else 0.0)
 
 
 class _ChargedReorders(CostsOver, frozen=True):
