@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from blocklayout.plan.costs.atlas import EXACT_DOUBT
 from blocklayout.plan.costs.known import OTHER_DTYPE_DOUBT, KnownCosts
+from blocklayout.plan.costs.model import Price
 from blocklayout.plan.pricing import measurements
 
 if TYPE_CHECKING:
@@ -32,10 +33,13 @@ def most_doubted(network: Network) -> list[Spec]:
 
     None that computes in another data type than the one asked for, where prices do not know which is faster.
     """
-    worth = measurements(network)
-    doubts = {spec: _doubt(network.costs, spec) for spec in worth}
-    unknown = [spec for spec, doubt in doubts.items() if EXACT_DOUBT < doubt < OTHER_DTYPE_DOUBT]
-    return sorted(unknown, key=lambda spec: -worth[spec] * doubts[spec] / (_CREATING_NS + _ns(network.costs, spec)))
+    prices = {spec: (_price(network.costs, spec), worth) for spec, worth in measurements(network).items()}
+    told = {
+        spec: worth * price.doubt / (_CREATING_NS + price.ns)
+        for spec, (price, worth) in prices.items()
+        if EXACT_DOUBT < price.doubt < OTHER_DTYPE_DOUBT
+    }
+    return sorted(told, key=lambda spec: -told[spec])
 
 
 def with_measured(network: Network, seconds: float) -> Network:
@@ -46,13 +50,8 @@ def with_measured(network: Network, seconds: float) -> Network:
     return network.priced(KnownCosts(network.costs, times)) if times else network
 
 
-def _ns(costs: Costs, spec: Spec) -> float:
+def _price(costs: Costs, spec: Spec) -> Price:
     if spec.kind == "reorder" and not spec.impl:
-        return costs.reorder_ns(spec.memory_desc("src"), spec.memory_desc("dst"))
-    return costs.step_ns(spec)
-
-
-def _doubt(costs: Costs, spec: Spec) -> float:
-    if spec.kind == "reorder" and not spec.impl:
-        return costs.reorder_doubt(spec.memory_desc("src"), spec.memory_desc("dst"))
-    return costs.doubt(spec)
+        ends = spec.memory_desc("src"), spec.memory_desc("dst")
+        return Price(costs.reorder_ns(*ends), costs.reorder_doubt(*ends))
+    return Price(costs.step_ns(spec), costs.doubt(spec))
