@@ -187,7 +187,7 @@ def regret(
         return {"prices": lost, "race": lost, "is_raced": False}
     load_s = LOAD_SECONDS + ASKED_SECONDS * len(measurements(network))
     measuring_s = MEASURED_SHARE * min(MAX_RUN_SECONDS, load_s / 2)
-    times = measured(most_doubted(network), truth, 1e9 * measuring_s)
+    times = measured(most_doubted(network, measuring_s), truth, 1e9 * measuring_s)
     known = network.priced(KnownCosts(network.costs, times)) if times else network
     contenders = contenders_of(known, None)
     raced = [each.choice for each in racers(contenders, solve_layouts(known).choice)]

@@ -28,16 +28,21 @@ def mean_doubt(network: Network) -> float:
     return doubted_ns / max(sum(map(costs.step_ns, steps)), 1.0)
 
 
-def most_doubted(network: Network) -> list[Spec]:
+_FILLED_PER_NS = 0.25
+"""Bytes that are made ready in a nanosecond for a primitive to read and write."""
+
+
+def most_doubted(network: Network, seconds: float) -> list[Spec]:
     """The Specs whose times are neither measured nor recorded, those first that tell most in the time they take.
 
-    None that computes in another data type than the one asked for, where prices do not know which is faster.
+    None whose tensors are too large to be made ready in so many seconds, and none that computes in another data type than
+    the one asked for, where prices do not know which is faster.
     """
     prices = {spec: (_price(network.costs, spec), worth) for spec, worth in measurements(network).items()}
     told = {
         spec: worth * price.doubt / (_CREATING_NS + price.ns)
         for spec, (price, worth) in prices.items()
-        if EXACT_DOUBT < price.doubt < OTHER_DTYPE_DOUBT
+        if EXACT_DOUBT < price.doubt < OTHER_DTYPE_DOUBT and spec.nbytes_moved < 1e9 * seconds * _FILLED_PER_NS
     }
     return sorted(told, key=lambda spec: -told[spec])
 
@@ -46,7 +51,7 @@ def with_measured(network: Network, seconds: float) -> Network:
     """A network with as many of its most doubted prices measured as there is time for, and others scaled by these."""
     from blocklayout.plan.costs.tuning import measure_briefly  # 10 ms with all that measures
 
-    times = measure_briefly(most_doubted(network), seconds)
+    times = measure_briefly(most_doubted(network, seconds), seconds)
     return network.priced(KnownCosts(network.costs, times)) if times else network
 
 

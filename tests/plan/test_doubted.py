@@ -42,7 +42,7 @@ def recorded(network: Network, specs: Sequence[Spec], kind: str = KIND, dtype: s
 
 def test_what_is_not_known_comes_by_how_much_it_matters_for_its_time(proposed: Network) -> None:
     worth = measurements(proposed)
-    found = most_doubted(proposed)
+    found = most_doubted(proposed, 1.0)
     assert set(found) == set(worth)
     steps = [spec for spec in found if spec.kind != "reorder"]  # all are doubted alike
     for earlier, later in pairwise(steps):
@@ -51,20 +51,30 @@ def test_what_is_not_known_comes_by_how_much_it_matters_for_its_time(proposed: N
     assert mean_doubt(proposed) == pytest.approx(MODEL.doubt(found[0]))
 
 
+def test_what_is_too_large_for_the_time_is_left_out(proposed: Network) -> None:
+    all_of_them = most_doubted(proposed, 1.0)
+    nbytes = sorted({spec.nbytes_moved for spec in all_of_them})
+    found = most_doubted(proposed, 1e-5)
+    assert found == [spec for spec in all_of_them if spec in found]
+    assert {spec.nbytes_moved for spec in found} == set(nbytes[: len({spec.nbytes_moved for spec in found})])
+    assert 0 < len(found) < len(all_of_them)
+    assert most_doubted(proposed, 0.0) == []
+
+
 def test_what_is_measured_or_recorded_is_left_out(proposed: Network) -> None:
     everything = [*measurements(proposed)]
     network = recorded(proposed, everything)
-    assert most_doubted(network) == []
+    assert most_doubted(network, 1.0) == []
     measured = proposed.priced(KnownCosts(MODEL, dict.fromkeys(everything[:-1], 1000.0)))
-    assert most_doubted(measured) == everything[-1:]
+    assert most_doubted(measured, 1.0) == everything[-1:]
     assert mean_doubt(measured) < EXACT_DOUBT
 
 
 def test_another_data_type_than_the_one_asked_for_is_left_out_on_cpus_of_another_kind(proposed: Network) -> None:
     everything = [*measurements(proposed)]
     network = recorded(proposed, everything, OTHER, "bf16")
-    assert {spec.kind for spec in most_doubted(network)} == {"reorder"}
-    assert set(most_doubted(recorded(proposed, everything, OTHER))) == set(everything)
+    assert {spec.kind for spec in most_doubted(network, 1.0)} == {"reorder"}
+    assert set(most_doubted(recorded(proposed, everything, OTHER), 1.0)) == set(everything)
 
 
 def test_measured_times_are_prices_and_scale_others(proposed: Network, monkeypatch: pytest.MonkeyPatch) -> None:
