@@ -35,8 +35,8 @@ _FILLED_PER_NS = 0.25
 def most_doubted(network: Network, seconds: float) -> list[Spec]:
     """The Specs whose times are neither measured nor recorded, those first that tell most in the time they take.
 
-    None whose tensors are too large to be made ready in so many seconds, and none that computes in another data type than
-    the one asked for, where prices do not know which is faster.
+    None whose tensors are too large to be made ready in so many seconds, and none that computes in another data type
+    than the one asked for, where prices do not know which is faster.
     """
     prices = {spec: (_price(network.costs, spec), worth) for spec, worth in measurements(network).items()}
     told = {
