@@ -114,9 +114,8 @@ def time_briefly(
 
 def _packed_anew(plan: Plan, first: Plan) -> float:
     """Bytes of constants that are packed for a plan and are not the first one's, next to all of the first's."""
-    sizes = [{(each.constant, each.desc): each.desc.nbytes for each in some.constants} for some in (plan, first)]
-    anew, known = sizes
-    return sum(nbytes for key, nbytes in anew.items() if key not in known) / max(sum(known.values()), 1)
+    own, known = ({(each.constant, each.desc): each.desc.nbytes for each in some.constants} for some in (plan, first))
+    return sum(nbytes for key, nbytes in own.items() if key not in known) / max(sum(known.values()), 1)
 
 
 def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float | None:
