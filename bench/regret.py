@@ -198,7 +198,8 @@ def regret(
     for choice in raced:
         anew = sum(nbytes for key, nbytes in packed(network, choice).items() if key not in first)
         ns = true.total_ns(choice)
-        left_ns -= (1 + N_BRIEF_ROUNDS) * max(ns, BRIEF_TURN_NS) + anew / PACKED_PER_NS
+        created_ns = SPEC_NS * len(choice) if choice != raced[0] else 0.0
+        left_ns -= created_ns + ns + N_BRIEF_ROUNDS * max(ns, BRIEF_TURN_NS) + anew / PACKED_PER_NS
         if left_ns >= 0:
             fastest_ns = min(fastest_ns, ns)
     return {"prices": lost, "race": fastest_ns / best_ns - 1, "is_raced": True}

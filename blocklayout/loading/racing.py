@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, count
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -87,7 +87,10 @@ def time_briefly(
     def run() -> list[list[float | None]]:
         calls.extend(map(_run_of, others))
         turn = partial(_fastest_quiet_ns, stopwatch=stopwatch)
-        return time_in_turn(calls, N_PLACES * N_ROUNDS, turn, lambda: monotonic() < until_s)
+        n_begun = count()
+        return time_in_turn(
+            calls, N_PLACES * N_ROUNDS, turn, lambda: next(n_begun) < N_BRIEF_ROUNDS or monotonic() < until_s
+        )
 
     began_s = monotonic()
     first = make_ready(plans[0])
@@ -95,9 +98,14 @@ def time_briefly(
     until_s = monotonic() + seconds()
     if monotonic() + N_FIRST_RUNS * plans[0].cost_ns / 1e9 > until_s:
         return None
-    worth = dnnl.run_parallel(first_run_ns, n_threads) / plans[0].cost_ns
+    began_s = monotonic()
+    run_ns = dnnl.run_parallel(first_run_ns, n_threads)
+    starting_ns = max(1e9 * (monotonic() - began_s) - (N_FIRST_RUNS - 1) * run_ns, 0.0)
+    worth = run_ns / plans[0].cost_ns
     all_ns = accumulate(
-        (1 + N_BRIEF_ROUNDS) * max(worth * plan.cost_ns, BRIEF_TURN_NS) + packing_ns * _packed_anew(plan, plans[0])
+        (starting_ns if plan is not plans[0] else run_ns)
+        + N_BRIEF_ROUNDS * max(worth * plan.cost_ns, BRIEF_TURN_NS)
+        + packing_ns * _packed_anew(plan, plans[0])
         for plan in plans
     )
     n_racing = sum(monotonic() + ns / 1e9 <= until_s for ns in all_ns)
