@@ -169,7 +169,7 @@ def raced(track: Track, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[l
 
 
 PRICES_S = (0.02, 0.022, 0.06)
-"""Twice as long as the first plan's runs take: beginning and one round of one, two and three take 0.02, 0.041 and 0.081 s."""
+"""Twice as long as the first plan's runs take: a round of one, two and three takes 0.02, 0.041 and 0.081 s."""
 
 
 @pytest.mark.parametrize(("seconds", "n_racing"), [(0.03, 0), (0.05, 1), (0.08, 2), (0.2, 3)])
