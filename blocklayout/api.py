@@ -113,7 +113,7 @@ def load(  # noqa: PLR0913 - one argument for each thing a user decides, most of
             to plain; the message names it, and the shapes, strides and types of its inputs.
         tune: Where the costs come from that layouts are chosen by. ``cached``: times that were measured on this
             machine before, else those that come with the package, recorded on a machine of its kind, else a model;
-            where these are not sure enough, the two or three best plans are run whole for half a second at most.
+            where these are not sure enough, some are measured and the best plans run whole, for half a second at most.
             ``model``: the same without what this machine has measured, and nothing is run.
             ``measure``: what matters is measured now, and kept for later; then the two or three best plans are
             run whole, in turn, and the fastest is taken.

@@ -54,16 +54,20 @@ if TYPE_CHECKING:
     from blocklayout.loading.signature import Asked, Opened
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.model.other_extents import Simplified
+    from blocklayout.plan.network import Network
     from blocklayout.plan.portfolio import TimePlans
     from blocklayout.runtime import Pieces
     from blocklayout.runtime.session import Contents, Shapes
     from blocklayout.value_checks import CheckMode
 
 SURE_BELOW = 0.15
-"""Largest mean doubt of a plan's prices at which they still decide which of some plans is the fastest."""
+"""Largest mean doubt of prices at which they still decide which of some plans is the fastest."""
 
-MAX_RACE_SECONDS = 0.5
-"""Longest race of plans where the caller did not ask to measure."""
+MAX_RUN_SECONDS = 0.5
+"""Longest that primitives and plans are run for where the caller did not ask to measure."""
+
+MEASURED_SHARE = 0.5
+"""Of that time, for primitives whose prices are doubted; the rest is for a race of plans."""
 
 MIN_NDIMS = 3
 """Lowest rank of values between pieces whose layout is left to plans: vectors and matrices are read row by row."""
@@ -261,13 +265,20 @@ class _PlanMaker(Struct):
     weights: PackedWeights = field(default_factory=PackedWeights)
     has_warned: bool = False
     began_s: float = 0.0
+    ran_s: float = 0.0
+    is_unsure: bool = False
+    raced: list[ReadyPlan] = field(default_factory=list)
+    """Held until the plan that is taken has their packed weights, too."""
 
     def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
-        self.began_s = monotonic()
+        self.began_s, self.ran_s, self.is_unsure = monotonic(), 0.0, False
         if self.last is not None and not is_refused(self.last):
             self.n_made += 1
             self.request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
-        return self._as_before(shapes) or self._anew(shapes, contents)
+        try:
+            return self._as_before(shapes) or self._anew(shapes, contents)
+        finally:
+            self.raced.clear()
 
     def _as_before(self, shapes: Shapes) -> ReadyPlan | None:
         """The plan that this file had before, its constants made of the file's bytes alone."""
@@ -357,7 +368,7 @@ class _PlanMaker(Struct):
             program,
             request,
             self.pricing.recorded(request.dtype),
-            price=self.pricing.priced,
+            price=self._priced if like is None and request.policy == "auto" else self.pricing.priced,
             racing=partial(self._racing, program),
             like=like,
         )
@@ -401,36 +412,55 @@ class _PlanMaker(Struct):
             self.tell("layouts were chosen before")
         return self.last
 
+    def _priced(self, network: Network) -> Network:
+        """At the best prices there are; where these are not sure, some are measured first."""
+        network = self.pricing.priced(network)
+        if self.pricing.mode != "cached":
+            return network
+        from blocklayout.plan.doubted import mean_doubt, with_measured
+
+        self.is_unsure = mean_doubt(network) >= SURE_BELOW
+        if not self.is_unsure:
+            return network
+        self.tell("measuring what matters most, since prices are not sure")
+        start_s = monotonic()
+        network = with_measured(network, MEASURED_SHARE * self._seconds_to_run())
+        self.ran_s += monotonic() - start_s
+        return network
+
+    def _seconds_to_run(self) -> float:
+        """How long primitives and plans may yet run: a third of the time that loading takes, with what they ran."""
+        return min(MAX_RUN_SECONDS, (monotonic() - self.began_s - self.ran_s) / 2) - self.ran_s
+
     def _racing(self, program: Program, doubt: float) -> TimePlans | None:
         """How plans are run whole: as long as it takes, briefly, or not at all."""
         if self.pricing.mode == "measure":
             return partial(self._time, program)
-        is_unsure = self.pricing.mode == "cached" and doubt >= SURE_BELOW
+        is_unsure = self.pricing.mode == "cached" and (self.is_unsure or doubt >= SURE_BELOW)
         return partial(self._time_briefly, program) if is_unsure else None
 
     def _time_briefly(self, program: Program, plans: Sequence[Plan]) -> list[list[float]] | None:
-        """Run plans whole for a third of the time that loading takes; not at all where that is too little."""
-        now_s = monotonic()
-        seconds = min(MAX_RACE_SECONDS, (now_s - self.began_s) / 2)
-        from blocklayout.loading.racing import N_FIRST_RUNS, time_briefly
+        """Run plans whole in the time that is left for it; not at all where that is too little."""
+        from blocklayout.loading.racing import time_briefly
 
-        if N_FIRST_RUNS * plans[0].cost_ns > 1e9 * seconds:
-            return None
-        self.tell(f"running the {len(plans)} best plans in turn, since prices are not sure")
+        self.tell("running the best plans in turn, since prices are not sure")
+
+        def make_ready(plan: Plan) -> ReadyPlan:
+            self.raced.append(self._ready(plan, {}, constants_of(program, plan).pop, {}))
+            return self.raced[-1]
+
         try:
-            return time_briefly(
-                plans, lambda plan: self._ready(plan, {}, constants_of(program, plan).pop, {}), now_s + seconds
-            )
+            return time_briefly(plans, make_ready, self._seconds_to_run)
         except DisturbedError as error:
             self.tell(f"the cheapest plan is taken: {error}")
             raise
 
     def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
         """Run plans whole, in turn."""
-        from blocklayout.loading.racing import time_ready_plans
+        from blocklayout.loading.racing import N_RACED, time_ready_plans
 
-        ready = [self._ready(plan, {}, constants_of(program, plan).pop, {}) for plan in plans]
-        self.tell(f"running the {len(plans)} best plans in turn")
+        ready = [self._ready(plan, {}, constants_of(program, plan).pop, {}) for plan in plans[:N_RACED]]
+        self.tell(f"running the {len(ready)} best plans in turn")
         with self.pricing.alone():
             return time_ready_plans(ready)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import accumulate, count
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,12 @@ N_PLACES, N_ROUNDS = 3, 7
 
 _TURN_NS = 15e6
 
-N_BRIEF_ROUNDS, _BRIEF_TURN_NS = 3, 2e6
+N_RACED = 3
+"""How many plans race for as long as it takes."""
+
+N_BRIEF_ROUNDS, BRIEF_TURN_NS = 1, 2e6
+
+MIN_RACED = 2
 
 N_FIRST_RUNS = 2
 """Of the first plan, to see what prices are worth here: the first run finds its memory cold."""
@@ -53,16 +59,16 @@ def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
 
 
 def time_briefly(
-    plans: Sequence[Plan], make_ready: Callable[[Plan], ReadyPlan], until_s: float
+    plans: Sequence[Plan], make_ready: Callable[[Plan], ReadyPlan], seconds: Callable[[], float]
 ) -> list[list[float]] | None:
-    """The same in one place, for as many rounds as there is time for; those that other work disturbs do not count.
+    """The same in one place, for as many plans as there is time for and then rounds; disturbed ones do not count.
 
-    The first plan's runs tell what prices are worth on this machine, and so whether there is time for enough rounds.
+    The first plan's runs tell what prices are worth on this machine, and so how many have time for enough rounds.
 
     Args:
         plans: Of one model.
-        make_ready: Packs the weights of one; the others' only where there is time.
-        until_s: When to end, by ``time.monotonic``; the round at hand is completed.
+        make_ready: Packs the weights of one; the others' only where there is time for that, too.
+        seconds: How long there is, asked once the first is ready; the round at hand is completed.
 
     Returns:
         ``None`` where there is no time.
@@ -81,13 +87,31 @@ def time_briefly(
     def run() -> list[list[float | None]]:
         calls.extend(map(_run_of, others))
         turn = partial(_fastest_quiet_ns, stopwatch=stopwatch)
-        return time_in_turn(calls, N_PLACES * N_ROUNDS, turn, lambda: monotonic() < until_s)
+        n_begun = count()
+        return time_in_turn(
+            calls, N_PLACES * N_ROUNDS, turn, lambda: next(n_begun) < N_BRIEF_ROUNDS or monotonic() < until_s
+        )
 
+    began_s = monotonic()
     first = make_ready(plans[0])
-    round_ns = dnnl.run_parallel(first_run_ns, n_threads) * sum(plan.cost_ns for plan in plans) / plans[0].cost_ns
-    if monotonic() + (1 + N_BRIEF_ROUNDS) * round_ns / 1e9 > until_s:
+    packing_ns = 1e9 * (monotonic() - began_s)
+    until_s = monotonic() + seconds()
+    if monotonic() + N_FIRST_RUNS * plans[0].cost_ns / 1e9 > until_s:
         return None
-    others = [make_ready(plan) for plan in plans[1:]]
+    began_s = monotonic()
+    run_ns = dnnl.run_parallel(first_run_ns, n_threads)
+    starting_ns = max(1e9 * (monotonic() - began_s) - (N_FIRST_RUNS - 1) * run_ns, 0.0)
+    worth = run_ns / plans[0].cost_ns
+    all_ns = accumulate(
+        (starting_ns if plan is not plans[0] else run_ns)
+        + N_BRIEF_ROUNDS * max(worth * plan.cost_ns, BRIEF_TURN_NS)
+        + packing_ns * _packed_anew(plan, plans[0])
+        for plan in plans
+    )
+    n_racing = sum(monotonic() + ns / 1e9 <= until_s for ns in all_ns)
+    if n_racing < MIN_RACED:
+        return None
+    others = [make_ready(plan) for plan in plans[1:n_racing]]
     rounds = list(zip(*dnnl.run_parallel(run, n_threads), strict=True))
     quiet = [[ns for ns in each if ns is not None] for each in rounds if None not in each]
     if len(quiet) < N_BRIEF_ROUNDS:
@@ -96,10 +120,16 @@ def time_briefly(
     return [list(each) for each in zip(*quiet, strict=True)]
 
 
+def _packed_anew(plan: Plan, first: Plan) -> float:
+    """Bytes of constants that are packed for a plan and are not the first one's, next to all of the first's."""
+    own, known = ({(each.constant, each.desc): each.desc.nbytes for each in some.constants} for some in (plan, first))
+    return sum(nbytes for key, nbytes in own.items() if key not in known) / max(sum(known.values()), 1)
+
+
 def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float | None:
     """The best of a turn; ``None`` where other work disturbed all of it."""
     runs: list[Run] = []
-    while sum(run.ns for run in runs) < _BRIEF_TURN_NS:
+    while sum(run.ns for run in runs) < BRIEF_TURN_NS:
         runs.append(stopwatch.time(call))
     return min((run.ns for run in runs if run.is_quiet), default=None)
 

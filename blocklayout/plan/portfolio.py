@@ -21,14 +21,11 @@ if TYPE_CHECKING:
 UNIFORM_POLICIES = ("any", "blocked", "nhwc", "plain")
 """The simple policies that leave layouts as they are from kernel to kernel."""
 
-N_RACED = 3
-"""How many plans are run whole, where any are."""
-
 CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
 
 TimePlans = Callable[["Sequence[Plan]"], "list[list[float]] | None"]
-"""Runs plans in turn: for each plan a time for each round; ``None`` where there is no time for it.
+"""Runs plans in turn, or the first of them: for each a time for each round; ``None`` where there is no time for it.
 
 Raises ``DisturbedError`` where other work keeps the CPUs busy, and ``RefusedError`` for what cannot run here.
 """
@@ -97,18 +94,19 @@ def cheapest(contenders: Sequence[Contender]) -> Contender:
 
 
 def racers(contenders: Sequence[Contender], bold: Choice) -> list[Contender]:
-    """Those to be run whole: the cheapest, what a solve chooses that trusts prices, and the next cheapest.
+    """Those to be run whole: the cheapest, the cheapest uniform one, what a solve chooses that trusts prices, others.
 
-    Where prices are doubted, the cheapest may forgo a gain, or the bold one follow an error. Of those that imply the
-    same steps there is only one.
+    Where prices are doubted, the cheapest may forgo a gain, or the bold one follow an error, or another uniform one be
+    faster. Of those that imply the same steps there is only one.
     """
     kept = [each for each in contenders if each.name == SOLVE or each.name in UNIFORM_POLICIES]
-    first, *others = sorted(kept, key=lambda each: each.cost_ns)
+    kept.sort(key=lambda each: each.cost_ns)
+    uniform = next(each for each in kept if each.policy)
     found: list[Contender] = []
-    for contender in (first, replace(contenders[-1], name=BOLD_SOLVE, choice=bold), *others):
+    for contender in (kept[0], uniform, replace(contenders[-1], name=BOLD_SOLVE, choice=bold), *kept):
         if not any(contender.assembly.steps == other.assembly.steps for other in found):
             found.append(contender)
-    return found[:N_RACED]
+    return found
 
 
 def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple[str, float], ...]]:
@@ -126,6 +124,6 @@ def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple
     if times is None:
         return 0, ()
     ratios = [statistics.median(own / first for own, first in zip(rounds, times[0], strict=True)) for rounds in times]
-    fastest = min(range(len(plans)), key=ratios.__getitem__)
+    fastest = min(range(len(ratios)), key=ratios.__getitem__)
     fastest = fastest if ratios[fastest] < CLEARLY else 0
-    return fastest, tuple((plan.chosen, ratio) for plan, ratio in zip(plans, ratios, strict=True))
+    return fastest, tuple((plan.chosen, ratio) for plan, ratio in zip(plans, ratios, strict=False))

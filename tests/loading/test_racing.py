@@ -6,19 +6,25 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import blocklayout as bl
+from blocklayout.layout import MemoryDesc
 from blocklayout.loading import from_model as loading
 from blocklayout.loading import racing
-from blocklayout.plan import portfolio
-from blocklayout.plan.costs import repeating
+from blocklayout.plan.costs import repeating, tuning
+from blocklayout.plan.plan import PackedConstant
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE
 from blocklayout.runtime import Workspace
 from tests import nets
 from tests.refusing import Refusing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from blocklayout.dnnl import Spec
 
 PLANNING_S = 3.0
 
@@ -43,6 +49,8 @@ class Track:
     names: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     raced_s: float = 0.0
+    measured_s: list[float] = field(default_factory=list)
+    is_measuring: bool = False
 
     def load(self, **options: Any) -> bl.Plan:
         """The plan of a small network; planning takes its time."""
@@ -54,6 +62,14 @@ class Track:
         self.told.append(what)
         if what == "choosing layouts":
             self.now_s += self.planning_s
+
+    def measure(self, specs: Sequence[Spec], seconds: float) -> dict[Spec, float]:
+        """All of some Specs, or nothing."""
+        if not self.is_measuring:
+            return {}
+        self.measured_s.append(seconds)
+        self.now_s += seconds
+        return dict.fromkeys(specs, 1000.0)
 
     def enter(self, name: str) -> float:
         """How long a run of the next plan takes."""
@@ -80,6 +96,7 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
             track.run(self._run_s)
 
     monkeypatch.setattr(loading, "SURE_BELOW", 0.0)
+    monkeypatch.setattr(tuning, "measure_briefly", track.measure)
     monkeypatch.setattr(racing, "Workspace", Racer)
     for module in (loading, racing):
         monkeypatch.setattr(module, "monotonic", lambda: track.now_s)
@@ -91,10 +108,9 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
 def test_the_fastest_is_taken_told_of_and_remembered(track: Track) -> None:
     plan = track.load()
     cheapest, fastest, *_ = names = list(track.names)
-    assert 2 <= len(names) <= portfolio.N_RACED
     assert plan.chosen == fastest
     assert [name for name, _ in plan.raced] == names
-    assert [ratio for _, ratio in plan.raced] == pytest.approx([1.0, 0.5, 2.0][: len(names)])
+    assert [ratio for _, ratio in plan.raced] == pytest.approx([1.0, 0.5, *(2.0,) * (len(names) - 2)])
     assert f"run whole, in turn: {cheapest} 1.000, {fastest} 0.500" in plan.explain()
     assert any("best plans in turn" in what for what in track.told)
     assert track.load() == plan
@@ -113,8 +129,8 @@ def test_only_what_is_unsure_races_and_never_by_the_model(track: Track, monkeypa
 def test_a_race_takes_a_third_of_loading_and_at_most_half_a_second(planning_s: float, track: Track) -> None:
     track.planning_s = planning_s
     assert track.load().raced
-    a_round = sum(track.run_s)
-    assert track.raced_s < min(planning_s / 2, loading.MAX_RACE_SECONDS) + 1.01 * a_round
+    a_round = track.run_s[0] + track.run_s[1] + track.run_s[2] * (len(track.names) - 2)
+    assert track.raced_s < min(planning_s / 2, loading.MAX_RUN_SECONDS) + 1.01 * a_round
 
 
 def test_the_cheapest_plans_first_runs_tell_whether_there_is_time_for_enough_rounds(track: Track) -> None:
@@ -128,20 +144,79 @@ def test_the_cheapest_plans_first_runs_tell_whether_there_is_time_for_enough_rou
     assert track.names == []  # not even begun
 
 
-@pytest.mark.parametrize("seconds", [0.5, 0.1])
-def test_whether_there_is_time_depends_on_runs_and_on_how_prices_compare(
-    seconds: float, track: Track, monkeypatch: pytest.MonkeyPatch
+@dataclass(frozen=True)
+class Raced:
+    """What a race asks of a plan."""
+
+    cost_ns: float
+    constants: tuple[PackedConstant, ...] = ()
+    n_threads: int = 1
+
+
+@pytest.fixture
+def raced(track: Track, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[float]] | None]:
+    """Races plans for some seconds, by the track's runs; packing the constants of one takes 0.1 s."""
+    monkeypatch.setattr(racing, "_run_of", lambda run_s: partial(track.run, run_s))
+    run_s, packed = iter(track.run_s), set[str]()
+
+    def make_ready(plan: Raced) -> float:
+        anew = {each.constant for each in plan.constants} - packed
+        packed.update(anew)
+        track.now_s += 0.1 * len(anew)
+        return next(run_s)
+
+    return lambda plans, seconds: racing.time_briefly(plans, make_ready, lambda: seconds)  # type: ignore[arg-type]
+
+
+PRICES_S = (0.02, 0.022, 0.06)
+"""Twice as long as the first plan's runs take: a round of one, two and three takes 0.02, 0.041 and 0.081 s."""
+
+
+@pytest.mark.parametrize(("seconds", "n_racing"), [(0.03, 0), (0.05, 1), (0.08, 2), (0.2, 3)])
+def test_as_many_plans_race_as_there_is_time_for(
+    seconds: float, n_racing: int, track: Track, raced: Callable[..., list[list[float]] | None]
 ) -> None:
-    plans: list[Any] = [SimpleNamespace(cost_ns=1e9 * priced_s, n_threads=1) for priced_s in (10.0, 11.0, 30.0)]
-    run_s = iter(track.run_s)
-    monkeypatch.setattr(racing, "_run_of", lambda ready: partial(track.run, ready))
-    times = racing.time_briefly(plans, lambda _: next(run_s), track.now_s + seconds)  # type: ignore[arg-type, return-value]
-    if seconds < (1 + racing.N_BRIEF_ROUNDS) * 5.1 * track.run_s[0]:
+    times = raced([Raced(1e9 * each) for each in PRICES_S], seconds)
+    if n_racing < racing.MIN_RACED:
         assert times is None
-        assert track.raced_s == pytest.approx(racing.N_FIRST_RUNS * track.run_s[0])
+        assert track.raced_s == pytest.approx(n_racing * racing.N_FIRST_RUNS * track.run_s[0])
     else:
         assert times is not None
-        assert [own[0] / 1e9 for own in times] == pytest.approx(track.run_s)
+        assert [own[0] / 1e9 for own in times] == pytest.approx(track.run_s[:n_racing])
+
+
+@pytest.mark.parametrize("name", ["weights", "others"])
+def test_a_plan_whose_weights_are_to_be_packed_races_only_if_there_is_time_for_that(
+    name: str, raced: Callable[..., list[list[float]] | None]
+) -> None:
+    constants = [PackedConstant(each, 0, MemoryDesc((9,)), "conv") for each in ("weights", name)]
+    plans = [Raced(1e9 * price_s, (each,)) for price_s, each in zip(PRICES_S, constants, strict=False)]
+    assert (raced(plans, 0.12) is None) == (name == "others")
+
+
+@pytest.mark.parametrize("planning_s", [0.3, 60.0])
+def test_half_of_the_time_is_for_prices_that_are_doubted(planning_s: float, track: Track) -> None:
+    track.planning_s, track.is_measuring, track.run_s = planning_s, True, (0.001,)
+    plan = track.load()
+    seconds = min(planning_s / 2, loading.MAX_RUN_SECONDS)
+    assert track.measured_s == pytest.approx([loading.MEASURED_SHARE * seconds])
+    assert "times measured on this machine, and times recorded on" in plan.priced_by
+    assert plan.raced  # though prices are sure now
+    assert sum(track.measured_s) + track.raced_s < seconds + 0.01
+    assert any("measuring what matters most" in what for what in track.told)
+    track.load()
+    assert len(track.measured_s) == 1  # the plan is remembered
+
+
+def test_nothing_is_measured_where_prices_are_sure_or_nothing_is_to_be_chosen(
+    track: Track, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    track.is_measuring = True
+    assert "measured" not in track.load(tune="model").priced_by
+    assert "measured" not in track.load(layout="nhwc").priced_by
+    monkeypatch.setattr(loading, "SURE_BELOW", 1e9)
+    assert "measured" not in track.load().priced_by
+    assert track.measured_s == []
 
 
 def test_a_contender_that_is_refused_is_replaced_and_the_others_race_on(

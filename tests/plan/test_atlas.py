@@ -131,6 +131,15 @@ def test_on_cpus_of_another_kind_no_price_says_which_data_type_is_faster() -> No
     assert RecordedCosts(MODEL, recorded, OTHER, "f32").doubt(instead) == pytest.approx(EXACT_DOUBT + FOREIGN_DOUBT)
 
 
+def test_an_atlas_without_the_data_type_asked_for_is_none() -> None:
+    instead = conv(28, "brgconv:avx512_core", "f32")
+    for asked, is_recorded in (("bf16", False), ("f16", True), ("f32", True)):
+        priced = RecordedCosts(MODEL, atlas({instead: 1e5}), KIND, asked)
+        assert (priced.doubt(instead) == MODEL.doubt(instead)) == (not is_recorded)
+        assert (priced.step_ns(instead) == MODEL.step_ns(instead)) == (not is_recorded)
+        assert (KIND in priced.source) == is_recorded
+
+
 def test_times_may_be_moved_towards_those_in_place() -> None:
     alone = atlas(GROWING)
     own = spec_class(relu(64), "avx2"), in_steps(spec_numbers(relu(64)))

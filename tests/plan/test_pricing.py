@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import blocklayout as bl
+from blocklayout.loading import racing
 from blocklayout.plan import portfolio
 from blocklayout.plan.costs import ceilings, tuning
 from blocklayout.plan.costs.store import cost_store_path
@@ -50,7 +51,7 @@ def test_the_best_plans_are_run_whole(own_store: Path) -> None:
     plan = bl.load(nets.residual(), tune="measure", tune_seconds=0.2).plan
     assert own_store.parent.exists()
     names = [name for name, _ in plan.raced]
-    assert 2 <= len(names) <= portfolio.N_RACED
+    assert 2 <= len(names) <= racing.N_RACED
     assert dict(plan.raced)[names[0]] == 1.0
     assert plan.chosen in names
     assert "run whole, in turn" in plan.explain()

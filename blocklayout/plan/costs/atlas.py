@@ -156,6 +156,11 @@ class Atlas(Struct, frozen=True, eq=False, dict=True):
         """Whether it was recorded on a CPU of this kind."""
         return _is_of(self.cpu, kind)
 
+    def has_dtype(self, dtype: str) -> bool:
+        """Whether what computes in a data type was recorded; f16 follows from f32."""
+        recorded = "f32" if dtype == "f16" else dtype
+        return any(each.dtypes.startswith(f"{recorded} ") for each in self.classes)
+
     @property
     def keys(self) -> list[tuple[SpecClass, tuple[int, ...]]]:
         """For each recorded time its class, and its numbers in steps."""

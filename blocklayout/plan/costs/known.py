@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cached_property
+from math import exp, log
 from typing import TYPE_CHECKING
 
 from msgspec import field
@@ -25,6 +26,9 @@ _NO_ATTR = Attr()
 _MEASURED_DOUBT = 0.07
 """Of a measured time: as much as two measurements of one primitive differ on a machine shared with others."""
 
+_N_UNTOLD = 2.0
+"""How many times a factor between measured and modelled ones has to be seen to be believed by half."""
+
 FOREIGN_DOUBT = 0.25
 """How much more prices are doubted on CPUs of another maker or family than the atlas's."""
 
@@ -38,9 +42,9 @@ The speed of bf16 over that of f32 differs by factors between kinds of CPUs, so 
 class KnownCosts(CostsOver, frozen=True, dict=True):
     """A cost model that knows measured times; to be asked as :class:`~blocklayout.plan.costs.model.CostModel` is.
 
-    What is not measured costs what the model says, times the median of measured to modelled times of that kind of
-    primitive and implementation, else of that kind. Otherwise a candidate would win because nobody has measured it,
-    where the model is too hopeful.
+    What is not measured costs what the model says, times the median of measured to modelled times: that of its kind of
+    primitive and implementation, drawn towards that of the kind and of all, the more the fewer there are. Without any
+    factor a candidate would win because nobody has measured it, where the model is too hopeful.
 
     Attributes:
         times: Measured nanoseconds: of steps by their resolved Spec, of reorders by the Spec as
@@ -53,7 +57,7 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
         >>> model = CostModel(Machine("avx2", 1))
         >>> small, large = (dnnl.resolve(dnnl.softmax(dnnl.MemoryDesc((n, 9)), n_threads=1)).spec for n in (1, 500))
         >>> costs = KnownCosts(model, {small: 2 * model.step_ns(small)})
-        >>> costs.step_ns(large) == 2 * model.step_ns(large), costs.doubt(large) == model.doubt(large)
+        >>> 1 < costs.step_ns(large) / model.step_ns(large) < 2, costs.doubt(large) == model.doubt(large)
         (True, True)
     """
 
@@ -96,19 +100,26 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
         return self._found[key]
 
     def _ratio(self, kind: str, impl: str) -> float:
-        return self._ratios.get((kind, impl)) or self._ratios.get((kind, None), 1.0)
+        for key in ((kind, impl), (kind, None), (None, None)):
+            if key in self._ratios:
+                return self._ratios[key]
+        return 1.0
 
     @cached_property
-    def _ratios(self) -> dict[tuple[str, str | None], float]:
-        """Medians of measured to modelled times, by kind and implementation, and by kind alone."""
+    def _ratios(self) -> dict[tuple[str | None, str | None], float]:
+        """Of measured to modelled times: of all, by kind, and by kind and implementation."""
         import statistics  # only where times were measured
 
-        found: dict[tuple[str, str | None], list[float]] = defaultdict(list)
+        logs: dict[tuple[str | None, str | None], list[float]] = defaultdict(list)
         for spec, ns in self.times.items():
-            ratio = ns / self._modelled_ns(spec)
-            found[spec.kind, spec.impl].append(ratio)
-            found[spec.kind, None].append(ratio)
-        return {key: statistics.median(ratios) for key, ratios in found.items()}
+            for key in ((None, None), (spec.kind, None), (spec.kind, spec.impl)):
+                logs[key].append(log(ns / self._modelled_ns(spec)))
+        found: dict[tuple[str | None, str | None], float] = {}
+        for kind, impl in sorted(logs, key=lambda key: sum(part is not None for part in key)):  # the widest first
+            wider = found.get((None if impl is None else kind, None), 0.0)
+            own = logs[kind, impl]
+            found[kind, impl] = wider + (statistics.median(own) - wider) * len(own) / (len(own) + _N_UNTOLD)
+        return {key: exp(ratio) for key, ratio in found.items()}
 
     def _modelled_ns(self, spec: Spec) -> float:
         if _is_asked(spec):
@@ -124,6 +135,9 @@ def _is_asked(spec: Spec) -> bool:
 class RecordedCosts(CostsOver, frozen=True, dict=True):
     """Costs by an atlas of recorded times; to be asked as :class:`~blocklayout.plan.costs.model.CostModel` is.
 
+    An atlas that has nothing in the data type asked for prices nothing: what follows from times in another type is too
+    dear next to these, by factors.
+
     Attributes:
         atlas: The recorded times.
         cpu_kind: Of the CPU that prices are for, as :func:`~blocklayout.dnnl.processor.cpu_kind` gives it.
@@ -138,12 +152,17 @@ class RecordedCosts(CostsOver, frozen=True, dict=True):
 
     @property
     def source(self) -> str:
-        return f"times recorded on {self.atlas.cpu}, and the model"
+        return f"times recorded on {self.atlas.cpu}, and the model" if self.is_of_dtype else self.model.source
 
     @cached_property
     def is_foreign(self) -> bool:
         """Whether the atlas is of a CPU of another maker or family."""
         return not self.atlas.is_of(self.cpu_kind)
+
+    @cached_property
+    def is_of_dtype(self) -> bool:
+        """Whether anything was recorded in the data type that was asked for."""
+        return self.atlas.has_dtype(self.dtype)
 
     def price(self, spec: Spec) -> Price:
         price = self._prices.get(spec)
@@ -161,7 +180,7 @@ class RecordedCosts(CostsOver, frozen=True, dict=True):
 
     def _found(self, spec: Spec) -> Price | None:
         """By the atlas, for so many threads."""
-        if is_reference(spec.impl):
+        if is_reference(spec.impl) or not self.is_of_dtype:
             return None
         price = self.atlas.price(spec_class(spec, self.machine.isa), spec_numbers(spec))
         if price is None:
