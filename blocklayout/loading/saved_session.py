@@ -342,9 +342,11 @@ class _Restoring(Struct, frozen=True):
 def _check_names(plan: PlanRecord, record: PartRecord) -> None:
     """Refuse a plan that is not one of the session's inputs and outputs."""
     inputs = {info.name for info in (*record.inputs, *record.defaults)}
-    fed = {name for name, _ in plan.shapes} | {entry.input for entry in plan.plan.entries} | {*plan.contents}
+    entering = {entry.input for entry in plan.plan.entries}
+    fed = {name for name, _ in plan.shapes} | entering | {*plan.contents}
     given = {result.name for result in plan.plan.results if result.buffer is not None} | {*plan.constants}
     strange = (fed - inputs) | ({info.name for info in record.outputs} - given)
+    strange |= entering - {name for name, _ in plan.plan.inputs}
     if strange:
         raise PlanError(f"the plan is not one of this session: inputs or outputs differ ({', '.join(sorted(strange))})")
 

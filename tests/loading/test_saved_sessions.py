@@ -258,6 +258,7 @@ def test_other_versions_are_refused(file: Path, old: str, new: str, message: str
         (lambda plan: plan.update(arena_nbytes=2**60), "arena_nbytes"),
         (lambda plan: plan["steps"][0].update(scratchpad_nbytes=2**40), "scratchpad_nbytes"),
         (lambda plan: plan["results"][0].update(buffer=999), r"results\.scores\.buffer"),
+        (lambda plan: plan.update(inputs=[]), "inputs or outputs differ"),
         (lambda plan: plan["steps"][0]["operands"][0][1].update(buffer=-1), r"steps\.0"),
     ],
 )
