@@ -24,6 +24,7 @@ from blocklayout.errors import InputError, UnsupportedError
 from blocklayout.loading import options
 from blocklayout.loading.saved_session import is_saved_session
 from blocklayout.model import whole_contents
+from blocklayout.plan.costs.one_at_a_time import is_taken
 from blocklayout.plan.costs.store import cost_store_path
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ def _held_session(path: Path, write: Callable[[Path], None], threads: int) -> Se
     fcntl.flock(lock, fcntl.LOCK_EX)
     for other in path.parent.glob("*.lock"):
         with other.open("ab") as others:
-            if other.name != lock.name and _is_taken(others):
+            if is_taken(others):  # ours is held already
                 other.with_suffix(".session").unlink(missing_ok=True)
                 other.unlink(missing_ok=True)
     if not path.exists():
@@ -270,14 +271,6 @@ def _held_session(path: Path, write: Callable[[Path], None], threads: int) -> Se
     fcntl.flock(lock, fcntl.LOCK_SH)
     _locks.append(lock)
     return session
-
-
-def _is_taken(lock: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 _locks: list[IO[bytes]] = []

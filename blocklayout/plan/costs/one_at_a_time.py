@@ -31,12 +31,12 @@ def one_at_a_time(path: Path, go_on: Callable[[], bool]) -> Iterator[None]:
         yield
         return
     with lock:
-        while not _is_taken(lock) and go_on():
+        while not is_taken(lock) and go_on():
             time.sleep(_ASK_EVERY_S)
         yield
 
 
-def _is_taken(lock: IO[bytes]) -> bool:
+def is_taken(lock: IO[bytes]) -> bool:
     """Whether the lock is ours now; closing the file gives it back, and so does the end of the process."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
