@@ -15,6 +15,7 @@ enum {
     BL_AT_ONCE = 16384,         /* elements of a task that writes results */
     BL_LONGEST_PATTERN = 1024,  /* coefficients at hand */
     BL_WORTH_SHARING = 1 << 14, /* elements */
+    BL_INVALID_ARGUMENTS = 2,   /* dnnl_invalid_arguments */
 };
 
 typedef struct {
@@ -138,7 +139,7 @@ static bl_plan_t planned(const bl_group_normalization_t *p) {
         plan.elements = p->n_lanes;
         plan.piece = most(BL_PIECE / p->n_lanes, most(least(BL_PIXELS, BL_LARGE_PIECE / p->n_lanes), 1));
         plan.n_columns = plan.period;
-        while (plan.n_columns < 4 * p->lanes_at_once) plan.n_columns += plan.period;
+        while (plan.n_columns < 4 * (int64_t)p->lanes_at_once) plan.n_columns += plan.period;
         plan.n_slots = least(p->n_lanes, (p->n_lanes - 1) / p->group + 2);
     }
     plan.pieces_of_line = parts(plan.line, plan.piece);
@@ -254,13 +255,15 @@ int bl_group_normalization(const void *problem, void *stream, int n_args, const 
     if (p->lanes_at_once == 8) run.fold = fold_8, run.apply = apply_8;
     if (p->lanes_at_once == 16) run.fold = fold_16, run.apply = apply_16;
 #endif
+    int64_t n_rows = run.plan.n_rows, n_elements = p->n_images * p->n_blocks * p->n_pixels * p->n_lanes;
+    if (n_elements == 0) return 0;
     run.found = run.data[BL_NORM_SCRATCHPAD];
+    if (!run.found) return BL_INVALID_ARGUMENTS;
     run.sets = (bl_set_t *)(run.found + n_found(run.plan));
     run.columns = (float *)(run.sets + run.plan.n_sets);
-    int64_t n_rows = run.plan.n_rows, n_elements = p->n_images * p->n_blocks * p->n_pixels * p->n_lanes;
     if (p->n_threads == 1 || n_elements < BL_WORTH_SHARING)
         run_rows(&run, (bl_range_t){0, n_rows});
-    else if (n_rows % p->n_threads == 0 || n_rows >= 4 * p->n_threads)
+    else if (n_rows % p->n_threads == 0 || n_rows >= 4 * (int64_t)p->n_threads)
         bl_parallel(p->n_threads, run_share, &run);
     else
         run_together(&run);
