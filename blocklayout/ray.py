@@ -199,7 +199,7 @@ class _Mapper:
         return {**kept, **{name: array[:n_rows] for name, array in outputs.items()}}
 
     def _column(self, batch: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-        """What the rows have for an input."""
+        """The column of an input."""
         column = self._columns.get(name, name)
         array = _column(batch, column, f"input {name}: columns=")
         if array.dtype == object:

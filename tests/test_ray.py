@@ -190,6 +190,13 @@ def test_a_picture_that_cannot_be_read_is_named(
     assert "cut.png" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("cluster")
+def test_without_a_model_it_is_the_embedded_one(photographs: Path) -> None:
+    answers = photographs.with_name("answers")
+    assert main(["run", "--data", str(photographs), "--save", str(answers)]) == 0
+    assert len(told(answers)) == 5
+
+
 def test_answers_need_a_place(model: Path, photographs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(model), "--data", str(photographs)]) == 2
     assert "--data needs --save FOLDER" in capsys.readouterr().err

@@ -33,7 +33,7 @@ SIDE = 640
 """Of an input that leaves its extents free: all pictures are brought to one size."""
 
 BESIDE = {"num_cpus": 0}
-"""What reads and writes takes no CPU from actors: with all of them taken, they would wait for one another."""
+"""Reading and writing take no CPU from actors: with all of them taken, they would wait for one another."""
 
 TOLD = ("path", "width", "height", "answer")
 """Columns that no output may be named as."""
@@ -56,7 +56,7 @@ def run_data(args: argparse.Namespace) -> None:
     names = pictures.read_names(args.labels) if args.labels else pictures.names_in(metadata)
     preparation = pictures.preparation_of(args, opened, metadata, names, (SIDE, SIDE))
     [declared] = [info.shape for info in signature_of(opened, {})[0] if info.name == preparation.name]
-    is_free = args.model.startswith(ZOO) or not isinstance((declared or [None])[0], int)
+    is_free = (args.model or "").startswith(ZOO) or not isinstance((declared or [None])[0], int)
     batch_size = args.batch or (BATCH_SIZE if is_free else preparation.extents[0])
     question = {"names": names, "threshold": 0.5 if args.threshold is None else args.threshold, "n_best": args.top or 5}
     options = {**load_options(args), "dtype": args.dtype, "threads": args.threads or 1}

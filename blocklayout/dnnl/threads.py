@@ -88,6 +88,7 @@ def run_apart(fn: Callable[[], _Result], n_threads: int) -> _Result:
     For the creation of primitives: the library's code generator notes an error for its thread, and never takes it back.
     Everything that is created there afterwards fails likewise, and where the library does not look whether a part of a
     primitive was created, the process ends. Inside of such a call ``fn`` is called as it is, until an error came there.
+    Where the system has no more threads, it is called here.
 
     Args:
         fn: What to call; its exceptions pass through.

@@ -200,7 +200,7 @@ class Cutter(Struct, frozen=True, eq=False):
         return Subgraph(about, lambda inputs: self.open(model.body_model(branch, inputs, whole, name), inner))
 
     def _by_arrays(self, whole: OnnxModel, cut: Cut) -> model.NodeByNode | None:
-        """What computes a piece whose extents data settle node by node, if that is quick."""
+        """Computes a piece whose extents data settle node by node; ``None`` where that would not be quick."""
         if cut.reason or self._is_first(cut):
             return None
         selects = model.NodeNames.of(cut.nodes).has
@@ -253,7 +253,7 @@ def _with_constants(branch: Branch, whole: OnnxModel) -> Branch:
 
 
 class NodeCall(Struct, frozen=True, eq=False, dict=True):
-    """What computes a node at which a model is cut.
+    """Computes a node at which a model is cut.
 
     Attributes:
         node: The node.
@@ -381,7 +381,7 @@ class Subgraph:
         return [values[name] for name in self.info.outputs]
 
     def as_planned(self, given: Values) -> dict[str, Tensor]:
-        """What lasts, in the layouts that a plan for these values wants, as far as that chooses them."""
+        """The values that last, in the layouts that a plan for these values wants, as far as that chooses them."""
         fed = {name: given[name] for name in self.info.read if name in given}
         session = self._session(fed)
         if session.pieces is None:

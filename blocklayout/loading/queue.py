@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Queue(Struct, frozen=True):
-    """What is asked of a session's queue.
+    """A session's queue, as its user asks for it.
 
     Attributes:
         max_waiting: How many requests may wait; any number if ``None``.

@@ -109,7 +109,7 @@ def function_of(node: Node, opset: int, bodies: Mapping[str, Any]) -> ArraysFunc
 
 
 def carried_in(node: Node, opset: int, branch: Branch) -> dict[str, str]:
-    """What a subgraph returns, by the arguments as which it comes the next time, as far as nodes of it compute it.
+    """Results of a subgraph, by the arguments as which it comes the next time, as far as nodes of it compute it.
 
     What it returns in other places besides is left out.
     """
@@ -264,7 +264,7 @@ class NodeByNode(Struct, frozen=True, eq=False, dict=True):
 
 
 def by_arrays(piece: Cut, model: OnnxModel, max_nbytes: int) -> NodeByNode | None:
-    """What computes a piece node by node, whatever its extents; ``None`` where that would not be quick.
+    """A function that computes a piece node by node, whatever its extents; ``None`` where that would not be quick.
 
     Args:
         piece: Some nodes.

@@ -164,7 +164,7 @@ def _stamp(status: os.stat_result) -> _Stamp:
 
 
 def _held(constants: Mapping[str, np.ndarray], origins: Mapping[str, Origin]) -> dict[str, Part | np.ndarray]:
-    """What is kept of constants: where they lie in the file; of others, which are small, themselves."""
+    """Constants as they are kept: where they lie in the file; of others, which are small, themselves."""
     return {name: origin if isinstance(origin, Part) else constants[name] for name, origin in origins.items()}
 
 

@@ -7,6 +7,7 @@ computed at run time.
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from blocklayout.ops._descs import plain
 _EXACT_ISA = "avx512_core_vnni"
 """From this on; before it, sums of two products saturate at 16 bits."""
 
+_EXACT_IN_F32 = 1 << 24
 _MIDDLE_OF_U8 = 128
 _OPERANDS = ("src", "weights")
 
@@ -56,6 +58,11 @@ def of_signed(value: Value, zero: Value | None) -> int | None:
     if zero is not None and zero.data is None:
         return None
     return _number(zero) - (_MIDDLE_OF_U8 if value.dtype == "u8" else 0)
+
+
+def exact_floats(n_products: int) -> Any:
+    """The type that holds every sum of so many products of bytes, each less its zero point."""
+    return np.float32 if n_products << 16 < _EXACT_IN_F32 else np.float64
 
 
 class ByteProduct(BaseOperator, frozen=True):

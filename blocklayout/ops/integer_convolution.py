@@ -12,10 +12,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from blocklayout.ir import Lowered, NodeInfo, NumpyFunction, Refusal, Window
 from blocklayout.ir.result_format import dominating
 from blocklayout.ops._window import read_window
-from blocklayout.ops._zero_points import ByteProduct, have_one_number, is_exact, of_signed
+from blocklayout.ops._zero_points import ByteProduct, exact_floats, have_one_number, is_exact, of_signed
 from blocklayout.ops.conv import Conv
-
-_EXACT_IN_F32 = 1 << 24
 
 
 def _has_known_weights(node: NodeInfo) -> Refusal | None:
@@ -57,7 +55,7 @@ def exact_convolution(node: NodeInfo, weights: tuple[int, ...]) -> Any:
     def convolve(
         x: np.ndarray, w: np.ndarray, x_zero: np.ndarray | None = None, w_zero: np.ndarray | None = None
     ) -> np.ndarray:
-        wide: Any = np.float32 if prod(w.shape[1:]) << 16 < _EXACT_IN_F32 else np.float64
+        wide = exact_floats(prod(w.shape[1:]))
         x, w = x.astype(wide), w.astype(wide)
         if x_zero is not None:
             x -= x_zero

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from blocklayout.ir import Lowered, NodeInfo, NumpyFunction, Refusal
 from blocklayout.ir.result_format import row_major
-from blocklayout.ops._zero_points import ByteProduct, have_one_number, is_exact, of_signed
+from blocklayout.ops._zero_points import ByteProduct, exact_floats, have_one_number, is_exact, of_signed
 from blocklayout.ops.matmul import MatMul
-
-_EXACT_IN_F32 = 1 << 24
 
 
 def _has_signed_weights(node: NodeInfo) -> Refusal | None:
@@ -55,7 +51,7 @@ def _product(
 
 def exact_product(a: np.ndarray, b: np.ndarray, a_zero: np.ndarray | None, b_zero: np.ndarray | None) -> np.ndarray:
     """By floats, which the library behind numpy multiplies fast, wide enough for every sum."""
-    wide: Any = np.float32 if a.shape[-1] << 16 < _EXACT_IN_F32 else np.float64
+    wide = exact_floats(a.shape[-1])
     first, second = a.astype(wide), b.astype(wide)
     if a_zero is not None:
         first -= a_zero[..., None] if a_zero.ndim == a.ndim - 1 and a_zero.size > 1 else a_zero

@@ -114,7 +114,7 @@ class Joining:
     def asked(
         self, runs: Runs, feed: Mapping[str, Any], names: Names, out: Given | None, call: Call
     ) -> tuple[Call, Row | None]:
-        """What answers a feed, and the feed as a row: ``call`` and ``None`` where it is none; errors are its answer."""
+        """The call that answers a feed, and its row; ``call`` and ``None`` where it is none. Errors are its answer."""
         try:
             row = self.row(runs, feed, names, out)
         except BlockLayoutError as error:
