@@ -16,6 +16,7 @@ from blocklayout.loading.signature import extents_of, signature_of
 from blocklayout.plan import Plan
 from blocklayout.plan.costs.random_data import random_array
 from blocklayout.plan.plan import FREE
+from blocklayout.regular_file import open_regular
 from blocklayout.zoo import digits
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def load_array(name: str, path: str) -> np.ndarray:
         InputError: There is none.
     """
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
     except FileNotFoundError:
         raise InputError(f"--input {name}={path}: no such file") from None

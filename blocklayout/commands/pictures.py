@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from contextlib import nullcontext
 from math import ceil
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from blocklayout.dtypes import to_numpy
 from blocklayout.errors import InputError
 from blocklayout.loading.signature import signature_of
 from blocklayout.model import OnnxModel
+from blocklayout.regular_file import open_regular
 
 if TYPE_CHECKING:
     import argparse
@@ -228,7 +230,7 @@ def opened_picture(title: str, file: str | IO[bytes]) -> Image:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        with Image.open(file) as image:
+        with open_regular(file) if isinstance(file, str) else nullcontext(file) as stream, Image.open(stream) as image:
             if image.mode.startswith(DIFFERENT_DEPTHS):
                 raise InputError(f"{title}: {image.mode} pixels; save it with 8 bits a channel")
             return ImageOps.exif_transpose(image)
@@ -400,7 +402,8 @@ def read_names(path: str) -> list[str]:
         InputError: No such file, or no text.
     """
     try:
-        names = Path(path).read_text(encoding="utf-8").splitlines()
+        with open_regular(path) as file:
+            names = file.read().decode().splitlines()
     except OSError as error:
         raise InputError(f"--labels {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from blocklayout.errors import ModelError
 from blocklayout.model.onnx_read import OnnxModel, Signature, open_contents, refuse_missing
 from blocklayout.model.origins import FileBytes, Part, origins_of
+from blocklayout.regular_file import open_regular
 from blocklayout.resource_limits import check_nbytes
 from blocklayout.side_by_side import side_by_side
 
@@ -39,8 +40,8 @@ class ModelFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        with refuse_missing(self.path):
-            self._descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        with refuse_missing(self.path), open_regular(self.path) as file:
+            self._descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._descriptor)
         self._stamp = self._stamp_now()
         self._contents: memoryview | None = self._read()

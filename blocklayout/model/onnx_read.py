@@ -25,6 +25,7 @@ from blocklayout.model.raw_data import split_raw_data
 from blocklayout.model.tensors import FORMAT_KEY, to_array
 from blocklayout.model.types import from_elem_type
 from blocklayout.model.upgrading import OLDEST_OPSET, OWN_DOMAINS, is_outdated, upgraded
+from blocklayout.regular_file import open_regular
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
@@ -180,8 +181,8 @@ def refuse_missing(path: Path) -> Iterator[None]:
 
 
 def _file_contents(path: Path) -> bytes:
-    with refuse_missing(path):
-        return path.read_bytes()
+    with refuse_missing(path), open_regular(path) as file:
+        return file.read()
 
 
 def _converted(

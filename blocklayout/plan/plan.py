@@ -17,6 +17,7 @@ from blocklayout.ir import Demand, Fused, MadeWeights, Names
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.choices import KernelChoice
 from blocklayout.plan.struct_json import MisfitError, SpecField, from_json, to_json
+from blocklayout.regular_file import open_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -422,7 +423,7 @@ class Plan(Struct, frozen=True, dict=True):
             PlanError: No such file, or no plan of this version; the message names the field.
         """
         try:
-            with Path(path).open("rb") as file:
+            with open_regular(path) as file:
                 text = file.read(MAX_FILE_NBYTES + 1)
         except TypeError as error:
             raise PlanError(f"plan={path!r:.60}: give a Plan, or the path of a saved one") from error

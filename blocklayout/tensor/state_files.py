@@ -20,6 +20,7 @@ import numpy as np
 from blocklayout.atomic_write import replacing
 from blocklayout.errors import InputError, LayoutError, ModelError
 from blocklayout.layout import FormatTag
+from blocklayout.regular_file import open_regular
 from blocklayout.tensor.creating import from_array
 from blocklayout.tensor.formats import contiguous_format
 from blocklayout.tensor.interop import as_tensor, plain_view
@@ -70,7 +71,7 @@ def load_all(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with Path(path).open("rb"), safe_open(path, framework="numpy") as file:
+        with open_regular(path), safe_open(path, framework="numpy") as file:
             described = _described(file.metadata() or {}, list(file.keys()))
             return {name: _tensor(file, name, *each) for name, each in described.items()}
     except OSError as error:

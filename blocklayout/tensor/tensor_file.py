@@ -17,6 +17,7 @@ from msgspec import Struct
 from blocklayout.atomic_write import replacing
 from blocklayout.dnnl.memory import ALIGNMENT, aligned_empty
 from blocklayout.errors import ModelError
+from blocklayout.regular_file import open_regular
 from blocklayout.side_by_side import side_by_side
 
 _LENGTH_NBYTES = 8
@@ -110,7 +111,7 @@ def is_tensor_file(path: Path) -> bool:
     Raises:
         OSError: It cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         start = file.read(_LENGTH_NBYTES + 1)
     return start[_LENGTH_NBYTES:] == b"{" and int.from_bytes(start[:_LENGTH_NBYTES], "little") <= _MAX_HEADER_NBYTES
 
@@ -127,7 +128,7 @@ def open_tensors(path: Path, *, is_mapped: bool = True) -> TensorFile:
         ModelError: It is no such file, or truncated; the message says where.
         OSError: It cannot be read.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(_LENGTH_NBYTES), "little")
         if length > min(_MAX_HEADER_NBYTES, size - _LENGTH_NBYTES):
@@ -169,7 +170,7 @@ def _filled(tensor: np.ndarray) -> np.ndarray:
 
 
 def _data_start(path: Path) -> int:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return _LENGTH_NBYTES + int.from_bytes(file.read(_LENGTH_NBYTES), "little")
 
 

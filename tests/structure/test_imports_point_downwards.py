@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 # Lowest first; what shares a level is in the order in which one may use the other.
 LEVELS = (
     (
-        *("errors", "resource_limits", "dtypes", "atomic_write", "garbage", "lazy_names", "pages", "side_by_side"),
-        *("text_table", "timing"),
+        *("errors", "resource_limits", "dtypes", "atomic_write", "garbage", "lazy_names", "pages", "regular_file"),
+        *("side_by_side", "text_table", "timing"),
     ),
     ("layout",),
     ("dnnl",),
