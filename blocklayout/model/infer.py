@@ -15,6 +15,7 @@ import numpy as np
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import BlockLayoutError, ModelError, UnsupportedError
+from blocklayout.ir.node import NodeInfo
 from blocklayout.ir.value import Value
 from blocklayout.model.branches import branches_of
 from blocklayout.model.function_body import function_body
@@ -67,6 +68,8 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
     schema = find_schema(node, opset)
     _check_types(node, schema, inputs)
     types = _infer_types(node, proto, schema, inputs, opset)
+    if node.op_type in _OF_SCALARS and not _inferred_nbytes(types):
+        _count_again(node, inputs, opset)
     folded = _fold(node, proto, inputs, types, opset)
     if folded is not None:
         return folded
@@ -91,6 +94,14 @@ def _as_scalars(inputs: Sequence[Value | None]) -> list[Value | None]:
         else value
         for value in inputs
     ]
+
+
+def _count_again(node: Node, inputs: Sequence[Value | None], opset: int) -> None:
+    """Refuse what shape inference takes for nothing: more elements than 64 bits count, and those of NaN."""
+    compute = node.facts.on_arrays(NodeInfo(node.name, node.op_type, node.attrs, (), (), opset))
+    data = [value.data for value in inputs if value is not None and value.data is not None]
+    if compute is not None and len(data) == len(inputs):
+        compute(*data)
 
 
 def _check_types(node: Node, schema: OpSchema, inputs: Sequence[Value | None]) -> None:

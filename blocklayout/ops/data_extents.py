@@ -72,10 +72,10 @@ class Range(Facts, frozen=True):
             first, end, step = start.item(), limit.item(), delta.item()
             if not step:
                 raise node.wrong(f"delta is {step}", "it must not be 0")
-            n = (end - first) / step if isinstance(step, float) else -((first - end) // step)
-            if not math.isfinite(n):
+            if not all(map(math.isfinite, (first, end, step))):
                 raise node.wrong(f"start, limit and delta are {first}, {end} and {step}", "they must be finite")
-            n = max(math.ceil(n), 0)
+            n = (end - first) / step if isinstance(step, float) else -((first - end) // step)
+            n = math.ceil(min(max(n, 0), 2.0**63))  # what no address reaches, infinity too, counts as that
             check_affordable((n,), start.dtype.itemsize, f"node {node.name!r}: its output")
             found: np.ndarray = np.arange(n, dtype=np.float64 if isinstance(step, float) else np.int64)
             found *= step

@@ -82,3 +82,30 @@ def test_extents_beyond_memory_are_refused(op_type: str, inputs: str, *, is_comp
     model = model_of(nodes, feed, {"y": F32 if op_type == "ConstantOfShape" else S64})
     with pytest.raises(bl.UnsupportedError, match=r"node 'big'.*GiB; .* GiB of memory are left here"):
         bl.load(model).run(None, feed)
+
+
+@pytest.mark.parametrize("is_constant", [False, True])
+@pytest.mark.parametrize(
+    ("numbers", "problem"),
+    [
+        ((0, 1e30, 1e-30), "extents"),
+        ((-3e38, 3e38, 1e-38), "extents"),
+        ((0, -3e38, -1e-38), "extents"),
+        ((0, 1, np.inf), "must be finite"),
+        ((np.nan, 1, 1), "must be finite"),
+        ((0, 1, 0), "must not be 0"),
+    ],
+)
+def test_ranges_that_cannot_be_counted_are_refused(
+    numbers: tuple[float, float, float], problem: str, *, is_constant: bool
+) -> None:
+    given = dict(zip(("start", "limit", "delta"), np.array(numbers, np.float32), strict=True))
+    constants, feed = (given, {}) if is_constant else ({}, given)
+    model = model_of([NODE("Range", list(given), ["y"], name="big")], feed, **constants)
+    with pytest.raises(bl.BlockLayoutError, match=f"big.*{problem}"):
+        bl.load(model).run(None, feed)
+
+
+def test_a_range_in_the_other_direction_is_empty() -> None:
+    feed = dict(zip(("start", "limit", "delta"), np.array([0, -3e38, 1e-38], np.float32), strict=True))
+    assert bl.load(model_of([NODE("Range", list(feed), ["y"])], feed)).run(None, feed)[0].shape == (0,)
