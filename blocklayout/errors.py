@@ -194,4 +194,4 @@ class InvalidArgumentsError(DnnlError):
 
 
 class OutOfMemoryError(DnnlError):
-    """oneDNN could not allocate memory."""
+    """oneDNN could not allocate memory, or the system starts no more threads."""

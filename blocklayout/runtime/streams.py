@@ -6,11 +6,11 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from blocklayout import dnnl
-from blocklayout.errors import ClosedError
+from blocklayout.errors import ClosedError, OutOfMemoryError
 from blocklayout.resource_limits import in_force
 from blocklayout.runtime.forking import renew_in_children
 
@@ -85,6 +85,7 @@ class Streams:
 
         Raises:
             ClosedError: They were closed.
+            OutOfMemoryError: The system starts no thread, and there is none.
         """
         if in_force.get() is not None:
             fn = partial(copy_context().run, fn)
@@ -92,7 +93,12 @@ class Streams:
             self.check_open()
             if self._pool is None:
                 self._pool = self._new_pool()
-            return self._pool.submit(fn)
+            try:
+                return self._pool.submit(fn)
+            except OutOfMemoryError:
+                self._pool.shutdown(wait=False, cancel_futures=True)  # what is refused is not to be done later
+                self._pool = None
+                raise
 
     def call(self, fn: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
         """Call ``fn``: here where there is one stream, or this is one; else by a stream.
@@ -114,10 +120,27 @@ class Streams:
             self._pool.shutdown(wait=not self.is_here)
 
     def _new_pool(self) -> ThreadPoolExecutor:
-        from concurrent.futures import ThreadPoolExecutor
-
         numbers, n_threads = itertools.count(), self.n_threads if self.n > 1 else None
-        return ThreadPoolExecutor(self.n, "blocklayout-stream", _begin, (self._key, numbers, n_threads, self._shares))
+        return _pool_class()(self.n, "blocklayout-stream", _begin, (self._key, numbers, n_threads, self._shares))
+
+
+@cache
+def _pool_class() -> type[ThreadPoolExecutor]:
+    """Pools that go on with the threads they have where the system starts no more; made when one is needed."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    class Pool(ThreadPoolExecutor):
+        def _adjust_thread_count(self) -> None:
+            try:
+                super()._adjust_thread_count()
+            except RuntimeError as error:
+                if not self._threads:
+                    raise OutOfMemoryError(
+                        f"no stream can begin: {error}; raise the limit (ulimit -u, or the container's limit of "
+                        "processes), or free some memory"
+                    ) from error
+
+    return Pool
 
 
 def _begin(key: object, numbers: Iterator[int], n_threads: int | None, shares: list[frozenset[int]] | None) -> None:

@@ -261,6 +261,40 @@ def test_there_are_as_many_threads_as_were_asked_for(tree_environ: dict[str, str
     assert run_apart(OS_THREADS, tree_environ) == "[True, True, True]\n"
 
 
+# Without threads.
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_a_request_for_which_no_thread_starts_is_refused_and_never_runs(
+    streams: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[None] = []
+    with load(streams) as session:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(bl.OutOfMemoryError):
+                session._streams.submit(lambda: ran.append(None))
+            with pytest.raises(bl.OutOfMemoryError, match=r"no stream can begin: .*ulimit -u"):
+                session.submit(FEED)
+        expected = session.run(None, FEED)[0]
+        np.testing.assert_array_equal(session.submit(FEED).result(timeout=30)[0], expected)
+        assert session.stats().n_waiting == 0
+    assert not ran
+
+
+def test_without_more_threads_the_first_stream_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    with load(streams=2) as session:
+        expected = session.submit(FEED).result(timeout=30)[0]
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        for future in [session.submit(FEED) for _ in range(6)]:
+            np.testing.assert_array_equal(future.result(timeout=30)[0], expected)
+
+
+def refuse(_: threading.Thread) -> None:
+    """As where the system has no more threads."""
+    raise RuntimeError("can't start new thread")
+
+
 # How it ends.
 
 
