@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from functools import cache
 from pathlib import Path
@@ -13,9 +12,12 @@ from blocklayout.dnnl._abi import ffi
 TEAM_VARIABLE = "BLOCKLAYOUT_TEAM"
 """Set to 0, it leaves the library's parallel regions to libgomp."""
 
-_EXTENSION = "blocklayout._executor"
+_PACKAGE = Path(__file__).resolve().parents[1]
 
-OPENMP = Path(__file__).resolve().parents[1] / "libgomp.so.1"
+EXTENSION = _PACKAGE / "_executor.abi3.so"
+"""The extension, as the build names it for every Python; builds of before may lie beside it under other names."""
+
+OPENMP = _PACKAGE / "libgomp.so.1"
 """The compiler's OpenMP runtime, in packages that were built to be passed on."""
 
 
@@ -32,14 +34,11 @@ def wants_team() -> bool:
 @cache
 def native() -> Any | None:
     """Our own functions in C; ``None`` where no compiler built them when the package was installed."""
-    found = importlib.util.find_spec(_EXTENSION)
-    if found is None or found.origin is None:
-        return None
-    return opened(found.origin)
+    return opened(str(EXTENSION))
 
 
 def opened(path: str) -> Any | None:
-    """A library that needs OpenMP; ``None`` if it was built for another platform, or there is no OpenMP.
+    """A library that needs OpenMP; ``None`` if there is none, it was built for another platform, or there is no OpenMP.
 
     Once this package's own is loaded, all that need one find it by its name.
     """

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import blocklayout
 from blocklayout.dnnl import native
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from tests.dnnl.conftest import RunPython
 
 
 @pytest.fixture
@@ -33,3 +36,14 @@ def test_without_either_there_is_no_c(needing: tuple[Path, Path], monkeypatch: p
     library, needed = needing
     monkeypatch.setattr(native, "OPENMP", needed.with_name("missing"))
     assert native.opened(str(library)) is None
+
+
+def test_an_older_build_beside_it_is_passed_over(run_python: RunPython, tmp_path: Path) -> None:
+    package = tmp_path / "blocklayout"
+    package.mkdir()
+    for each in Path(blocklayout.__file__).parent.iterdir():
+        (package / each.name).symlink_to(each)
+    old = package / f"_executor{sysconfig.get_config_var('EXT_SUFFIX')}"
+    old.write_bytes(b"no library")
+    code = "import blocklayout; from blocklayout import dnnl; print(blocklayout.__file__, dnnl.has_native_executor())"
+    assert run_python(code) == f"{package / '__init__.py'} {native.has_native_executor()}"

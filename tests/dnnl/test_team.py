@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 import pytest
 
 from blocklayout.dnnl import cpus, threads
+from blocklayout.dnnl.native import EXTENSION
 
 STRESS = Path(__file__).with_name("team_stress.c")
 
@@ -313,9 +313,7 @@ def test_all_objects_are_served_or_none(compile_library: CompileLibrary) -> None
     class Served(ctypes.Structure):
         _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p))
 
-    found = importlib.util.find_spec("blocklayout._executor")
-    assert found is not None
-    fill = ctypes.CDLL(found.origin).bl_fill_imports
+    fill = ctypes.CDLL(str(EXTENSION)).bl_fill_imports
     fill.restype = ctypes.c_char_p
     width = ctypes.CDLL(str(compile_library(SERVABLE, "servable.so", "-lgomp"))).width
     enter = ctypes.CDLL(str(compile_library(UNSERVABLE, "unservable.so", "-lgomp"))).enter
