@@ -44,7 +44,7 @@ def all_reduce(tensors: Any, *, seconds: float = SECONDS) -> Any:
     """The mean of each tensor over all workers of Ray Train, in its layout; each worker calls it in its training loop.
 
     Descriptors are compared first: all workers must have the same extents, data types and layouts. Then physical
-    elements are added up, padding included, which stays zero; nothing is reordered. Sums are in f32, in the order of the
+    elements are added up, padding included, which stays zero; nothing is reordered. Sums are in f32, in the order of
     workers, and rounded once, so all get the same bits.
 
     Each worker counts the same, however many rows its gradients are a mean of.
@@ -69,11 +69,10 @@ def all_reduce(tensors: Any, *, seconds: float = SECONDS) -> Any:
     """
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise InputError(f"all_reduce: seconds={seconds!r}; give how long to wait for other workers")
-    workers = _workers()
     given = _by_name(tensors)
     descs = {name: tensor.desc for name, tensor in given.items()}
     parts = [tensor.physical().astype(np.float32, copy=False) for tensor in given.values()]
-    means = workers.mean(np.concatenate([np.empty(0, np.float32), *parts]), descs, seconds)
+    means = _workers().mean(np.concatenate([np.empty(0, np.float32), *parts]), descs, seconds)
     ends = np.cumsum([part.size for part in parts])
     means = {
         name: Tensor(desc, mean.astype(to_numpy(desc.dtype), copy=False))
@@ -162,12 +161,9 @@ class _Workers:
         """
         self._n_met += 1
         answer = self._meeting.exchange.remote(self._n_met, self._rank, values, seconds)
-        met, missing = _fetched(answer, seconds + START_SECONDS)
-        if missing:
-            raise DeadlineExceededError(
-                f"all_reduce: no call by worker {', '.join(map(str, missing))} within {seconds:g} s; all workers must call "
-                "it as often as the others"
-            )
+        met, failure = _fetched(answer, seconds + START_SECONDS)
+        if failure:
+            raise DeadlineExceededError(f"all_reduce: {failure}; all workers must call it equally often")
         return list(met)
 
 
@@ -177,11 +173,9 @@ class _Meeting:
     def __init__(self, size: int) -> None:
         self._size = size
         self._rounds: dict[int, _Round] = {}
-        self._missing: list[int] = []
+        self._failure = ""
 
-    async def exchange(
-        self, number: int, rank: int, values: Sequence[Any], seconds: float
-    ) -> tuple[list[Any], list[int]]:
+    async def exchange(self, number: int, rank: int, values: Sequence[Any], seconds: float) -> tuple[list[Any], str]:
         """Wait until all workers have called it with this number.
 
         Args:
@@ -191,19 +185,22 @@ class _Meeting:
             seconds: How long to wait.
 
         Returns:
-            What all have for the caller, by rank; and who is missing: then nobody exchanges anything any more.
+            What all have for the caller, by rank; and why not, if so: then there are no more exchanges.
         """
         each = self._rounds.setdefault(number, _Round())
         each.values[rank] = values
         if len(each.values) == self._size:
             del self._rounds[number]
             each.is_complete.set()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(each.is_complete.wait(), 0 if self._missing else seconds)
-        if len(each.values) < self._size:
-            self._missing = self._missing or sorted(set(range(self._size)) - each.values.keys())
-            return [], self._missing
-        return [each.values[other][rank] for other in range(self._size)], []
+        if not self._failure:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(each.is_complete.wait(), seconds)
+        if not self._failure and not each.is_complete.is_set():
+            missing = ", ".join(str(other) for other in range(self._size) if other not in each.values)
+            self._failure = f"no call by worker {missing} within {seconds:g} s"
+        if self._failure:
+            return [], self._failure
+        return [each.values[other][rank] for other in range(self._size)], ""
 
 
 class _Round:
