@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from math import inf
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from blocklayout.layout import MemoryDesc
 
 SECONDS = 300.0
-"""Others may write a checkpoint for as long."""
+"""How long to wait for other workers, which may be writing a checkpoint."""
 
 START_SECONDS = 60.0
-"""Until the meeting is there."""
+"""How long the actor may take to start where workers meet."""
 
 
 @overload
@@ -64,19 +65,22 @@ def all_reduce(tensors: Any, *, seconds: float = SECONDS) -> Any:
 
     Example:
         >>> def train_loop_per_worker(config):
-        ...     gradients = {"weight": conv_backward_weights(grad, x, weight).weights}
-        ...     weight.physical()[:] -= 0.1 * all_reduce(gradients)["weight"].physical()
+        ...     mean, _ = all_reduce(conv_backward_weights(grad, x, weights))
+        ...     weights.physical()[:] -= 0.1 * mean.physical()
     """
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < inf:
         raise InputError(f"all_reduce: seconds={seconds!r}; give how long to wait for other workers")
     given = _by_name(tensors)
     descs = {name: tensor.desc for name, tensor in given.items()}
     parts = [tensor.physical().astype(np.float32, copy=False) for tensor in given.values()]
-    means = _workers().mean(np.concatenate([np.empty(0, np.float32), *parts]), descs, seconds)
-    ends = np.cumsum([part.size for part in parts])
+    vector = np.concatenate([np.empty(0, np.float32), *parts])
+    workers = _workers()
+    if workers is not None:
+        vector = workers.mean(vector, descs, seconds)
+    found = np.split(vector, np.cumsum([part.size for part in parts]))[:-1]
     means = {
         name: Tensor(desc, mean.astype(to_numpy(desc.dtype), copy=False))
-        for (name, desc), mean in zip(descs.items(), np.split(means, ends)[:-1], strict=True)
+        for (name, desc), mean in zip(descs.items(), found, strict=True)
     }
     return {name: means[name] for name in tensors} if isinstance(tensors, Mapping) else list(means.values())
 
@@ -142,8 +146,6 @@ class _Workers:
         """The mean of each worker's vector, once their descriptors are found equal. f32."""
         import ray
 
-        if self._size == 1:
-            return vector
         met = self._exchange([(descs, ray.put(piece)) for piece in np.array_split(vector, self._size)], seconds)
         _check_equal([each for each, _ in met])
         first, *others = _fetched([piece for _, piece in met], seconds)
@@ -225,8 +227,8 @@ def _fetched(refs: Any, seconds: float) -> Any:
         raise DeadlineExceededError(f"all_reduce: nothing came from the other workers within {seconds:g} s") from error
 
 
-def _workers() -> _Workers:
-    """Those of this process's run.
+def _workers() -> _Workers | None:
+    """Those of this process's run, if there are several.
 
     Raises:
         UnsupportedError: Ray is not installed, or this is no worker of Ray Train.
@@ -237,11 +239,12 @@ def _workers() -> _Workers:
         raise UnsupportedError("Ray Train is not installed: pip install 'blocklayout[ray]'") from error
     try:
         context = ray.train.get_context()
-        rank, size = context.get_world_rank(), context.get_world_size()
     except RuntimeError as error:
         raise UnsupportedError("all_reduce: call it in the train_loop_per_worker of a trainer of Ray Train") from error
+    if context.get_world_size() == 1:
+        return None
     group = ray.util.get_current_placement_group()  # a new one whenever workers are started anew
-    return _workers_of(rank, size, f"blocklayout.ray.all_reduce {group.id.hex()}")
+    return _workers_of(context.get_world_rank(), context.get_world_size(), f"blocklayout.all_reduce {group.id.hex()}")
 
 
 _workers_of = cache(_Workers)
