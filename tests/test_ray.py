@@ -10,7 +10,9 @@ import onnx
 import pytest
 
 import blocklayout as bl
+from blocklayout import dnnl
 from blocklayout.cli import main
+from blocklayout.plan.costs.store import CostStore, Measured, cost_store_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,6 +108,45 @@ def test_a_saved_session_needs_no_model(model: Path, tmp_path: Path) -> None:
         session.save(tmp_path / "small.session")
     answers = bl.ray.map_batches(rows().limit(40), tmp_path / "small.session", columns={"x": "x"}).take_all()
     np.testing.assert_allclose(np.stack([row["y"] for row in answers]), expected(model)[:40], atol=1e-5)
+
+
+def spec_number(number: int) -> dnnl.Spec:
+    """Of no model."""
+    return dnnl.softmax(dnnl.MemoryDesc((1, number)), n_threads=1)
+
+
+def test_what_a_node_has_measured_is_known_to_the_next_one(cluster: Any, model: Path, tmp_path: Path) -> None:
+    own = cost_store_path()
+    for number, path in enumerate((own, tmp_path / "first" / own.name, tmp_path / "second" / own.name), 1):
+        with CostStore(path) as store:
+            store.keep(spec_number(number), float(number))
+            store.keep_ceilings(number, {"bandwidth": float(number)})
+
+    def measured(name: str) -> Measured:
+        folder = tmp_path / name
+        variables = {"BLOCKLAYOUT_CACHE_DIR": str(folder)}
+        node = cluster.add_node(num_cpus=2, object_store_memory=STORE_NBYTES, env_vars=variables)
+        assert bl.ray.map_batches(rows().limit(8), model, threads=2).count() == 8  # more threads than other nodes have
+        cluster.remove_node(node, allow_graceful=False)
+        with CostStore(folder / own.name) as store:
+            return store.measured()
+
+    assert [*measured("first").ceilings] == [(1, "bandwidth"), (2, "bandwidth")]
+    second = measured("second")
+    assert sorted(second.times.values()) == [1.0, 2.0, 3.0]
+    with CostStore() as store:
+        assert store.measured() == second
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_node_does_without_costs_that_nobody_hands_out() -> None:
+    costs = bl.ray._SharedCosts.of_this_machine()
+    ray.kill(costs._keeper)
+    costs._node = "another"
+    ran = []
+    with pytest.warns(bl.CostStoreWarning, match="not shared"), costs.known_here():
+        ran.append("all the same")
+    assert ran
 
 
 def test_sessions_of_the_cluster_go(cluster: Any, model: Path) -> None:
