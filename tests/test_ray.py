@@ -238,6 +238,26 @@ def test_without_a_model_it_is_the_embedded_one(photographs: Path) -> None:
     assert len(told(answers)) == 5
 
 
-def test_answers_need_a_place(model: Path, photographs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", str(model), "--data", str(photographs)]) == 2
-    assert "--data needs --save FOLDER" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "--data needs --save FOLDER"),
+        (["--save", "answers", "--then", "reader.onnx"], "--then is not for --data"),
+        (["--save", "answers", "--layout", "nhwc,plain"], "--layout names 2"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_fit_are_told(
+    model: Path, photographs: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    assert main(["run", str(model), "--data", str(photographs), *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("cluster")
+def test_pictures_are_computed_in_the_layout_that_is_asked_for(
+    model: Path, photographs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = str(photographs.with_name("answers"))
+    assert main(["run", str(model), "--data", str(photographs), "--save", answers, "--layout", "zigzag"]) == 2
+    assert "zigzag" in capsys.readouterr().err
