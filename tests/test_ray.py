@@ -65,17 +65,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def images() -> np.ndarray:
-    return np.random.default_rng(1).standard_normal((N_ROWS, 3, 16, 16), dtype=np.float32)
+def images(n: int = N_ROWS) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((n, 3, 16, 16), dtype=np.float32)
 
 
-def rows() -> Any:
-    """The images in ten blocks, with their numbers."""
-    parts = np.array_split(np.arange(N_ROWS), 10)
-    data = images()
-    return ray_data.from_items(
-        [{"number": int(i), "x": data[i]} for i in range(N_ROWS)], override_num_blocks=len(parts)
-    )
+def rows(n: int = N_ROWS, n_blocks: int = 10) -> Any:
+    """The images in blocks, with their numbers."""
+    items = [{"number": number, "x": image} for number, image in enumerate(images(n))]
+    return ray_data.from_items(items, override_num_blocks=n_blocks)
 
 
 def expected(model: Path) -> np.ndarray:
@@ -100,6 +97,51 @@ def test_a_node_that_is_lost_loses_no_row(cluster: Any, model: Path) -> None:
             cluster.remove_node(node, allow_graceful=False)
     assert [row["number"] for row in answers] == list(range(N_ROWS))
     np.testing.assert_allclose(np.stack([row["y"] for row in answers]), expected(model), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_nodes_that_come_and_go_lose_none_of_10000_images(cluster: Any, tmp_path: Path) -> None:
+    n = 10_000
+    b = bl.Builder("deep")
+    y = b.input("x", (25, 3, 16, 16))
+    rng = np.random.default_rng(0)
+    for n_channels in (3, *[64] * 11):
+        weights = rng.standard_normal((64, n_channels, 3, 3), dtype=np.float32)
+        y = y.conv(weights * np.float32((2 / weights[0].size) ** 0.5), pads=1).relu()
+    b.output("y", y.global_average_pool().flatten())
+    path = tmp_path / "deep.onnx"
+    bl.save(b, path)
+    alive: list[tuple[Any, Path]] = []
+    n_killed = 0
+
+    def add_node() -> None:
+        folder = tmp_path / f"node {n_killed + len(alive)}"
+        variables = {"BLOCKLAYOUT_CACHE_DIR": str(folder)}
+        node = cluster.add_node(num_cpus=1, object_store_memory=STORE_NBYTES, env_vars=variables)
+        alive.append((node, folder))
+
+    add_node()
+    add_node()
+    numbers, outputs = [], []
+    for row in bl.ray.map_batches(rows(n, 100), path, batch_size=25, keep=["number"]).iter_rows():
+        numbers.append(row["number"])
+        outputs.append(row["y"])
+        if len(numbers) % 1000:
+            continue
+        working = [each for each in alive if any(each[1].glob("ray/*.session"))]
+        if working:
+            cluster.remove_node(working[0][0], allow_graceful=False)
+            alive.remove(working[0])
+            n_killed += 1
+            add_node()
+    for node, _ in alive:
+        cluster.remove_node(node)
+    assert n_killed >= 2
+    assert numbers == list(range(n))
+    images_in_turn = images(n).reshape(-1, 25, 3, 16, 16)
+    with bl.load(path, threads=1) as session:
+        wanted = np.concatenate([session.run(None, {"x": batch})[0] for batch in images_in_turn])
+    np.testing.assert_allclose(np.stack(outputs), wanted, atol=1e-4)
 
 
 @pytest.mark.usefixtures("cluster")
