@@ -10,7 +10,9 @@ import onnx
 import pytest
 
 import blocklayout as bl
+from blocklayout import dnnl
 from blocklayout.cli import main
+from blocklayout.plan.costs.store import CostStore, Measured, cost_store_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,17 +65,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def images() -> np.ndarray:
-    return np.random.default_rng(1).standard_normal((N_ROWS, 3, 16, 16), dtype=np.float32)
+def images(n: int = N_ROWS) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((n, 3, 16, 16), dtype=np.float32)
 
 
-def rows() -> Any:
-    """The images in ten blocks, with their numbers."""
-    parts = np.array_split(np.arange(N_ROWS), 10)
-    data = images()
-    return ray_data.from_items(
-        [{"number": int(i), "x": data[i]} for i in range(N_ROWS)], override_num_blocks=len(parts)
-    )
+def rows(n: int = N_ROWS, n_blocks: int = 10) -> Any:
+    """The images in blocks, with their numbers."""
+    items = [{"number": number, "x": image} for number, image in enumerate(images(n))]
+    return ray_data.from_items(items, override_num_blocks=n_blocks)
 
 
 def expected(model: Path) -> np.ndarray:
@@ -100,12 +99,96 @@ def test_a_node_that_is_lost_loses_no_row(cluster: Any, model: Path) -> None:
     np.testing.assert_allclose(np.stack([row["y"] for row in answers]), expected(model), atol=1e-5)
 
 
+@pytest.mark.slow
+def test_nodes_that_come_and_go_lose_none_of_10000_images(cluster: Any, tmp_path: Path) -> None:
+    n = 10_000
+    b = bl.Builder("deep")
+    y = b.input("x", (25, 3, 16, 16))
+    rng = np.random.default_rng(0)
+    for n_channels in (3, *[64] * 11):
+        weights = rng.standard_normal((64, n_channels, 3, 3), dtype=np.float32)
+        y = y.conv(weights * np.float32((2 / weights[0].size) ** 0.5), pads=1).relu()
+    b.output("y", y.global_average_pool().flatten())
+    path = tmp_path / "deep.onnx"
+    bl.save(b, path)
+    alive: list[tuple[Any, Path]] = []
+    n_killed = 0
+
+    def add_node() -> None:
+        folder = tmp_path / f"node {n_killed + len(alive)}"
+        variables = {"BLOCKLAYOUT_CACHE_DIR": str(folder)}
+        node = cluster.add_node(num_cpus=1, object_store_memory=STORE_NBYTES, env_vars=variables)
+        alive.append((node, folder))
+
+    add_node()
+    add_node()
+    numbers, outputs = [], []
+    for row in bl.ray.map_batches(rows(n, 100), path, batch_size=25, keep=["number"]).iter_rows():
+        numbers.append(row["number"])
+        outputs.append(row["y"])
+        if len(numbers) % 1000:
+            continue
+        working = [each for each in alive if any(each[1].glob("ray/*.session"))]
+        if working:
+            cluster.remove_node(working[0][0], allow_graceful=False)
+            alive.remove(working[0])
+            n_killed += 1
+            add_node()
+    for node, _ in alive:
+        cluster.remove_node(node)
+    assert n_killed >= 2
+    assert numbers == list(range(n))
+    images_in_turn = images(n).reshape(-1, 25, 3, 16, 16)
+    with bl.load(path, threads=1) as session:
+        wanted = np.concatenate([session.run(None, {"x": batch})[0] for batch in images_in_turn])
+    np.testing.assert_allclose(np.stack(outputs), wanted, atol=1e-4)
+
+
 @pytest.mark.usefixtures("cluster")
 def test_a_saved_session_needs_no_model(model: Path, tmp_path: Path) -> None:
     with bl.load(model, shapes={"x": (32, 3, 16, 16)}, threads=1) as session:
         session.save(tmp_path / "small.session")
     answers = bl.ray.map_batches(rows().limit(40), tmp_path / "small.session", columns={"x": "x"}).take_all()
     np.testing.assert_allclose(np.stack([row["y"] for row in answers]), expected(model)[:40], atol=1e-5)
+
+
+def spec_number(number: int) -> dnnl.Spec:
+    """Of no model."""
+    return dnnl.softmax(dnnl.MemoryDesc((1, number)), n_threads=1)
+
+
+def test_what_a_node_has_measured_is_known_to_the_next_one(cluster: Any, model: Path, tmp_path: Path) -> None:
+    own = cost_store_path()
+    for number, path in enumerate((own, tmp_path / "first" / own.name, tmp_path / "second" / own.name), 1):
+        with CostStore(path) as store:
+            store.keep(spec_number(number), float(number))
+            store.keep_ceilings(number, {"bandwidth": float(number)})
+
+    def measured(name: str) -> Measured:
+        folder = tmp_path / name
+        variables = {"BLOCKLAYOUT_CACHE_DIR": str(folder)}
+        node = cluster.add_node(num_cpus=2, object_store_memory=STORE_NBYTES, env_vars=variables)
+        assert bl.ray.map_batches(rows().limit(8), model, threads=2).count() == 8  # more threads than other nodes have
+        cluster.remove_node(node, allow_graceful=False)
+        with CostStore(folder / own.name) as store:
+            return store.measured()
+
+    assert [*measured("first").ceilings] == [(1, "bandwidth"), (2, "bandwidth")]
+    second = measured("second")
+    assert sorted(second.times.values()) == [1.0, 2.0, 3.0]
+    with CostStore() as store:
+        assert store.measured() == second
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_node_does_without_costs_that_nobody_hands_out() -> None:
+    costs = bl.ray._SharedCosts.of_this_machine()
+    ray.kill(costs._keeper)
+    costs._node = "another"
+    ran = []
+    with pytest.warns(bl.CostStoreWarning, match="not shared"), costs.known_here():
+        ran.append("all the same")
+    assert ran
 
 
 def test_sessions_of_the_cluster_go(cluster: Any, model: Path) -> None:
@@ -197,6 +280,26 @@ def test_without_a_model_it_is_the_embedded_one(photographs: Path) -> None:
     assert len(told(answers)) == 5
 
 
-def test_answers_need_a_place(model: Path, photographs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", str(model), "--data", str(photographs)]) == 2
-    assert "--data needs --save FOLDER" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "--data needs --save FOLDER"),
+        (["--save", "answers", "--then", "reader.onnx"], "--then is not for --data"),
+        (["--save", "answers", "--layout", "nhwc,plain"], "--layout names 2"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_fit_are_told(
+    model: Path, photographs: Path, capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    assert main(["run", str(model), "--data", str(photographs), *options]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("cluster")
+def test_pictures_are_computed_in_the_layout_that_is_asked_for(
+    model: Path, photographs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = str(photographs.with_name("answers"))
+    assert main(["run", str(model), "--data", str(photographs), "--save", answers, "--layout", "zigzag"]) == 2
+    assert "zigzag" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from blocklayout import ray
 from blocklayout.commands import pictures
@@ -19,7 +20,6 @@ from blocklayout.commands.options import load_options
 from blocklayout.commands.output import say, say_json
 from blocklayout.errors import InputError
 from blocklayout.loading.signature import signature_of
-from blocklayout.model import OnnxModel
 
 if TYPE_CHECKING:
     import argparse
@@ -43,23 +43,24 @@ def run_data(args: argparse.Namespace) -> None:
     """Run a model on all pictures of a folder, and write its answers as Parquet.
 
     Raises:
-        InputError: No folder to write to, or a model that takes no pictures.
+        InputError: No folder to write to, several layouts, or a model that takes no pictures.
         UnsupportedError: Ray or Pillow is not installed.
         BlockLayoutError: The model cannot run.
     """
     pictures.check_pillow()
     if args.save is None:
         raise InputError("--data needs --save FOLDER: the answers are written there, as Parquet")
+    if args.layout is not None and len(args.layout) > 1:
+        raise InputError(f"--data runs in one layout, and --layout names {len(args.layout)}")
     data = ray.ray_data()
     opened = open_model(args)
-    metadata = opened.metadata if isinstance(opened, OnnxModel) else {}
-    names = pictures.read_names(args.labels) if args.labels else pictures.names_in(metadata)
-    preparation = pictures.preparation_of(args, opened, metadata, names, (SIDE, SIDE))
+    preparation, names = pictures.preparation_of(args, opened, (SIDE, SIDE))
+    question = Question.asked(args, preparation.frame((SIDE, SIDE)), names)
     [declared] = [info.shape for info in signature_of(opened, {})[0] if info.name == preparation.name]
     is_free = (args.model or "").startswith(ZOO) or not isinstance((declared or [None])[0], int)
     batch_size = args.batch or (BATCH_SIZE if is_free else preparation.extents[0])
-    question = {"names": names, "threshold": 0.5 if args.threshold is None else args.threshold, "n_best": args.top or 5}
-    options = {**load_options(args), "dtype": args.dtype, "threads": args.threads or 1}
+    [layout] = args.layout or (None,)
+    options = {**load_options(args), "dtype": args.dtype, "layout": layout, "threads": args.threads or 1}
     start = time.perf_counter()
     with ray.connected(args.ray), tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
@@ -102,12 +103,12 @@ class _Prepared:
 class _Answered:
     """A row of outputs with what they mean, as ``run --image --json`` has it; without, where that is not known."""
 
-    def __init__(self, preparation: Preparation, question: Mapping[str, Any]) -> None:
+    def __init__(self, preparation: Preparation, question: Question) -> None:
         self._preparation = preparation
         self._question = question
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         outputs = {name: np.asarray(value)[None] for name, value in row.items() if name not in TOLD}
         frame = self._preparation.frame((row["width"], row["height"]))
-        answer = Question(frame, **self._question).answer(outputs)
+        answer = replace(self._question, frame=frame).answer(outputs)
         return {**row, "answer": json.dumps({"kind": None} if answer is None else answer.facts())}

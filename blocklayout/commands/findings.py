@@ -11,12 +11,16 @@ from blocklayout.commands import regions
 from blocklayout.commands.answers import Boxes, Classes, Mask, Text
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping, Sequence
 
     from blocklayout.commands.answers import Answer
 
 OVERLAP = 0.45
 """Of two boxes of one class that share more of their union, the better is kept."""
+
+UNCLIP = 1.6
+"""Of boxes that are read by another network, as PP-OCR has it."""
 
 STRIDES = (4, 8, 16, 32, 64, 128)
 """Pixels from one place of a map of candidates to the next."""
@@ -83,6 +87,13 @@ class Question(Struct, frozen=True):
     threshold: float = 0.5
     n_best: int = 5
     unclip: float | None = None
+
+    @classmethod
+    def asked(cls, args: argparse.Namespace, frame: Frame, names: Sequence[str]) -> Question:
+        """As the command line asks it."""
+        unclip = UNCLIP if args.then is not None and args.unclip is None else args.unclip
+        asked = {"threshold": args.threshold, "n_best": args.top, "unclip": unclip}
+        return cls(frame, names, **{key: value for key, value in asked.items() if value is not None})
 
     def answer(self, outputs: Mapping[str, np.ndarray]) -> Answer | None:
         """The outputs' meaning; ``None`` where it is not known. Of a batch, the first image's."""

@@ -215,9 +215,7 @@ def picture_of(
     Raises:
         InputError: An input that is no image, or names that cannot be read.
     """
-    metadata = opened.metadata if isinstance(opened, OnnxModel) else {}
-    names = read_names(args.labels) if args.labels and not args.then else names_in(metadata)
-    preparation = preparation_of(args, opened, metadata, names, size or image.size)
+    preparation, names = preparation_of(args, opened, size or image.size)
     return Picture(title, image.convert("RGB"), preparation, preparation.frame(image.size), names)
 
 
@@ -245,17 +243,20 @@ def opened_picture(title: str, file: str | IO[bytes]) -> Image:
 
 
 def preparation_of(
-    args: argparse.Namespace,
-    opened: OnnxModel | Graph,
-    metadata: Mapping[str, str],
-    names: Sequence[str],
-    size: tuple[int, int],
-) -> Preparation:
-    """How pictures become the input of a model: by options, its metadata, or defaults.
+    args: argparse.Namespace, opened: OnnxModel | Graph, size: tuple[int, int]
+) -> tuple[Preparation, list[str]]:
+    """How pictures become the input of a model, and names of its classes: by options, its metadata, or defaults.
+
+    Args:
+        args: The command's.
+        opened: The model.
+        size: Width and height, where nothing says any.
 
     Raises:
-        InputError: No input is an image, others are not fed, or an option does not fit.
+        InputError: No input is an image, others are not fed, names cannot be read, or an option does not fit.
     """
+    metadata = opened.metadata if isinstance(opened, OnnxModel) else {}
+    names = read_names(args.labels) if args.labels and not args.then else names_in(metadata)
     inputs, outputs = signature_of(opened, dict(args.io_layout))
     info, declared = _image_input(inputs, args)
     is_last = _is_channels_last(declared)
@@ -283,7 +284,7 @@ def preparation_of(
     if info.dtype == "u8" and pixels != "bytes":
         raise InputError(f"--pixels {pixels}: {info.name} takes integers (u8), which are bytes as they are")
     origins = {"size": origin, "fit": fit_origin, "pixels": pixels_origin, "order": order_origin}
-    return Preparation(info.name, info.dtype, extents, is_last, fit, pixels, order, origins)
+    return Preparation(info.name, info.dtype, extents, is_last, fit, pixels, order, origins), names
 
 
 def _first(option: str | None, stated: str | None, usual: tuple[str, str]) -> tuple[str, str]:

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.plan import Plan
 
-UNCLIP = 1.6  # as PP-OCR has it
 OUTPUT_HEADER = ("output", "type", "shape", "smallest", "mean", "largest")
 PICTURE_OPTIONS = ("save", "then", "turn", "labels", "fit", "pixels", "order", "threshold", "unclip", "top")
+NOT_WITH_DATA = ("image", "input", "plan", "then", "turn")
 UNKNOWN = (
     "the outputs are no classes, boxes, mask or text in a known form; to candidates of YOLO the names of all classes "
     "belong, and to text all characters, an empty line for none (--labels)"
@@ -110,6 +110,9 @@ def run(args: argparse.Namespace) -> None:
     if args.turn is not None and args.then is None:
         raise InputError("--turn belongs to --then: it is about the boxes that are read")
     if args.data is not None:
+        for option in NOT_WITH_DATA:
+            if getattr(args, option) not in (None, []):
+                raise InputError(f"--{option} is not for --data, which feeds pictures alone, and to one model")
         from blocklayout.commands.dataset import run_data
 
         run_data(args)
@@ -163,9 +166,8 @@ def run_picture(args: argparse.Namespace) -> None:
     measurements = _measured(args, feeds_of)
     [picture] = read
     outputs = measurements[0].outputs
-    threshold = 0.5 if args.threshold is None else args.threshold
-    unclip = UNCLIP if args.then is not None and args.unclip is None else args.unclip
-    answer = findings.Question(picture.frame, picture.names, threshold, args.top or 5, unclip).answer(outputs)
+    question = findings.Question.asked(args, picture.frame, picture.names)
+    answer = question.answer(outputs)
     facts = [output_facts(name, array) for name, array in outputs.items()]
     shapes = ", ".join(f"{fact['name']} {'x'.join(map(str, fact['shape']))}" for fact in facts)
     told = picture.told
@@ -173,7 +175,7 @@ def run_picture(args: argparse.Namespace) -> None:
         if not isinstance(answer, Boxes):
             raise InputError(f"--then {args.then}: {args.model or 'the embedded model'} finds no boxes ({shapes})")
         with shown_progress(f"reading {args.then}", is_quiet=args.json) as tell:
-            answer, first = reading.read_boxes(args, picture, answer, threshold, tell)
+            answer, first = reading.read_boxes(args, picture, answer, question.threshold, tell)
         told += f"\n{first}" if first else ""
     if args.labels is not None and isinstance(answer, Classes) and len(answer.names) != answer.scores.size:
         counts = f"{len(answer.names)} names, and the model has {answer.scores.size} classes"

@@ -10,6 +10,7 @@ import hashlib
 import logging
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,18 +21,23 @@ import numpy as np
 from blocklayout import dnnl, errors
 from blocklayout.api import load
 from blocklayout.atomic_write import replacing
-from blocklayout.errors import InputError, UnsupportedError
+from blocklayout.errors import CostStoreWarning, InputError, UnsupportedError
 from blocklayout.loading import options
 from blocklayout.loading.saved_session import is_saved_session
 from blocklayout.model import whole_contents
 from blocklayout.plan.costs.one_at_a_time import is_taken
-from blocklayout.plan.costs.store import cost_store_path
+from blocklayout.plan.costs.store import CostStore, Measured, cost_store_path
 
 if TYPE_CHECKING:
     from ray import ObjectRef
+    from ray.actor import ActorHandle
     from ray.data import Dataset
 
     from blocklayout.runtime import Session
+
+
+KEEPER_TIMEOUT_S = 60.0
+"""How long a node waits for measured costs, before it does without."""
 
 
 def map_batches(
@@ -48,12 +54,13 @@ def map_batches(
 
     Each node makes a saved session for its own CPU once, in a file in its user's cache folder; all actors there map it,
     so weights are in memory once. Actors and nodes that are lost are replaced; what they had not finished is done by
-    others.
+    others. What nodes measure is kept with the measured costs of the machine that calls this, and handed to other
+    nodes of the same kind before they choose layouts.
 
     Args:
         dataset: Rows with a column for each input of the model: arrays of the extents that one row of the input has.
-        model: Path or bytes of an ONNX model, or of a saved session, whose plans then have to be for ``batch_size`` and
-            for the CPUs of all nodes.
+        model: Path or bytes of an ONNX model, or path of a saved session, whose plans then have to be for
+            ``batch_size`` and for the CPUs of all nodes.
         batch_size: Rows of one run, at least 1. Fewer at the end are filled up with copies of the last, whose answers
             are left out: what the model answers to one row must not depend on the others.
         columns: Names of columns, by input; those that have other names than the inputs.
@@ -89,6 +96,8 @@ def map_batches(
         fn_constructor_kwargs={
             "content": [ray.put(np.frombuffer(content, np.uint8))],  # within a list it stays a reference
             "digest": hashlib.sha256(content).hexdigest(),
+            "is_session": is_saved_session(model),
+            "costs": _SharedCosts.of_this_machine(),
             "batch_size": batch_size,
             "columns": dict(columns or {}),
             "keep": None if keep is None else tuple(keep),
@@ -171,6 +180,8 @@ class _Mapper:
         content: list[ObjectRef],
         digest: str,
         *,
+        is_session: bool,
+        costs: _SharedCosts,
         batch_size: int,
         columns: Mapping[str, str],
         keep: Sequence[str] | None,
@@ -178,6 +189,8 @@ class _Mapper:
     ) -> None:
         self._content = content[0]
         self._digest = digest
+        self._is_session = is_session
+        self._costs = costs
         self._batch_size = batch_size
         self._columns = columns
         self._keep = keep
@@ -223,16 +236,80 @@ class _Mapper:
 
         def write(path: Path) -> None:
             content = ray.get(self._content)
-            path.write_bytes(content)
-            if is_saved_session(path):
+            if self._is_session:
+                path.write_bytes(content)
                 return
-            with load(content.tobytes(), **self._load_options) as session:
+            with self._costs.known_here(), load(content.tobytes(), **self._load_options) as session:
                 rows = {info.name: self._filled(self._column(batch, info.name)) for info in session.get_inputs()}
                 session.prepare({name: array.shape for name, array in rows.items()}, rows)
                 session.save(path)
 
         folder = cost_store_path().with_name("ray")
         return _held_session(folder / f"{name}.session", write, self._load_options["threads"])
+
+
+class _SharedCosts:
+    """Measured costs of the driver's machine, for nodes of all kinds."""
+
+    def __init__(self, node: str, keeper: ActorHandle[_Keeper]) -> None:
+        self._node = node
+        self._keeper = keeper
+
+    @classmethod
+    def of_this_machine(cls) -> _SharedCosts:
+        """Those of the machine that the driver runs on; of a client of Ray, of the one that it is connected to."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        node = ray.get_runtime_context().get_node_id()
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        # One process for all nodes: as a task each would have its own, as many at once as there are nodes.
+        options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": there}
+        return cls(node, ray.remote(**options)(_Keeper).remote(cost_store_path()))
+
+    @contextmanager
+    def known_here(self) -> Iterator[None]:
+        """Inside, this node knows them; at the end, what else it has measured is kept there."""
+        import ray
+
+        if ray.get_runtime_context().get_node_id() == self._node:
+            yield
+            return
+        with CostStore() as store:
+            known = self._answer("known", store.environment) or Measured()
+            store.add(known)
+            yield
+            others = store.measured() - known
+            if others:
+                self._answer("add", store.environment, others)
+
+    def _answer(self, method: str, *arguments: object) -> Any:
+        """Of the keeper; ``None`` where it cannot be asked, which loses nothing but time."""
+        import ray
+
+        try:
+            return ray.get(getattr(self._keeper, method).remote(*arguments), timeout=KEEPER_TIMEOUT_S)
+        except ray.exceptions.RayError as error:
+            message = f"measured costs are not shared with {self._node}: {error}"
+            warnings.warn(message, CostStoreWarning, stacklevel=3)
+            return None
+
+
+class _Keeper:
+    """The store of the driver's machine, in an actor."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def known(self, environment: str) -> Measured:
+        """All that is known of a kind of node."""
+        with CostStore(self._path, environment=environment) as store:
+            return store.measured()
+
+    def add(self, environment: str, measured: Measured) -> None:
+        """Keep what a node of this kind has measured."""
+        with CostStore(self._path, environment=environment) as store:
+            store.add(measured)
 
 
 def _column(batch: Mapping[str, np.ndarray], name: str, asked_by: str) -> np.ndarray:

@@ -117,6 +117,28 @@ def test_ceilings_are_kept_by_number_of_threads(path: Path) -> None:
         assert store.ceilings(4) == {}
 
 
+def test_what_another_machine_measured_replaces_nothing(path: Path, tmp_path: Path) -> None:
+    with opened(path) as store, opened(tmp_path / "costs.sqlite3") as other:
+        store.keep(spec_number(1), 1.0)
+        store.keep_ceilings(1, {"bandwidth": 1.0})
+        other.keep(spec_number(1), 9.0)
+        other.keep(spec_number(2), 2.0)
+        other.keep_ceilings(1, {"bandwidth": 9.0, "step_ns": 2.0})
+        store.add(other.measured())
+        assert store.times(specs(3)) == {spec_number(1): 1.0, spec_number(2): 2.0}
+        assert store.ceilings(1) == {"bandwidth": 1.0, "step_ns": 2.0}
+        missing = store.measured() - other.measured()
+        assert not missing
+        other.keep_ceilings(3, {"bandwidth": 3.0})
+        assert [*(other.measured() - store.measured()).ceilings] == [(3, "bandwidth")]
+
+
+def test_to_add_nothing_writes_nothing(path: Path) -> None:
+    with opened(path) as store:
+        store.add(store.measured())
+    assert not path.parent.exists()
+
+
 def test_the_environment_names_the_library_and_the_cpu(path: Path) -> None:
     environment = CostStore(path).environment
     assert dnnl.isa() in environment

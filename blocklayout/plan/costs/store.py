@@ -9,6 +9,8 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from msgspec import Struct, field
+
 from blocklayout import dnnl
 from blocklayout.dnnl import library, processor
 from blocklayout.dnnl.spec_digest import spec_digest
@@ -70,6 +72,26 @@ def cost_environment() -> str:
         caches or "caches unknown",
     )
     return "; ".join(parts)
+
+
+class Measured(Struct, frozen=True):
+    """All that was measured in one environment, as machines of one kind hand it to each other.
+
+    Attributes:
+        times: Nanoseconds, by the digest of a Spec.
+        ceilings: The machine's, by number of threads and name.
+    """
+
+    times: dict[bytes, float] = field(default_factory=dict)
+    ceilings: dict[tuple[int, str], float] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.times or self.ceilings)
+
+    def __sub__(self, known: Measured) -> Measured:
+        """What ``known`` does not have; whatever number it has instead."""
+        times = {key: ns for key, ns in self.times.items() if key not in known.times}
+        return Measured(times, {key: value for key, value in self.ceilings.items() if key not in known.ceilings})
 
 
 class CostStore:
@@ -147,6 +169,22 @@ class CostStore:
         """
         self._ceilings[n_threads] = dict(ceilings)
         self._using(lambda: self._file.write_ceilings(self.environment, n_threads, ceilings), to_write=True)
+
+    def measured(self) -> Measured:
+        """All that the file has of this environment."""
+        kept = self._using(lambda: self._file.read_all(self.environment))
+        if kept is None:
+            return Measured()
+        times, ceilings = kept
+        return Measured(_numbers(times), _numbers(ceilings))
+
+    def add(self, others: Measured) -> None:
+        """Keep what was measured on other machines of this kind, where nothing is known."""
+        missing = others - self.measured()
+        if missing:
+            self._using(
+                lambda: self._file.write_missing(self.environment, missing.times, missing.ceilings), to_write=True
+            )
 
     def state(self) -> str | None:
         """A text that changes with every time or ceiling that is kept; ``None`` where the file does not take them."""

@@ -1,0 +1,286 @@
+"""How much faster are two nodes of one CPU than one, for a model over a dataset of Ray?
+
+Each turn is a cluster of its own on this machine, by Ray's own test cluster: a head without CPUs, where the driver is,
+and 1 or 2 nodes of one CPU, each held to a CPU of its own and with a cache folder of its own, as if it were a machine.
+Random images are made on the nodes, in blocks, and a network of the zoo (random weights) runs over them by
+``bl.ray.map_batches``; the driver fetches the answers in order. Turns are taken round after round, and beside them one
+of the same session in a process that does nothing else, on one CPU: what there is to reach. Two rates are told: of all
+images in all of the time, starts of actors and the making of sessions included; and of those that come after the first
+quarter, from when that was there.
+
+    python bench/ray_scaling.py --rounds 5 --json out.json --html out.html
+    python bench/ray_scaling.py --models mobilenet_v2 --batch 32 --images 8000
+    python bench/ray_scaling.py --models squeezenet1_1 --size 64 --batch 4 --images 64 --rounds 1
+
+Where the machine has no CPUs beside those of the nodes, the driver and the head take theirs; so the factor is less than
+that of real machines, and a machine that does anything else makes it meaningless.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+# Run as a script, it finds its neighbour beside it; imported, in the package of benchmarks.
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import numpy as np
+from msgspec import to_builtins
+
+import blocklayout as bl
+from bench.records import add_files, keep, read_measured, write_page
+from blocklayout import zoo
+from blocklayout.commands.bench_page import Chart, Row
+from blocklayout.commands.environment import describe_environment
+from blocklayout.commands.options import networks, positive
+from blocklayout.commands.output import print_table
+from blocklayout.model import write
+from blocklayout.timing import Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+ALONE, ONE, TWO = "session alone", "1 node", "2 nodes"
+NODES = {ONE: 1, TWO: 2}
+STORE_NBYTES = 512 << 20
+"""Of each node, for blocks of images."""
+
+BATCHES_A_BLOCK = 4
+N_FIRST = 0.25
+"""Share of the images that come before the second rate begins."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure, print a table, and write what is asked for."""
+    args = parse(argv)
+    if args.turn:
+        print(json.dumps(take_turn(args)))
+        return 0
+    if not args.measured and not find_spec("ray"):
+        print("Ray is not installed: pip install 'blocklayout[ray]'", file=sys.stderr)
+        return 2
+    record = keep(args, read_measured(args, "results") or measure_all(args))
+    show(record["results"])
+    write_page(args, record, "One and two nodes of Ray", charts(record["results"]))
+    return 0
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", type=networks, default=("resnet50",), help="of the zoo (default: resnet50)")
+    parser.add_argument("--size", type=positive, help="height and width of images; by default each network's own")
+    parser.add_argument("--batch", type=positive, default=16, help="images of a run (default: 16)")
+    parser.add_argument("--images", type=positive, default=3072, help="of a turn (default: 3072)")
+    parser.add_argument("--rounds", type=positive, default=3, help="turns of each (default: 3)")
+    parser.add_argument("--turn", nargs=3, metavar=("NAME", "MODEL", "SIZE"), help=argparse.SUPPRESS)
+    add_files(parser)
+    return parser.parse_args(argv)
+
+
+def measure_all(args: argparse.Namespace) -> dict[str, Any]:
+    """All networks."""
+    results = [measure(name, args) for name in args.models]
+    return {"environment": describe_environment(1), "n_rounds": args.rounds, "results": results}
+
+
+def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
+    """One network: rates of each way, and their ratios in the same round."""
+    built = zoo.build(name, batch=args.batch, size=args.size)
+    [(_, extents)] = [(info.name, info.shape) for info in bl.load(built, threads=1, tune="model").get_inputs()]
+    turns: dict[str, list[dict[str, float]]] = {way: [] for way in (ALONE, *NODES)}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        write(built, path)
+        for _ in range(args.rounds):
+            for way, taken in turns.items():
+                taken.append(in_own_process(way, path, extents[-1], args))
+    rates = {key: {way: [each[key] for each in taken] for way, taken in turns.items()} for key in ("all", "later")}
+    return {
+        "model": name,
+        "batch": args.batch,
+        "images": args.images,
+        "per_s": {key: {way: spread(values) for way, values in of.items()} for key, of in rates.items()},
+        "over_one": {key: to_builtins(Spread.of_ratios(of[TWO], of[ONE])) for key, of in rates.items()},
+        "over_alone": {key: to_builtins(Spread.of_ratios(of[ONE], of[ALONE])) for key, of in rates.items()},
+        "turns": turns,
+    }
+
+
+def spread(values: Sequence[float]) -> Any:
+    """For JSON."""
+    return to_builtins(Spread.of(values))
+
+
+def in_own_process(way: str, path: Path, size: int, args: argparse.Namespace) -> dict[str, float]:
+    """What this script says of one turn."""
+    command = [sys.executable, __file__, f"--batch={args.batch}", f"--images={args.images}"]
+    done = subprocess.run(
+        [*command, "--turn", way, str(path), str(size)], check=True, stdout=subprocess.PIPE, text=True
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def take_turn(args: argparse.Namespace) -> dict[str, float]:
+    """Rates of one way, in images a second, and when the first images were there, in seconds."""
+    way, path, size = args.turn
+    times = Times(args.images)
+    with tempfile.TemporaryDirectory() as folder:
+        if way == ALONE:
+            with held_to(0):
+                run_alone(path, args, times)
+        else:
+            run_on(NODES[way], path, int(size), args, times, Path(folder))
+    return times.rates()
+
+
+class Times:
+    """When how many images were there."""
+
+    def __init__(self, n_images: int) -> None:
+        self._n_images = n_images
+        self._n = 0
+        self._start = time.perf_counter()
+        self._come: list[tuple[float, int]] = []
+
+    def begin(self) -> None:
+        """All before does not count."""
+        self._start = time.perf_counter()
+
+    def add(self, n: int) -> None:
+        """So many are there."""
+        self._n += n
+        self._come.append((time.perf_counter() - self._start, self._n))
+
+    def rates(self) -> dict[str, float]:
+        """Of all images, and of those after the first quarter."""
+        if self._n != self._n_images:
+            raise RuntimeError(f"{self._n} answers to {self._n_images} images")
+        end_s = self._come[-1][0]
+        later = [(at_s, n) for at_s, n in self._come if n >= N_FIRST * self._n and at_s < end_s]
+        at_s, n = later[0] if later else (0.0, 0)
+        return {"all": self._n / end_s, "later": (self._n - n) / (end_s - at_s), "first_s": self._come[0][0]}
+
+
+def run_alone(path: str, args: argparse.Namespace, times: Times) -> None:
+    """The session on images that are there already."""
+    with bl.load(path, threads=1) as session:
+        [info] = session.get_inputs()
+        images = np.random.default_rng(0).random(info.shape, dtype=np.float32)
+        session.run(None, {info.name: images})
+        times.begin()
+        for first in range(0, args.images, args.batch):
+            session.run(None, {info.name: images})
+            times.add(min(args.batch, args.images - first))
+
+
+def run_on(n_nodes: int, path: str, size: int, args: argparse.Namespace, times: Times, folder: Path) -> None:
+    """The model on a cluster of so many nodes."""
+    import ray.data
+
+    n_rows = BATCHES_A_BLOCK * args.batch
+    with cluster_of(n_nodes, folder):
+        items = [{"id": number} for number in range(args.images)]
+        numbers = ray.data.from_items(
+            items, override_num_blocks=-(-args.images // n_rows)
+        )  # takes no CPU, as range does
+        beside = {"num_cpus": 0, "resources": {"node": 0.001}}
+        images = numbers.map_batches(RandomImages(size), batch_size=n_rows, **beside)
+        answers = bl.ray.map_batches(images, path, batch_size=args.batch, keep=["id"])
+        times.begin()
+        n = 0
+        for batch in answers.iter_batches(batch_size=None, batch_format="numpy"):
+            if not np.array_equal(batch["id"], np.arange(n, n + len(batch["id"]))):
+                raise RuntimeError("answers came in another order")
+            n += len(batch["id"])
+            times.add(len(batch["id"]))
+
+
+class RandomImages:
+    """Makes images for numbers."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(int(batch["id"][0]))
+        return batch | {"x": rng.random((len(batch["id"]), 3, self._size, self._size), dtype=np.float32)}
+
+
+@contextmanager
+def cluster_of(n_nodes: int, folder: Path) -> Iterator[None]:
+    """A head without CPUs, to which the driver is connected, and so many nodes of one, each held to its own."""
+    import ray.data
+    from ray.cluster_utils import Cluster
+
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "BLOCKLAYOUT_CACHE_DIR": str(folder / "head")}
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE_NBYTES}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        ray.init(cluster.address, log_to_driver=False, logging_level="error")
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        for number in range(n_nodes):
+            own = {"BLOCKLAYOUT_CACHE_DIR": str(folder / str(number))}
+            with held_to(number):
+                cluster.add_node(num_cpus=1, resources={"node": 1}, object_store_memory=STORE_NBYTES, env_vars=own)
+        yield
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@contextmanager
+def held_to(number: int) -> Iterator[None]:
+    """Inside, this process and those that it starts run on one CPU, the one of this number."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(before)[number % len(before)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def show(results: Sequence[dict[str, Any]]) -> None:
+    """Print the table."""
+    header = ("model", "batch", "images/s", ALONE, *NODES, "1 node over alone", "2 nodes over 1")
+    rows = [
+        (
+            each["model"],
+            str(each["batch"]),
+            {"all": "of all", "later": "after a quarter"}[key],
+            *(f"{of[way]['median']:.1f}" for way in (ALONE, *NODES)),
+            *("{median:.2f} ({low:.2f}-{high:.2f})".format(**each[ratio][key]) for ratio in ("over_alone", "over_one")),
+        )
+        for each in results
+        for key, of in each["per_s"].items()
+    ]
+    print_table(header, rows, title="images a second, medians", text_columns=(0, 2))
+
+
+def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:
+    """Ratios and rates."""
+    ratios = [Row.of(key, each["over_one"][key], each["model"]) for each in results for key in each["over_one"]]
+    rates = [
+        Row.of(f"{way}, {key}", value, each["model"])
+        for each in results
+        for key, of in each["per_s"].items()
+        for way, value in of.items()
+    ]
+    return [
+        Chart("Rate of two nodes over that of one, in the same round", "", ratios),
+        Chart("Rate", "images/s", rates),
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
