@@ -41,7 +41,7 @@ def all_reduce(tensors: Mapping[str, ArrayLike | Tensor], *, seconds: float = SE
 def all_reduce(tensors: Sequence[ArrayLike | Tensor], *, seconds: float = SECONDS) -> list[Tensor]: ...
 
 
-def all_reduce(tensors: Any, *, seconds: float = SECONDS) -> Any:
+def all_reduce(tensors: Any, *, seconds: Any = SECONDS) -> Any:
     """The mean of each tensor over all workers of Ray Train, in its layout; each worker calls it in its training loop.
 
     Descriptors are compared first: all workers must have the same extents, data types and layouts. Then physical
