@@ -4,10 +4,11 @@
    was begun is computed by a thread that does nothing else meanwhile, and the one whose share it is always comes for it
    unless somebody has taken it; so shares may wait for each other, as barriers do.
 
-   Who waits spins for a while, then sleeps. Where a wait inside of a region outlasts that, or a worker that should be
-   awake has not come for its share when the caller has computed its own, a thread of the team has lost its CPU to
-   somebody else, and the time that this took is lost. Where more is lost than to sleep would cost, spinning keeps them
-   from coming back: for some time everyone sleeps at once; then it is tried again. */
+   Who waits spins for a while, between regions by turns with other threads that want its CPU, then sleeps. Where a wait
+   inside of a region outlasts that, or a worker that should be awake has not come for its share when the caller has
+   computed its own, a thread of the team has lost its CPU to somebody else, and the time that this took is lost. Where
+   more is lost than to sleep would cost, spinning keeps them from coming back: for some time everyone sleeps at once;
+   then it is tried again. */
 
 #define _GNU_SOURCE
 #include "team.h"

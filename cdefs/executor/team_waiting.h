@@ -23,6 +23,7 @@ static void set_mode(unsigned mode) { (void)mode; }
 
 enum {
     SPIN_NS = 200000,         /* for the next region */
+    ALONE_NS = 5000,          /* of that, before others may have the CPU in between */
     SPIN_INSIDE_NS = 1000000, /* for a partner */
     RESTS_OF_A_LOOK = 16,     /* between looks at the clock */
     WAKING_NS = 500000,       /* a worker that was woken takes less where there is a CPU for it */
@@ -31,8 +32,8 @@ enum {
     LOSS_AT_MOST_NS = 4000000,  /* that one region counts for: an interruption is no neighbour */
     LOST_TOO_MUCH_NS = 6000000, /* beyond what is borne; there is a nap then */
     LOST_AT_A_TRY_NS = 5000000, /* counts as lost when a nap ends, so that a try that fails is short */
-    NAP_AT_FIRST_NS = 80000000, /* without spinning; twice as long each time that the next try fails, up to */
-    NAP_AT_MOST_NS = 1280000000,
+    NAP_AT_FIRST_NS = 10000000, /* without spinning; twice as long each time that the next try fails, up to */
+    NAP_AT_MOST_NS = 320000000,
     PEACE_NS = 100000000, /* a try that went well for so long was right */
     LINE = 64
 };
@@ -95,17 +96,18 @@ static int is_patient(team_t *team) {
            atomic_load_explicit(&n_busy, memory_order_relaxed) <= n_cpus;
 }
 
-/* Whether the word became another while it was worth spinning. */
-static int spin_while(team_t *team, word_t *word, uint32_t value, int64_t ns) {
-    int64_t end = 0;
-    do {
+/* Whether the word became another while it was worth spinning; after alone_ns, who wants the CPU gets it in between. */
+static int spin_while(team_t *team, word_t *word, uint32_t value, int64_t ns, int64_t alone_ns) {
+    for (int64_t start = 0;;) {
         for (int i = 0; i < RESTS_OF_A_LOOK; i++) {
             if (atomic_load_explicit(word, memory_order_acquire) != value) return 1;
             rest();
         }
-        if (!end) end = now() + ns;
-    } while (is_patient(team) && now() < end);
-    return 0;
+        int64_t time = now();
+        if (!start) start = time;
+        if (!is_patient(team) || time - start >= ns) return 0;
+        if (time - start >= alone_ns) sched_yield();
+    }
 }
 
 /* So much time went by without a thread of the team, which had lost its CPU although the others spin. */
@@ -146,7 +148,7 @@ static void judge_losses(team_t *team, int64_t time) {
 /* Waits for a partner, which is computing. */
 static void wait_inside(team_t *team, word_t *word, uint32_t value, word_t *n_asleep) {
     int64_t start = now();
-    if (is_patient(team) && spin_while(team, word, value, SPIN_INSIDE_NS)) return;
+    if (is_patient(team) && spin_while(team, word, value, SPIN_INSIDE_NS, SPIN_INSIDE_NS)) return;
     atomic_fetch_add(n_asleep, 1);
     while (atomic_load(word) == value) sleep_while(word, value);
     atomic_fetch_sub(n_asleep, 1);
@@ -157,7 +159,7 @@ static uint32_t wait_for_offer(worker_t *worker) {
     for (;;) {
         uint32_t offer = atomic_load_explicit(&worker->offer, memory_order_acquire);
         if (offer % 2 == 0) return offer;
-        if (is_patient(worker->team) && spin_while(worker->team, &worker->offer, offer, SPIN_NS)) continue;
+        if (is_patient(worker->team) && spin_while(worker->team, &worker->offer, offer, SPIN_NS, ALONE_NS)) continue;
         atomic_store(&worker->sleeps, 1);
         if (atomic_load(&worker->offer) == offer) sleep_while(&worker->offer, offer);
         atomic_store(&worker->sleeps, 0);

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,7 +19,11 @@ static int create_or_not(pthread_t *thread, const pthread_attr_t *how, void *(*f
     return is_refused() ? EAGAIN : pthread_create(thread, how, fn, given);
 }
 
+static _Thread_local int n_yields;
+static int count_yield(void) { return ++n_yields, sched_yield(); }
+
 #undef _GNU_SOURCE
+#define sched_yield count_yield
 #define realloc realloc_or_not
 #define aligned_alloc aligned_alloc_or_not
 #define pthread_create create_or_not
@@ -116,11 +121,25 @@ static void check_patience(void) {
     for (int64_t time = 1020; time < 2000; time += 20)
         if (!spins(&team, time, 4)) fail("losses that are borne ended the patience");
     if (!spins(&team, 3000, 0) || !spins(&team, 3004, 4) || spins(&team, 3008, 4)) fail("losses in a row did not end it");
-    if (spins(&team, 3087, 0) || !spins(&team, 3088, 0)) fail("the first nap was not 80 ms");
-    if (spins(&team, 3089, 2)) fail("a try that failed went on");
-    if (spins(&team, 3248, 0) || !spins(&team, 3249, 0)) fail("the nap after a try that failed was not twice as long");
+    if (spins(&team, 3017, 0) || !spins(&team, 3018, 0)) fail("the first nap was not 10 ms");
+    if (spins(&team, 3019, 2)) fail("a try that failed went on");
+    if (spins(&team, 3038, 0) || !spins(&team, 3039, 0)) fail("the nap after a try that failed was not twice as long");
     if (!spins(&team, 4000, 0) || !spins(&team, 4001, 4) || spins(&team, 4002, 4)) fail("peace did not bring patience back");
-    if (spins(&team, 4081, 0) || !spins(&team, 4082, 0)) fail("the nap after peace was not as the first");
+    if (spins(&team, 4011, 0) || !spins(&team, 4012, 0)) fail("the nap after peace was not as the first");
+    for (int64_t time = 4013, nap = 20; nap < 2000; nap *= 2) {
+        if (spins(&team, time, 2)) fail("a try that failed went on");
+        time += nap < 320 ? nap : 320;
+        if (!spins(&team, time++, 0)) fail("a nap was longer than the longest");
+    }
+}
+
+/* Who waits for the next region lets others have the CPU; who waits for a partner inside of one does not. */
+static void check_yields(void) {
+    team_t team = {0};
+    word_t word = 1;
+    if (spin_while(&team, &word, 1, 100000, 100000) || n_yields) fail("others had the CPU of one that was to spin alone");
+    if (spin_while(&team, &word, 1, 100000, 0) || !n_yields) fail("others did not get the CPU");
+    if (!spin_while(&team, &word, 0, 100000, 0)) fail("a word that became another was waited for");
 }
 
 static void *call(void *given) {
@@ -230,6 +249,7 @@ int main(int argc, char **argv) {
     prepare();
     if (!strcmp(chosen, "ends")) return end_inside();
     check_patience();
+    check_yields();
     for (n_cpus = 1; n_cpus < 9; n_cpus += 3) { /* 1: everyone sleeps at once */
         all(1);
         all(4);
