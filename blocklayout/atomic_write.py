@@ -30,7 +30,7 @@ def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
     """
     if target.is_dir():
         raise IsADirectoryError(0, "it is a folder")
-    beside = target.with_name(f".{target.name}.{os.urandom(4).hex()}{_SUFFIX}")
+    beside = target.with_name(beside_name(target.name))
     try:
         beside.touch(exist_ok=False)
         status = beside.stat()
@@ -45,6 +45,11 @@ def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
+
+
+def beside_name(name: str) -> str:
+    """A new name for a file on its way to another name; if the process is killed, the file goes after a day."""
+    return f".{name}.{os.urandom(4).hex()}{_SUFFIX}"
 
 
 def _remove_abandoned(folder: Path, before: float) -> None:
