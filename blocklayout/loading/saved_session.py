@@ -223,7 +223,7 @@ def _with_record(file: TensorFile) -> TensorFile:
     tensors, checksums = dict(file.tensors), dict(file.checksums)
     del checksums[_RECORD]
     try:
-        return TensorFile(tensors.pop(_RECORD).tobytes().decode(), tensors, checksums)
+        return TensorFile(tensors.pop(_RECORD).tobytes().rstrip(b"\0").decode(), tensors, checksums)
     except UnicodeDecodeError as error:
         raise ModelError(f"the record of a session is no text: {error}") from None
 

@@ -171,7 +171,7 @@ class TargetRecord(Struct, frozen=True):
     """A session in a file of several.
 
     Attributes:
-        record: The tensor that holds its :class:`SessionRecord` as JSON, filled up with spaces.
+        record: The tensor that holds its :class:`SessionRecord` as JSON, filled up with zeros.
         tensors: Names of its tensors in the file, by those that its record has for them.
     """
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout import dnnl
-from blocklayout.atomic_write import beside_name
-from blocklayout.dnnl.memory import ALIGNMENT
+from blocklayout.atomic_write import beside_of
 from blocklayout.errors import InputError, ModelError, PlanError, UnsupportedError
 from blocklayout.loading.saved_session import plans_of, read_parts, record_of, write_session
 from blocklayout.loading.session_records import SEVERAL, SessionRecord, TargetRecord, TargetsRecord
@@ -46,23 +45,23 @@ def write_targets(
         write_session(path, session)
         return
     own = dnnl.highest_isa(plan.isa for plan in plans)
-    beside = [path.with_name(beside_name(f"{path.name}.{isa}")) for isa in targets]
+    beside = {isa: beside_of(path) for isa in targets}
     try:
-        for isa, part in zip(targets, beside, strict=True):
+        for isa, part in beside.items():
             if isa == own:
                 write_session(part, session)
             else:
                 make(isa, part)
-        merge_sessions(beside, path)
+        merge_sessions([*beside.values()], path)
     finally:
-        for part in beside:
+        for part in beside.values():
             part.unlink(missing_ok=True)
 
 
 def _check_targets(targets: Sequence[str]) -> None:
     known = dnnl.isa_names()
-    is_listed = not isinstance(targets, str) and isinstance(targets, Sequence) and len(targets)
-    if not is_listed or len({*targets}) != len(targets) or not {*targets} <= {*known}:
+    is_listed = isinstance(targets, Sequence) and not isinstance(targets, str)
+    if not is_listed or not targets or any(isa not in known or targets.count(isa) > 1 for isa in targets):
         raise InputError(
             f"targets={targets!r:.80}: give some of {', '.join(known)}, each once, such as ('avx2', 'avx512_core')"
         )
@@ -161,7 +160,6 @@ def _write(path: Path, parts: Mapping[str, TensorFile]) -> None:
             if name not in tensors:
                 tensors[name] = array
                 candidates.append(name)
-        text = part.text.encode()
-        tensors[isa] = np.frombuffer(text.ljust(-(-len(text) // ALIGNMENT) * ALIGNMENT), np.uint8)
+        tensors[isa] = np.frombuffer(part.text.encode(), np.uint8)
         targets[isa] = TargetRecord(isa, names)
     write_tensors(path, to_json(TargetsRecord(SEVERAL, targets)), tensors)
