@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from blocklayout import dnnl, errors
-from blocklayout.errors import BlockLayoutError, BlockLayoutWarning, PlanError
+from blocklayout.errors import BlockLayoutError, BlockLayoutWarning, PlanError, RefusedError
 from blocklayout.loading.saved_session import write_session
 from blocklayout.resource_limits import Limits, in_force
 from blocklayout.runtime.session import contents_of
@@ -37,7 +37,7 @@ class Job(Struct, frozen=True):
     Attributes:
         loading: The model, and what its caller asked for.
         plans: Logical extents of the inputs that plans are wanted for, and the contents that decide others.
-        feeds: Run it on these as well.
+        feeds: Typical inputs of a model in pieces, which are planned as they run.
         rows: Those that are proven to be computed apart, as :class:`~blocklayout.runtime.session.Signature` has them.
         limits: Those in force.
     """
@@ -68,7 +68,7 @@ class Job(Struct, frozen=True):
                 "typical inputs, for the processes that plan for other instruction sets"
             )
         plans = [(shapes, dict(ready.contents)) for shapes, ready in session.plans]
-        return cls(loading, plans, feeds, session.signature.rows, in_force.get())
+        return cls(loading, plans, feeds if session.pieces is not None else (), session.signature.rows, in_force.get())
 
     def do(self, isa: str, path: Path) -> None:
         """Plan, pack and save in this process.
@@ -123,7 +123,7 @@ class Job(Struct, frozen=True):
             warnings.warn(f"target {isa}: {message}", getattr(errors, category), stacklevel=5)
         if answer["error"]:
             name, message = answer["error"]
-            raise getattr(errors, name, BlockLayoutError)(f"target {isa}: {message}")
+            raise getattr(errors, name)(f"target {isa}: {message}")
 
     def _send(self, stream: Any) -> None:
         try:
@@ -143,8 +143,13 @@ def main() -> None:
             job: Job = pickle.load(sys.stdin.buffer)  # noqa: S301 - of the process that started this one
             job.do(isa, Path(path))
         except BlockLayoutError as refused:
-            error = type(refused).__name__, str(refused)
+            error = _public_name(type(refused)), str(refused)
         except OSError as refused:
             error = PlanError.__name__, f"the session cannot be saved: {refused.strerror or refused}"
     ours = [(each.category.__name__, str(each.message)) for each in told if hasattr(errors, each.category.__name__)]
     sys.stdout.write("\n" + json.dumps({"error": error, "warnings": ours}) + "\n")
+
+
+def _public_name(kind: type[BlockLayoutError]) -> str:
+    """The nearest class of an error that is made of a message alone."""
+    return next(each.__name__ for each in kind.__mro__ if hasattr(errors, each.__name__) and each is not RefusedError)

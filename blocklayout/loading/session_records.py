@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError
@@ -188,7 +188,7 @@ class TargetsRecord(Struct, frozen=True):
     """
 
     version: int
-    targets: dict[str, TargetRecord]
+    targets: dict[Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")], TargetRecord]
 
 
 class VersionRecord(Struct, frozen=True):

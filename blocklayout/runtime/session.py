@@ -172,7 +172,7 @@ class Session:
         self._inputs, self._outputs = signature.inputs, signature.outputs
         self._make_plan = make_plan
         self._write = write
-        self._write_targets = write_targets
+        self._write_targets = write_targets or _refuse_targets
         self._max_plans = max_plans
         self._originals_nbytes = originals_nbytes
         self._streams = streams or Streams()
@@ -738,10 +738,8 @@ class Session:
             target = Path(path)
         except TypeError:
             raise PlanError(f"path={path!r:.60}: give the path of a file") from None
-        if targets is not None and self._write_targets is None:
-            raise PlanError(f"targets={targets!r:.60}: the session was saved itself; load the model to plan for others")
         try:
-            if targets is None or self._write_targets is None:
+            if targets is None:
                 self._write(target, contents_of(self))
             else:
                 self._write_targets(target, contents_of(self), targets, feeds)
@@ -757,8 +755,12 @@ class Session:
         Raises:
             BlockLayoutError: As :meth:`prepare`.
         """
+        infos = {info.name: info for info in (*self._inputs, *self._signature.defaults)}
         for shapes, contents in wanted:
-            self._ready(shapes, contents.__getitem__)
+            undeciding = {
+                name: np.zeros(shape, infos[name].numpy_dtype) for name, shape in shapes if name not in contents
+            }
+            self._ready(shapes, {**undeciding, **contents}.__getitem__)
 
     @property
     def streams(self) -> int:
@@ -939,6 +941,11 @@ def _check_deadline(deadline: Any) -> None:
     is_number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
     if deadline is not None and not (is_number and 0 < deadline < inf):
         raise InputError(f"deadline={deadline!r}: give a positive number of seconds, or nothing")
+
+
+def _refuse_targets(path: Path, contents: SessionContents, targets: Any, feeds: object) -> None:
+    del path, contents, feeds
+    raise PlanError(f"targets={targets!r:.60}: the session was saved itself; load the model to plan for others")
 
 
 def _address(array: np.ndarray) -> int:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import blocklayout as bl
 from blocklayout import dnnl
@@ -45,6 +47,21 @@ def saved(path: Path, source: Any = None) -> Path:
     with bl.load(source or nets.residual(), threads=1, tune="model") as session:
         session.save(path)
     return path
+
+
+def reshaping() -> onnx.ModelProto:
+    """A convolution, whose weights have a default, and a Reshape to extents that are fed."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Reshape", ["c", "s"], ["y"])]
+    given = {
+        "x": (TensorProto.FLOAT, (1, 3, 8, 8)),
+        "w": (TensorProto.FLOAT, (8, 3, 3, 3)),
+        "s": (TensorProto.INT64, (2,)),
+    }
+    inputs = [helper.make_tensor_value_info(name, *each) for name, each in given.items()]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    weights = [onnx.numpy_helper.from_array(np.ones((8, 3, 3, 3), np.float32), "w")]
+    graph = helper.make_graph(nodes, "reshaping", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def moved(file: Path, path: Path, isa: str = FUTURE) -> Path:
@@ -104,7 +121,10 @@ def test_each_cpu_takes_its_own_plans(tmp_path: Path, tree_environ: dict[str, st
     rng = np.random.default_rng(0)
     loop = test_control_flow.CASES["Loop"]
     batches = [{"x": rng.standard_normal((n, 16, 8, 8), dtype=np.float32)} for n in (1, 3)]
+    x = rng.standard_normal((1, 3, 8, 8), dtype=np.float32)
+    deciding = [{"x": x, "s": np.array([1, -1])}, {"x": x, "s": np.array([2, -1])}]
     cases: list[tuple[Any, Sequence[Any], dict[str, Any]]] = [
+        (reshaping(), [*deciding, deciding[0] | {"w": -np.ones((8, 3, 3, 3), np.float32)}], {}),
         (of_any_batch(), batches, {}),
         (loop.model(), loop.feeds[:1], {"feeds": loop.feeds[:1]}),
     ]
@@ -291,6 +311,7 @@ def test_a_file_that_cannot_be_written_is_told(file: Path) -> None:
             ),
             "no text|not a session of this version",
         ),
+        (lambda record: record["targets"].update({"__metadata__": record["targets"][dnnl.isa()]}), "not a session"),
         (lambda record: record.update(targets={}), "for CPUs with no instruction set"),
         (lambda record: record.update(version=5), "not a session of this version|of version 5"),
     ],
