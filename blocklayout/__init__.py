@@ -22,6 +22,7 @@ _NAMES = {
     "inspector": "describe",
     "resource_limits": "limits",
     "loading.exporting": "export",
+    "loading.targets": "merge_sessions",
     "layout": "FormatTag Layout MemoryDesc",
     "model": "Builder",
     "ops.registered": "register_operator",

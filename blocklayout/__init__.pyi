@@ -166,6 +166,7 @@ from blocklayout.layout import MemoryDesc as MemoryDesc
 from blocklayout.layout_events import Watch as Watch
 from blocklayout.layout_events import watch as watch
 from blocklayout.loading.exporting import export as export
+from blocklayout.loading.targets import merge_sessions as merge_sessions
 from blocklayout.model import Builder as Builder
 from blocklayout.ops.registered import register_operator as register_operator
 from blocklayout.plan import Plan as Plan

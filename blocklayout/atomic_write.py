@@ -28,9 +28,7 @@ def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
     Raises:
         OSError: It cannot be written.
     """
-    if target.is_dir():
-        raise IsADirectoryError(0, "it is a folder")
-    beside = target.with_name(f".{target.name}.{os.urandom(4).hex()}{_SUFFIX}")
+    beside = beside_of(target)
     try:
         beside.touch(exist_ok=False)
         status = beside.stat()
@@ -45,6 +43,17 @@ def replacing(target: Path, *, outlasts_power: bool = True) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             beside.unlink()
         raise
+
+
+def beside_of(target: Path) -> Path:
+    """A new name in the folder of a file that is to be written; what a killed process leaves there goes after a day.
+
+    Raises:
+        IsADirectoryError: There is a folder of the file's name.
+    """
+    if target.is_dir():
+        raise IsADirectoryError(0, "it is a folder")
+    return target.with_name(f".{target.name}.{os.urandom(4).hex()}{_SUFFIX}")
 
 
 def _remove_abandoned(folder: Path, before: float) -> None:

@@ -13,9 +13,10 @@ from blocklayout.commands.options import (
     add_plan_options,
     load_options,
     named_layout,
+    words,
 )
 from blocklayout.commands.output import json_text, say, shown_progress
-from blocklayout.errors import PlanError
+from blocklayout.errors import InputError, PlanError
 from blocklayout.loading.exporting import export
 
 if TYPE_CHECKING:
@@ -47,6 +48,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--save", metavar="FILE", help="write the plan there, for --plan and bl.load(..., plan=FILE)")
     parser.add_argument(
+        "--save-session",
+        metavar="FILE",
+        help="write the session there, packed weights and all, for bl.load(FILE) without the model",
+    )
+    parser.add_argument(
+        "--targets",
+        type=words,
+        metavar="ISA[,ISA]",
+        help="instruction sets of the CPUs that --save-session is for, such as avx2,avx512_core (default: this CPU's)",
+    )
+    parser.add_argument(
         "--export",
         metavar="FILE",
         help="write the model there with the plan's channels-last regions, as ONNX for other runtimes: see bl.export",
@@ -56,11 +68,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Run the command."""
+    if args.targets is not None and args.save_session is None:
+        raise InputError("--targets is for --save-session FILE")
     asked = {"pin": dict(args.pin), "expect": dict(args.expect), "on_layout_loss": args.on_layout_loss}
     with shown_progress("reading the model", is_quiet=args.json) as tell:
         opened, feeds, saved = open_with_plan(args)
         race = Race(opened, feeds, args.threads, 1, tell, load_options(args) | asked)
         session = race.session(Contender(args.layout, args.dtype, saved))
+        if args.save_session is not None:
+            session.save(args.save_session, targets=args.targets, feeds=[feeds])
     if session.pieces is not None:
         _say_pieces(args, session.pieces)
         return

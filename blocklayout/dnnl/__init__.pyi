@@ -21,7 +21,9 @@ from blocklayout.dnnl.library import channel_blocks as channel_blocks
 from blocklayout.dnnl.library import fmt_tag_names as fmt_tag_names
 from blocklayout.dnnl.library import has_bf16 as has_bf16
 from blocklayout.dnnl.library import has_isa as has_isa
+from blocklayout.dnnl.library import highest_isa as highest_isa
 from blocklayout.dnnl.library import isa as isa
+from blocklayout.dnnl.library import isa_names as isa_names
 from blocklayout.dnnl.library import missing_isa as missing_isa
 from blocklayout.dnnl.library import version as version
 from blocklayout.dnnl.memory import Memory as Memory

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
@@ -247,6 +247,31 @@ def has_isa(name: str) -> bool:
     bits = load().dnnl_get_effective_cpu_isa()
     wanted = enums.values("cpu_isa").get(name)
     return wanted is not None and bits & wanted == wanted
+
+
+def isa_names() -> tuple[str, ...]:
+    """The instruction sets that the library knows, as :func:`isa` spells them, lowest first.
+
+    Example:
+        >>> isa_names()[:3]
+        ('sse41', 'avx', 'avx2')
+    """
+    order = enums.values("cpu_isa")
+    return tuple(sorted((name for name, bits in order.items() if bits), key=order.__getitem__))
+
+
+def highest_isa(names: Iterable[str]) -> str:
+    """The instruction set among some that has most of the others; those that nobody knows come first.
+
+    Args:
+        names: As :func:`isa` spells them; one at least.
+
+    Example:
+        >>> highest_isa(["avx2", "avx512_core_amx", "avx512_core"])
+        'avx512_core_amx'
+    """
+    order = enums.values("cpu_isa")
+    return max(names, key=lambda name: order.get(name, -1))
 
 
 def has_bf16() -> bool:

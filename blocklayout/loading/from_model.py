@@ -50,6 +50,8 @@ from blocklayout.runtime import ContentsNeededError, CutError, InputInfo, ReadyP
 from blocklayout.runtime.streams import Streams
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from blocklayout.ir import Compute, Kernel, Program
     from blocklayout.loading.signature import Asked, Opened
     from blocklayout.model import Graph, OnnxModel
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.network import Network
     from blocklayout.plan.portfolio import TimePlans
     from blocklayout.runtime import Pieces
-    from blocklayout.runtime.session import Contents, Shapes
+    from blocklayout.runtime.session import Contents, SessionContents, Shapes
     from blocklayout.value_checks import CheckMode
 
 SURE_BELOW = 0.15
@@ -74,6 +76,10 @@ MIN_NDIMS = 3
 
 MAX_LIKE_RATIO = 16.0
 """How many times more elements an input may have than where layouts were chosen, or fewer, for these to be taken."""
+
+
+def _silent(_: str) -> None:
+    """Progress callback that does nothing."""
 
 
 def _prepare(session: Session, extents: Mapping[str, tuple[int, ...]]) -> None:
@@ -189,6 +195,7 @@ class Loading(Struct, frozen=True):
             Signature(tuple(inputs), tuple(outputs), tuple(defaults)),
             maker,
             write_session,
+            write_targets=partial(self._write_targets, replace(terms, threads=n_threads), pricing),
             max_plans=self.max_plans,
             originals_nbytes=maker.originals_nbytes,
             streams=streams,
@@ -198,6 +205,30 @@ class Loading(Struct, frozen=True):
             describe_nodes=maker.describe_nodes,
         )
         return session, inputs
+
+    def _write_targets(
+        self,
+        terms: Terms,
+        pricing: Pricing,
+        path: Path,
+        contents: SessionContents,
+        targets: Sequence[str],
+        feeds: Sequence[Mapping[str, Any]],
+    ) -> None:
+        """Write plans for several instruction sets; those that this process does not use are made apart."""
+        from blocklayout.loading.other_isa import Job
+        from blocklayout.loading.targets import write_targets
+
+        def make(isa: str, part: Path) -> None:
+            self.tell(f"planning for {isa} in a process of its own")
+            opened = model.open_model(self.opened)
+            apart = partial(Pricing.of, mode=pricing.mode, seconds=pricing.seconds, tell=_silent)
+            loading = replace(self, opened=opened, asked=terms, pricing=apart, tell=_silent)
+            Job.of(loading, contents, feeds).do_apart(isa, part)
+            if isinstance(self.opened, model.ModelFile):
+                self.opened.let_go()
+
+        write_targets(path, contents, targets, make)
 
     def _pieces(self, cutter: Cutter, saved: SavedPlan, error: model.DependsOnDataError | None) -> Pieces:
         """The pieces of the model.

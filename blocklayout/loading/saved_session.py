@@ -18,7 +18,19 @@ from blocklayout.dtypes import from_numpy, to_numpy
 from blocklayout.errors import BlockLayoutError, LimitError, ModelError, PlanError
 from blocklayout.ir import Demands
 from blocklayout.loading.saved_plan import Terms, check_formats, check_here, check_wishes, computes_of
-from blocklayout.loading.session_records import ArrayRecord, PartRecord, PlanRecord, SessionRecord, tensor_of
+from blocklayout.loading.session_records import (
+    IN_PIECES,
+    SEVERAL,
+    VERSION,
+    ArrayRecord,
+    PartRecord,
+    PlanRecord,
+    SessionRecord,
+    TargetRecord,
+    TargetsRecord,
+    VersionRecord,
+    tensor_of,
+)
 from blocklayout.plan.struct_json import MisfitError, from_json, to_json
 from blocklayout.runtime import ReadyPlan, Session, Signature
 from blocklayout.runtime.session import contents_of
@@ -35,14 +47,11 @@ if TYPE_CHECKING:
     from blocklayout.value_checks import CheckMode
 
 MAX_ARENA_NBYTES = 1 << 40
-VERSION = 2
-"""Bump on incompatible format changes."""
-
-IN_PIECES = 3
-"""Version of files with a model in pieces, which readers of :data:`VERSION` alone would take for one without plans."""
-
 MIN_HALVED_NBYTES = 1 << 16
 """Smallest weights that are stored in f16 where that loses nothing."""
+
+_RECORD = ""
+"""Name of the tensor that holds the record of a session, where a file has several."""
 
 _TASTED = 1024
 """Numbers that most weights betray themselves by."""
@@ -123,28 +132,100 @@ def _part_record(session: SessionContents, tensors: _Tensors) -> PartRecord:
 def read_session(path: Path, *, is_mapped: bool) -> tuple[SessionRecord, TensorFile]:
     """The record of a session file, types checked, and its tensors, not yet compared with their checksums.
 
+    Of a file for several instruction sets, that for the highest which this CPU has; nothing of the others is read.
+
     Args:
         path: The file.
         is_mapped: As for :func:`open_tensors`.
 
     Raises:
         ModelError: It is damaged, or of another version; the message names the field.
+        PlanError: It has no session for this CPU.
         OSError: It cannot be read.
     """
-    tensors = open_tensors(path, is_mapped=is_mapped)
-    if is_tensor_text(tensors.text):
+    file = open_tensors(path, is_mapped=is_mapped, wanted=_wanted)
+    if is_tensor_text(file.text):
         raise ModelError("the file holds a Tensor, not a session: bl.Tensor.load reads it")
+    if _RECORD in file.tensors:
+        file = _with_record(file)
+    return record_of(file), file
+
+
+def read_parts(path: Path) -> Iterator[tuple[str | None, TensorFile]]:
+    """All sessions in a file, with the instruction sets that it states, if it does; nothing but records is read.
+
+    Raises:
+        ModelError: It is damaged.
+        OSError: It cannot be read.
+    """
+    file = open_tensors(path)
+    targets = _targets_of(file.text)
+    if targets is None:
+        yield None, file
+    for isa, target in (targets or {}).items():
+        tensors = {own: tensor_of(file.tensors, name) for own, name in _names_of(target).items()}
+        checksums = {own: file.checksums[name] for own, name in _names_of(target).items()}
+        yield isa, _with_record(TensorFile(file.text, tensors, checksums))
+
+
+def record_of(file: TensorFile) -> SessionRecord:
+    """The record of a session, types checked.
+
+    Raises:
+        ModelError: It is damaged, or of another version; the message names the field.
+    """
     try:
-        record = from_json(SessionRecord, tensors.text)
+        record = from_json(SessionRecord, file.text)
     except MisfitError as error:
         raise ModelError(f"not a session of this version: {error}") from None
     if record.version not in (VERSION, IN_PIECES):
-        raise ModelError(f"a session of version {record.version}; this package reads {VERSION} and {IN_PIECES}")
+        raise ModelError(
+            f"a session of version {record.version}; this package reads {VERSION}, {IN_PIECES} and {SEVERAL}"
+        )
     if (record.pieces is not None) != (record.version == IN_PIECES):
         raise ModelError(
             f"a session of version {record.version}, and its model is in {'no ' if record.pieces is None else ''}pieces"
         )
-    return record, tensors
+    return record
+
+
+def _wanted(text: str) -> dict[str, str] | None:
+    """Names of the tensors of this CPU's session, where a file has several."""
+    targets = _targets_of(text)
+    if targets is None:
+        return None
+    fitting = [isa for isa in targets if dnnl.has_isa(isa)]
+    if not fitting:
+        held = ", ".join(targets) or "no instruction set"
+        raise PlanError(f"the session has plans for CPUs with {held}; this one runs {dnnl.isa()}")
+    return _names_of(targets[dnnl.highest_isa(fitting)])
+
+
+def _targets_of(text: str) -> dict[str, TargetRecord] | None:
+    try:
+        if from_json(VersionRecord, text).version != SEVERAL:
+            return None
+    except MisfitError:  # which its reader will tell
+        return None
+    try:
+        return from_json(TargetsRecord, text).targets
+    except MisfitError as error:
+        raise ModelError(f"not a session of this version: {error}") from None
+
+
+def _names_of(target: TargetRecord) -> dict[str, str]:
+    return {**target.tensors, _RECORD: target.record}
+
+
+def _with_record(file: TensorFile) -> TensorFile:
+    """The session whose record is among the tensors."""
+    file.verify_one(_RECORD)
+    tensors, checksums = dict(file.tensors), dict(file.checksums)
+    del checksums[_RECORD]
+    try:
+        return TensorFile(tensors.pop(_RECORD).tobytes().rstrip(b"\0").decode(), tensors, checksums)
+    except UnicodeDecodeError as error:
+        raise ModelError(f"the record of a session is no text: {error}") from None
 
 
 def _in_f16(packed: np.ndarray) -> np.ndarray | None:
@@ -251,7 +332,7 @@ def _session_of(
     keeps_denormals: bool,
     check: CheckMode | None,
 ) -> Session:
-    plans = list(_plans_of(record))
+    plans = list(plans_of(record))
     for plan in plans:
         check_here(plan, terms.threads, terms.streams)
         (terms if record.pieces is None else replace(terms, io_layout=None)).check(plan)
@@ -278,13 +359,13 @@ def _selecting(plan: Plan, record: SessionRecord) -> Callable[[str], bool]:
     return lambda key: names.has(key) or (key in own and key in names.values)
 
 
-def _plans_of(part: PartRecord) -> Iterator[Plan]:
+def plans_of(part: PartRecord) -> Iterator[Plan]:
     """All plans, also those of pieces and subgraphs."""
     yield from (each.plan for each in part.plans)
     for piece in () if part.pieces is None else part.pieces.pieces:
         inner = [each for subgraph in piece.subgraphs.values() for each in subgraph.sessions]
         for each in (*inner, *([] if piece.session is None else [piece.session])):
-            yield from _plans_of(each)
+            yield from plans_of(each)
 
 
 class _Restoring(Struct, frozen=True):

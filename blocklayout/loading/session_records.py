@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import ModelError
 from blocklayout.plan.plan import Plan
 from blocklayout.runtime.inputs import InputInfo, OutputInfo
+
+VERSION = 2
+"""Bump on incompatible format changes."""
+
+IN_PIECES = 3
+"""Version of files with a model in pieces, which readers of :data:`VERSION` alone would take for one without plans."""
+
+SEVERAL = 4
+"""Version of files with sessions for several instruction sets."""
 
 
 class ArrayRecord(Struct, frozen=True):
@@ -156,6 +165,36 @@ class SessionRecord(PartRecord, frozen=True, kw_only=True):
 
     version: int
     halved: tuple[str, ...] = ()
+
+
+class TargetRecord(Struct, frozen=True):
+    """A session in a file of several.
+
+    Attributes:
+        record: The tensor that holds its :class:`SessionRecord` as JSON, filled up with zeros.
+        tensors: Names of its tensors in the file, by those that its record has for them.
+    """
+
+    record: str
+    tensors: dict[str, str]
+
+
+class TargetsRecord(Struct, frozen=True):
+    """Contents of a file of several sessions beside the tensors.
+
+    Attributes:
+        version: Of the format.
+        targets: By the instruction set that each is for.
+    """
+
+    version: int
+    targets: dict[Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$")], TargetRecord]
+
+
+class VersionRecord(Struct, frozen=True):
+    """What all session files have."""
+
+    version: int
 
 
 def tensor_of(tensors: Mapping[str, np.ndarray], name: str) -> np.ndarray:

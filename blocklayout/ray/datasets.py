@@ -60,7 +60,7 @@ def map_batches(
     Args:
         dataset: Rows with a column for each input of the model: arrays of the extents that one row of the input has.
         model: Path or bytes of an ONNX model, or path of a saved session, whose plans then have to be for
-            ``batch_size`` and for the CPUs of all nodes.
+            ``batch_size``; of its ``targets`` each node takes its own.
         batch_size: Rows of one run, at least 1. Fewer at the end are filled up with copies of the last, whose answers
             are left out: what the model answers to one row must not depend on the others.
         columns: Names of columns, by input; those that have other names than the inputs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import count
 from math import inf
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from blocklayout.value_checks import CheckMode
 
     WriteSession = Callable[[Path, "SessionContents"], None]
+    WriteTargets = Callable[[Path, "SessionContents", Sequence[str], Sequence[Mapping[str, Any]]], None]
     Names = Sequence[str] | None
     Given = Mapping[str, np.ndarray]
     DescribeNodes = Callable[["Shapes", Given], Sequence[dict[str, Any]] | None]
@@ -137,6 +138,7 @@ class Session:
         make_plan: Callable[[Shapes, Contents], ReadyPlan],
         write: WriteSession,
         *,
+        write_targets: WriteTargets | None = None,
         max_plans: int = MAX_PLANS,
         plans: Sequence[tuple[Shapes, ReadyPlan]] = (),
         originals_nbytes: Callable[[], int] = int,
@@ -152,6 +154,8 @@ class Session:
             signature: The model's inputs and outputs.
             make_plan: Plans for one set of input shapes; asks for the contents of inputs that decide others.
             write: Writes plans with their packed weights to a file, for :meth:`save`.
+            write_targets: The same for several instruction sets, and with what a model in pieces is run on; ``None``
+                where there is no model.
             max_plans: Plans that are kept; the one that ran least lately makes room.
             plans: Those that are made already, with the extents they are for.
             originals_nbytes: Bytes of the model's own weights that ``make_plan`` holds at the moment.
@@ -168,6 +172,7 @@ class Session:
         self._inputs, self._outputs = signature.inputs, signature.outputs
         self._make_plan = make_plan
         self._write = write
+        self._write_targets = write_targets or _refuse_targets
         self._max_plans = max_plans
         self._originals_nbytes = originals_nbytes
         self._streams = streams or Streams()
@@ -695,7 +700,13 @@ class Session:
         known = "; ".join(str(dict(made_for)) for made_for, _ in plans) or "none"
         raise PlanError(f"no plan for {dict(shapes)}; the session has plans for {known}")
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        targets: Sequence[str] | None = None,
+        feeds: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         """Write its plans and their packed weights to one file, which :func:`blocklayout.load` takes.
 
         A session loaded from it needs neither the model nor ``onnx``, plans nothing and packs nothing; its weights are
@@ -704,12 +715,22 @@ class Session:
 
         Args:
             path: The file to write.
+            targets: The instruction sets that it is for, such as ``("avx2", "avx512_core")``; :func:`blocklayout.load`
+                takes the highest that its CPU has. For lower ones than this session's, the model is planned and packed
+                for the same extents in a process of its own. What this CPU has not cannot be packed here:
+                :func:`blocklayout.merge_sessions` makes one file of those that several machines wrote. By default the
+                session's own alone.
+            feeds: Typical inputs of a model in pieces, which those processes run it on.
 
         Of a model that is cut, each piece is written with its plans and subgraphs, and the nodes between them. What is
         computed by ``onnx.reference`` between plans needs ``onnx`` there, too.
 
         Raises:
-            PlanError: There is no plan yet, also none of a piece, or the file cannot be written.
+            PlanError: There is no plan yet, also none of a piece, or the file cannot be written; or ``targets`` are
+                asked of a session that was saved itself, or with pins that functions decide.
+            InputError: ``targets`` are not the names of instruction sets.
+            UnsupportedError: This CPU has not one of them.
+            BlockLayoutError: The model cannot be planned for one of them.
         """
         if self._pieces is None and not self._by_last_run():
             raise PlanError("no plan yet: give shapes= when loading, or run once")
@@ -718,9 +739,28 @@ class Session:
         except TypeError:
             raise PlanError(f"path={path!r:.60}: give the path of a file") from None
         try:
-            self._write(target, contents_of(self))
+            if targets is None:
+                self._write(target, contents_of(self))
+            else:
+                self._write_targets(target, contents_of(self), targets, feeds)
         except OSError as error:
             raise PlanError(f"the session cannot be saved as {path}: {error.strerror or error}") from error
+
+    def plan_all(self, wanted: Iterable[tuple[Shapes, Mapping[str, np.ndarray]]]) -> None:
+        """Make the plans that another session of the model has.
+
+        Args:
+            wanted: Logical extents of each plan's inputs, and those of them whose contents it was made for.
+
+        Raises:
+            BlockLayoutError: As :meth:`prepare`.
+        """
+        infos = {info.name: info for info in (*self._inputs, *self._signature.defaults)}
+        for shapes, contents in wanted:
+            undeciding = {
+                name: np.zeros(shape, infos[name].numpy_dtype) for name, shape in shapes if name not in contents
+            }
+            self._ready(shapes, {**undeciding, **contents}.__getitem__)
 
     @property
     def streams(self) -> int:
@@ -901,6 +941,11 @@ def _check_deadline(deadline: Any) -> None:
     is_number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
     if deadline is not None and not (is_number and 0 < deadline < inf):
         raise InputError(f"deadline={deadline!r}: give a positive number of seconds, or nothing")
+
+
+def _refuse_targets(path: Path, contents: SessionContents, targets: Any, feeds: object) -> None:
+    del path, contents, feeds
+    raise PlanError(f"targets={targets!r:.60}: the session was saved itself; load the model to plan for others")
 
 
 def _address(array: np.ndarray) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -59,10 +59,15 @@ class TensorFile(Struct, frozen=True):
         Raises:
             ModelError: A tensor is not as it was written; at the end.
         """
-        with side_by_side(self._verify, self.checksums, 1 + _N_READERS):
+        with side_by_side(self.verify_one, self.checksums, 1 + _N_READERS):
             yield
 
-    def _verify(self, name: str) -> None:
+    def verify_one(self, name: str) -> None:
+        """Compare the bytes of one tensor with its checksum.
+
+        Raises:
+            ModelError: It is not as it was written.
+        """
         if _checksum(self.tensors[name]) != self.checksums[name]:
             raise ModelError(f"tensor {name} is damaged: its checksum is not {self.checksums[name]}")
 
@@ -116,16 +121,20 @@ def is_tensor_file(path: Path) -> bool:
     return start[_LENGTH_NBYTES:] == b"{" and int.from_bytes(start[:_LENGTH_NBYTES], "little") <= _MAX_HEADER_NBYTES
 
 
-def open_tensors(path: Path, *, is_mapped: bool = True) -> TensorFile:
+def open_tensors(
+    path: Path, *, is_mapped: bool = True, wanted: Callable[[str], Mapping[str, str] | None] | None = None
+) -> TensorFile:
     """Open a file that :func:`write_tensors` wrote. Everything but the tensors' bytes is checked.
 
     Args:
         path: The file. Another one may take its place meanwhile.
         is_mapped: Whether the tensors are mapped: what is altered in the file is then altered in them, and where it is
             truncated, to look at them ends the process. Else they are read now.
+        wanted: Called with what the writer says of the tensors, for the names of those that are wanted, by the names
+            that they are to have; ``None`` for all by their own. Bytes of others are not looked at.
 
     Raises:
-        ModelError: It is no such file, or truncated; the message says where.
+        ModelError: It is no such file, or truncated, or lacks a tensor that is wanted; the message says where.
         OSError: It cannot be read.
     """
     with open_regular(path) as file:
@@ -134,30 +143,44 @@ def open_tensors(path: Path, *, is_mapped: bool = True) -> TensorFile:
         if length > min(_MAX_HEADER_NBYTES, size - _LENGTH_NBYTES):
             raise ModelError(f"the header has {length} bytes, and the file {size}: it is truncated, or no such file")
         header = _parsed(file.read(length))
-        data = _contents(file, size, is_mapped=is_mapped)
-    metadata = header.pop(_METADATA, None)
-    if not isinstance(metadata, dict) or not isinstance(metadata.get(TEXT), str):
-        raise ModelError(f"the header says nothing under {TEXT}: bl.load_tensors reads other safetensors files")
-    if metadata.get(_TEXT_SUM) != str(zlib.crc32(metadata[TEXT].encode())):
-        raise ModelError(f"the header is damaged: its checksum is not {metadata.get(_TEXT_SUM)}")
-    places = _places(header, _LENGTH_NBYTES + length, size)
-    checksums = _parsed(metadata.get(_SUMS, ""))
-    if {name: type(value) for name, value in checksums.items()} != dict.fromkeys(places, int):
-        raise ModelError("the header has not a checksum for each tensor")
-    tensors = {name: data[start:end] for name, (start, end) in places.items()}
-    return TensorFile(metadata[TEXT], tensors, {name: checksums[name] for name in tensors})
+        metadata = header.pop(_METADATA, None)
+        if not isinstance(metadata, dict) or not isinstance(metadata.get(TEXT), str):
+            raise ModelError(f"the header says nothing under {TEXT}: bl.load_tensors reads other safetensors files")
+        if metadata.get(_TEXT_SUM) != str(zlib.crc32(metadata[TEXT].encode())):
+            raise ModelError(f"the header is damaged: its checksum is not {metadata.get(_TEXT_SUM)}")
+        places = _places(header, _LENGTH_NBYTES + length, size)
+        checksums = _parsed(metadata.get(_SUMS, ""))
+        if {name: type(value) for name, value in checksums.items()} != dict.fromkeys(places, int):
+            raise ModelError("the header has not a checksum for each tensor")
+        names = None if wanted is None else wanted(metadata[TEXT])
+        if names is None:
+            names = {name: name for name in places}
+        missing = sorted({*names.values()} - {*places})
+        if missing:
+            raise ModelError(f"there is no tensor {missing[0]}")
+        contents = _contents(file, {name: places[name] for name in names.values()}, is_mapped=is_mapped)
+    return TensorFile(
+        metadata[TEXT],
+        {name: contents[place] for name, place in names.items()},
+        {name: checksums[place] for name, place in names.items()},
+    )
 
 
-def _contents(file: BufferedReader, size: int, *, is_mapped: bool) -> np.ndarray:
-    """All bytes of a file, read-only, at a multiple of 64."""
-    if is_mapped and size:
-        return np.memmap(file, np.uint8, "r")
-    data = aligned_empty(size)
-    file.seek(0)
-    if file.readinto(data.data) != size:
-        raise ModelError(f"the file had {size} bytes, and was truncated while it was read")
-    data.flags.writeable = False
-    return data
+def _contents(file: BufferedReader, places: Mapping[str, tuple[int, int]], *, is_mapped: bool) -> dict[str, np.ndarray]:
+    """The bytes at some places of a file, read-only, each at a multiple of 64."""
+    if is_mapped and places:
+        mapped = np.memmap(file, np.uint8, "r")
+        return {name: mapped[start:end] for name, (start, end) in places.items()}
+    data = aligned_empty(sum(end - start for start, end in places.values()))
+    found, done = {}, 0
+    for name, (start, end) in places.items():
+        file.seek(start)
+        found[name] = data[done : done + end - start]
+        if file.readinto(found[name].data) != end - start:
+            raise ModelError(f"tensor {name} ended at byte {end}, and the file was truncated while it was read")
+        done += end - start
+        found[name].flags.writeable = False
+    return found
 
 
 def _checksum(tensor: np.ndarray) -> int:

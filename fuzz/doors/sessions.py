@@ -28,6 +28,10 @@ def opened(folder: Path) -> Callable[[bytes], None]:
         file = open_tensors(saved)
         tensors = {name: np.array(tensor) for name, tensor in file.tensors.items()}
         seeds.append((saved.read_bytes(), json.loads(file.text), tensors))
+    several = folder / "several"
+    bl.merge_sessions([folder / "seed0"], several)
+    held = {name: np.array(tensor) for name, tensor in open_tensors(several).tensors.items()}
+    seeds.append((several.read_bytes(), json.loads(open_tensors(several).text), held))
     path = folder / "given.session"
 
     def attempt(data: bytes) -> None:
@@ -36,6 +40,10 @@ def opened(folder: Path) -> Callable[[bytes], None]:
         path.unlink(missing_ok=True)  # the one before may be mapped
         if choices.chance(6):
             path.write_bytes(choices.spoilt(content))
+        elif "targets" in record and choices.chance(2):
+            isa = choices.pick(sorted(record["targets"]))
+            told = json.dumps(choices.spoilt_json(json.loads(tensors[isa].tobytes().rstrip(b"\0"))))
+            write_tensors(path, json.dumps(record), tensors | {isa: np.frombuffer(told.encode(), np.uint8)})
         else:
             write_tensors(path, json.dumps(choices.spoilt_json(record)), tensors)
         with bl.limits(nbytes=NBYTES, seconds=SECONDS):

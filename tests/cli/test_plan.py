@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 
 import blocklayout as bl
+from blocklayout import dnnl
 from tests import nets
 from tests.ops.in_pieces import F32, IMAGE, NODE, PLACES, model_of
 
@@ -59,6 +60,14 @@ def test_a_plan_is_saved_and_used_again(cli: Command, tiny: Path, tmp_path: Path
     out = cli.ok("plan", tiny, "--shape", "x=5x3x8x8", "--layout", "nhwc", "--save", file)
     assert cli.ok("plan", tiny, "--plan", file) == out
     assert "nhwc" in cli.ok("run", tiny, "--plan", file, "--rounds", 1)
+
+
+def test_a_session_is_saved_for_instruction_sets(cli: Command, tiny: Path, tmp_path: Path) -> None:
+    file = tmp_path / "tiny.session"
+    out = cli.ok("plan", tiny, "--threads", 1, "--save-session", file, "--targets", dnnl.isa())
+    assert out == f"{bl.load(file).plan}\n"
+    assert "give some of sse41, avx" in cli("plan", tiny, "--save-session", file, "--targets", "mmx").refusal
+    assert "--targets is for --save-session" in cli("plan", tiny, "--targets", dnnl.isa()).refusal
 
 
 def test_a_saved_plan_brings_the_formats_of_its_border(cli: Command, tiny: Path, tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ def test_no_change_of_the_header_crashes(file: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"version":2,', '"version":4,', "a session of version 4; this package reads 2 and 3"),
+        ('"version":2,', '"version":5,', "a session of version 5; this package reads 2, 3 and 4"),
         ('"version":2,', '"version":3,', "of version 3, and its model is in no pieces"),
         ('"inputs":[{', '"inputs":[{"more":1,', "plan"),
     ],
