@@ -58,7 +58,7 @@ def test_block_with_optional_packages_runs(block: Block, tree_environ: dict[str,
     absent = absent_packages(block)
     if absent:
         pytest.skip(f"not installed: {', '.join(sorted(absent))}")
-    run_alone(block, tree_environ, tmp_path)
+    run_alone(block, tree_environ | {"RAY_ADDRESS": "local"}, tmp_path)  # no cluster that happens to be here
 
 
 @pytest.mark.parametrize("path", PAGES, ids=relative)
