@@ -71,8 +71,11 @@ MAX_RUN_SECONDS = 0.5
 MEASURED_SHARE = 0.5
 """Of that time, for primitives whose prices are doubted; the rest is for a race of plans."""
 
-N_RUNS = 5
-"""Of a whole batch or of all its parts, that it takes to see which takes less time."""
+MAX_BATCH_SECONDS = 1.0
+"""Longest that a batch is run for, at once and in parts; the first run of each finds its memory cold."""
+
+N_BATCH_RUNS = 5
+"""Runs that it takes at least."""
 
 MIN_NDIMS = 3
 """Lowest rank of values between pieces whose layout is left to plans: vectors and matrices are read row by row."""
@@ -290,8 +293,7 @@ class _PlanMaker(Struct):
             if n_saved > 1:
                 check_parts(n_saved, self.opened, self.borders, shapes)
                 return self._part(RowParts(n_saved).of(shapes), contents)
-            ready = self._as_before(shapes, contents) or self._anew(shapes, contents)
-            return self._faster(shapes, contents, ready) if self.about_parts else ready
+            return self._faster(shapes, contents, self._as_before(shapes, contents) or self._anew(shapes, contents))
         finally:
             self.raced.clear()
 
@@ -303,14 +305,13 @@ class _PlanMaker(Struct):
         finally:
             self.is_part = False
 
-    def _parts_before(self, text: str, demanded: Demanded) -> RowParts | None:
-        """In how many parts the rows of a model ran soonest before, if in several."""
+    def _known_parts(self, about: str, request: Request) -> RowParts | None:
+        """In how many parts rows were found to run before, if in several; where that is not known, it is found out."""
         is_fixed = self.saved.plan is not None or self.is_piece or self.ranges or self.request.is_frugal
         if is_fixed or self.is_part or self.request.policy != "auto" or self.pricing.mode == "model":
             return None
-        about = f"{text} in parts", replace(self.request, demanded=demanded)
-        known = self.pricing.recall_as(RowParts, *about)
-        self.about_parts = about if known is None else None
+        known = self.pricing.recall_as(RowParts, about, request)
+        self.about_parts = (about, request) if known is None else None
         return known if known is not None and known.n > 1 else None
 
     def _faster(self, shapes: Shapes, contents: Contents, whole: ReadyPlan) -> ReadyPlan:
@@ -320,14 +321,14 @@ class _PlanMaker(Struct):
         """
         from blocklayout.loading.racing import share_of_time
 
-        n, about = parts_that_fit(whole.plan, shapes, dnnl.processor.data_caches()), self.about_parts
         is_brief = self.pricing.mode == "cached"
-        if n == 1 or about is None or (is_brief and N_RUNS * whole.plan.cost_ns > 1e9 * MAX_RUN_SECONDS):
+        n = parts_that_fit(whole.plan, shapes, dnnl.processor.data_caches()) if self.about_parts else 1
+        if n == 1 or (is_brief and N_BATCH_RUNS * whole.plan.cost_ns > 1e9 * MAX_BATCH_SECONDS):
             return whole
         try:
             prove_parts(self.opened, self.borders, shapes, n)
         except UnsupportedError:
-            self.pricing.keep(RowParts(1), *about)
+            self._keep_parts(RowParts(1), shapes)
             return whole
         self.tell(f"running all rows at once and in {n} parts, in turn")
         self.chosen = [each for each in self.chosen if each[1] is not whole.plan]  # a part has layouts of its own
@@ -335,24 +336,32 @@ class _PlanMaker(Struct):
         try:
             with nullcontext() if is_brief else self.pricing.alone():
                 in_parts = replace(part, plan=replace(part.plan, parts=n))
-                share = share_of_time(in_parts, whole, MAX_RUN_SECONDS if is_brief else None)
+                share = share_of_time(in_parts, whole, MAX_BATCH_SECONDS if is_brief else None)
         except DisturbedError as error:
             self.tell(f"all rows are run at once: {error}")
             return whole
         parts = RowParts(n, share) if share <= 1 else RowParts(1)
-        self.pricing.keep(parts, *about)
+        self._keep_parts(parts, shapes)
         return parts.told(part) if share <= 1 else whole
+
+    def _keep_parts(self, parts: RowParts, shapes: Shapes) -> None:
+        if self.about_parts is not None:
+            self.pricing.keep(parts, *self.about_parts)
+        if self.memory is not None and self.memory.file.is_whole:
+            self.pricing.keep(parts, self.memory.about_parts(shapes), self.request)
 
     def _as_before(self, shapes: Shapes, contents: Contents) -> ReadyPlan | None:
         """The plan that this file had before, its constants made of the file's bytes alone."""
         if self.memory is None or self.request.is_frugal:
             return None
         known = self.memory.recall(shapes)
-        parts = self._parts_before(known.plan, known.demanded) if known else None
-        if parts is not None:
+        if known is None:
+            return None
+        parts = self._known_parts(self.memory.about_parts(shapes), self.request)
+        if parts is not None:  # of the same file, so that it is proven
             return parts.told(self._part(parts.of(shapes), contents))
-        plan = self._recalled(known.plan, replace(self.request, demanded=known.demanded)) if known else None
-        if known is None or plan is None:
+        plan = self._recalled(known.plan, replace(self.request, demanded=known.demanded))
+        if plan is None:
             return None
         self._lend(shapes, plan)
         file = self.memory.file.contents
@@ -363,9 +372,12 @@ class _PlanMaker(Struct):
     def _anew(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.tell("simplifying the graph")
         program, deciding, demanded = self._lowered(shapes, contents)
-        parts = self._parts_before(made_of(program.name, program.digest), demanded)
+        about = f"{made_of(program.name, program.digest)} in parts"
+        parts = self._known_parts(about, replace(self.request, demanded=demanded))
         if parts is not None:
-            return parts.told(self._part(parts.of(shapes), contents))
+            with suppress(UnsupportedError):  # it may be another model, whose constants are others
+                prove_parts(self.opened, self.borders, shapes, parts.n)
+                return parts.told(self._part(parts.of(shapes), contents))
         plan = self.saved.plan_for(program, is_decided=bool(deciding), is_part=self.is_part)
         plan = plan or self._choose(shapes, program, demanded)
         outputs, constants = known_outputs(program), constants_of(program, plan)

@@ -141,7 +141,8 @@ def share_of_time(ready: ReadyPlan, other: ReadyPlan, seconds: float | None) -> 
         times = time_briefly(plans, lambda plan: both[plans.index(plan)], lambda: seconds)
     if times is None:
         raise DisturbedError("there was no time to see what is faster")
-    return statistics.median(own / others for others, own in zip(*times, strict=True))
+    ratios: list[float] = [own / others for others, own in zip(*times, strict=True)]
+    return statistics.median(ratios)
 
 
 def _packed_anew(plan: Plan, first: Plan) -> float:

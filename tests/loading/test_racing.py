@@ -151,6 +151,7 @@ class Raced:
     cost_ns: float
     constants: tuple[PackedConstant, ...] = ()
     n_threads: int = 1
+    parts: int = 1
 
 
 @pytest.fixture
