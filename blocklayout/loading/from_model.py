@@ -31,7 +31,7 @@ from blocklayout.errors import (
 from blocklayout.ir import Demanded, Demands, HostSpec, Names
 from blocklayout.layout_events import warn_caller
 from blocklayout.loading.cutting import Cutter, Inner
-from blocklayout.loading.in_parts import RowParts, check_parts, parts_that_fit, prove_parts
+from blocklayout.loading.in_parts import SAME_TIME, RowParts, check_parts, parts_that_fit, prove_parts
 from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.saved_plan import (
     SavedPlan,
@@ -315,10 +315,7 @@ class _PlanMaker(Struct):
         return known if known is not None and known.n > 1 else None
 
     def _faster(self, shapes: Shapes, contents: Contents, whole: ReadyPlan) -> ReadyPlan:
-        """The plan for all rows at once, or the one for parts that caches hold, if that takes no more time.
-
-        It takes less memory.
-        """
+        """The plan for all rows at once, or the one for parts that caches hold, which takes less memory, if as fast."""
         from blocklayout.loading.racing import share_of_time
 
         is_brief = self.pricing.mode == "cached"
@@ -340,9 +337,9 @@ class _PlanMaker(Struct):
         except DisturbedError as error:
             self.tell(f"all rows are run at once: {error}")
             return whole
-        parts = RowParts(n, share) if share <= 1 else RowParts(1)
+        parts = RowParts(n, share) if share <= SAME_TIME else RowParts(1)
         self._keep_parts(parts, shapes)
-        return parts.told(part) if share <= 1 else whole
+        return whole if parts.n == 1 else parts.told(part)
 
     def _keep_parts(self, parts: RowParts, shapes: Shapes) -> None:
         if self.about_parts is not None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 CACHE_SHARE = 0.5
 """Of the last cache, for the values of a part: the rest is for weights, inputs and outputs."""
 
+SAME_TIME = 1.03
+"""Share of another plan's time at which both are as fast: the same plan, loaded twice, differs by as much."""
+
 
 class RowParts(Struct, frozen=True):
     """How a batch is run.
