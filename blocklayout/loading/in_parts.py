@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from blocklayout.runtime import InputInfo, ReadyPlan
     from blocklayout.runtime.session import Shapes
 
-CACHE_SHARE = 0.5
-"""Of the last cache, for the values of a part: the rest is for weights, inputs and outputs."""
+ROWS_SHARE, PART_SHARE = 0.5, 0.25
+"""Of the last cache: for the buffers of all rows, beyond which parts are tried, and for those of a part.
+
+The rest is for weights, inputs and outputs, and on a shared machine for others.
+"""
 
 SAME_TIME = 1.03
 """Share of another plan's time at which both are as fast: the same plan, loaded twice, differs by as much."""
@@ -50,7 +53,7 @@ class RowParts(Struct, frozen=True):
 
 
 def parts_that_fit(plan: Plan, shapes: Shapes, caches: Sequence[processor.Cache]) -> int:
-    """The least number of equal parts whose values the last cache holds; 1 where it holds all rows'.
+    """The least number of equal parts whose values the last cache holds well; 1 where it holds those of all rows.
 
     Args:
         plan: Of all rows.
@@ -58,11 +61,11 @@ def parts_that_fit(plan: Plan, shapes: Shapes, caches: Sequence[processor.Cache]
         caches: Of the machine, the nearest first.
     """
     rows = {extents[0] if extents else 1 for _, extents in shapes}
-    if len(rows) != 1 or not caches or any(result.buffer is None for result in plan.results):
+    of_cache = plan.arena_nbytes / caches[-1].nbytes if caches else 0.0
+    if len(rows) != 1 or of_cache <= ROWS_SHARE or any(result.buffer is None for result in plan.results):
         return 1
     [n_rows] = rows
-    room = CACHE_SHARE * caches[-1].nbytes
-    fitting = (n for n in range(1, n_rows + 1) if n_rows % n == 0 and plan.arena_nbytes <= n * room)
+    fitting = (n for n in range(1, n_rows + 1) if n_rows % n == 0 and of_cache <= n * PART_SHARE)
     return next(fitting, n_rows)
 
 

@@ -255,8 +255,8 @@ def test_parts_are_as_few_as_the_cache_allows() -> None:
     shapes = tuple(SHAPES.items())
     nbytes = plan.arena_nbytes
     assert parts_that_fit(plan, shapes, (Cache(2, 100), Cache(3, 2 * nbytes))) == 1
-    assert parts_that_fit(plan, shapes, (Cache(3, nbytes),)) == 2
-    assert parts_that_fit(plan, shapes, (Cache(3, nbytes // 3),)) == 6
+    assert parts_that_fit(plan, shapes, (Cache(3, nbytes),)) == 4
+    assert parts_that_fit(plan, shapes, (Cache(3, nbytes // 2),)) == ROWS
     assert parts_that_fit(plan, shapes, (Cache(3, 1),)) == ROWS
     assert parts_that_fit(plan, shapes, ()) == 1
     assert parts_that_fit(plan, (("x", SHAPE), ("z", PART)), (Cache(3, 1),)) == 1
