@@ -175,7 +175,7 @@ def _take_over(args: argparse.Namespace, plan: Plan) -> list[str]:
     given = {name for name, _ in (*args.shape, *args.input)}
     formats = dict(args.io_layout)
     # A scalar has one element of rank 1, too; and 1 is what a free first extent becomes anyway.
-    known = [(name, desc) for name, desc in plan.inputs if name not in given and desc.dims != (1,)]
+    known = [(name, desc) for name, desc in plan.fed if name not in given and desc.dims != (1,)]
     added = [(name, _extents(desc, formats.get(name))) for name, desc in known]
     args.shape = [*args.shape, *added]
     return [f"{name}={'x'.join(map(str, shape))}" for name, shape in added]

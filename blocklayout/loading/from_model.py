@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import chain
 from math import inf, prod
@@ -26,10 +26,12 @@ from blocklayout.errors import (
     PlainKernelWarning,
     PlanError,
     PolicyWarning,
+    UnsupportedError,
 )
 from blocklayout.ir import Demanded, Demands, HostSpec, Names
 from blocklayout.layout_events import warn_caller
 from blocklayout.loading.cutting import Cutter, Inner
+from blocklayout.loading.in_parts import SAME_TIME, RowParts, check_parts, parts_that_fit, prove_parts
 from blocklayout.loading.known_files import FileMemory, made_of
 from blocklayout.loading.saved_plan import (
     SavedPlan,
@@ -70,6 +72,12 @@ MAX_RUN_SECONDS = 0.5
 
 MEASURED_SHARE = 0.5
 """Of that time, for primitives whose prices are doubted; the rest is for a race of plans."""
+
+MAX_BATCH_SECONDS = 1.0
+"""Longest that a batch is run for, at once and in parts; the first run of each finds its memory cold."""
+
+N_BATCH_RUNS = 5
+"""Runs that it takes at least."""
 
 MIN_NDIMS = 3
 """Lowest rank of values between pieces whose layout is left to plans: vectors and matrices are read row by row."""
@@ -300,24 +308,88 @@ class _PlanMaker(Struct):
     is_unsure: bool = False
     raced: list[ReadyPlan] = field(default_factory=list)
     """Held until the plan that is taken has their packed weights, too."""
+    is_part: bool = False
+    """Whether the plan at hand is for a part of the rows."""
+    about_parts: tuple[str, Request] | None = None
+    """By which it is remembered how these rows are run, where that was not known."""
 
     def __call__(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.began_s, self.ran_s, self.is_unsure = monotonic(), 0.0, False
         if self.last is not None and not is_refused(self.last):
             self.n_made += 1
             self.request = replace(self.request, is_frugal=self.n_made >= self.max_plans)
+        self.about_parts = None
         try:
-            return self._as_before(shapes) or self._anew(shapes, contents)
+            n_saved = self.saved.parts_for(shapes)
+            if n_saved > 1:
+                check_parts(n_saved, self.opened, self.borders, shapes)
+                return self._part(RowParts(n_saved).of(shapes), contents)
+            return self._faster(shapes, contents, self._as_before(shapes, contents) or self._anew(shapes, contents))
         finally:
             self.raced.clear()
 
-    def _as_before(self, shapes: Shapes) -> ReadyPlan | None:
+    def _part(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
+        """The plan for a part of the rows."""
+        self.is_part = True
+        try:
+            return self._as_before(shapes, contents) or self._anew(shapes, contents)
+        finally:
+            self.is_part = False
+
+    def _known_parts(self, about: str, request: Request) -> RowParts | None:
+        """In how many parts rows were found to run before, if in several; where that is not known, it is found out."""
+        is_fixed = self.saved.plan is not None or self.is_piece or self.ranges or self.request.is_frugal
+        if is_fixed or self.is_part or self.request.policy != "auto" or self.pricing.mode == "model":
+            return None
+        known = self.pricing.recall_as(RowParts, about, request)
+        self.about_parts = (about, request) if known is None else None
+        return known if known is not None and known.n > 1 else None
+
+    def _faster(self, shapes: Shapes, contents: Contents, whole: ReadyPlan) -> ReadyPlan:
+        """The plan for all rows at once, or the one for parts that caches hold, which takes less memory, if as fast."""
+        from blocklayout.loading.racing import share_of_time
+
+        is_brief = self.pricing.mode == "cached"
+        n = parts_that_fit(whole.plan, shapes, dnnl.processor.data_caches()) if self.about_parts else 1
+        if n == 1 or (is_brief and N_BATCH_RUNS * whole.plan.cost_ns > 1e9 * MAX_BATCH_SECONDS):
+            return whole
+        try:
+            prove_parts(self.opened, self.borders, shapes, n)
+        except UnsupportedError:
+            self._keep_parts(RowParts(1), shapes)
+            return whole
+        self.tell(f"running all rows at once and in {n} parts, in turn")
+        self.chosen = [each for each in self.chosen if each[1] is not whole.plan]  # a part has layouts of its own
+        part = self._part(RowParts(n).of(shapes), contents)
+        try:
+            with nullcontext() if is_brief else self.pricing.alone():
+                in_parts = replace(part, plan=replace(part.plan, parts=n))
+                share = share_of_time(in_parts, whole, MAX_BATCH_SECONDS if is_brief else None)
+        except DisturbedError as error:
+            self.tell(f"all rows are run at once: {error}")
+            return whole
+        parts = RowParts(n, share) if share <= SAME_TIME else RowParts(1)
+        self._keep_parts(parts, shapes)
+        return whole if parts.n == 1 else parts.told(part)
+
+    def _keep_parts(self, parts: RowParts, shapes: Shapes) -> None:
+        if self.about_parts is not None:
+            self.pricing.keep(parts, *self.about_parts)
+        if self.memory is not None and self.memory.file.is_whole:
+            self.pricing.keep(parts, self.memory.about_parts(shapes), self.request)
+
+    def _as_before(self, shapes: Shapes, contents: Contents) -> ReadyPlan | None:
         """The plan that this file had before, its constants made of the file's bytes alone."""
         if self.memory is None or self.request.is_frugal:
             return None
         known = self.memory.recall(shapes)
-        plan = self._recalled(known.plan, replace(self.request, demanded=known.demanded)) if known else None
-        if known is None or plan is None:
+        if known is None:
+            return None
+        parts = self._known_parts(self.memory.about_parts(shapes), self.request)
+        if parts is not None:  # of the same file, so that it is proven
+            return parts.told(self._part(parts.of(shapes), contents))
+        plan = self._recalled(known.plan, replace(self.request, demanded=known.demanded))
+        if plan is None:
             return None
         self._lend(shapes, plan)
         file = self.memory.file.contents
@@ -328,7 +400,14 @@ class _PlanMaker(Struct):
     def _anew(self, shapes: Shapes, contents: Contents) -> ReadyPlan:
         self.tell("simplifying the graph")
         program, deciding, demanded = self._lowered(shapes, contents)
-        plan = self.saved.plan_for(program, is_decided=bool(deciding)) or self._choose(shapes, program, demanded)
+        about = f"{made_of(program.name, program.digest)} in parts"
+        parts = self._known_parts(about, replace(self.request, demanded=demanded))
+        if parts is not None:
+            with suppress(UnsupportedError):  # it may be another model, whose constants are others
+                prove_parts(self.opened, self.borders, shapes, parts.n)
+                return parts.told(self._part(parts.of(shapes), contents))
+        plan = self.saved.plan_for(program, is_decided=bool(deciding), is_part=self.is_part)
+        plan = plan or self._choose(shapes, program, demanded)
         outputs, constants = known_outputs(program), constants_of(program, plan)
         del program  # so that each of its constants goes as soon as it is packed
         is_chosen = any(plan is chosen for _, chosen in self.chosen)

@@ -97,5 +97,9 @@ class FileMemory(Struct, frozen=True):
         self.pricing.keep(self.file.signature, self._about("signature"), self.request)
         self.pricing.keep(known, self._about(repr(shapes)), self.request)
 
+    def about_parts(self, shapes: Shapes) -> str:
+        """By which it is remembered in how many parts rows of these extents are run."""
+        return self._about(f"{shapes!r} in parts")
+
     def _about(self, what: str) -> str:
         return f"file {self.digest} {self.demands} {what}"

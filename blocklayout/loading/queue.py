@@ -60,9 +60,9 @@ class Queue(Struct, frozen=True):
         from blocklayout.runtime.joining import Batching
 
         for info in (*session.get_inputs(), *session.get_outputs()):
-            _check(info)
+            check_border(info)
         session.queue(
-            self.max_waiting, Batching(*self.batching, _refuse if opened is None else partial(_prove, opened))
+            self.max_waiting, Batching(*self.batching, _refuse if opened is None else partial(prove_rows, opened))
         )
         given = {
             info.name: info.logical((shapes or {}).get(info.name) or info.shape or ()) for info in session.get_inputs()
@@ -72,7 +72,12 @@ class Queue(Struct, frozen=True):
         return session
 
 
-def _prove(opened: Opened, row: Mapping[str, tuple[int, ...]], sizes: Sequence[int]) -> None:
+def prove_rows(opened: Opened, row: Mapping[str, tuple[int, ...]], sizes: Sequence[int]) -> None:
+    """Prove that a model computes each row apart from the others in batches of these sizes.
+
+    Raises:
+        UnsupportedError: It does not; the message names the node.
+    """
     from blocklayout import model
 
     model.check_rows(opened, row, sizes)
@@ -88,8 +93,12 @@ def _refuse(row: Mapping[str, tuple[int, ...]], sizes: Sequence[int]) -> None:
     )
 
 
-def _check(info: InputInfo) -> None:
-    """Refuse an input or output without a free first extent that rows lie along."""
+def check_border(info: InputInfo) -> None:
+    """Refuse an input or output without a free first extent that rows lie along.
+
+    Raises:
+        UnsupportedError: The message says what would be right.
+    """
     shown = "of unknown rank" if info.shape is None else "x".join(map(str, info.shape)) or "a scalar"
     if info.container or not info.shape or isinstance(info.shape[0], int):
         remedy = "export the model with a free first extent"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from functools import partial
 from itertools import accumulate, count
 from time import monotonic
@@ -13,7 +14,7 @@ from blocklayout import dnnl
 from blocklayout.errors import DisturbedError
 from blocklayout.plan.costs.random_data import random_array
 from blocklayout.plan.costs.repeating import Run, Stopwatch
-from blocklayout.runtime import Workspace
+from blocklayout.runtime.row_parts import workspace_of
 from blocklayout.timing import fastest_ns, time_in_turn
 
 if TYPE_CHECKING:
@@ -96,17 +97,18 @@ def time_briefly(
     first = make_ready(plans[0])
     packing_ns = 1e9 * (monotonic() - began_s)
     until_s = monotonic() + seconds()
-    if monotonic() + N_FIRST_RUNS * plans[0].cost_ns / 1e9 > until_s:
+    costs_ns = [plan.parts * plan.cost_ns for plan in plans]
+    if monotonic() + N_FIRST_RUNS * costs_ns[0] / 1e9 > until_s:
         return None
     began_s = monotonic()
     run_ns = dnnl.run_parallel(first_run_ns, n_threads)
     starting_ns = max(1e9 * (monotonic() - began_s) - (N_FIRST_RUNS - 1) * run_ns, 0.0)
-    worth = run_ns / plans[0].cost_ns
+    worth = run_ns / costs_ns[0]
     all_ns = accumulate(
         (starting_ns if plan is not plans[0] else run_ns)
-        + N_BRIEF_ROUNDS * max(worth * plan.cost_ns, BRIEF_TURN_NS)
+        + N_BRIEF_ROUNDS * max(worth * cost_ns, BRIEF_TURN_NS)
         + packing_ns * _packed_anew(plan, plans[0])
-        for plan in plans
+        for plan, cost_ns in zip(plans, costs_ns, strict=True)
     )
     n_racing = sum(monotonic() + ns / 1e9 <= until_s for ns in all_ns)
     if n_racing < MIN_RACED:
@@ -118,6 +120,29 @@ def time_briefly(
         had = f"{len(quiet)} of {len(rounds)} rounds were left alone by other work"
         raise DisturbedError(f"{had} in the time there was, and it takes {N_BRIEF_ROUNDS}")
     return [list(each) for each in zip(*quiet, strict=True)]
+
+
+def share_of_time(ready: ReadyPlan, other: ReadyPlan, seconds: float | None) -> float:
+    """How long a plan takes next to another one: the median of the rounds' ratios.
+
+    Args:
+        ready: Of the same model and as many rows.
+        other: Likewise.
+        seconds: How long both may run; ``None`` for as long as it takes.
+
+    Raises:
+        DisturbedError: There is no time to see, or other work keeps the CPUs busy.
+    """
+    if seconds is None:
+        times: list[list[float]] | None = time_ready_plans([other, ready])
+    else:
+        both = [other, ready]
+        plans = [each.plan for each in both]
+        times = time_briefly(plans, lambda plan: both[plans.index(plan)], lambda: seconds)
+    if times is None:
+        raise DisturbedError("there was no time to see what is faster")
+    ratios: list[float] = [own / others for others, own in zip(*times, strict=True)]
+    return statistics.median(ratios)
 
 
 def _packed_anew(plan: Plan, first: Plan) -> float:
@@ -136,7 +161,7 @@ def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float
 
 def _run_of(ready: ReadyPlan) -> Callable[[], object]:
     """Runs a plan whole, on random data, in memory of its own."""
-    workspace, descs = Workspace(ready), dict(ready.plan.inputs)
+    workspace, plan = workspace_of(ready), ready.plan
     generator = np.random.default_rng(_SEED)
-    feed = [desc.pack(random_array(desc.dtype, desc.dims, generator)) for desc in descs.values()]
-    return partial(workspace.run, workspace.executable(descs), feed)
+    feed = [desc.pack(random_array(desc.dtype, desc.dims, generator)) for _, desc in plan.fed]
+    return partial(workspace.run, workspace.executable(dict(plan.inputs)), feed)

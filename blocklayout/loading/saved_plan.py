@@ -92,18 +92,24 @@ class SavedPlan(Struct):
     plan: Plan | None
     replans: bool = False
 
-    def plan_for(self, program: Program, *, is_decided: bool) -> Plan | None:
+    def parts_for(self, shapes: Sequence[tuple[str, tuple[int, ...]]]) -> int:
+        """In how many parts the plan runs inputs of these extents; 1 where it is for others."""
+        plan = self.plan
+        return plan.parts if plan is not None and {name: desc.dims for name, desc in plan.fed} == dict(shapes) else 1
+
+    def plan_for(self, program: Program, *, is_decided: bool, is_part: bool) -> Plan | None:
         """The plan, proven to compute ``program``; ``None`` where it was made for other extents or contents.
 
         Args:
             program: What is to be run.
             is_decided: Whether it also follows from what inputs hold, so that it differs from run to run.
+            is_part: Whether that is one of the parts in which the plan runs its rows.
 
         Raises:
             PlanError: It does not fit, and nobody asked to plan anew then.
         """
         plan = self.plan
-        if plan is None or _is_for_others(plan, program, is_decided=is_decided):
+        if plan is None or is_part != (plan.parts > 1) or _is_for_others(plan, program, is_decided=is_decided):
             return None
         try:
             check_program(plan, program)
@@ -250,7 +256,7 @@ def _is_for_others(plan: Plan, program: Program, *, is_decided: bool) -> bool:
 
 
 def _in_callers_order(plan: Plan, inputs: Sequence[InputInfo]) -> dict[str, tuple[int, ...]]:
-    dims = {name: desc.dims for name, desc in plan.inputs}
+    dims = {name: desc.dims for name, desc in plan.fed}
     served = {}
     for info in inputs:
         if info.name not in dims:

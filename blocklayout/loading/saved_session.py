@@ -428,6 +428,9 @@ def _check_names(plan: PlanRecord, record: PartRecord) -> None:
     given = {result.name for result in plan.plan.results if result.buffer is not None} | {*plan.constants}
     strange = (fed - inputs) | ({info.name for info in record.outputs} - given)
     strange |= entering - {name for name, _ in plan.plan.inputs}
+    if plan.plan.parts > 1:
+        dims = {name: desc.dims for name, desc in plan.plan.fed}
+        strange |= {name for name, extents in plan.shapes if dims.get(name) != extents}
     if strange:
         raise PlanError(f"the plan is not one of this session: inputs or outputs differ ({', '.join(sorted(strange))})")
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from blocklayout.atomic_write import replacing
 from blocklayout.dnnl import Spec, is_reference, multiply_adds
@@ -30,6 +30,9 @@ FREE = "any"
 
 MOVERS = ("reorder", "copy")
 """Kinds of steps that compute nothing."""
+
+MAX_PARTS = 1 << 20
+"""More than any batch has."""
 
 MAX_FILE_NBYTES = 1 << 28
 """More than the plan of any network takes: tens of thousands of steps."""
@@ -283,10 +286,16 @@ class Plan(Struct, frozen=True, dict=True):
     io_layout: tuple[tuple[str, str], ...]
     version: Literal[4] = 4
     ranges: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
+    parts: Annotated[int, Meta(ge=1, le=MAX_PARTS)] = 1
+
+    @property
+    def fed(self) -> tuple[tuple[str, MemoryDesc], ...]:
+        """Declared descriptors of the model's inputs for a run, with the rows of all parts."""
+        return tuple((name, all_rows(desc, self.parts)) for name, desc in self.inputs)
 
     @property
     def cost_ns(self) -> float:
-        """Estimated time of one run."""
+        """Estimated time of one run, or of one part of it."""
         return sum(s.cost_ns for s in self.steps) + sum(e.cost_ns for e in self.entries)
 
     @property
@@ -450,6 +459,11 @@ class Plan(Struct, frozen=True, dict=True):
         from blocklayout.plan.report.text import plan_text
 
         return plan_text(self)
+
+
+def all_rows(desc: MemoryDesc, parts: int) -> MemoryDesc:
+    """A dense descriptor with the rows of so many parts."""
+    return desc if parts == 1 else desc.resized((parts * desc.dims[0], *desc.dims[1:]))
 
 
 def _reason(error: Exception) -> str:

@@ -25,6 +25,7 @@ from blocklayout.runtime.inputs import InputInfo, OutputInfo, check_feed, check_
 from blocklayout.runtime.memory import MemoryUse
 from blocklayout.runtime.outputs import bindable, check_given, check_wanted, constant, deliver
 from blocklayout.runtime.pieces import CutError
+from blocklayout.runtime.row_parts import each_part, part_feeds, workspace_of
 from blocklayout.runtime.run_report import report_run
 from blocklayout.runtime.streams import Streams
 from blocklayout.runtime.workspace import ReadyPlan, Room, Workspace
@@ -459,7 +460,8 @@ class Session:
             self._drop(kept)
             raise
         if times is not None:
-            report_run(kept.ready.plan, bound.descs, times)
+            for part in each_part(kept.ready.plan, times):
+                report_run(kept.ready.plan, bound.descs, part)
         if out or known:
             results |= known
             return [deliver(info.name, results[info.name], (out or {}).get(info.name)) for info in wanted]
@@ -508,6 +510,7 @@ class Session:
         shapes = tuple((name, fed.shape) for name, fed in feeds.items())
         kept = self._ready(shapes, lambda name: feeds[name].contents())
         workspace = self._workspace(kept)
+        feeds = part_feeds(kept.ready.plan, feeds)
         descs = {name: fed.desc for name, fed in feeds.items()}
         buffers = [fed.buffer for fed in feeds.values()]
         deciding = tuple(
@@ -595,17 +598,19 @@ class Session:
         with self._planning:  # it reads the model, too
             return self._describe_nodes(shapes, ready.contents)
 
-    def _timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[list[int]], list[int]]:
-        """For each run the nanoseconds of each step, and of all of it."""
-        runs: list[list[int]] = []
-        wall = []
+    def _timed(self, feed: Mapping[str, Any], n_runs: int) -> tuple[Plan, list[Sequence[int]], list[int]]:
+        """For each run, or part of one, the nanoseconds of each step, and of all of it."""
+        runs: list[Sequence[int]] = []
+        wall: list[int] = []
         for _ in range(n_runs + 1):
-            runs.append([])
+            times: list[int] = []
             start = time.monotonic_ns()
             bound, buffers = self._found_bound(feed)
-            bound.workspace.run(bound.executable, buffers, times=runs[-1])
-            wall.append(time.monotonic_ns() - start)
-        return bound.kept.ready.plan, runs[1:], wall[1:]
+            bound.workspace.run(bound.executable, buffers, times=times)
+            ns, plan = time.monotonic_ns() - start, bound.kept.ready.plan
+            runs += each_part(plan, times)
+            wall += [ns // plan.parts] * plan.parts
+        return plan, runs[plan.parts :], wall[plan.parts :]
 
     def __call__(self, *arrays: Any) -> Any:
         """Run on positional inputs; a single output comes without its list.
@@ -869,7 +874,7 @@ class Session:
         if stream not in kept.workspaces:
             is_ranged = any(info.ranges for info in self._inputs)
             room = self._room(stream, kept.ready.plan) if is_ranged else None
-            make = partial(Workspace, kept.ready, room=room)
+            make = partial(workspace_of, kept.ready, room)
             made = kept.workspaces[stream] = dnnl.run_parallel(make, kept.ready.plan.n_threads)
             if room is not None:
                 self._leave_other_arenas(stream, made)

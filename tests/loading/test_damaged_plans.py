@@ -39,10 +39,11 @@ class Subject:
             plan = bl.Plan.from_json(text)
             check_here(plan)
             check_program(plan, self.program)
+            session = bl.load(self.net, plan=plan)
         except bl.PlanError:
             return False
         if essence(plan) != essence(self.plan):
-            [output] = bl.load(self.net, plan=plan).run(None, self.feed)
+            [output] = session.run(None, self.feed)
             np.testing.assert_array_equal(output, self.expected)
         return True
 

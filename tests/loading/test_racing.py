@@ -97,7 +97,7 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
 
     monkeypatch.setattr(loading, "SURE_BELOW", 0.0)
     monkeypatch.setattr(tuning, "measure_briefly", track.measure)
-    monkeypatch.setattr(racing, "Workspace", Racer)
+    monkeypatch.setattr(racing, "workspace_of", Racer)
     for module in (loading, racing):
         monkeypatch.setattr(module, "monotonic", lambda: track.now_s)
     monkeypatch.setattr(repeating, "time", SimpleNamespace(perf_counter_ns=lambda: track.now_s * 1e9))
@@ -151,6 +151,7 @@ class Raced:
     cost_ns: float
     constants: tuple[PackedConstant, ...] = ()
     n_threads: int = 1
+    parts: int = 1
 
 
 @pytest.fixture

@@ -81,9 +81,10 @@ def heading(plan: Plan) -> str:
     """Model, layouts, data type and machine."""
     chosen = f" ({plan.chosen})" if plan.chosen != plan.policy else ""
     precision = "".join(dict.fromkeys(f", {each.key} in {each.wanted}" for each in plan.precision))
+    parts = f" for each of {plan.parts} parts of the rows" if plan.parts > 1 else ""
     return (
-        f"plan of {plan.model}: layout {plan.policy}{chosen}, {plan.dtype}{precision}, {plan.n_threads} threads, "
-        f"{plan.isa}, oneDNN {plan.library}"
+        f"plan of {plan.model}{parts}: layout {plan.policy}{chosen}, {plan.dtype}{precision}, "
+        f"{plan.n_threads} threads, {plan.isa}, oneDNN {plan.library}"
     )
 
 
