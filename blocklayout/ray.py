@@ -158,6 +158,13 @@ def n_nodes() -> int:
     return sum(node["Alive"] for node in ray.nodes())
 
 
+def n_cpus() -> int:
+    """CPUs of the cluster, at least 1."""
+    import ray
+
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
 def _content(model: str | os.PathLike[str] | bytes) -> bytes:
     """All that a model or a session is, which other nodes have no file of.
 
