@@ -91,6 +91,7 @@ def map_batches(
         _Mapper,
         batch_size=batch_size,
         batch_format="numpy",
+        zero_copy_batch=True,
         num_cpus=threads,
         compute=data.ActorPoolStrategy(min_size=1),
         fn_constructor_kwargs={
