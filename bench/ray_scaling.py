@@ -54,7 +54,7 @@ NODES = {ONE: 1, TWO: 2}
 STORE_NBYTES = 512 << 20
 """Of each node, for blocks of images."""
 
-BATCHES_A_BLOCK = 4
+BATCHES_A_BLOCK = 2
 N_FIRST = 0.25
 """Share of the images that come before the second rate begins."""
 
