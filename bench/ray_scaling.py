@@ -54,7 +54,7 @@ NODES = {ONE: 1, TWO: 2}
 STORE_NBYTES = 512 << 20
 """Of each node, for blocks of images."""
 
-BATCHES_A_BLOCK = 4
+BATCHES_A_BLOCK = 2
 N_FIRST = 0.25
 """Share of the images that come before the second rate begins."""
 
@@ -194,7 +194,8 @@ def run_on(n_nodes: int, path: str, size: int, args: argparse.Namespace, times: 
         numbers = ray.data.from_items(
             items, override_num_blocks=-(-args.images // n_rows)
         )  # takes no CPU, as range does
-        beside = {"num_cpus": 0, "resources": {"node": 0.001}}
+        # Beside the actors, which take all CPUs; without a bound it would be a process for each block.
+        beside = {"num_cpus": 0, "resources": {"node": 0.001}, "concurrency": n_nodes}
         images = numbers.map_batches(RandomImages(size), batch_size=n_rows, **beside)
         answers = bl.ray.map_batches(images, path, batch_size=args.batch, keep=["id"])
         times.begin()

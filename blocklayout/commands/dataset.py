@@ -33,7 +33,8 @@ SIDE = 640
 """Of an input that leaves its extents free: all pictures are brought to one size."""
 
 BESIDE = {"num_cpus": 0}
-"""Reading and writing take no CPU from actors: with all of them taken, they would wait for one another."""
+"""Reading and writing take no CPU from actors: with all of them taken, they would wait for one another. So they need a
+bound, as many as there are CPUs; else each block would start a process of its own, which takes seconds of a CPU."""
 
 TOLD = ("path", "width", "height", "answer")
 """Columns that no output may be named as."""
@@ -65,14 +66,14 @@ def run_data(args: argparse.Namespace) -> None:
     with ray.connected(args.ray), tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
         save_source(args.model, {preparation.name: (batch_size, *preparation.extents[1:])}, path)
-        files = data.read_binary_files(
-            args.data, include_paths=True, file_extensions=pictures.endings(), ray_remote_args=BESIDE
-        )
-        rows = files.map(_Prepared(preparation))
+        n_beside = ray.n_cpus()
+        tasks = {"ray_remote_args": BESIDE, "concurrency": n_beside}
+        files = data.read_binary_files(args.data, include_paths=True, file_extensions=pictures.endings(), **tasks)
+        rows = files.map(_Prepared(preparation), concurrency=n_beside, **BESIDE)
         kept = ["path", "width", "height"]
         answers = ray.map_batches(rows, path, batch_size=batch_size, keep=kept, **options)
-        told = answers.map(_Answered(preparation, question), **BESIDE)
-        told.write_parquet(args.save, mode="overwrite", ray_remote_args=BESIDE)
+        told = answers.map(_Answered(preparation, question), concurrency=n_beside, **BESIDE)
+        told.write_parquet(args.save, mode="overwrite", **tasks)
         n_pictures = data.read_parquet(args.save, columns=["path"]).count()
         n_nodes = ray.n_nodes()
     seconds = time.perf_counter() - start

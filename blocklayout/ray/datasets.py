@@ -91,6 +91,7 @@ def map_batches(
         _Mapper,
         batch_size=batch_size,
         batch_format="numpy",
+        zero_copy_batch=True,
         num_cpus=threads,
         compute=data.ActorPoolStrategy(min_size=1),
         fn_constructor_kwargs={
@@ -156,6 +157,13 @@ def n_nodes() -> int:
     import ray
 
     return sum(node["Alive"] for node in ray.nodes())
+
+
+def n_cpus() -> int:
+    """CPUs of the cluster, at least 1."""
+    import ray
+
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
 
 
 def _content(model: str | os.PathLike[str] | bytes) -> bytes:

@@ -6,6 +6,8 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 from blocklayout.plan.costs.atlas import Atlas
 from tests.bench.running import run_bench
 from tests.pages.records import record_of
@@ -300,3 +302,14 @@ def test_soak(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert record["growth"]["heap MiB"] < 1  # what the library never frees is made once
     assert "again: python bench/soak.py --minutes 0.1 --seed 3 --variants 1 --only ran,saved,forked\n" in done.stdout
     assert "] " in done.stdout.splitlines()[0]
+
+
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+def test_ray_scaling(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    short = ("--models", "squeezenet1_1", "--size", "32", "--batch", "2", "--images", "16", "--rounds", "1")
+    done = run_bench("ray_scaling.py", *short, "--json", "out.json", *PAGE, environ=tree_environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads((tmp_path / "out.json").read_text())["results"]
+    assert [*result["per_s"]["all"]] == ["session alone", "1 node", "2 nodes"]
+    assert "2 nodes over 1" in done.stdout
+    assert len(charts(tmp_path)["Rate"]) == 6
