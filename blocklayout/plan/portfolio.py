@@ -25,7 +25,7 @@ CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
 
 TimePlans = Callable[["Sequence[Plan]"], "list[list[float]] | None"]
-"""Runs plans in turn, or the first of them: for each a time for each round; ``None`` where there is no time for it.
+"""Runs plans in turn: for each a time for each round, none of those that there is no time for; ``None`` if of no two.
 
 Raises ``DisturbedError`` where other work keeps the CPUs busy, and ``RefusedError`` for what cannot run here.
 """
@@ -94,16 +94,16 @@ def cheapest(contenders: Sequence[Contender]) -> Contender:
 
 
 def racers(contenders: Sequence[Contender], bold: Choice) -> list[Contender]:
-    """Those to be run whole: the cheapest, the cheapest uniform one, what a solve chooses that trusts prices, others.
+    """Those to be run whole: the cheapest, what a solve chooses that trusts prices, others, the cheaper ones first.
 
-    Where prices are doubted, the cheapest may forgo a gain, or the bold one follow an error, or another uniform one be
-    faster. Of those that imply the same steps there is only one.
+    Where prices are doubted, the cheapest may forgo a gain, or the bold one follow an error, or a uniform one be
+    faster. What prices say is the likeliest is seen first, as there may be no time for all. Of those that imply the
+    same steps there is only one.
     """
     kept = [each for each in contenders if each.name == SOLVE or each.name in UNIFORM_POLICIES]
     kept.sort(key=lambda each: each.cost_ns)
-    uniform = next(each for each in kept if each.policy)
     found: list[Contender] = []
-    for contender in (kept[0], uniform, replace(contenders[-1], name=BOLD_SOLVE, choice=bold), *kept):
+    for contender in (kept[0], replace(contenders[-1], name=BOLD_SOLVE, choice=bold), *kept):
         if not any(contender.assembly.steps == other.assembly.steps for other in found):
             found.append(contender)
     return found
@@ -123,7 +123,11 @@ def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple
     times = time_plans(plans)
     if times is None:
         return 0, ()
-    ratios = [statistics.median(own / first for own, first in zip(rounds, times[0], strict=True)) for rounds in times]
-    fastest = min(range(len(ratios)), key=ratios.__getitem__)
+    ratios = {
+        index: statistics.median(own / first for own, first in zip(rounds, times[0], strict=True))
+        for index, rounds in enumerate(times)
+        if rounds
+    }
+    fastest = min(ratios, key=ratios.__getitem__)
     fastest = fastest if ratios[fastest] < CLEARLY else 0
-    return fastest, tuple((plan.chosen, ratio) for plan, ratio in zip(plans, ratios, strict=False))
+    return fastest, tuple((plans[index].chosen, ratio) for index, ratio in ratios.items())

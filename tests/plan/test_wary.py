@@ -113,7 +113,7 @@ def test_a_candidate_of_the_simple_choice_is_not_charged_and_others_are(proposed
 
 @settings(max_examples=10, deadline=None)
 @given(seed=seeds, doubt=doubts)
-def test_the_cheapest_the_best_uniform_one_the_bold_solve_and_others_are_raced(
+def test_the_cheapest_the_bold_solve_and_the_uniform_ones_are_raced_the_cheaper_ones_first(
     proposed: Network, seed: int, doubt: float
 ) -> None:
     network = proposed.priced(MadeUp(seed, doubt))
@@ -122,7 +122,7 @@ def test_the_cheapest_the_best_uniform_one_the_bold_solve_and_others_are_raced(
     assert found[0] == cheapest(contenders)
     steps = [contender.assembly.steps for contender in found]
     assert all(steps.count(each) == 1 for each in steps)
-    uniform = sorted((each for each in contenders if each.name in UNIFORM_POLICIES), key=lambda each: each.cost_ns)
-    assert uniform[0].assembly.steps in steps[:2]
-    assert all(each.assembly.steps in steps for each in uniform)
-    assert bold in [each.choice for each in found[:3]]
+    assert all(each.assembly.steps in steps for each in contenders if each.name in UNIFORM_POLICIES)
+    assert bold in [each.choice for each in found[:2]]
+    others = [each.cost_ns for each in found[1:]]
+    assert others == sorted(others)
