@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -65,6 +66,12 @@ class Contender(Struct, frozen=True):
         doubted_ns = sum(step.cost_ns * self.network.costs.doubt(step.spec) for step in steps)
         return doubted_ns / max(sum(step.cost_ns for step in steps), 1.0)
 
+    def least_ns(self, other: Contender) -> float:
+        """Estimated cost where steps that another has not take as much less as can be: by twice the doubt of each."""
+        own = Counter(step.spec for step in self.assembly.steps) - Counter(step.spec for step in other.assembly.steps)
+        doubted_ns = {step.spec: step.cost_ns * self.network.costs.doubt(step.spec) for step in self.assembly.steps}
+        return self.cost_ns - 2 * sum(n * doubted_ns[spec] for spec, n in own.items())
+
 
 def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
     """The choice of each simple policy and of the one that is wanted, and the solve's, which is the last.
@@ -97,13 +104,16 @@ def racers(contenders: Sequence[Contender], bold: Choice) -> list[Contender]:
     """Those to be run whole: the cheapest, what a solve chooses that trusts prices, others, the cheaper ones first.
 
     Where prices are doubted, the cheapest may forgo a gain, or the bold one follow an error, or a uniform one be
-    faster. What prices say is the likeliest is seen first, as there may be no time for all. Of those that imply the
-    same steps there is only one.
+    faster. What prices say is the likeliest is seen first, as there may be no time for all; and last what takes time
+    and decides nothing: those that would not be clearly faster than the cheapest if their own steps took as much
+    less as can be. Of those that imply the same steps there is only one.
     """
     kept = [each for each in contenders if each.name == SOLVE or each.name in UNIFORM_POLICIES]
-    kept.sort(key=lambda each: each.cost_ns)
+    first, *others = sorted(kept, key=lambda each: each.cost_ns)
+    others = [replace(contenders[-1], name=BOLD_SOLVE, choice=bold), *others]
+    others.sort(key=lambda each: (each.least_ns(first) >= CLEARLY * first.cost_ns, each.cost_ns))
     found: list[Contender] = []
-    for contender in (kept[0], replace(contenders[-1], name=BOLD_SOLVE, choice=bold), *kept):
+    for contender in (first, *others):
         if not any(contender.assembly.steps == other.assembly.steps for other in found):
             found.append(contender)
     return found
