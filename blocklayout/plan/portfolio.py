@@ -26,7 +26,9 @@ CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
 
 TimePlans = Callable[["Sequence[Plan]"], "list[list[float]] | None"]
-"""Runs plans in turn: for each a time for each round, none of those that there is no time for; ``None`` if of no two.
+"""Runs plans in turn: for each a time for each round, and none for what it takes too long to run.
+
+``None`` where there is time for no two of them.
 
 Raises ``DisturbedError`` where other work keeps the CPUs busy, and ``RefusedError`` for what cannot run here.
 """
