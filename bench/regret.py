@@ -43,7 +43,7 @@ from blocklayout import dnnl
 from blocklayout.commands.options import words
 from blocklayout.commands.output import json_text, print_table, write_json
 from blocklayout.loading.from_model import MAX_RUN_SECONDS, MEASURED_SHARE, SURE_BELOW
-from blocklayout.loading.racing import BRIEF_TURN_NS, N_BRIEF_ROUNDS, N_FIRST_RUNS
+from blocklayout.loading.racing import N_FIRST_RUNS, rounds_ns
 from blocklayout.plan import CostModel
 from blocklayout.plan.costs.atlas import Atlas
 from blocklayout.plan.costs.known import KnownCosts, RecordedCosts
@@ -52,6 +52,7 @@ from blocklayout.plan.doubted import mean_doubt, most_doubted
 from blocklayout.plan.portfolio import UNIFORM_POLICIES, cheapest, contenders_of, racers
 from blocklayout.plan.pricing import measurements
 from blocklayout.plan.solving.solve import solve_layouts
+from blocklayout.timing import fitting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -193,15 +194,13 @@ def regret(
     raced = [each.choice for each in racers(contenders, solve_layouts(known).choice)]
     first = packed(network, raced[0])
     left_ns = 1e9 * min(MAX_RUN_SECONDS, (load_s + sum(first.values()) / PACKED_PER_NS / 1e9) / 2) - 1e9 * measuring_s
-    fastest_ns = true.total_ns(raced[0])
-    left_ns -= N_FIRST_RUNS * fastest_ns
-    for choice in raced:
+    first_ns, *others_ns = map(true.total_ns, raced)
+    left_ns -= N_FIRST_RUNS * first_ns + rounds_ns(first_ns)
+    taking_ns = []
+    for choice, ns in zip(raced[1:], others_ns, strict=True):
         anew = sum(nbytes for key, nbytes in packed(network, choice).items() if key not in first)
-        ns = true.total_ns(choice)
-        created_ns = SPEC_NS * len(choice) if choice != raced[0] else 0.0
-        left_ns -= created_ns + ns + N_BRIEF_ROUNDS * max(ns, BRIEF_TURN_NS) + anew / PACKED_PER_NS
-        if left_ns >= 0:
-            fastest_ns = min(fastest_ns, ns)
+        taking_ns.append(SPEC_NS * len(choice) + ns + rounds_ns(ns) + anew / PACKED_PER_NS)
+    fastest_ns = min([first_ns, *(others_ns[index] for index in fitting(taking_ns, left_ns))])
     return {"prices": lost, "race": fastest_ns / best_ns - 1, "is_raced": True}
 
 

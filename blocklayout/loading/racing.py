@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from functools import partial
-from itertools import accumulate, count
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from blocklayout.errors import DisturbedError
 from blocklayout.plan.costs.random_data import random_array
 from blocklayout.plan.costs.repeating import Run, Stopwatch
 from blocklayout.runtime.row_parts import workspace_of
-from blocklayout.timing import fastest_ns, time_in_turn
+from blocklayout.timing import fastest_ns, fitting, time_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,8 +31,6 @@ N_RACED = 3
 """How many plans race for as long as it takes."""
 
 N_BRIEF_ROUNDS, BRIEF_TURN_NS = 1, 2e6
-
-MIN_RACED = 2
 
 N_FIRST_RUNS = 2
 """Of the first plan, to see what prices are worth here: the first run finds its memory cold."""
@@ -62,17 +59,18 @@ def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
 def time_briefly(
     plans: Sequence[Plan], make_ready: Callable[[Plan], ReadyPlan], seconds: Callable[[], float]
 ) -> list[list[float]] | None:
-    """The same in one place, for as many plans as there is time for and then rounds; disturbed ones do not count.
+    """The same in one place, for those plans that there is time for and then rounds; disturbed ones do not count.
 
-    The first plan's runs tell what prices are worth on this machine, and so how many have time for enough rounds.
+    The first plan's runs tell what prices are worth on this machine, and so which of the others have time for enough
+    rounds; one that takes too long to be packed is passed over.
 
     Args:
-        plans: Of one model.
+        plans: Of one model, the likeliest first.
         make_ready: Packs the weights of one; the others' only where there is time for that, too.
         seconds: How long there is, asked once the first is ready; the round at hand is completed.
 
     Returns:
-        ``None`` where there is no time.
+        As :func:`time_ready_plans`, with no times of plans that were passed over; ``None`` where that are all others.
 
     Raises:
         RefusedError: A primitive cannot be created or run.
@@ -87,11 +85,12 @@ def time_briefly(
 
     def run() -> list[list[float | None]]:
         calls.extend(map(_run_of, others))
-        turn = partial(_fastest_quiet_ns, stopwatch=stopwatch)
-        n_begun = count()
-        return time_in_turn(
-            calls, N_PLACES * N_ROUNDS, turn, lambda: next(n_begun) < N_BRIEF_ROUNDS or monotonic() < until_s
-        )
+        for call in calls[1:]:  # the first has run
+            call()
+        rounds: list[list[float | None]] = []
+        while len(rounds) < N_BRIEF_ROUNDS or (len(rounds) < N_PLACES * N_ROUNDS and monotonic() < until_s):
+            rounds.append([_fastest_quiet_ns(call, stopwatch) for call in calls])
+        return rounds
 
     began_s = monotonic()
     first = make_ready(plans[0])
@@ -104,22 +103,28 @@ def time_briefly(
     run_ns = dnnl.run_parallel(first_run_ns, n_threads)
     starting_ns = max(1e9 * (monotonic() - began_s) - (N_FIRST_RUNS - 1) * run_ns, 0.0)
     worth = run_ns / costs_ns[0]
-    all_ns = accumulate(
-        (starting_ns if plan is not plans[0] else run_ns)
-        + N_BRIEF_ROUNDS * max(worth * cost_ns, BRIEF_TURN_NS)
-        + packing_ns * _packed_anew(plan, plans[0])
-        for plan, cost_ns in zip(plans, costs_ns, strict=True)
-    )
-    n_racing = sum(monotonic() + ns / 1e9 <= until_s for ns in all_ns)
-    if n_racing < MIN_RACED:
+    others_ns = [
+        starting_ns + rounds_ns(worth * cost_ns) + packing_ns * _packed_anew(plan, plans[0])
+        for plan, cost_ns in zip(plans[1:], costs_ns[1:], strict=True)
+    ]
+    racing = [1 + index for index in fitting(others_ns, 1e9 * (until_s - monotonic()) - rounds_ns(run_ns))]
+    if not racing:
         return None
-    others = [make_ready(plan) for plan in plans[1:n_racing]]
-    rounds = list(zip(*dnnl.run_parallel(run, n_threads), strict=True))
+    others = [make_ready(plans[index]) for index in racing]
+    rounds = dnnl.run_parallel(run, n_threads)
     quiet = [[ns for ns in each if ns is not None] for each in rounds if None not in each]
     if len(quiet) < N_BRIEF_ROUNDS:
         had = f"{len(quiet)} of {len(rounds)} rounds were left alone by other work"
         raise DisturbedError(f"{had} in the time there was, and it takes {N_BRIEF_ROUNDS}")
-    return [list(each) for each in zip(*quiet, strict=True)]
+    times: list[list[float]] = [[] for _ in plans]
+    for index, own in zip((0, *racing), zip(*quiet, strict=True), strict=True):
+        times[index] = [*own]
+    return times
+
+
+def rounds_ns(run_ns: float) -> float:
+    """How long the rounds of a plan take."""
+    return N_BRIEF_ROUNDS * max(run_ns, BRIEF_TURN_NS)
 
 
 def share_of_time(ready: ReadyPlan, other: ReadyPlan, seconds: float | None) -> float:

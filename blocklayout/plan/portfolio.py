@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -25,7 +26,9 @@ CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
 
 TimePlans = Callable[["Sequence[Plan]"], "list[list[float]] | None"]
-"""Runs plans in turn, or the first of them: for each a time for each round; ``None`` where there is no time for it.
+"""Runs plans in turn: for each a time for each round, and none for what it takes too long to run.
+
+``None`` where there is time for no two of them.
 
 Raises ``DisturbedError`` where other work keeps the CPUs busy, and ``RefusedError`` for what cannot run here.
 """
@@ -65,6 +68,12 @@ class Contender(Struct, frozen=True):
         doubted_ns = sum(step.cost_ns * self.network.costs.doubt(step.spec) for step in steps)
         return doubted_ns / max(sum(step.cost_ns for step in steps), 1.0)
 
+    def least_ns(self, other: Contender) -> float:
+        """Estimated cost where steps that another has not take as much less as can be: by twice the doubt of each."""
+        own = Counter(step.spec for step in self.assembly.steps) - Counter(step.spec for step in other.assembly.steps)
+        doubted_ns = {step.spec: step.cost_ns * self.network.costs.doubt(step.spec) for step in self.assembly.steps}
+        return self.cost_ns - 2 * sum(n * doubted_ns[spec] for spec, n in own.items())
+
 
 def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
     """The choice of each simple policy and of the one that is wanted, and the solve's, which is the last.
@@ -94,16 +103,19 @@ def cheapest(contenders: Sequence[Contender]) -> Contender:
 
 
 def racers(contenders: Sequence[Contender], bold: Choice) -> list[Contender]:
-    """Those to be run whole: the cheapest, the cheapest uniform one, what a solve chooses that trusts prices, others.
+    """Those to be run whole: the cheapest, what a solve chooses that trusts prices, others, the cheaper ones first.
 
-    Where prices are doubted, the cheapest may forgo a gain, or the bold one follow an error, or another uniform one be
-    faster. Of those that imply the same steps there is only one.
+    Where prices are doubted, the cheapest may forgo a gain, or the bold one follow an error, or a uniform one be
+    faster. What prices say is the likeliest is seen first, as there may be no time for all; and last what takes time
+    and decides nothing: those that would not be clearly faster than the cheapest if their own steps took as much
+    less as can be. Of those that imply the same steps there is only one.
     """
     kept = [each for each in contenders if each.name == SOLVE or each.name in UNIFORM_POLICIES]
-    kept.sort(key=lambda each: each.cost_ns)
-    uniform = next(each for each in kept if each.policy)
+    first, *others = sorted(kept, key=lambda each: each.cost_ns)
+    others = [replace(contenders[-1], name=BOLD_SOLVE, choice=bold), *others]
+    others.sort(key=lambda each: (each.least_ns(first) >= CLEARLY * first.cost_ns, each.cost_ns))
     found: list[Contender] = []
-    for contender in (kept[0], uniform, replace(contenders[-1], name=BOLD_SOLVE, choice=bold), *kept):
+    for contender in (first, *others):
         if not any(contender.assembly.steps == other.assembly.steps for other in found):
             found.append(contender)
     return found
@@ -123,7 +135,11 @@ def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple
     times = time_plans(plans)
     if times is None:
         return 0, ()
-    ratios = [statistics.median(own / first for own, first in zip(rounds, times[0], strict=True)) for rounds in times]
-    fastest = min(range(len(ratios)), key=ratios.__getitem__)
+    ratios = {
+        index: statistics.median(own / first for own, first in zip(rounds, times[0], strict=True))
+        for index, rounds in enumerate(times)
+        if rounds
+    }
+    fastest = min(ratios, key=ratios.__getitem__)
     fastest = fastest if ratios[fastest] < CLEARLY else 0
-    return fastest, tuple((plan.chosen, ratio) for plan, ratio in zip(plans, ratios, strict=False))
+    return fastest, tuple((plans[index].chosen, ratio) for index, ratio in ratios.items())

@@ -71,6 +71,16 @@ def test_a_race_that_there_was_no_time_for_leaves_the_cheapest(own_store: Path) 
     assert portfolio.race([plan, plan], lambda _: None) == (0, ())
 
 
+def test_a_plan_that_was_passed_over_is_none_of_those_raced(own_store: Path) -> None:
+    del own_store
+    plan = bl.load(nets.residual(), tune="model").plan
+    again = bl.load(nets.residual(), layout="nhwc", tune="model").plan
+    assert portfolio.race([plan, plan, again], lambda _: [[10.0], [], [8.0]]) == (
+        2,
+        ((plan.chosen, 1.0), (again.chosen, 0.8)),
+    )
+
+
 def test_modes_and_times_that_do_not_exist_are_refused() -> None:
     with pytest.raises(bl.PlanError, match="give 'cached' or 'model' or 'measure'"):
         bl.load(nets.chain(), tune="guess")  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.network import Network, propose_all
 from blocklayout.plan.policies import Policy, choose_by
-from blocklayout.plan.portfolio import UNIFORM_POLICIES, cheapest, contenders_of, racers
+from blocklayout.plan.portfolio import CLEARLY, UNIFORM_POLICIES, cheapest, contenders_of, racers
 from blocklayout.plan.solving.solve import CHARGED_DOUBT, ROUNDING, charge_departures, solve_layouts, wary_choice
 from tests import nets
 
@@ -113,7 +113,7 @@ def test_a_candidate_of_the_simple_choice_is_not_charged_and_others_are(proposed
 
 @settings(max_examples=10, deadline=None)
 @given(seed=seeds, doubt=doubts)
-def test_the_cheapest_the_best_uniform_one_the_bold_solve_and_others_are_raced(
+def test_the_cheapest_the_bold_solve_and_the_uniform_ones_are_raced_the_likeliest_first(
     proposed: Network, seed: int, doubt: float
 ) -> None:
     network = proposed.priced(MadeUp(seed, doubt))
@@ -122,7 +122,16 @@ def test_the_cheapest_the_best_uniform_one_the_bold_solve_and_others_are_raced(
     assert found[0] == cheapest(contenders)
     steps = [contender.assembly.steps for contender in found]
     assert all(steps.count(each) == 1 for each in steps)
-    uniform = sorted((each for each in contenders if each.name in UNIFORM_POLICIES), key=lambda each: each.cost_ns)
-    assert uniform[0].assembly.steps in steps[:2]
-    assert all(each.assembly.steps in steps for each in uniform)
-    assert bold in [each.choice for each in found[:3]]
+    assert all(each.assembly.steps in steps for each in contenders if each.name in UNIFORM_POLICIES)
+    assert bold in [each.choice for each in found]
+    order = [(each.least_ns(found[0]) >= CLEARLY * found[0].cost_ns, each.cost_ns) for each in found[1:]]
+    assert order == sorted(order)
+
+
+def test_where_prices_are_sure_they_are_the_order(proposed: Network) -> None:
+    sure = proposed.priced(MadeUp(1, 0.0))
+    found = racers(contenders_of(sure, None), solve_layouts(sure).choice)
+    assert len(found) > 1
+    assert [each.cost_ns for each in found] == sorted(each.cost_ns for each in found)
+    plain = next(each for each in contenders_of(sure, None) if each.name == "plain")
+    assert plain.least_ns(plain) == plain.least_ns(found[0]) == plain.cost_ns  # prices without doubt
