@@ -310,6 +310,7 @@ class Session:
         Raises:
             ClosedError: The session is closed.
             QueueFullError: As many wait as may wait.
+            OutOfMemoryError: The system starts no thread for a stream, and there is none.
             InputError: ``feed`` or ``out`` is no mapping, or ``deadline`` no number of seconds.
         """
         from blocklayout.runtime.submissions import Submission

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,19 @@ class _Lines(Struct, frozen=True):
     lanes: int
     last: int
     padded: int
+
+    @classmethod
+    def common(cls, image: MemoryDesc, descs: Iterable[MemoryDesc]) -> _Lines | None:
+        """The lines of an image that all of these have, too; ``None`` where there is no code for them.
+
+        An image of one pixel lies alike in several layouts, and results of more pixels in one of them; all plain ones
+        have columns.
+        """
+        lines = cls.of(image)
+        if lines is None or all(map(lines.are_of, descs)):
+            return lines
+        columns = cls("columns", image.dims[0], image.dims[1], 1, 1, 1)
+        return columns if prod(image.dims[2:]) == 1 and all(map(columns.are_of, descs)) else None
 
     @classmethod
     def of(cls, desc: MemoryDesc) -> _Lines | None:
@@ -122,8 +135,7 @@ def offer(spec: Spec) -> Resolved | None:
     descs = {name: dst if name == "dst" else desc for name, desc in spec.descs}
     found = [desc for desc in descs.values() if isinstance(desc, MemoryDesc)]
     image = src if spec.kind == "max_pooling" else dst
-    lines = _Lines.of(image)
-    if lines is None or not all(map(lines.are_of, found)) or prod(image.dims[2:]) > _MAX_NUMBER:
+    if _Lines.common(image, found) is None or prod(image.dims[2:]) > _MAX_NUMBER:
         return None
     if any(0 in desc.dims for desc in found) or (spec.kind == "max_unpooling" and not dst.is_dense):
         return None
@@ -208,7 +220,8 @@ class _Kernel:
 
     def __init__(self, spec: Spec) -> None:
         src, code = spec.memory_desc("src"), native()
-        lines = _Lines.of(src if spec.kind == "max_pooling" else spec.memory_desc("dst"))
+        image = src if spec.kind == "max_pooling" else spec.memory_desc("dst")
+        lines = _Lines.common(image, [spec.memory_desc(name) for name, _ in spec.descs])
         if lines is None or code is None:
             raise TypeError(f"{spec} was not settled here")
         self.execute = getattr(code, f"bl_{spec.kind}")
