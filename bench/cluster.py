@@ -12,6 +12,9 @@ of the time is lost to what:
 - *stragglers*: blocks differ by chance, nodes are not alike, and some are slow;
 - *failures*: nodes are lost with what they were computing, and with answers that waited for earlier ones.
 
+The driver is *saturated* where it cannot hand out blocks as fast as they are computed: more nodes do not help then, but
+larger blocks do.
+
     python bench/cluster.py
     python bench/cluster.py --nodes 1,1000 --blocks 128,1024 --threads 16 --from driver --to driver
     python bench/cluster.py --calibrate bench/cluster.json
@@ -453,6 +456,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=numbers, default=NODES, help=f"by default {','.join(map(str, NODES))}")
     parser.add_argument("--cpus", type=positive, default=16, help="of a node (default: 16)")
+    parser.add_argument("--batch-seconds", type=seconds, help="of another network, on one CPU; by default as measured")
     parser.add_argument("--threads", type=positive, default=1, help="CPUs of an actor, and as fast (default: 1)")
     parser.add_argument("--blocks", type=numbers, default=(256,), help="rows of a block (default: 256)")
     parser.add_argument("--minutes", type=seconds, default=10.0, help="of work for each node (default: 10)")
@@ -462,7 +466,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--gbit", type=seconds, default=10.0, help="the driver's network, a second (default: 10)")
     parser.add_argument("--node-spread", type=float, default=0.05, help="of speeds, lognormal (default: 0.05)")
     parser.add_argument("--slow", type=float, default=0.01, help="share of nodes 3 times as slow (default: 0.01)")
-    parser.add_argument("--mtbf-hours", type=float, default=1000.0, help="until a node is lost, or 0 (default: 1000)")
+    parser.add_argument("--mtbf-hours", type=float, default=200.0, help="until a node is lost, or 0 (default: 200)")
     parser.add_argument("--back-seconds", type=seconds, default=120.0, help="until another is there (default: 120)")
     parser.add_argument("--seed", type=int, default=0, help="of chance (default: 0)")
     parser.add_argument("--costs", metavar="FILE", default=str(CALIBRATION), help="what --calibrate wrote")
@@ -497,7 +501,8 @@ def read_costs(path: str) -> tuple[Costs, dict[str, Any]]:
 def simulate_all(args: argparse.Namespace) -> dict[str, Any]:
     """All numbers of nodes and rows of a block."""
     measured, environment = read_costs(args.costs)
-    costs = replace(measured, batch_s=measured.batch_s / args.threads, session_s=measured.session_s / args.threads)
+    batch_s = (args.batch_seconds or measured.batch_s) / args.threads
+    costs = replace(measured, batch_s=batch_s, session_s=measured.session_s / args.threads)
     results = [each for n_rows in args.blocks for each in scaled(args, costs, n_rows)]
     made = {"simulated_by": describe_environment(1), "environment": environment, "costs": asdict(costs)}
     return made | {"n_stages": args.stages, "results": results}
@@ -541,14 +546,14 @@ def show(record: Mapping[str, Any]) -> None:
         rows = [row for row in record["results"] if row["block_rows"] == block_rows]
         first = rows[0]
         most = {"driver": first["driver_most_nodes"], "network": first["network_most_nodes"]}
-        said = ", ".join(f"its {name} {n:,.0f}" for name, n in most.items() if n and n < math.inf)
-        title = f"blocks of {block_rows} rows, {first['block_seconds']:.2f} s; {first['n_actors']} actors a node"
-        show_scaled(f"{title}; nodes that keep the driver busy: {said}", rows, costs)
+        said = " and ".join(f"{n:,.0f} nodes saturate its {name}" for name, n in most.items() if n and n < math.inf)
+        title = f"blocks of {block_rows} rows, {first['block_seconds']:.1f} s; {first['n_actors']} actors a node"
+        show_scaled(f"{title}; {said}", rows, costs)
 
 
 def show_scaled(title: str, rows: Sequence[Mapping[str, Any]], costs: Costs) -> None:
     """A table of numbers of nodes."""
-    header = ("nodes", "rows/s", "efficiency", *LOSSES, "driver busy", "lost", "redone", "rows a block at least")
+    header = ("nodes", "rows/s", "efficiency", *LOSSES, "driver busy", "nodes lost", "blocks redone", "saturated below")
     cells = [
         (
             f"{row['n_nodes']:,}",
@@ -558,7 +563,7 @@ def show_scaled(title: str, rows: Sequence[Mapping[str, Any]], costs: Costs) -> 
             f"{row['driver_share']:.0%}",
             str(row["n_lost"]),
             str(row["n_redone"]),
-            f"{costs.batch_size * math.ceil(row['least_block_s'] / costs.batch_s):,}",
+            f"{costs.batch_size * math.ceil(row['least_block_s'] / costs.batch_s):,} rows",
         )
         for row in rows
     ]
