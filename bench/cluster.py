@@ -32,6 +32,7 @@ import math
 import sys
 from collections import deque
 from dataclasses import asdict, dataclass, fields, replace
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -416,12 +417,14 @@ def most_rows_per_s(costs: Costs, cluster: Cluster, job: Job) -> float:
 
 def losses(cluster: Cluster, job: Job, costs: Costs, seed: int = 0) -> tuple[Outcome, dict[str, float]]:
     """The job, and the share of its time that each of ``LOSSES`` takes, each beside those before it."""
-    alike, safe = replace(costs, spread=0.0), replace(cluster, mtbf_s=0.0)
-    free = alike.without_coordination()
+    free = replace(costs, spread=0.0).without_coordination()
+    safe = replace(cluster, mtbf_s=0.0)
+    alike = safe.without_stragglers()
+    near = replace(alike, byte_s=0.0)
     outcomes = [
-        simulate(safe.without_stragglers(), job, free.without_start(), seed),
-        simulate(safe.without_stragglers(), job, free, seed),
-        simulate(safe.without_stragglers(), job, alike, seed),
+        simulate(near, job, free.without_start(), seed),
+        simulate(near, job, free, seed),
+        simulate(alike, job, replace(costs, spread=0.0), seed),
         simulate(safe, job, costs, seed),
         simulate(cluster, job, costs, seed),
     ]
@@ -478,6 +481,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def measure(args: argparse.Namespace) -> int:
     """Measure costs, or whole jobs beside those simulated."""
+    if not find_spec("ray"):
+        print("Ray is not installed: pip install 'blocklayout[ray]'", file=sys.stderr)
+        return 1
     from bench import cluster_on_ray
 
     if args.calibrate:
@@ -553,14 +559,13 @@ def show(record: Mapping[str, Any]) -> None:
 
 def show_scaled(title: str, rows: Sequence[Mapping[str, Any]], costs: Costs) -> None:
     """A table of numbers of nodes."""
-    header = ("nodes", "rows/s", "efficiency", *LOSSES, "driver busy", "nodes lost", "blocks redone", "saturated below")
+    header = ("nodes", "rows/s", "efficiency", *LOSSES, "nodes lost", "blocks redone", "saturated below")
     cells = [
         (
             f"{row['n_nodes']:,}",
             f"{row['rows_per_s']:,.0f}",
             f"{row['efficiency']:.1%}",
             *(f"{row['losses'][name]:.1%}" for name in LOSSES),
-            f"{row['driver_share']:.0%}",
             str(row["n_lost"]),
             str(row["n_redone"]),
             f"{costs.batch_size * math.ceil(row['least_block_s'] / costs.batch_s):,} rows",

@@ -269,15 +269,15 @@ def byte_s() -> float:
     """Seconds for a byte from the memory of one node to another's."""
     with on_nodes(2):
 
-        @ray.remote(resources={"node1": 1}, num_cpus=0)
         def fetched(refs: list[Any]) -> float:
             begin = time.perf_counter()
             ray.get(refs)
             return time.perf_counter() - begin
 
+        there = ray.remote(resources={"node1": 1}, num_cpus=0)(fetched)
         image = np.random.default_rng(0).integers(0, 255, 100_000_000, dtype=np.uint8)
-        times = [ray.get(fetched.remote([ray.put(image)])) for _ in range(4)]
-    return min(times) / image.nbytes
+        times = [ray.get(there.remote([ray.put(image)])) for _ in range(4)]
+    return float(min(times)) / image.nbytes
 
 
 def validated(n_nodes: Sequence[int], costs: Costs) -> Iterator[dict[str, Any]]:

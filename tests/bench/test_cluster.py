@@ -133,6 +133,7 @@ def test_the_drivers_network_is_a_limit() -> None:
     job, cluster = Job(4000, 8, is_from_driver=True), Cluster(50, byte_s=1e-6)
     assert bench.most_rows_per_s(FREE, cluster, job) == pytest.approx(10)
     assert 4000 / simulate(cluster, job, FREE).seconds == pytest.approx(10, rel=0.05)
+    assert bench.losses(cluster, job, FREE)[1]["coordination"] > 0.9
     assert bench.most_rows_per_s(FREE, cluster, replace(job, is_from_driver=False)) == math.inf
 
 
