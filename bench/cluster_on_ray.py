@@ -82,8 +82,7 @@ class Watched:
         handed_out_s: From the begin until the first block was handed out.
         cpu_s: Of each block, in the order of rows, by all threads of its actor.
         seconds: From the begin to the end.
-        first_s: From the begin until the first answers came.
-        last_rows: Rows of all blocks but the first.
+        rows_per_s: While the second half of the rows came.
         actors_s: What the actors' processes computed for a block; they may have started meanwhile.
     """
 
@@ -91,7 +90,7 @@ class Watched:
         self._n_absent = n_absent
         self._before = (0, 0)
         self.steps: list[tuple[float, ...]] = []
-        self.handed_out_s = self.seconds = self.first_s = 0.0
+        self.handed_out_s = self.seconds = 0.0
         self._begin = time.perf_counter()
         original = streaming_executor.StreamingExecutor._scheduling_loop_step
 
@@ -110,17 +109,18 @@ class Watched:
     def _run(self, dataset: Any) -> None:
         stats: list[Any] = []
         looks: list[tuple[int, float]] = []
+        came: list[tuple[int, float]] = []
         looked_at = 0.0
         for bundle in dataset.iter_internal_ref_bundles():
             stats += [entry.metadata for entry in bundle.blocks]
             self.seconds = time.perf_counter() - self._begin
-            self.first_s = self.first_s or self.seconds
+            came.append((sum(each.num_rows for each in stats), self.seconds))
             if self.seconds - looked_at > 0.2:  # it takes the driver's time
                 looks.append((len(stats), actors_cpu_s()))
                 looked_at = self.seconds
         (n_first, first_s), (n_last, last_s) = looks[0], looks[-1]
         self.actors_s = (last_s - first_s) / max(1, n_last - n_first)
-        self.last_rows = sum(each.num_rows for each in stats[1:])
+        self.rows_per_s = second_half_per_s(came)
         self.cpu_s = [each.exec_stats.cpu_time_s for each in stats]
 
     @staticmethod
@@ -144,6 +144,13 @@ class Watched:
         self._before = now
         n_names = len(pool._actor_to_logical_id)
         self.steps.append((seconds, pool.num_running_actors(), submitted, created, n_names))
+
+
+def second_half_per_s(came: Sequence[tuple[int, float]]) -> float:
+    """Rows a second, of numbers of rows and when so many were there."""
+    n_rows, end_s = came[-1]
+    n_half, half_s = next(each for each in came if each[0] >= n_rows / 2)
+    return (n_rows - n_half) / (end_s - half_s) if end_s > half_s else math.inf
 
 
 def actors_cpu_s() -> float:
@@ -305,13 +312,13 @@ def asleep(costs: Costs, seconds: float) -> Costs:
 
 
 def compared(job: str, n_nodes: int, n_blocks: int, block_rows: int, done: Watched, costs: Costs) -> dict[str, Any]:
-    """A row of the table: all seconds, and rows a second after the first block."""
+    """A row of the table."""
     found = simulate(Cluster(n_nodes), Job(n_blocks * block_rows, block_rows), costs)
-    after_s = found.seconds - found.first_s
+    came = [((number + 1) * block_rows, at) for number, at in enumerate(found.delivered_at)]
     return {
         "job": job,
         "n_nodes": n_nodes,
         "n_blocks": n_blocks,
-        "measured": {"seconds": done.seconds, "rows_per_s": done.last_rows / (done.seconds - done.first_s)},
-        "simulated": {"seconds": found.seconds, "rows_per_s": (n_blocks - 1) * block_rows / after_s},
+        "measured": {"seconds": done.seconds, "rows_per_s": done.rows_per_s},
+        "simulated": {"seconds": found.seconds, "rows_per_s": second_half_per_s(came)},
     }
