@@ -296,7 +296,7 @@ def validated(n_nodes: Sequence[int], costs: Costs) -> Iterator[dict[str, Any]]:
     for n in n_nodes:
         if n <= len(os.sched_getaffinity(0)):
             with on_nodes(n):
-                yield compared("resnet50", n, 8 * n, 2 * BATCH_SIZE, Watched(computing(8 * n, 2 * BATCH_SIZE)), costs)
+                yield compared(MODEL, n, 24 * n, BATCH_SIZE, Watched(computing(24 * n, BATCH_SIZE)), costs)
     for seconds in SLEEPS:
         for n in (*n_nodes, N_ACTORS):
             with on_nodes(1, n):
