@@ -182,7 +182,7 @@ def test_what_a_node_has_measured_is_known_to_the_next_one(cluster: Any, model: 
 
 @pytest.mark.usefixtures("cluster")
 def test_a_node_does_without_costs_that_nobody_hands_out() -> None:
-    costs = bl.ray._SharedCosts.of_this_machine()
+    costs = bl.ray.datasets._SharedCosts.of_this_machine()
     ray.kill(costs._keeper)
     costs._node = "another"
     ran = []

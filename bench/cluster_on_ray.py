@@ -1,0 +1,324 @@
+"""Jobs on Ray's own test cluster, for bench/cluster.py: what they cost, and how long they take.
+
+The driver's costs are those of jobs whose actors sleep, so that they leave it the CPU. They are seconds computed by two
+threads that share Python's lock: one runs Ray Data's loop, the other fetches what is told of blocks. They are fitted
+over the steps of this loop. What thousands of actors cost for each block is measured by names of actors that are not
+there, in the table that Ray Data goes through for each block.
+
+This reads what Ray keeps to itself; names are those of Ray 2.60.
+"""
+# ruff: noqa: SLF001
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import tempfile
+import time
+from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import ray
+import ray.data
+from ray.cluster_utils import Cluster as RayCluster
+from ray.data._internal.execution import streaming_executor, streaming_executor_state
+from ray.data._internal.execution.operators.actor_pool_map_operator import ActorPoolMapOperator
+from ray.data.context import DEFAULT_ACTOR_MAX_TASKS_IN_FLIGHT_TO_MAX_CONCURRENCY_FACTOR
+
+import blocklayout as bl
+from bench.cluster import Cluster, Costs, Job, simulate
+from blocklayout import zoo
+from blocklayout.commands.environment import describe_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+MODEL = "resnet50"
+BATCH_SIZE = 32
+N_ACTORS, N_BLOCKS = 8, 300
+N_ABSENT = 10_000
+"""Names of actors that are not there."""
+
+SLEEPS = (0.05, 0.5)
+"""Seconds of blocks in jobs whose actors sleep."""
+
+
+def environment() -> dict[str, Any]:
+    """The machine, and Ray's version."""
+    return describe_environment(1) | {"ray": metadata.version("ray"), "model": f"{MODEL}, 224x224"}
+
+
+@contextmanager
+def on_nodes(n_nodes: int, n_cpus: int = 1) -> Iterator[RayCluster]:
+    """Ray's test cluster on this machine, with a cache folder of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ |= {"BLOCKLAYOUT_CACHE_DIR": folder, "RAY_USAGE_STATS_ENABLED": "0"}
+        options = {"num_cpus": n_cpus, "object_store_memory": 1 << 30}
+        cluster = RayCluster(initialize_head=True, head_node_args=options | {"include_dashboard": False})
+        try:
+            ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+            for number in range(1, n_nodes):
+                cluster.add_node(**options, resources={f"node{number}": 1})
+            cluster.wait_for_nodes()
+            ray.data.DataContext.get_current().enable_progress_bars = False
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
+class Watched:
+    """A job as it is computed: steps of the driver's loop, and what is told of its blocks.
+
+    Attributes:
+        steps: For each the seconds computed by the loop's thread and by the one that fetches, and how many actors there
+            are, blocks were handed out, actors were asked for, and names were known.
+        handed_out_s: From the begin until the first block was handed out.
+        cpu_s: Of each block, in the order of rows, by all threads of its actor.
+        seconds: From the begin to the end.
+        rows_per_s: While the second half of the rows came.
+        actors_s: What the actors' processes computed for a block; they may have started meanwhile.
+    """
+
+    def __init__(self, dataset: Any, n_absent: int = 0) -> None:
+        self._n_absent = n_absent
+        self._before = (0, 0)
+        self.steps: list[tuple[float, ...]] = []
+        self.handed_out_s = self.seconds = 0.0
+        self._begin = time.perf_counter()
+        original = streaming_executor.StreamingExecutor._scheduling_loop_step
+
+        def step(executor: Any, topology: Any) -> bool:
+            begin = self._computed(executor)
+            goes_on = original(executor, topology)
+            self._note(topology, self._computed(executor) - begin)
+            return bool(goes_on)
+
+        streaming_executor.StreamingExecutor._scheduling_loop_step = step
+        try:
+            self._run(dataset)
+        finally:
+            streaming_executor.StreamingExecutor._scheduling_loop_step = original
+
+    def _run(self, dataset: Any) -> None:
+        stats: list[Any] = []
+        looks: list[tuple[int, float]] = []
+        came: list[tuple[int, float]] = []
+        looked_at = 0.0
+        for bundle in dataset.iter_internal_ref_bundles():
+            stats += [entry.metadata for entry in bundle.blocks]
+            self.seconds = time.perf_counter() - self._begin
+            came.append((sum(each.num_rows for each in stats), self.seconds))
+            if self.seconds - looked_at > 0.2:  # it takes the driver's time
+                looks.append((len(stats), actors_cpu_s()))
+                looked_at = self.seconds
+        (n_first, first_s), (n_last, last_s) = looks[0], looks[-1]
+        self.actors_s = (last_s - first_s) / max(1, n_last - n_first)
+        self.rows_per_s = second_half_per_s(came)
+        self.cpu_s = [each.exec_stats.cpu_time_s for each in stats]
+
+    @staticmethod
+    def _computed(executor: Any) -> float:
+        """Seconds of both threads."""
+        thread = getattr(executor._metadata_fetcher, "_thread", None)
+        if not thread or not thread.is_alive():
+            return time.thread_time()
+        return time.thread_time() + time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+
+    def _note(self, topology: Any, seconds: float) -> None:
+        operators = [each for each in topology if isinstance(each, ActorPoolMapOperator)]
+        pool, metrics = operators[0]._actor_pool, operators[0].metrics
+        if self._n_absent and pool.num_running_actors() and len(pool._actor_to_logical_id) < self._n_absent:
+            pool._actor_to_logical_id |= {f"absent {number}": f"{number:036}" for number in range(self._n_absent)}
+        n_real = pool.current_size()
+        now = (metrics.num_tasks_submitted, n_real)
+        submitted, created = now[0] - self._before[0], max(0, n_real - self._before[1])
+        if now[0] and not self.handed_out_s:
+            self.handed_out_s = time.perf_counter() - self._begin
+        self._before = now
+        n_names = len(pool._actor_to_logical_id)
+        self.steps.append((seconds, pool.num_running_actors(), submitted, created, n_names))
+
+
+def second_half_per_s(came: Sequence[tuple[int, float]]) -> float:
+    """Rows a second, of numbers of rows and when so many were there."""
+    n_rows, end_s = came[-1]
+    n_half, half_s = next(each for each in came if each[0] >= n_rows / 2)
+    return (n_rows - n_half) / (end_s - half_s) if end_s > half_s else math.inf
+
+
+def actors_cpu_s() -> float:
+    """Seconds that all processes of actors that sleep have computed."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if path.with_name("cmdline").read_bytes().startswith(b"ray::MapWorker(MapBatches(Sleeping))"):
+                fields = path.read_text(encoding="ascii", errors="replace").rsplit(")", 1)[1].split()
+                ticks += int(fields[11]) + int(fields[12])
+        except OSError:  # it has ended
+            continue
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class Sleeping:
+    """In the place of a session."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The rows, later."""
+        time.sleep(self._seconds)
+        return batch
+
+
+def sleeping(n_blocks: int, seconds: float) -> Any:
+    """A job of blocks of one small row, whose actors sleep."""
+    rows = ray.data.from_items([{"x": number} for number in range(n_blocks)], override_num_blocks=n_blocks)
+    answers = rows.map_batches(
+        Sleeping, fn_constructor_args=(seconds,), batch_size=1, num_cpus=1,
+        compute=ray.data.ActorPoolStrategy(min_size=1),
+    )  # fmt: skip
+    answers.context.execution_options.preserve_order = True
+    return answers
+
+
+def computing(n_blocks: int, block_rows: int) -> Any:
+    """A job of random images, in blocks in the store of the first node."""
+    image = np.random.default_rng(0).standard_normal((block_rows, 3, 224, 224), dtype=np.float32)
+    rows = ray.data.from_numpy([image] * n_blocks)
+    return bl.ray.map_batches(rows, model(), columns={"x": "data"}, keep=(), batch_size=BATCH_SIZE)
+
+
+def model() -> bytes:
+    """A network of the zoo with a free batch."""
+    proto = zoo.build(MODEL, batch=1).to_onnx()
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "n"
+    return bytes(proto.SerializeToString())
+
+
+def calibrated() -> Costs:
+    """All costs, measured here."""
+    return Costs(
+        poll_s=streaming_executor_state.WAIT_FOR_TASK_COMPLETION_TIMEOUT_S,
+        n_in_flight=DEFAULT_ACTOR_MAX_TASKS_IN_FLIGHT_TO_MAX_CONCURRENCY_FACTOR,
+        n_late_steps=1,
+        **drivers_costs(),
+        **actors_costs(),
+        byte_s=byte_s(),
+        batch_size=BATCH_SIZE,
+        row_nbytes=4 * 3 * 224 * 224,
+        answer_nbytes=4 * 1000,
+    )
+
+
+def drivers_costs() -> dict[str, float]:
+    """Of a step, an actor and a block: fitted over steps that handed out blocks, in jobs whose actors sleep.
+
+    What an actor's process computes for a block is taken from the job of a single actor.
+    """
+    steps: list[tuple[float, ...]] = []
+    block_s = 0.0
+    jobs = ((1, 0.02, 0), (N_ACTORS, 0.02, 0), (3 * N_ACTORS, 0.5, 0), (N_ACTORS, 0.02, N_ABSENT))
+    for n_actors, sleep_s, n_absent in jobs:
+        with on_nodes(1, n_actors):
+            done = Watched(sleeping(N_BLOCKS, sleep_s), n_absent)
+        block_s = done.actors_s if n_actors == 1 else block_s
+        steps += done.steps
+    groups = defaultdict(list)
+    for seconds, *what in steps:
+        if what[1] and not what[2]:
+            groups[tuple(what)].append(seconds)
+    weights = np.sqrt([len(each) for each in groups.values()])
+    quiet = np.array([np.percentile(each, 25) for each in groups.values()])  # other work on the machine adds to others
+    columns = np.stack([columns_of(*what) for what in groups])
+    fitted, *_ = np.linalg.lstsq(columns * weights[:, None], quiet * weights, rcond=None)
+    created = [(seconds - columns_of(*what) @ fitted) / what[2] for seconds, *what in steps if what[2] > 1]
+    step_s, actor_s, task_s, name_s, task_name_s = (max(0.0, float(each)) for each in fitted)
+    return {
+        "step_s": step_s,
+        "actor_s": actor_s + name_s,
+        "task_s": task_s,
+        "task_actor_s": task_name_s,
+        "create_s": max(0.0, statistics.median(created)),
+        "block_s": block_s,
+    }
+
+
+def columns_of(n_actors: float, n_tasks: float, _: float, n_names: float) -> np.ndarray:
+    """What a step's seconds are a sum over."""
+    return np.array([1.0, n_actors, n_tasks, n_names, n_names * n_tasks])
+
+
+def actors_costs() -> dict[str, float]:
+    """Of an actor's start, its session and a batch: what its process computes, but its start by the clock."""
+    with on_nodes(1):
+        first = Watched(computing(16, 2 * BATCH_SIZE))
+        second = Watched(computing(2, 2 * BATCH_SIZE))  # its session is there
+    usual_s, from_s, to_s = (float(each) for each in np.percentile(first.cpu_s, (50, 25, 75)))
+    return {
+        "start_s": second.handed_out_s,
+        "session_s": max(first.cpu_s) - usual_s,
+        "map_s": max(0.0, max(second.cpu_s) - usual_s),
+        "batch_s": usual_s / 2,
+        "spread": math.log(to_s / from_s) / 1.349,  # quartiles of a normal distribution are as far apart
+    }
+
+
+def byte_s() -> float:
+    """Seconds for a byte from the memory of one node to another's."""
+    with on_nodes(2):
+
+        def fetched(refs: list[Any]) -> float:
+            begin = time.perf_counter()
+            ray.get(refs)
+            return time.perf_counter() - begin
+
+        there = ray.remote(resources={"node1": 1}, num_cpus=0)(fetched)
+        image = np.random.default_rng(0).integers(0, 255, 100_000_000, dtype=np.uint8)
+        times = [ray.get(there.remote([ray.put(image)])) for _ in range(4)]
+    return float(min(times)) / image.nbytes
+
+
+def validated(n_nodes: Sequence[int], costs: Costs) -> Iterator[dict[str, Any]]:
+    """Jobs that were measured, and the same simulated: of a network, and of actors that sleep.
+
+    All nodes of one CPU are on this machine, so a network is computed on as many as it has CPUs, and the driver shares
+    them. Actors that sleep leave it the CPU, also where there are more of them.
+    """
+    for n in n_nodes:
+        if n <= len(os.sched_getaffinity(0)):
+            with on_nodes(n):
+                yield compared(MODEL, n, 24 * n, BATCH_SIZE, Watched(computing(24 * n, BATCH_SIZE)), costs)
+    for seconds in SLEEPS:
+        for n in (*n_nodes, N_ACTORS):
+            with on_nodes(1, n):
+                done = Watched(sleeping(40 * n, seconds))
+                yield compared(f"asleep {seconds} s", n, 40 * n, 1, done, asleep(costs, seconds))
+
+
+def asleep(costs: Costs, seconds: float) -> Costs:
+    """Costs of a job whose actors sleep; an actor's for a block are the same."""
+    return replace(
+        costs, batch_s=seconds, session_s=0.0, map_s=0.0, batch_size=1, row_nbytes=0, answer_nbytes=0, spread=0.0
+    )  # fmt: skip
+
+
+def compared(job: str, n_nodes: int, n_blocks: int, block_rows: int, done: Watched, costs: Costs) -> dict[str, Any]:
+    """A row of the table."""
+    found = simulate(Cluster(n_nodes), Job(n_blocks * block_rows, block_rows), costs)
+    came = [((number + 1) * block_rows, at) for number, at in enumerate(found.delivered_at)]
+    return {
+        "job": job,
+        "n_nodes": n_nodes,
+        "n_blocks": n_blocks,
+        "measured": {"seconds": done.seconds, "rows_per_s": done.rows_per_s},
+        "simulated": {"seconds": found.seconds, "rows_per_s": second_half_per_s(came)},
+    }
