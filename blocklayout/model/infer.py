@@ -158,7 +158,7 @@ def _infer_types(
         raise  # of a function's body
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError, ValueError, LookupError) as error:
         given = ", ".join(f"{value.name!r} {value.shape}" for value in present)
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().partition("\n")[0] or "it does not say why"
         raise ModelError(f"node {node.name!r}: {node.op_type} of {given}: {reason}") from error
     if node.attr("ceil_mode", 0) and present:
         _forget_windows_behind(node, present[0].shape[2:], types.values())

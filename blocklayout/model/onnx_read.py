@@ -400,7 +400,7 @@ def _check_specification(skeleton: ModelProto, origin: str) -> None:
     try:
         checker.check_model(skeleton)
     except checker.ValidationError as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error).strip().partition("\n")[0] or "it does not say why"
         if "ir_version" in reason and "higher" in reason:
             raise UnsupportedError(f"{origin} is newer than the installed onnx package: {reason}") from error
         raise ModelError(f"{origin} is against ONNX's specification: {reason}") from error

@@ -135,6 +135,15 @@ def test_flipped_bytes_end_in_our_errors_only() -> None:
             assert str(error)  # noqa: PT017  # most damage is found; some only changes a weight
 
 
+def test_a_checker_that_gives_no_reason_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise onnx.checker.ValidationError
+
+    monkeypatch.setattr(onnx.checker, "check_model", refuse)
+    with pytest.raises(ModelError, match=r"against ONNX's specification: it does not say why"):
+        read(conv_net(13).SerializeToString(), {"x": (1, 3, 8, 8)})
+
+
 def test_a_directory_and_a_wrong_type_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="is a directory"):
         read(tmp_path)
