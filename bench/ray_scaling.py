@@ -195,7 +195,7 @@ def run_on(n_nodes: int, path: str, size: int, args: argparse.Namespace, times: 
             items, override_num_blocks=-(-args.images // n_rows)
         )  # takes no CPU, as range does
         # Beside the actors, which take all CPUs; without a bound it would be a process for each block.
-        beside = {"num_cpus": 0, "resources": {"node": 0.001}, "concurrency": n_nodes}
+        beside = {"num_cpus": 0, "resources": {"node": 0.001}, "compute": ray.data.TaskPoolStrategy(size=n_nodes)}
         images = numbers.map_batches(RandomImages(size), batch_size=n_rows, **beside)
         answers = bl.ray.map_batches(images, path, batch_size=args.batch, keep=["id"])
         times.begin()

@@ -68,11 +68,12 @@ def run_data(args: argparse.Namespace) -> None:
         save_source(args.model, {preparation.name: (batch_size, *preparation.extents[1:])}, path)
         n_beside = ray.n_cpus()
         tasks = {"ray_remote_args": BESIDE, "concurrency": n_beside}
+        beside = {"compute": data.TaskPoolStrategy(size=n_beside), **BESIDE}
         files = data.read_binary_files(args.data, include_paths=True, file_extensions=pictures.endings(), **tasks)
-        rows = files.map(_Prepared(preparation), concurrency=n_beside, **BESIDE)
+        rows = files.map(_Prepared(preparation), **beside)
         kept = ["path", "width", "height"]
         answers = ray.map_batches(rows, path, batch_size=batch_size, keep=kept, **options)
-        told = answers.map(_Answered(preparation, question), concurrency=n_beside, **BESIDE)
+        told = answers.map(_Answered(preparation, question), **beside)
         told.write_parquet(args.save, mode="overwrite", **tasks)
         n_pictures = data.read_parquet(args.save, columns=["path"]).count()
         n_nodes = ray.n_nodes()
