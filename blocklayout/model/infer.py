@@ -57,6 +57,7 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
         UnsupportedError: The extents of an output depend on data, or it is no tensor.
     """
     check_time(f"node {node.name!r}")
+    _check_itself(node, inputs)
     if node.domain:
         return _registered(node, inputs)
     if branches_of(node):
@@ -77,6 +78,19 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
     if node.op_type == "Reshape":
         _check_n_elements(node, inputs[0], outputs[0])
     return outputs
+
+
+def _check_itself(node: Node, inputs: Sequence[Value | None]) -> None:
+    """Refuse what shape inference takes as it is, or ends the process by."""
+    n_outputs = node.attr("num_outputs", len(node.outputs)) if node.op_type == "Split" else len(node.outputs)
+    if n_outputs != len(node.outputs):
+        raise ModelError(f"node {node.name!r}: Split has num_outputs={n_outputs} and {len(node.outputs)} outputs")
+    perm = node.attr("perm", ()) if node.op_type == "Transpose" else ()
+    if perm and inputs and inputs[0] is not None and sorted(perm) != list(range(len(inputs[0].shape))):
+        raise ModelError(
+            f"node {node.name!r}: Transpose has perm={list(perm)} for an input of {len(inputs[0].shape)} dimensions; "
+            "it must name each of them once"
+        )
 
 
 def _registered(node: Node, inputs: Sequence[Value | None]) -> tuple[Value | None, ...]:

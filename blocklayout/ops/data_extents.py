@@ -69,6 +69,9 @@ class Range(Facts, frozen=True):
     @classmethod
     def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
         def numbers(start: np.ndarray, limit: np.ndarray, delta: np.ndarray) -> np.ndarray:
+            if {start.size, limit.size, delta.size} != {1}:
+                sizes = f"{start.size}, {limit.size} and {delta.size}"
+                raise node.wrong(f"start, limit and delta have {sizes} elements", "each is one number")
             first, end, step = start.item(), limit.item(), delta.item()
             if not step:
                 raise node.wrong(f"delta is {step}", "it must not be 0")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def test_each_step_has_a_line(cli: Command, tiny: Path) -> None:
-    out = cli.ok("profile", tiny, "--runs", 2, "--threads", 1, "--layout", "nChw8c")
+    out = cli.ok("profile", tiny, "--runs", 2, "--threads", 1, "--layout", "nhwc")
     assert "a typical run of" in out
     assert "of ceiling" in out
 

@@ -46,6 +46,24 @@ def _quantized_to_floats() -> ModelProto:
 
 
 CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
+    "more outputs than parts": (
+        lambda: make_model(
+            [
+                helper.make_node("Split", ["x"], ["a", "b", "c", "d"], name="split", axis=1, num_outputs=3),
+                helper.make_node("Add", ["a", "d"], ["y"]),
+            ],
+            {"x": (1, 6)},
+        ),
+        "'split': Split has num_outputs=3 and 4 outputs",
+    ),
+    "a permutation of fewer dimensions": (
+        lambda: make_model([helper.make_node("Transpose", ["x"], ["y"], name="turn", perm=[2, 0])], {"x": (2, 3, 4)}),
+        r"'turn': Transpose has perm=\[2, 0\] for an input of 3 dimensions",
+    ),
+    "a permutation beyond the dimensions": (
+        lambda: make_model([helper.make_node("Transpose", ["x"], ["y"], name="turn", perm=[0, 2])], {"x": (2, 3)}),
+        "'turn'",
+    ),
     "a constant without value": (_constant_without_value, "0 attributes and 1 outputs; a constant has one of each"),
     "an attribute of a function": (_attribute_of_a_function, "'elu'.*'alpha' is that of a function, 'slope'"),
     "a type that is none": (_range_of_no_type, "'cast'"),

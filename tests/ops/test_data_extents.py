@@ -106,6 +106,12 @@ def test_ranges_that_cannot_be_counted_are_refused(
         bl.load(model).run(None, feed)
 
 
+def test_a_range_from_no_number_is_refused() -> None:
+    given = {"start": np.zeros(0, np.float32), "limit": np.float32(4), "delta": np.float32(1)}
+    with pytest.raises(bl.ModelError, match="big"):
+        bl.load(model_of([NODE("Range", list(given), ["y"], name="big")], {}, **given))
+
+
 def test_a_range_in_the_other_direction_is_empty() -> None:
     feed = dict(zip(("start", "limit", "delta"), np.array([0, -3e38, 1e-38], np.float32), strict=True))
     assert bl.load(model_of([NODE("Range", list(feed), ["y"])], feed)).run(None, feed)[0].shape == (0,)

@@ -54,7 +54,8 @@ def test_what_is_not_known_comes_by_how_much_it_matters_for_its_time(proposed: N
 def test_what_is_too_large_for_the_time_is_left_out(proposed: Network) -> None:
     all_of_them = most_doubted(proposed, 1.0)
     nbytes = sorted({spec.nbytes_moved for spec in all_of_them})
-    found = most_doubted(proposed, 1e-5)
+    growing = (most_doubted(proposed, 2**n * 1e-6) for n in range(20))  # s, since kernels of some CPUs are slow
+    found = next(filter(None, growing))
     assert found == [spec for spec in all_of_them if spec in found]
     assert {spec.nbytes_moved for spec in found} == set(nbytes[: len({spec.nbytes_moved for spec in found})])
     assert 0 < len(found) < len(all_of_them)

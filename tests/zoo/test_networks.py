@@ -115,6 +115,7 @@ def check_every_policy(network: Builder, policies: Sequence[str] = POLICIES) -> 
     for policy in policies:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # of operators that no primitive computes
+            warnings.simplefilter("ignore", bl.PolicyWarning)  # no kernel of this CPU may take its blocks
             session = bl.load(network, layout=policy)
         for found, wanted in zip(session.run(None, feeds), expected, strict=True):
             assert found.shape == wanted.shape, policy
