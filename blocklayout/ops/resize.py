@@ -29,6 +29,7 @@ from blocklayout.ops.conv_transpose import over_repeated
 from blocklayout.ops.interpolation import interpolated
 from blocklayout.ops.slice import SteppedSlice
 from blocklayout.ops.views import Identity
+from blocklayout.resource_limits import check_affordable
 
 _FIRST_OPSET_OF_TRANSFORMATIONS = 11
 _FIRST_OPSET_OF_SCALES_INPUT = 9
@@ -243,11 +244,12 @@ def _picked(node: NodeInfo, src: Value, resized: list[Axis]) -> Lowered | Refusa
     if len(found) == len(steps):
         offsets, distances = zip(*found, strict=True)
         return SteppedSlice(offsets, distances).bind({"src": src})
-    matrices = {
-        dim: np.eye(extent, dtype=np.float32)[elements]
-        for dim, (elements, extent) in enumerate(zip(taken, src.shape, strict=True))
-        if not np.array_equal(elements, np.arange(extent))
-    }
+    matrices = {}
+    for dim, (elements, extent) in enumerate(zip(taken, src.shape, strict=True)):
+        if not np.array_equal(elements, np.arange(extent)):
+            check_affordable((len(elements), extent), 4, f"node {node.name!r}: what picks along dimension {dim}")
+            matrices[dim] = np.zeros((len(elements), extent), np.float32)
+            matrices[dim][np.arange(len(elements)), elements] = 1
     return interpolated(src, matrices)
 
 

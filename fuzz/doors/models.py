@@ -118,6 +118,8 @@ def _messages(message: Any) -> Iterator[Any]:
 
 def _rewire(node: Any, nodes: list[Any], choices: Choices) -> None:
     names = sorted({name for each in nodes for name in (*each.input, *each.output)})
+    if not names:
+        return
     ends = node.output if choices.chance(4) else node.input
     if ends and not choices.chance(6):
         ends[choices.below(len(ends))] = choices.pick(names)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import blocklayout as bl
 from blocklayout import dnnl
@@ -150,3 +151,13 @@ def test_post_ops_go_with_it(layout: str) -> None:
     recipe = lowered.operator.lower(problem, Wish(layout, layout), dnnl.Attr((dnnl.Eltwise("relu"),)))
     assert recipe is not None
     assert "ref" not in dnnl.resolve(recipe.steps[0].spec).spec.impl  # type: ignore[arg-type]
+
+
+def test_some_elements_of_long_lines_take_memory_for_these_alone() -> None:
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 1, 2, 110788))]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    sizes = [numpy_helper.from_array(np.array([1, 1, 1, 7]), "sizes")]
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], mode="nearest", **FLOOR)
+    x = np.arange(2 * 110788, dtype=np.float32).reshape(1, 1, 2, -1)
+    [y] = bl.load(helper.make_model(helper.make_graph([node], "net", inputs, outputs, sizes))).run(None, {"x": x})
+    np.testing.assert_array_equal(y.ravel(), np.arange(7) * 110788 // 7)
