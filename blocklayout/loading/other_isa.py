@@ -32,7 +32,7 @@ _CHILD = "from blocklayout.loading.other_isa import main; main()"
 
 
 class Job(Struct, frozen=True):
-    """What such a process is to do.
+    """The task of such a process.
 
     Attributes:
         loading: The model, and what its caller asked for.

@@ -192,7 +192,7 @@ class TargetsRecord(Struct, frozen=True):
 
 
 class VersionRecord(Struct, frozen=True):
-    """What all session files have."""
+    """The version, which all session files have."""
 
     version: int
 

@@ -136,7 +136,7 @@ def _parts(path: Path) -> Iterator[tuple[str, TensorFile, SessionRecord]]:
 
 
 def _about(record: SessionRecord) -> tuple[object, ...]:
-    """What sessions for several instruction sets have in common."""
+    """Model, inputs, outputs and extents, which are the same in sessions for several instruction sets."""
     names = {each.plan.model for each in record.plans} if record.pieces is None else {record.pieces.name}
     extents = {each.shapes for each in record.plans}
     return frozenset(names), record.inputs, record.outputs, record.defaults, frozenset(extents)

@@ -156,7 +156,7 @@ class _Workers:
         return np.concatenate(_fetched(self._exchange([ray.put(total)] * self._size, seconds), seconds))
 
     def _exchange(self, values: list[Any], seconds: float) -> list[Any]:
-        """What each worker has for this one, in their order, where ``values`` is what this one has for each.
+        """The values that workers have for this one, in their order; ``values`` are those that this one has for each.
 
         Raises:
             DeadlineExceededError: One did not come.

@@ -89,7 +89,7 @@ class Measured(Struct, frozen=True):
         return bool(self.times or self.ceilings)
 
     def __sub__(self, known: Measured) -> Measured:
-        """What ``known`` does not have; whatever number it has instead."""
+        """Times and ceilings that ``known`` has no number for; one that differs there is left out."""
         times = {key: ns for key, ns in self.times.items() if key not in known.times}
         return Measured(times, {key: value for key, value in self.ceilings.items() if key not in known.ceilings})
 
