@@ -1,13 +1,15 @@
-"""Is ``auto`` with measured costs the fastest of all policies, and do costs predict times?
+"""Is ``auto`` the fastest of all policies, and do costs predict times?
 
-Each network has a process of its own for each instruction set, data type and batch. There ``auto`` is tuned
-(``tune="measure"``), and then timed in turn with each policy on random data: the ratio to auto is the median of
-those of single rounds, below 1 where the policy is faster. The plan of each is priced twice, by the model alone
+Each network has a process of its own for each instruction set, data type and batch. There ``auto`` is planned by
+measured costs (or, with ``--tune cached`` and an empty cache folder, as a first load by default arguments does), and
+then timed in turn with each policy on random data: the ratio to auto is the median of those of single rounds, below 1
+where the policy is faster. The plan of each is priced twice, by the model alone
 and by measured times; how well prices rank plans is reported as Spearman's correlation.
 
     python bench/planner.py --models resnet50,squeezenet1_1 --batches 1,8 --rounds 7
     python bench/planner.py --isa native,avx2 --dtypes f32,bf16 --json out.json --picture docs/predicted.svg
     python bench/planner.py --measured out.json --html out.html
+    BLOCKLAYOUT_CACHE_DIR=$(mktemp -d) python bench/planner.py --tune cached --batches 1 --rounds 9
     python bench/planner.py --models digits --rounds 1 --tune-seconds 1
 
 Networks are those of ``blocklayout.zoo``, and the embedded one (``digits``). The picture needs matplotlib.
@@ -38,7 +40,7 @@ from blocklayout.commands.feeds import random_feeds
 from blocklayout.commands.options import numbers, positive, words
 from blocklayout.commands.output import json_text, print_table
 from blocklayout.model import open_model
-from blocklayout.plan import SIMPLE_POLICIES
+from blocklayout.plan import SIMPLE_POLICIES, TUNE_MODES
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.pricing import Pricing
 from blocklayout.zoo import digits
@@ -74,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     show(results)
     if results:
         whole = {"environment": results[0]["environment"], **record}
-        write_page(args, whole, "auto with measured costs, and every policy", charts(results))
+        write_page(args, whole, "auto, and every policy", charts(results))
         write_picture(args, lambda: draw(results))
     return 0
 
@@ -98,6 +100,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dtypes", type=words, default=("f32",), help="f32, bf16; the latter where the CPU can")
     parser.add_argument("--rounds", type=positive, default=5, help="measurements of each (default: 5)")
     parser.add_argument("--threads", type=positive, help="by default all that this process may use")
+    parser.add_argument("--tune", choices=TUNE_MODES, default="measure", help="as for load (default: measure)")
     parser.add_argument("--tune-seconds", type=float, default=120.0, help="for each network (default: 120)")
     add_files(parser, "predicted against measured times")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -115,7 +118,7 @@ def measure_apart(name: str, isa: str, dtype: str, batch: int, args: argparse.Na
         return []
     environ = dict(os.environ) if isa == NATIVE else os.environ | {MAX_ISA: isa.upper()}
     command = [sys.executable, __file__, "--worker", "--models", name, "--dtypes", dtype, "--batches", str(batch)]
-    command += ["--rounds", str(args.rounds), "--tune-seconds", str(args.tune_seconds)]
+    command += ["--rounds", str(args.rounds), "--tune", args.tune, "--tune-seconds", str(args.tune_seconds)]
     command += ["--threads", str(args.threads)] if args.threads else []
     done = subprocess.run(command, check=True, env=environ, stdout=subprocess.PIPE, text=True)
     result: dict[str, Any] = json.loads(done.stdout)
@@ -128,7 +131,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     [name], [dtype], [batch] = args.models, args.dtypes, args.batches
     graph = open_network(name, batch)
     feeds = random_feeds(graph)
-    options = {"tune": "measure", "tune_seconds": args.tune_seconds}
+    options = {"tune": args.tune, "tune_seconds": args.tune_seconds}
     race = Race(graph, feeds, args.threads, args.rounds, lambda _: None, options)
     contenders = [Contender(policy, dtype) for policy in POLICIES]
     plans = {contender.policy: race.session(contender).plan for contender in contenders}
@@ -201,7 +204,7 @@ def show(results: Sequence[dict[str, Any]]) -> None:
     wins = [result["model"] for result, ratio in zip(results, ratios, strict=True) if ratio >= 1.05]
     print(f"auto is the fastest or within 2 % of it in {n_good} of {len(ratios)}")
     print(f"at least 5 % faster than the best policy: {', '.join(wins) or 'none'}")
-    for what, field in (("the model", "modelled_ns"), ("measured costs", "estimated_ns")):
+    for what, field in (("the model", "modelled_ns"), ("the plans' costs", "estimated_ns")):
         print(f"rank correlation of {what} with measured times: {correlation(results, field):.4f} across all plans, ")
         print(f"    {within_correlation(results, field):.3f} among the policies of one network (median)")
 
@@ -244,12 +247,12 @@ def charts(results: Sequence[dict[str, Any]]) -> list[Chart]:
 
 
 def draw(results: Sequence[dict[str, Any]]) -> Figure:
-    """Predicted against measured times, for the model and for measured costs."""
+    """Predicted against measured times, for the model and for the costs that plans were made by."""
     from bench.drawing import names_above, new_figure, scatter
 
     figure = new_figure(10.0, 5.2)
     axes = figure.subplots(1, 2, sharex=True, sharey=True)
-    fields = (("the model", "modelled_ns"), ("measured costs", "estimated_ns"))
+    fields = (("the model", "modelled_ns"), ("the plans' costs", "estimated_ns"))
     values = [value for _, field in fields for both in points(results, field) for value in both]
     for axis, (title, field) in zip(axes, fields, strict=True):
         clouds = {
