@@ -103,15 +103,12 @@ def test_another_environment_sees_nothing_of_it(path: Path) -> None:
 def test_the_state_changes_with_what_is_kept_by_anyone_and_with_nothing_else(path: Path) -> None:
     with opened(path) as store, opened(path) as other, CostStore(path, environment="another CPU") as elsewhere:
         states = [store.state()]
-        for keep in (
-            lambda: store.keep(spec_number(1), 1.0),
-            lambda: other.keep(spec_number(1), 2.0),
-            lambda: other.keep_ceilings(1, {"bandwidth": 1.0}),
-            lambda: other.keep(spec_number(2), 2.0),
-        ):
-            keep()
+        for keeper, number, ns in ((store, 1, 1.0), (other, 1, 2.0), (other, 2, 2.0)):
+            keeper.keep(spec_number(number), ns)
             states.append(store.state())
             assert other.state() == states[-1]
+        other.keep_ceilings(1, {"bandwidth": 1.0})
+        states.append(store.state())
         assert len({*states}) == len(states)
         elsewhere.keep(spec_number(3), 1.0)
         assert store.state() == states[-1]
