@@ -122,6 +122,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         recording.add_argument("--models", type=words, default=MODELS, help=f"of the zoo, or {EMBEDDED}")
         recording.add_argument("--isa", type=words, default=(NATIVE,), help=f"values of {MAX_ISA}, or {NATIVE}")
         recording.add_argument("--dtypes", type=words, default=("f32",), help="f32, bf16; the latter where the CPU can")
+        recording.add_argument("--kinds", type=words, default=(), help="of primitives, to add what an atlas lacks")
         recording.add_argument("--threads", type=positive, help="by default all that this process may use")
         recording.add_argument("--seconds", type=float, default=math.inf, help="for each network (default: no limit)")
         recording.add_argument("--into", type=Path, required=True, help="folder of the files")
@@ -151,6 +152,7 @@ def record(args: argparse.Namespace) -> None:
             command = [sys.executable, __file__, args.what, "--worker", "--into", str(args.into), "--dtypes", dtype]
             command += ["--models", ",".join(args.models), "--seconds", str(args.seconds)]
             command += ["--threads", str(args.threads)] if args.threads else []
+            command += ["--kinds", ",".join(args.kinds)] if args.kinds else []
             subprocess.run(command, check=True, env=environ)
 
 
@@ -164,7 +166,7 @@ def record_here(args: argparse.Namespace) -> None:
     lines: list[dict[str, Any]] = []
     n_threads = args.threads or dnnl.default_threads()
     for name in args.models:
-        specs = [*measurements(proposed(name, dtype, n_threads))]
+        specs = [spec for spec in measurements(proposed(name, dtype, n_threads)) if _is_wanted(spec, args.kinds)]
         times = _measured([spec for spec in specs if spec not in seen], args.seconds)
         seen.update(specs)
         for spec, ns in times.items():
@@ -195,11 +197,15 @@ def place_here(args: argparse.Namespace) -> None:
                 taken.append([step.ns for step in steps if step.kind not in ("outside", "input")])
         for session, taken in zip(sessions, runs, strict=True):
             for step, *times in zip(session.plan.steps, *taken, strict=True):
-                if isinstance(step.spec, Spec):
+                if isinstance(step.spec, Spec) and _is_wanted(step.spec, args.kinds):
                     ns = sorted(times)[N_RUNS // 4]
                     lines.append({"net": name, "isa": dnnl.isa().upper(), "ns": round(ns), "spec": _asked(step.spec)})
         print(f"{name} {dtype} {dnnl.isa()}: {len(lines)} steps in place", flush=True)
         _write(args.into / f"{dnnl.isa().upper()}-{dtype}{PLACE_SUFFIX}", lines)
+
+
+def _is_wanted(spec: Spec, kinds: Sequence[str]) -> bool:
+    return not kinds or spec.kind in kinds
 
 
 def _asked(spec: Spec) -> dict[str, Any]:

@@ -129,6 +129,8 @@ _SHORT_REASONS = {
     " is a sequence": "sequence or optional",
     " is a optional": "sequence or optional",
     "ImageDecoder failed: ImportError": "Pillow is not installed",
+    "its zero point": "weights or zero points computed at run time",
+    "takes one number for all": "several zero points",
     "are read": "further results are read",
     "depend on data": "extents depend on data",
     "primitives compute it in": "not a float of up to 32 bits",

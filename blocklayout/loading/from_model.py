@@ -555,7 +555,8 @@ class _PlanMaker(Struct):
 
         self.tell("running the best plans in turn, since prices are not sure")
 
-        def make_ready(plan: Plan) -> ReadyPlan:
+        def make_ready(index: int) -> ReadyPlan:
+            plan = plans[index]
             self.raced.append(self._ready(plan, {}, constants_of(program, plan).pop, {}))
             return self.raced[-1]
 

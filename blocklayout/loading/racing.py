@@ -57,7 +57,7 @@ def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
 
 
 def time_briefly(
-    plans: Sequence[Plan], make_ready: Callable[[Plan], ReadyPlan], seconds: Callable[[], float]
+    plans: Sequence[Plan], make_ready: Callable[[int], ReadyPlan], seconds: Callable[[], float]
 ) -> list[list[float]] | None:
     """The same in one place, for those plans that there is time for and then rounds; disturbed ones do not count.
 
@@ -66,7 +66,7 @@ def time_briefly(
 
     Args:
         plans: Of one model, the likeliest first.
-        make_ready: Packs the weights of one; the others' only where there is time for that, too.
+        make_ready: Packs the weights of one, by its place; the others' only where there is time for that, too.
         seconds: How long there is, asked once the first is ready; the round at hand is completed.
 
     Returns:
@@ -93,7 +93,7 @@ def time_briefly(
         return rounds
 
     began_s = monotonic()
-    first = make_ready(plans[0])
+    first = make_ready(0)
     packing_ns = 1e9 * (monotonic() - began_s)
     until_s = monotonic() + seconds()
     costs_ns = [plan.parts * plan.cost_ns for plan in plans]
@@ -110,7 +110,7 @@ def time_briefly(
     racing = [1 + index for index in fitting(others_ns, 1e9 * (until_s - monotonic()) - rounds_ns(run_ns))]
     if not racing:
         return None
-    others = [make_ready(plans[index]) for index in racing]
+    others = [make_ready(index) for index in racing]
     rounds = dnnl.run_parallel(run, n_threads)
     quiet = [[ns for ns in each if ns is not None] for each in rounds if None not in each]
     if len(quiet) < N_BRIEF_ROUNDS:
@@ -138,12 +138,9 @@ def share_of_time(ready: ReadyPlan, other: ReadyPlan, seconds: float | None) -> 
     Raises:
         DisturbedError: There is no time to see, or other work keeps the CPUs busy.
     """
-    if seconds is None:
-        times: list[list[float]] | None = time_ready_plans([other, ready])
-    else:
-        both = [other, ready]
-        plans = [each.plan for each in both]
-        times = time_briefly(plans, lambda plan: both[plans.index(plan)], lambda: seconds)
+    both = [other, ready]
+    plans = [each.plan for each in both]
+    times = time_ready_plans(both) if seconds is None else time_briefly(plans, both.__getitem__, lambda: seconds)
     if times is None:
         raise DisturbedError("there was no time to see what is faster")
     ratios: list[float] = [own / others for others, own in zip(*times, strict=True)]

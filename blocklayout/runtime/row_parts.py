@@ -68,19 +68,17 @@ class PartsWorkspace(Workspace):
         check: CheckMode | None = None,
         stop: dnnl.Stop | None = None,
     ) -> dict[str, np.ndarray | Tensor]:
-        results: dict[str, np.ndarray | Tensor] = {}
-        written = {}
-        for result in self.results:
-            array = out.get(result.name) if out else None
-            if array is None:
-                array = np.empty(result.extents, result.dtype)
-            results[result.name] = written[result.name] = array
+        given = out or {}
+        written = {
+            each.name: given[each.name] if each.name in given else np.empty(each.extents, each.dtype)
+            for each in self.results
+        }
         descs = self._fed[executable].values()
         for part in range(self._n_parts):
             read = [_rows(buffer, desc, part) for buffer, desc in zip(buffers, descs, strict=True)]
             rows = {name: _nth(array, part, self._n_parts) for name, array in written.items()}
             super().run(executable, read, rows, times, check, stop)
-        return results
+        return {**written}
 
 
 def each_part(plan: Plan, times: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -25,7 +25,7 @@ from blocklayout.tensor.creating import from_array
 from blocklayout.tensor.formats import contiguous_format
 from blocklayout.tensor.interop import as_tensor, plain_view
 from blocklayout.tensor.tensor_class import Tensor
-from blocklayout.tensor.tensor_file import TEXT, write_safetensors
+from blocklayout.tensor.tensor_file import TEXT
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -48,6 +48,9 @@ def save_all(tensors: Mapping[str, ArrayLike | Tensor], path: str | os.PathLike[
         LayoutError: Blocks of more than 4096 elements.
         ModelError: It cannot be written.
     """
+    from safetensors import SafetensorError
+    from safetensors.numpy import save_file
+
     given = {_checked_name(name): _as_tensor(name, each) for name, each in tensors.items()}
     arrays = {name: _row_major(each) for name, each in given.items()}
     record = {
@@ -57,9 +60,9 @@ def save_all(tensors: Mapping[str, ArrayLike | Tensor], path: str | os.PathLike[
     }
     try:
         with replacing(Path(path)) as beside:
-            write_safetensors(beside, arrays, {_KEY: json.dumps(record)})
-    except OSError as error:
-        raise ModelError(f"no Tensors can be saved as {path}: {error.strerror or error}") from error
+            save_file(arrays, beside, {_KEY: json.dumps(record)})
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"no Tensors can be saved as {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def load_all(path: str | os.PathLike[str]) -> dict[str, Tensor]:

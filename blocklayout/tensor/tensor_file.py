@@ -27,7 +27,7 @@ _N_READERS = 2  # checksums are taken without Python's lock
 TEXT = "blocklayout"
 """Key of the header's metadata: what the writer says of the tensors."""
 
-_METADATA, _TEXT_SUM, _SUMS, _PAD = "__metadata__", "blocklayout.crc32", "crc32", "pad"
+_METADATA, _TEXT_SUM, _SUMS = "__metadata__", "blocklayout.crc32", "crc32"
 
 
 class TensorFile(Struct, frozen=True):
@@ -85,29 +85,20 @@ def write_tensors(path: Path, text: str, tensors: Mapping[str, np.ndarray]) -> N
     Raises:
         OSError: It cannot be written.
     """
-    filled = {name: _filled(tensor) for name, tensor in tensors.items()}
-    sums = json.dumps({name: _checksum(tensor) for name, tensor in filled.items()})
-    metadata = {TEXT: text, _TEXT_SUM: str(zlib.crc32(text.encode())), _SUMS: sums, _PAD: ""}
-    with replacing(path) as beside:
-        write_safetensors(beside, filled, metadata)
-        excess = _data_start(beside) % ALIGNMENT
-        if excess:
-            write_safetensors(beside, filled, metadata | {_PAD: " " * (ALIGNMENT - excess)})
-
-
-def write_safetensors(path: Path, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file as its library does.
-
-    Raises:
-        OSError: It cannot be written, which the library tells as an error of its own.
-    """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    try:
-        save_file(dict(arrays), path, dict(metadata))
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
+    entries: dict[str, Any] = {}
+    sums, end = {}, 0
+    for name, tensor in tensors.items():
+        begin, end = end, end + tensor.nbytes + _n_missing(tensor.nbytes)
+        entries[name] = {"dtype": "U8", "shape": [end - begin], "data_offsets": [begin, end]}
+        sums[name] = zlib.crc32(bytes(_n_missing(tensor.nbytes)), _checksum(tensor))
+    metadata = {TEXT: text, _TEXT_SUM: str(zlib.crc32(text.encode())), _SUMS: json.dumps(sums)}
+    header = json.dumps({_METADATA: metadata, **entries}).encode()
+    header += b" " * _n_missing(_LENGTH_NBYTES + len(header))
+    with replacing(path) as beside, beside.open("wb") as file:
+        file.write(len(header).to_bytes(_LENGTH_NBYTES, "little") + header)
+        for tensor in tensors.values():
+            file.write(tensor.data)
+            file.write(bytes(_n_missing(tensor.nbytes)))
 
 
 def is_tensor_file(path: Path) -> bool:
@@ -187,14 +178,9 @@ def _checksum(tensor: np.ndarray) -> int:
     return zlib.crc32(tensor.data)
 
 
-def _filled(tensor: np.ndarray) -> np.ndarray:
-    excess = tensor.nbytes % ALIGNMENT
-    return np.concatenate([tensor, np.zeros(ALIGNMENT - excess, np.uint8)]) if excess else tensor
-
-
-def _data_start(path: Path) -> int:
-    with open_regular(path) as file:
-        return _LENGTH_NBYTES + int.from_bytes(file.read(_LENGTH_NBYTES), "little")
+def _n_missing(nbytes: int) -> int:
+    """Bytes from here to the next multiple of 64."""
+    return -nbytes % ALIGNMENT
 
 
 def _parsed(text: str | bytes) -> dict[str, Any]:

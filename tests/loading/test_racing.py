@@ -166,7 +166,11 @@ def raced(track: Track, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[l
         track.now_s += 0.1 * len(anew)
         return next(run_s)
 
-    return lambda plans, seconds: racing.time_briefly(plans, make_ready, lambda: seconds)  # type: ignore[arg-type]
+    def race(plans: Any, seconds: float) -> list[list[float]] | None:
+        ready: Any = lambda index: make_ready(plans[index])  # noqa: E731 - what is made ready is a time
+        return racing.time_briefly(plans, ready, lambda: seconds)
+
+    return race
 
 
 PRICES_S = (0.02, 0.022, 0.06)

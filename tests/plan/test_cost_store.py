@@ -100,6 +100,22 @@ def test_another_environment_sees_nothing_of_it(path: Path) -> None:
         assert store.times(specs(2)) == {spec_number(1): 1.0}
 
 
+def test_the_state_changes_with_what_is_kept_by_anyone_and_with_nothing_else(path: Path) -> None:
+    with opened(path) as store, opened(path) as other, CostStore(path, environment="another CPU") as elsewhere:
+        states = [store.state()]
+        for keeper, number, ns in ((store, 1, 1.0), (other, 1, 2.0), (other, 2, 2.0)):
+            keeper.keep(spec_number(number), ns)
+            states.append(store.state())
+            assert other.state() == states[-1]
+        other.keep_ceilings(1, {"bandwidth": 1.0})
+        states.append(store.state())
+        assert len({*states}) == len(states)
+        elsewhere.keep(spec_number(3), 1.0)
+        assert store.state() == states[-1]
+    with opened(path) as store:  # what was written ahead is in the file itself since the last one was closed
+        assert store.state() == states[-1]
+
+
 @pytest.mark.parametrize("ns", [0.0, -1.0, float("nan"), float("inf")])
 def test_what_is_no_time_is_not_kept(path: Path, ns: float) -> None:
     with opened(path) as store:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,18 @@ def test_a_view_takes_no_more_than_its_elements(tmp_path: Path) -> None:
     tensor = numbered((64, 16, 8, 8), "nChw8c")
     tensor[:1, 8:].save(tmp_path / "x.tensor")
     assert (tmp_path / "x.tensor").stat().st_size < 8 * 8 * 8 * 4 + 1000
+
+
+def test_what_is_written_is_not_copied(tmp_path: Path) -> None:
+    bytes_of = {str(n): np.zeros(n, np.uint8) for n in (1_000_001, 64, 0)}
+    tracemalloc.start()
+    write_tensors(tmp_path / "x.tensor", "text", bytes_of)
+    _, peak_nbytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_nbytes < 500_000
+    again = open_tensors(tmp_path / "x.tensor")
+    again.verify()
+    assert {name: each.nbytes for name, each in again.tensors.items()} == {"1000001": 1_000_064, "64": 64, "0": 0}
 
 
 def test_others_can_read_the_file(file: Path) -> None:

@@ -40,6 +40,10 @@ _ADD_TIME = f"INSERT OR %s INTO times VALUES ({_ID}, ?, ?)"  # noqa: S608
 _ADD_CEILING = f"INSERT OR %s INTO ceilings VALUES ({_ID}, ?, ?, ?)"  # noqa: S608
 _ALL_TIMES = f"SELECT spec, ns FROM times WHERE environment = {_ID}"  # noqa: S608
 _ALL_CEILINGS = f"SELECT n_threads, name, value FROM ceilings WHERE environment = {_ID}"  # noqa: S608
+_SUMS = f"""
+SELECT count(*), total(ns) FROM times WHERE environment = {_ID} UNION ALL
+SELECT count(*), total(value) FROM ceilings WHERE environment = {_ID}
+"""  # noqa: S608
 
 _BATCH = 500  # SQLite takes 999 parameters in a statement at least
 _RETRY_S = 0.01
@@ -99,6 +103,10 @@ class CostFile:
         """Times by digest, and ceilings by number of threads and name."""
         ceilings = {(n_threads, name): value for n_threads, name, value in self._read(_ALL_CEILINGS, environment)}
         return dict(self._read(_ALL_TIMES, environment)), ceilings
+
+    def state(self, environment: str) -> str:
+        """A text that changes with the times and ceilings of this environment, and with nothing else."""
+        return repr(self._read(_SUMS, environment, environment))
 
     def write_missing(
         self, environment: str, times: Mapping[bytes, float], ceilings: Mapping[tuple[int, str], float]

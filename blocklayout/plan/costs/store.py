@@ -187,14 +187,8 @@ class CostStore:
             )
 
     def state(self) -> str | None:
-        """A text that changes with every time or ceiling that is kept; ``None`` where the file does not take them."""
-        if not self._is_writable:
-            return None
-        try:
-            status = self.path.stat()
-        except OSError:
-            return "none"
-        return f"{status.st_mtime_ns} {status.st_size}"
+        """A text that changes with the times and ceilings that are kept; ``None`` where the file does not take them."""
+        return self._using(lambda: self._file.state(self.environment)) if self._is_writable else None
 
     def close(self) -> None:
         """Let go of the file; what is asked of the store afterwards opens it again."""
