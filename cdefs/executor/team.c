@@ -4,11 +4,15 @@
    was begun is computed by a thread that does nothing else meanwhile, and the one whose share it is always comes for it
    unless somebody has taken it; so shares may wait for each other, as barriers do.
 
+   Where others want the CPUs too, fewer threads compute all shares in turn, and the other workers are left asleep: to
+   wake them for short shares costs both sides more than they are worth. They come at a barrier, and look from time to
+   time for shares that wait for them by other means.
+
    Who waits spins for a while, between regions by turns with other threads that want its CPU, then sleeps. Where a wait
    inside of a region outlasts that, or a worker that should be awake has not come for its share when the caller has
    computed its own, a thread of the team has lost its CPU to somebody else, and the time that this took is lost. Where
-   more is lost than to sleep would cost, spinning keeps them from coming back: for some time everyone sleeps at once;
-   then it is tried again. */
+   more is lost than to sleep would cost, spinning keeps them from coming back: for some time nobody spins, and half of
+   them compute; then it is tried again. */
 
 #define _GNU_SOURCE
 #include "team.h"
@@ -44,7 +48,7 @@ static pthread_key_t at_end;
 
 /* Workers. */
 
-/* The shares of a region that no worker has begun, by a thread that has computed its own. */
+/* The shares of a region that no worker has begun; by a thread that has computed its own. */
 static void compute_unbegun(team_t *team) {
     for (int i = 0; i < here.n_shares - 1; i++) {
         worker_t *worker = team->workers[i];
@@ -207,6 +211,7 @@ static void parallel_end(void) {
     }
     team_t *team = here.team;
     if (here.n_shares > 1) {
+        if (!is_patient(team)) note_share(team);
         compute_unbegun(team);
         for (uint32_t left; (left = atomic_load(&team->unfinished));)
             wait_inside(team, &team->unfinished, left, &team->caller_sleeps);

@@ -28,6 +28,8 @@ enum {
     RESTS_OF_A_LOOK = 16,     /* between looks at the clock */
     WAKING_NS = 500000,       /* a worker that was woken takes less where there is a CPU for it */
     TICK_NS = 4000000,        /* between looks of a worker that is not wanted for shares that wait for it */
+    LONG_SHARE_NS = 150000,   /* against which it costs little to wake a worker */
+    SHARES_REMEMBERED = 64,
 
     BORNE = 4,                  /* one part in so many of the time may be lost: to sleep costs about as much */
     LOSS_AT_MOST_NS = 4000000,  /* that one region counts for: an interruption is no neighbour */
@@ -64,7 +66,8 @@ struct team {
     int n_shares, n_wanted; /* threads that are to compute these */
     uint32_t region;        /* its number */
     unsigned mode; /* how the caller rounds, and what it does with denormals */
-    int64_t began, forgot; /* when; the caller's own */
+    int64_t began, forgot; /* when; the caller's own, as is: */
+    int64_t share_ns;      /* what its own share took lately, where somebody sleeps */
 
     _Atomic int width; /* of the caller's regions; 0 without a caller */
     word_t together;   /* functions, by bit_of, with shares that waited for one that was not wanted */
@@ -171,7 +174,7 @@ static void wait_inside(team_t *team, word_t *word, uint32_t value, word_t *n_as
 static uint32_t bit_of(void (*fn)(void *)) { return UINT32_C(1) << ((uint32_t)((uintptr_t)fn >> 4) * 2654435761u >> 27); }
 
 /* Threads that are to compute the region's shares, if it is patient all of them: else the team's part of the CPUs, where a
-   nap says that others want as many as there are; but all where shares were seen to wait for each other. */
+   nap says that others want as many as there are; but all where shares are long, or were seen to wait for each other. */
 static int count_wanted(team_t *team) {
     int n = n_cpus, busy = atomic_load_explicit(&n_busy, memory_order_relaxed);
     if (atomic_load_explicit(&team->is_impatient, memory_order_relaxed) && busy < 2 * n) busy = 2 * n;
@@ -180,7 +183,15 @@ static int count_wanted(team_t *team) {
         team->forgot = team->began;
         atomic_store(&team->together, 0);
     }
-    return atomic_load(&team->together) & bit_of(team->fn) ? team->n_shares : (team->n_shares * n + busy - 1) / busy;
+    if (team->share_ns >= LONG_SHARE_NS || atomic_load(&team->together) & bit_of(team->fn)) return team->n_shares;
+    return (team->n_shares * n + busy - 1) / busy;
+}
+
+/* The caller has computed its own share. */
+static void note_share(team_t *team) {
+    int64_t ns = now() - team->began;
+    if (ns > 8 * LONG_SHARE_NS) ns = 8 * LONG_SHARE_NS; /* it lost its CPU */
+    team->share_ns += (ns - team->share_ns) / SHARES_REMEMBERED;
 }
 
 static uint32_t wait_for_offer(worker_t *worker) {

@@ -160,6 +160,11 @@ static void check_parts(void) {
     if (wanted(&team, 4) != 2 || wanted(&team, 3) != 2 || wanted(&team, 2) != 1) fail("there is no half of the CPUs in a nap");
     team.together = bit_of(mark);
     if (wanted(&team, 4) != 4) fail("shares that wait for each other are computed in turn");
+    team.together = 0;
+    team.share_ns = LONG_SHARE_NS;
+    if (wanted(&team, 4) != 4) fail("long shares are computed in turn");
+    team.share_ns = 0;
+    team.together = bit_of(mark);
     team.began += NAP_AT_MOST_NS;
     if (wanted(&team, 4) != 2 || team.together) fail("that shares wait for each other is never forgotten");
     n_busy = 0;
