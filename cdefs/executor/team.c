@@ -4,15 +4,15 @@
    was begun is computed by a thread that does nothing else meanwhile, and the one whose share it is always comes for it
    unless somebody has taken it; so shares may wait for each other, as barriers do.
 
-   Where others want the CPUs too, fewer threads compute all shares in turn, and the other workers are left asleep: to
-   wake them for short shares costs both sides more than they are worth. They come at a barrier, and look from time to
-   time for shares that wait for them by other means.
+   Where others want the CPUs too and shares are short, fewer threads compute all of them in turn, and the other workers
+   are left asleep: to wake them costs more than they are worth. They come at a barrier, and look from time to time for
+   shares that others wait for by means that the team does not see.
 
    Who waits spins for a while, between regions by turns with other threads that want its CPU, then sleeps. Where a wait
    inside of a region outlasts that, or a worker that should be awake has not come for its share when the caller has
    computed its own, a thread of the team has lost its CPU to somebody else, and the time that this took is lost. Where
-   more is lost than to sleep would cost, spinning keeps them from coming back: for some time nobody spins, and half of
-   them compute; then it is tried again. */
+   more is lost than to sleep would cost, spinning keeps them from coming back: for some time nobody spins, then that is
+   tried again. */
 
 #define _GNU_SOURCE
 #include "team.h"

@@ -173,8 +173,8 @@ static void wait_inside(team_t *team, word_t *word, uint32_t value, word_t *n_as
 
 static uint32_t bit_of(void (*fn)(void *)) { return UINT32_C(1) << ((uint32_t)((uintptr_t)fn >> 4) * 2654435761u >> 27); }
 
-/* Threads that are to compute the region's shares, if it is patient all of them: else the team's part of the CPUs, where a
-   nap says that others want as many as there are; but all where shares are long, or were seen to wait for each other. */
+/* Threads that are to compute the region's shares: where nobody spins the team's part of the CPUs, of which others want all
+   in a nap; but as many as there are shares where these are long, or were seen to wait for each other. */
 static int count_wanted(team_t *team) {
     int n = n_cpus, busy = atomic_load_explicit(&n_busy, memory_order_relaxed);
     if (atomic_load_explicit(&team->is_impatient, memory_order_relaxed) && busy < 2 * n) busy = 2 * n;
