@@ -4,11 +4,15 @@
    was begun is computed by a thread that does nothing else meanwhile, and the one whose share it is always comes for it
    unless somebody has taken it; so shares may wait for each other, as barriers do.
 
+   Where others want the CPUs too and shares are short, fewer threads compute all of them in turn, and the other workers
+   are left asleep: to wake them costs more than they are worth. They come at a barrier, and look from time to time for
+   shares that others wait for by means that the team does not see.
+
    Who waits spins for a while, between regions by turns with other threads that want its CPU, then sleeps. Where a wait
    inside of a region outlasts that, or a worker that should be awake has not come for its share when the caller has
    computed its own, a thread of the team has lost its CPU to somebody else, and the time that this took is lost. Where
-   more is lost than to sleep would cost, spinning keeps them from coming back: for some time everyone sleeps at once;
-   then it is tried again. */
+   more is lost than to sleep would cost, spinning keeps them from coming back: for some time nobody spins, then that is
+   tried again. */
 
 #define _GNU_SOURCE
 #include "team.h"
@@ -44,16 +48,33 @@ static pthread_key_t at_end;
 
 /* Workers. */
 
+/* The shares of a region that no worker has begun; by a thread that has computed its own. */
+static void compute_unbegun(team_t *team) {
+    for (int i = 0; i < here.n_shares - 1; i++) {
+        worker_t *worker = team->workers[i];
+        uint32_t offer = atomic_load(&worker->offer);
+        if (!take_offer(worker, offer)) continue;
+        here.share = i + 1;
+        team->fn(team->data);
+        if (offer % N_STATES == WANTED) note_unbegun(team, worker);
+        atomic_fetch_sub(&team->unfinished, 1);
+    }
+}
+
 static void *work(void *given) {
     worker_t *worker = given;
     team_t *team = worker->team;
     unsigned mode = get_mode();
     for (;;) {
-        if (!take_offer(worker, wait_for_offer(worker))) continue;
+        uint32_t offer = wait_for_offer(worker);
+        if (!take_offer(worker, offer)) continue;
         if (!team->fn) return NULL;
+        if (offer % N_STATES == AT_LEISURE) atomic_fetch_or(&team->together, bit_of(team->fn));
+        if (atomic_load(&worker->woken)) atomic_store(&worker->woken, 0);
         if (mode != team->mode) set_mode(mode = team->mode);
         here = (thread_t){.team = team, .width = team->width, .depth = 1, .share = worker->share, .n_shares = team->n_shares};
         team->fn(team->data);
+        if (team->n_wanted < team->n_shares) compute_unbegun(team);
         if (atomic_fetch_sub(&team->unfinished, 1) == 1 && atomic_load(&team->caller_sleeps)) wake(&team->unfinished, 1);
     }
 }
@@ -64,7 +85,7 @@ static int add_worker(team_t *team) {
     team->workers = workers;
     worker_t *worker = aligned_alloc(LINE, sizeof *worker);
     if (!worker) return 0;
-    *worker = (worker_t){.offer = 1, .team = team, .share = team->n_workers + 1};
+    *worker = (worker_t){.offer = TAKEN, .team = team, .share = team->n_workers + 1};
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are the business of the program's own threads */
@@ -91,7 +112,7 @@ static team_t *new_team(void) {
 
 static void end_team(team_t *team) {
     team->fn = NULL;
-    for (int i = 0; i < team->n_workers; i++) offer_share(team->workers[i]);
+    for (int i = 0; i < team->n_workers; i++) offer_share(team->workers[i], team->region + 1, WANTED);
     for (int i = 0; i < team->n_workers; i++) {
         pthread_join(team->workers[i]->thread, NULL);
         free(team->workers[i]);
@@ -130,7 +151,7 @@ static void give_team(team_t *team) {
 /* The calling thread's team, with threads for so many shares if they can be had; they run where the caller may. */
 static team_t *team_of(int n_shares) {
     team_t *team = here.team;
-    if (!team || team->width == 0) {
+    if (!team || !team->width) {
         cpu_set_t cpus;
         if (sched_getaffinity(0, sizeof cpus, &cpus)) CPU_ZERO(&cpus);
         if (!team) team = here.team = take_team(&cpus);
@@ -148,7 +169,7 @@ static team_t *team_of(int n_shares) {
 
 static void let_go(void) {
     team_t *team = here.team;
-    if (!team || team->width == 0) return;
+    if (!team || !team->width) return;
     atomic_fetch_sub(&n_busy, team->width);
     team->width = 0;
     if (here.keeps_team) return;
@@ -177,7 +198,10 @@ static void parallel_start(void (*fn)(void *), void *data, unsigned n_threads) {
     team->n_shares = here.n_shares;
     team->mode = get_mode();
     atomic_store_explicit(&team->unfinished, (uint32_t)here.n_shares - 1, memory_order_relaxed);
-    for (int i = 0; i < here.n_shares - 1; i++) offer_share(team->workers[i]);
+    team->n_wanted = count_wanted(team);
+    team->region++;
+    for (int i = 0; i < here.n_shares - 1; i++)
+        offer_share(team->workers[i], team->region, i + 1 < team->n_wanted ? WANTED : AT_LEISURE);
 }
 
 static void parallel_end(void) {
@@ -186,20 +210,12 @@ static void parallel_end(void) {
         return;
     }
     team_t *team = here.team;
-    for (int i = 0; i < here.n_shares - 1; i++) {
-        worker_t *worker = team->workers[i];
-        if (!take_offer(worker, atomic_load(&worker->offer))) {
-            worker->is_called = 0;
-            continue;
-        }
-        here.share = i + 1;
-        team->fn(team->data);
-        note_unbegun(team, worker);
-        atomic_fetch_sub(&team->unfinished, 1);
-    }
-    if (here.n_shares > 1)
+    if (here.n_shares > 1) {
+        if (!is_patient(team)) note_share(team);
+        compute_unbegun(team);
         for (uint32_t left; (left = atomic_load(&team->unfinished));)
             wait_inside(team, &team->unfinished, left, &team->caller_sleeps);
+    }
     here.depth = here.share = 0;
     here.n_shares = 1;
     if (!here.width) let_go();
@@ -217,6 +233,7 @@ static void barrier(void) {
     team_t *team = here.team;
     uint32_t phase = atomic_load(&team->phase);
     if (atomic_fetch_add(&team->arrived, 1) + 1 < (uint32_t)here.n_shares) {
+        if (team->n_wanted < team->n_shares) want_all(team);
         wait_inside(team, &team->phase, phase, &team->n_asleep);
         return;
     }

@@ -27,6 +27,9 @@ enum {
     SPIN_INSIDE_NS = 1000000, /* for a partner */
     RESTS_OF_A_LOOK = 16,     /* between looks at the clock */
     WAKING_NS = 500000,       /* a worker that was woken takes less where there is a CPU for it */
+    TICK_NS = 4000000,        /* between looks of a worker that is not wanted for shares that wait for it */
+    LONG_SHARE_NS = 150000,   /* against which it costs little to wake a worker */
+    SHARES_REMEMBERED = 64,
 
     BORNE = 4,                  /* one part in so many of the time may be lost: to sleep costs about as much */
     LOSS_AT_MOST_NS = 4000000,  /* that one region counts for: an interruption is no neighbour */
@@ -41,13 +44,18 @@ enum {
 typedef _Atomic uint32_t word_t;
 typedef struct team team_t;
 
+/* The state of a share; whoever makes it TAKEN computes it. Its worker comes for what is WANTED at once, for what it may
+   take AT_LEISURE when that was there for a tick. */
+enum { TAKEN, AT_LEISURE, WANTED, N_STATES = 4 };
+
+enum { AWAKE, LIGHTLY, SOUNDLY }; /* how a worker sleeps: not, for a tick, until it is woken */
+
 typedef struct {
-    _Alignas(LINE) word_t offer; /* odd: nothing to do. Even: a share; whoever adds 1 first computes it */
+    _Alignas(LINE) word_t offer; /* the number of a region times N_STATES, plus the state of its share */
     word_t sleeps;
     team_t *team;
     int share;
-    int64_t woken; /* when it was; the caller's own, as is: */
-    int is_called; /* it was woken, and has not begun a share since */
+    _Atomic int64_t woken; /* when it was; 0 when it has begun a share since */
     pthread_t thread;
 } worker_t;
 
@@ -55,9 +63,14 @@ struct team {
     /* A region: written by the caller before it offers shares. */
     void (*fn)(void *);
     void *data;
-    int n_shares, width;
+    int n_shares, n_wanted; /* threads that are to compute these */
+    uint32_t region;        /* its number */
     unsigned mode; /* how the caller rounds, and what it does with denormals */
-    int64_t began; /* when; the caller's own */
+    int64_t began, forgot; /* when; the caller's own, as is: */
+    int64_t share_ns;      /* what its own share took lately, where somebody sleeps */
+
+    _Atomic int width; /* of the caller's regions; 0 without a caller */
+    word_t together;   /* functions, by bit_of, with shares that waited for one that was not wanted */
 
     _Alignas(LINE) word_t unfinished; /* shares that were offered */
     word_t caller_sleeps;
@@ -79,9 +92,10 @@ struct team {
 static _Atomic int n_busy; /* threads of teams that have a caller */
 static _Atomic int n_cpus = 1; /* that this process may use */
 
-static long futex(word_t *word, int what, uint32_t value) { return syscall(SYS_futex, word, what, value, NULL); }
-static void sleep_while(word_t *word, uint32_t value) { futex(word, FUTEX_WAIT_PRIVATE, value); }
-static void wake(word_t *word, int n) { futex(word, FUTEX_WAKE_PRIVATE, (uint32_t)n); }
+static void sleep_while(word_t *word, uint32_t value, const struct timespec *at_most) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, at_most);
+}
+static void wake(word_t *word, int n) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL); }
 
 /* Waiting. */
 
@@ -117,7 +131,7 @@ static void note_loss(team_t *team, int64_t ns) {
 }
 
 /* A worker has not begun its share of the region; by the caller, which has computed it. */
-static void note_unbegun(team_t *team, const worker_t *worker) {
+static void note_unbegun(team_t *team, worker_t *worker) {
     int64_t time = now();
     if (time - worker->woken >= WAKING_NS) note_loss(team, time - team->began);
 }
@@ -150,30 +164,75 @@ static void wait_inside(team_t *team, word_t *word, uint32_t value, word_t *n_as
     int64_t start = now();
     if (is_patient(team) && spin_while(team, word, value, SPIN_INSIDE_NS, SPIN_INSIDE_NS)) return;
     atomic_fetch_add(n_asleep, 1);
-    while (atomic_load(word) == value) sleep_while(word, value);
+    while (atomic_load(word) == value) sleep_while(word, value, NULL);
     atomic_fetch_sub(n_asleep, 1);
     note_loss(team, now() - start);
 }
 
+/* Workers and their shares. */
+
+static uint32_t bit_of(void (*fn)(void *)) { return UINT32_C(1) << ((uint32_t)((uintptr_t)fn >> 4) * 2654435761u >> 27); }
+
+/* Threads that are to compute the region's shares: where nobody spins the team's part of the CPUs, of which others want all
+   in a nap; but as many as there are shares where these are long, or were seen to wait for each other. */
+static int count_wanted(team_t *team) {
+    int n = n_cpus, busy = atomic_load_explicit(&n_busy, memory_order_relaxed);
+    if (atomic_load_explicit(&team->is_impatient, memory_order_relaxed) && busy < 2 * n) busy = 2 * n;
+    if (busy <= n) return team->n_shares;
+    if (team->began - team->forgot >= NAP_AT_MOST_NS) {
+        team->forgot = team->began;
+        atomic_store(&team->together, 0);
+    }
+    if (team->share_ns >= LONG_SHARE_NS || atomic_load(&team->together) & bit_of(team->fn)) return team->n_shares;
+    return (team->n_shares * n + busy - 1) / busy;
+}
+
+/* The caller has computed its own share. */
+static void note_share(team_t *team) {
+    int64_t ns = now() - team->began;
+    if (ns > 8 * LONG_SHARE_NS) ns = 8 * LONG_SHARE_NS; /* it lost its CPU */
+    team->share_ns += (ns - team->share_ns) / SHARES_REMEMBERED;
+}
+
 static uint32_t wait_for_offer(worker_t *worker) {
-    for (;;) {
-        uint32_t offer = atomic_load_explicit(&worker->offer, memory_order_acquire);
-        if (offer % 2 == 0) return offer;
-        if (is_patient(worker->team) && spin_while(worker->team, &worker->offer, offer, SPIN_NS, ALONE_NS)) continue;
-        atomic_store(&worker->sleeps, 1);
-        if (atomic_load(&worker->offer) == offer) sleep_while(&worker->offer, offer);
-        atomic_store(&worker->sleeps, 0);
+    static const struct timespec TICK = {.tv_nsec = TICK_NS};
+    team_t *team = worker->team;
+    for (uint32_t before = TAKEN;;) {
+        uint32_t offer = atomic_load_explicit(&worker->offer, memory_order_acquire), state = offer % N_STATES;
+        if (state == WANTED || (state == AT_LEISURE && offer == before)) return offer;
+        if (state == TAKEN && is_patient(team) && spin_while(team, &worker->offer, offer, SPIN_NS, ALONE_NS)) continue;
+        int is_light = state == AT_LEISURE || (!is_patient(team) && atomic_load(&team->width));
+        atomic_store(&worker->sleeps, is_light ? LIGHTLY : SOUNDLY);
+        if (atomic_load(&worker->offer) == offer) sleep_while(&worker->offer, offer, is_light ? &TICK : NULL);
+        atomic_store(&worker->sleeps, AWAKE);
+        before = offer;
     }
 }
 
 static int take_offer(worker_t *worker, uint32_t offer) {
-    return offer % 2 == 0 && atomic_compare_exchange_strong(&worker->offer, &offer, offer + 1);
+    uint32_t taken = offer / N_STATES * N_STATES + TAKEN;
+    return offer != taken && atomic_compare_exchange_strong(&worker->offer, &offer, taken);
 }
 
-static void offer_share(worker_t *worker) {
-    atomic_fetch_add(&worker->offer, 1);
-    if (!atomic_load(&worker->sleeps)) return;
-    if (!worker->is_called) worker->woken = now();
-    worker->is_called = 1;
+static void rouse(worker_t *worker) {
+    int64_t awake = 0;
+    atomic_compare_exchange_strong(&worker->woken, &awake, now());
     wake(&worker->offer, 1);
+}
+
+static void offer_share(worker_t *worker, uint32_t region, uint32_t state) {
+    atomic_store(&worker->offer, region * N_STATES + state);
+    uint32_t sleeps = atomic_load(&worker->sleeps);
+    if (sleeps == SOUNDLY || (sleeps && state == WANTED)) rouse(worker);
+}
+
+/* A share waits for all others of its region: those that nobody has begun are wanted. */
+static void want_all(team_t *team) {
+    for (int i = 0; i < team->n_shares - 1; i++) {
+        worker_t *worker = team->workers[i];
+        uint32_t offer = atomic_load(&worker->offer);
+        if (offer % N_STATES != AT_LEISURE) continue;
+        if (!atomic_compare_exchange_strong(&worker->offer, &offer, offer - AT_LEISURE + WANTED)) continue;
+        if (atomic_load(&worker->sleeps)) rouse(worker);
+    }
 }

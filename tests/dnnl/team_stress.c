@@ -70,6 +70,14 @@ static void meet(void *given) {
     }
 }
 
+/* As `meet`, by means that the team does not see. */
+static void meet_unseen(void *given) {
+    region_t *region = given;
+    atomic_fetch_add(&region->n_inner, 1);
+    while (atomic_load(&region->n_inner) < region->n) sched_yield();
+    mark(given);
+}
+
 static void nest(void *given) {
     mark(given);
     parallel(mark_inner, given, 3, 0);
@@ -133,6 +141,47 @@ static void check_patience(void) {
     }
 }
 
+/* Threads that a region of so many shares gets. */
+static int wanted(team_t *team, int n_shares) {
+    team->n_shares = n_shares;
+    return count_wanted(team);
+}
+
+static void check_parts(void) {
+    team_t team = {.fn = mark};
+    n_cpus = n_busy = 4;
+    if (wanted(&team, 4) != 4 || wanted(&team, 9) != 9) fail("a team that is alone is not whole");
+    n_busy = 8;
+    if (wanted(&team, 4) != 2 || wanted(&team, 3) != 2 || wanted(&team, 2) != 1) fail("one of two teams has not half the CPUs");
+    n_busy = 80;
+    if (wanted(&team, 4) != 1) fail("a caller does not compute");
+    n_busy = 4;
+    team.is_impatient = 1;
+    if (wanted(&team, 4) != 2 || wanted(&team, 3) != 2 || wanted(&team, 2) != 1) fail("there is no half of the CPUs in a nap");
+    team.together = bit_of(mark);
+    if (wanted(&team, 4) != 4) fail("shares that wait for each other are computed in turn");
+    team.together = 0;
+    team.share_ns = LONG_SHARE_NS;
+    if (wanted(&team, 4) != 4) fail("long shares are computed in turn");
+    team.share_ns = 0;
+    team.together = bit_of(mark);
+    team.began += NAP_AT_MOST_NS;
+    if (wanted(&team, 4) != 2 || team.together) fail("that shares wait for each other is never forgotten");
+    n_busy = 0;
+}
+
+/* A worker that is not wanted comes for a share that others wait for, and is wanted from then on. */
+static void *check_waiting_shares(void *given) {
+    region_t region = {.n = 2};
+    n_cpus = 1;
+    int before = bl_enter(2);
+    parallel(meet_unseen, &region, 2, 0);
+    if (here.team->n_wanted != 1) fail("a team has more threads than CPUs");
+    if (!(here.team->together & bit_of(meet_unseen))) fail("nobody knows that shares wait for each other");
+    bl_leave(before);
+    return given;
+}
+
 /* Who waits for the next region lets others have the CPU; who waits for a partner inside of one does not. */
 static void check_yields(void) {
     team_t team = {0};
@@ -151,6 +200,8 @@ static void *call(void *given) {
         if (round % 7 == 0 && here.team) atomic_store(&here.team->lost_ns, LOST_TOO_MUCH_NS);
         if (get_max_threads() != width) fail("the width is not what it was set to");
         for (int n = 1; n <= MOST; n++) check(n);
+        region_t met = {.n = width};
+        if (round % 10 == 0) parallel(meet_unseen, &met, 0, 0);
         int outer = bl_enter(2);
         check(2);
         bl_leave(outer);
@@ -228,6 +279,12 @@ static int end_inside(void) {
     return printf("right\n") < 0;
 }
 
+static void apart(void *(*fn)(void *)) {
+    pthread_t caller;
+    if (pthread_create(&caller, NULL, fn, NULL)) fail("no thread to call from");
+    pthread_join(caller, NULL);
+}
+
 static void *fork_now(void *given) {
     (void)given;
     pid_t child = fork();
@@ -249,15 +306,15 @@ int main(int argc, char **argv) {
     prepare();
     if (!strcmp(chosen, "ends")) return end_inside();
     check_patience();
+    check_parts();
     check_yields();
+    apart(check_waiting_shares);
     for (n_cpus = 1; n_cpus < 9; n_cpus += 3) { /* 1: everyone sleeps at once */
         all(1);
         all(4);
     }
     n_cpus = 2;
-    pthread_t refused;
-    if (pthread_create(&refused, NULL, call_refused, NULL)) fail("no thread to call from");
-    pthread_join(refused, NULL);
+    apart(call_refused);
     if (!strcmp(chosen, "forks")) {
         pthread_t busy;
         if (pthread_create(&busy, NULL, call, NULL)) fail("no thread to call from");
