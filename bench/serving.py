@@ -12,18 +12,26 @@ after each. Where the two differ by more than 15 %, the turn does not count and 
 many as wanted; ``p99 of all`` has them all. Turns that count may have been on several machines, so to speak: what is
 pooled are times in units of one answer at the turn's capacity, and milliseconds are those at the median capacity.
 
+Two columns tell what is not the runtime's. ``at least`` is the 99th percentile over the median of a server that takes
+the same time for every answer, so many at once as here, at the capacity that was measured: the queue alone.
+``asked late`` is the 99th percentile of how late callers that were free asked: threads that compute had their CPU.
+
+Both runtimes answer ``--streams`` requests at once on ``threads / streams`` threads each, in the order in which they
+came; by default as many as there are threads, or callers if these are fewer. With one stream, callers of onnxruntime
+run on their own threads instead, as its documentation has it.
+
     python bench/serving.py --models squeezenet1_1 --seconds 20 --rounds 3 --json serving.json
     python bench/serving.py --models resnet50 --batching 4,2 --loads 50,80,95
-    python bench/serving.py --models mobilenet_v2 --streams 2 --arrivals random
+    python bench/serving.py --models mobilenet_v2 --streams 1 --arrivals random
     python bench/serving.py --models squeezenet1_1 --size 64 --seconds 0.2 --rounds 1
 
-``--threads`` is for all of a runtime's runs together. onnxruntime comes with ``pip install blocklayout[bench]``; its
-callers run on their own threads, as its documentation has it.
+``--threads`` is for all of a runtime's runs together. onnxruntime comes with ``pip install blocklayout[bench]``.
 """
 
 from __future__ import annotations
 
 import argparse
+import heapq
 import json
 import statistics
 import subprocess
@@ -31,6 +39,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,7 +72,7 @@ STEADY = 0.85
 N_TRIES = 3
 """Turns for each that is wanted."""
 
-TIMES = ("p50_ms", "p99_ms", "p99_of_all_ms")
+TIMES = ("p50_ms", "p99_ms", "p99_of_all_ms", "p99_late_ms", "least_ratio")
 
 ARRIVALS = ("callers", "random", "even")
 """Each caller at equal intervals from a random time on; all at random times; all at equal intervals."""
@@ -93,11 +102,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=seconds, default=10.0, help="at each load, in turns (default: 10)")
     parser.add_argument("--rounds", type=positive, default=3, help="turns of each runtime (default: 3)")
     parser.add_argument("--threads", type=positive, default=dnnl.default_threads(), help="by default all there are")
-    parser.add_argument("--streams", type=positive, default=1, help="ours (default: 1)")
+    parser.add_argument("--streams", type=positive, help="answers at once (default: as many as threads or callers)")
     parser.add_argument("--batching", metavar="SIZE,MS", help="ours: the largest batch, and how long its first waits")
     parser.add_argument("--serve", nargs=2, metavar=("RUNTIME", "FILE"), help=argparse.SUPPRESS)
     add_files(parser)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    args.streams = args.streams or min(args.threads, args.callers)
+    return args
 
 
 def measure_all(args: argparse.Namespace) -> dict[str, Any]:
@@ -156,10 +167,15 @@ def in_turns(ask: Ask, load: int, args: argparse.Namespace) -> dict[str, Any]:
     n_wanted = round(args.seconds / turn_s)
     capacities = [capacity(ask, N_CAPACITY * turn_s, args.callers)]
     turns: list[np.ndarray] = []
+    late: list[np.ndarray] = []
+    least: list[float] = []
     is_steady: list[bool] = []
     while sum(is_steady) < n_wanted and len(turns) < N_TRIES * n_wanted:
         before = capacities[-1]
-        turns.append(at_load(ask, arrivals(load / 100 * before, turn_s, args), args.callers))
+        due = arrivals(load / 100 * before, turn_s, args)
+        least.append(least_ratio(due, args.streams / before, args.streams))
+        for kept, times in zip((turns, late), at_load(ask, due, args.callers), strict=True):
+            kept.append(times)
         capacities.append(after := capacity(ask, N_CAPACITY * turn_s, args.callers))
         is_steady.append(min(before, after) >= STEADY * max(before, after))
     count = [place for place, steady in enumerate(is_steady) if steady] or range(len(turns))
@@ -171,6 +187,8 @@ def in_turns(ask: Ask, load: int, args: argparse.Namespace) -> dict[str, Any]:
         "p50_ms": 1e3 * float(p50),
         "p99_ms": 1e3 * float(p99),
         "p99_of_all_ms": 1e3 * float(np.percentile(np.concatenate(turns), 99)),
+        "p99_late_ms": 1e3 * float(np.percentile(np.concatenate([late[place] for place in count]), 99)),
+        "least_ratio": statistics.median(least[place] for place in count),
         "n_turns": len(turns),
         "n_steady": sum(is_steady),
     }
@@ -190,15 +208,22 @@ def ours(path: str, args: argparse.Namespace) -> Ask:
 
 
 def onnxruntimes(path: str, args: argparse.Namespace) -> Ask:
-    """Runs on the caller's thread."""
+    """Runs on the caller's thread, or on that of a stream."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = args.threads
+    options.intra_op_num_threads = args.threads // args.streams
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     [info] = session.get_inputs()
     images = random_images(info.shape)
-    return lambda number: session.run(None, {info.name: images[number % len(images)]})
+
+    def ask(number: int) -> object:
+        return session.run(None, {info.name: images[number % len(images)]})
+
+    if args.streams == 1:
+        return ask
+    pool = ThreadPoolExecutor(args.streams)
+    return lambda number: pool.submit(ask, number).result()
 
 
 def random_images(shape: Sequence[Any]) -> list[np.ndarray]:
@@ -222,20 +247,34 @@ def capacity(ask: Ask, seconds: float, n_callers: int) -> float:
     return sum(counts) / (time.monotonic() - start)
 
 
-def at_load(ask: Ask, due: np.ndarray, n_callers: int) -> np.ndarray:
-    """Seconds from when requests are due until they are answered."""
+def at_load(ask: Ask, due: np.ndarray, n_callers: int) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds from when requests are due until they are answered, and how late those asked that were free by then."""
     numbered = enumerate(due)
     start = time.monotonic() + 0.05
-    times = np.zeros(len(due))
+    times, late = np.zeros(len(due)), np.zeros(len(due))
 
     def call(_: int) -> None:
         for number, after in numbered:  # whoever is free takes the next one
-            time.sleep(max(0.0, start + after - time.monotonic()))
+            wait_s = start + after - time.monotonic()
+            if wait_s > 0:
+                time.sleep(wait_s)
+                late[number] = time.monotonic() - start - after
             ask(number)
             times[number] = time.monotonic() - start - after
 
     by_callers(call, n_callers)
-    return times
+    return times, late
+
+
+def least_ratio(due: np.ndarray, answer_s: float, n_streams: int) -> float:
+    """The 99th percentile over the median, where every answer takes as long, so many at once, in order."""
+    free = [0.0] * n_streams
+    times = []
+    for after in due:
+        heapq.heapreplace(free, done := max(free[0], after) + answer_s)
+        times.append(done - after)
+    p50, p99 = np.percentile(times, (50, 99))
+    return float(p99 / p50)
 
 
 def arrivals(per_s: float, seconds: float, args: argparse.Namespace) -> np.ndarray:
@@ -261,7 +300,8 @@ def by_callers(call: Callable[[int], None], n: int) -> None:
 
 def show(name: str, rows: Sequence[dict[str, Any]]) -> None:
     """A line for each runtime and load."""
-    header = ("runtime", "answers/s", "load", "requests", "median ms", "p99 ms", "p99 / median", "turns", "p99 of all")
+    header = ("runtime", "answers/s", "load", "requests", "median ms", "p99 ms", "p99 / median", "at least")
+    header += ("asked late ms", "turns", "p99 of all")
     cells = [
         (
             row["runtime"],
@@ -271,6 +311,8 @@ def show(name: str, rows: Sequence[dict[str, Any]]) -> None:
             f"{row['p50_ms']:.2f}",
             f"{row['p99_ms']:.2f}",
             f"{row['p99_ms'] / row['p50_ms']:.2f}" if row["p50_ms"] else "",
+            f"{row['least_ratio']:.2f}",
+            f"{row['p99_late_ms']:.2f}",
             f"{row['n_steady']} of {row['n_turns']}",
             f"{row['p99_of_all_ms']:.2f}",
         )

@@ -120,7 +120,7 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def from_environment() -> FastAPI:
-    """The service of the model that MODEL names; BATCH and DELAY_MS have it batch."""
+    """The service of the model that MODEL names; BATCH and DELAY_MS have it batch, STREAMS are runs at once."""
     batch = int(os.environ.get("BATCH", "1"))
     batching = (batch, float(os.environ.get("DELAY_MS", "2"))) if batch > 1 else None
     return create_app(os.environ["MODEL"], streams=int(os.environ.get("STREAMS", "1")), batching=batching)

@@ -114,7 +114,7 @@ def test_serving(tree_environ: dict[str, str], tmp_path: Path) -> None:
         ]
         assert all(row["n"] > 0 and 0 < row["p50_ms"] <= row["p99_ms"] for row in rows)
         assert all(0 <= row["n_steady"] <= row["n_turns"] <= 3 for row in rows)  # the machine may be busy
-        assert all(row["p99_of_all_ms"] > 0 for row in rows)
+        assert all(row["p99_of_all_ms"] > 0 <= row["p99_late_ms"] and row["least_ratio"] >= 1 for row in rows)
         titles = [f"99 of 100 answers came within, at {load} % of capacity" for load in (50, 80)]
         assert charts(tmp_path) == dict.fromkeys(titles, runtimes)
 
