@@ -54,6 +54,7 @@ NODES = {ONE: 1, TWO: 2}
 STORE_NBYTES = 512 << 20
 """Of each node, for blocks of images."""
 
+CPUS = sorted(os.sched_getaffinity(0))
 BATCHES_A_BLOCK = 2
 N_FIRST = 0.25
 """Share of the images that come before the second rate begins."""
@@ -194,9 +195,7 @@ def run_on(n_nodes: int, path: str, size: int, args: argparse.Namespace, times: 
         numbers = ray.data.from_items(
             items, override_num_blocks=-(-args.images // n_rows)
         )  # takes no CPU, as range does
-        # Beside the actors, which take all CPUs; without a bound it would be a process for each block.
-        beside = {"num_cpus": 0, "resources": {"node": 0.001}, "compute": ray.data.TaskPoolStrategy(size=n_nodes)}
-        images = numbers.map_batches(RandomImages(size), batch_size=n_rows, **beside)
+        images = numbers.map_batches(RandomImages(size), batch_size=n_rows)
         answers = bl.ray.map_batches(images, path, batch_size=args.batch, keep=["id"])
         times.begin()
         n = 0
@@ -220,31 +219,31 @@ class RandomImages:
 
 @contextmanager
 def cluster_of(n_nodes: int, folder: Path) -> Iterator[None]:
-    """A head without CPUs, to which the driver is connected, and so many nodes of one, each held to its own."""
+    """So many nodes of one CPU, each held to its own; on the first are the head and the driver, which is this process."""
     import ray.data
     from ray.cluster_utils import Cluster
 
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "BLOCKLAYOUT_CACHE_DIR": str(folder / "head")}
-    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE_NBYTES}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        ray.init(cluster.address, log_to_driver=False, logging_level="error")
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        for number in range(n_nodes):
-            own = {"BLOCKLAYOUT_CACHE_DIR": str(folder / str(number))}
-            with held_to(number):
-                cluster.add_node(num_cpus=1, resources={"node": 1}, object_store_memory=STORE_NBYTES, env_vars=own)
-        yield
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "BLOCKLAYOUT_CACHE_DIR": str(folder / "0")}
+    node = {"num_cpus": 1, "object_store_memory": STORE_NBYTES}
+    with held_to(0):
+        cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})
+        try:
+            ray.init(cluster.address, log_to_driver=False, logging_level="error")
+            ray.data.DataContext.get_current().enable_progress_bars = False
+            for number in range(1, n_nodes):
+                with held_to(number):
+                    cluster.add_node(**node, env_vars={"BLOCKLAYOUT_CACHE_DIR": str(folder / str(number))})
+            yield
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
 
 
 @contextmanager
 def held_to(number: int) -> Iterator[None]:
-    """Inside, this process and those that it starts run on one CPU, the one of this number."""
+    """Inside, this thread, and the threads and processes that it starts, run on one CPU, the one of this number."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {sorted(before)[number % len(before)]})
+    os.sched_setaffinity(0, {CPUS[number % len(CPUS)]})
     try:
         yield
     finally:
