@@ -1,19 +1,20 @@
 """How much faster are two nodes of one CPU than one, for a model over a dataset of Ray?
 
-Each turn is a cluster of its own on this machine, by Ray's own test cluster: a head without CPUs, where the driver is,
-and 1 or 2 nodes of one CPU, each held to a CPU of its own and with a cache folder of its own, as if it were a machine.
-Random images are made on the nodes, in blocks, and a network of the zoo (random weights) runs over them by
-``bl.ray.map_batches``; the driver fetches the answers in order. Turns are taken round after round, and beside them one
-of the same session in a process that does nothing else, on one CPU: what there is to reach. Two rates are told: of all
-images in all of the time, starts of actors and the making of sessions included; and of those that come after the first
-quarter, from when that was there.
+Each turn is a cluster of its own on this machine, by Ray's own test cluster, of 1 or 2 nodes that stand for machines of
+one CPU: all processes of a node are held to one CPU, the node's own, and have a cache folder of their own. The first
+node is the head, and the driver runs there; so Ray's own processes and the driver take their share of the first node's
+CPU in both turns, as where a cluster has no machine beside those that compute. The network between nodes is this
+machine's memory. Images are random numbers that actors make themselves, by a step before ``bl.ray.map_batches`` that
+Ray joins with it; the driver fetches the answers in order. Turns are taken round after round, and beside them one of
+the same session in a process that does nothing else, on one CPU and on images that are there already: what a CPU could
+reach. Two rates are told: of all images in all of the time, starts of actors and the making of sessions included; and
+of those that come after the first quarter, from when that was there.
 
     python bench/ray_scaling.py --rounds 5 --json out.json --html out.html
     python bench/ray_scaling.py --models mobilenet_v2 --batch 32 --images 8000
     python bench/ray_scaling.py --models squeezenet1_1 --size 64 --batch 4 --images 64 --rounds 1
 
-Where the machine has no CPUs beside those of the nodes, the driver and the head take theirs; so the factor is less than
-that of real machines, and a machine that does anything else makes it meaningless.
+The machine needs two CPUs that nothing else uses; otherwise the factor says nothing.
 """
 
 from __future__ import annotations
@@ -219,7 +220,7 @@ class RandomImages:
 
 @contextmanager
 def cluster_of(n_nodes: int, folder: Path) -> Iterator[None]:
-    """So many nodes of one CPU, each held to its own; on the first are the head and the driver, which is this process."""
+    """So many nodes of one CPU, each held to its own; the head and the driver, this process, are on the first one's."""
     import ray.data
     from ray.cluster_utils import Cluster
 
