@@ -1,19 +1,20 @@
 """How much faster are two nodes of one CPU than one, for a model over a dataset of Ray?
 
-Each turn is a cluster of its own on this machine, by Ray's own test cluster: a head without CPUs, where the driver is,
-and 1 or 2 nodes of one CPU, each held to a CPU of its own and with a cache folder of its own, as if it were a machine.
-Random images are made on the nodes, in blocks, and a network of the zoo (random weights) runs over them by
-``bl.ray.map_batches``; the driver fetches the answers in order. Turns are taken round after round, and beside them one
-of the same session in a process that does nothing else, on one CPU: what there is to reach. Two rates are told: of all
-images in all of the time, starts of actors and the making of sessions included; and of those that come after the first
-quarter, from when that was there.
+Each turn is a cluster of its own on this machine, by Ray's own test cluster, of 1 or 2 nodes that stand for machines of
+one CPU: all processes of a node are held to one CPU, the node's own, and have a cache folder of their own. The first
+node is the head, and the driver runs there; so Ray's own processes and the driver take their share of the first node's
+CPU in both turns, as where a cluster has no machine beside those that compute. The network between nodes is this
+machine's memory. Images are random numbers that actors make themselves, by a step before ``bl.ray.map_batches`` that
+Ray joins with it; the driver fetches the answers in order. Turns are taken round after round, and beside them one of
+the same session in a process that does nothing else, on one CPU and on images that are there already: what a CPU could
+reach. Two rates are told: of all images in all of the time, starts of actors and the making of sessions included; and
+of those that come after the first quarter, from when that was there.
 
     python bench/ray_scaling.py --rounds 5 --json out.json --html out.html
     python bench/ray_scaling.py --models mobilenet_v2 --batch 32 --images 8000
     python bench/ray_scaling.py --models squeezenet1_1 --size 64 --batch 4 --images 64 --rounds 1
 
-Where the machine has no CPUs beside those of the nodes, the driver and the head take theirs; so the factor is less than
-that of real machines, and a machine that does anything else makes it meaningless.
+The machine needs two CPUs that nothing else uses; otherwise the factor says nothing.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ NODES = {ONE: 1, TWO: 2}
 STORE_NBYTES = 512 << 20
 """Of each node, for blocks of images."""
 
+CPUS = sorted(os.sched_getaffinity(0))
 BATCHES_A_BLOCK = 2
 N_FIRST = 0.25
 """Share of the images that come before the second rate begins."""
@@ -194,9 +196,7 @@ def run_on(n_nodes: int, path: str, size: int, args: argparse.Namespace, times: 
         numbers = ray.data.from_items(
             items, override_num_blocks=-(-args.images // n_rows)
         )  # takes no CPU, as range does
-        # Beside the actors, which take all CPUs; without a bound it would be a process for each block.
-        beside = {"num_cpus": 0, "resources": {"node": 0.001}, "compute": ray.data.TaskPoolStrategy(size=n_nodes)}
-        images = numbers.map_batches(RandomImages(size), batch_size=n_rows, **beside)
+        images = numbers.map_batches(RandomImages(size), batch_size=n_rows)
         answers = bl.ray.map_batches(images, path, batch_size=args.batch, keep=["id"])
         times.begin()
         n = 0
@@ -220,31 +220,31 @@ class RandomImages:
 
 @contextmanager
 def cluster_of(n_nodes: int, folder: Path) -> Iterator[None]:
-    """A head without CPUs, to which the driver is connected, and so many nodes of one, each held to its own."""
+    """So many nodes of one CPU, each held to its own; the head and the driver, this process, are on the first one's."""
     import ray.data
     from ray.cluster_utils import Cluster
 
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "BLOCKLAYOUT_CACHE_DIR": str(folder / "head")}
-    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": STORE_NBYTES}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    try:
-        ray.init(cluster.address, log_to_driver=False, logging_level="error")
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        for number in range(n_nodes):
-            own = {"BLOCKLAYOUT_CACHE_DIR": str(folder / str(number))}
-            with held_to(number):
-                cluster.add_node(num_cpus=1, resources={"node": 1}, object_store_memory=STORE_NBYTES, env_vars=own)
-        yield
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "BLOCKLAYOUT_CACHE_DIR": str(folder / "0")}
+    node = {"num_cpus": 1, "object_store_memory": STORE_NBYTES}
+    with held_to(0):
+        cluster = Cluster(initialize_head=True, head_node_args=node | {"include_dashboard": False})
+        try:
+            ray.init(cluster.address, log_to_driver=False, logging_level="error")
+            ray.data.DataContext.get_current().enable_progress_bars = False
+            for number in range(1, n_nodes):
+                with held_to(number):
+                    cluster.add_node(**node, env_vars={"BLOCKLAYOUT_CACHE_DIR": str(folder / str(number))})
+            yield
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
 
 
 @contextmanager
 def held_to(number: int) -> Iterator[None]:
-    """Inside, this process and those that it starts run on one CPU, the one of this number."""
+    """Inside, this thread, and the threads and processes that it starts, run on one CPU, the one of this number."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {sorted(before)[number % len(before)]})
+    os.sched_setaffinity(0, {CPUS[number % len(CPUS)]})
     try:
         yield
     finally:

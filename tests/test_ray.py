@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,6 +144,46 @@ def test_nodes_that_come_and_go_lose_none_of_10000_images(cluster: Any, tmp_path
     with bl.load(path, threads=1) as session:
         wanted = np.concatenate([session.run(None, {"x": batch})[0] for batch in images_in_turn])
     np.testing.assert_allclose(np.stack(outputs), wanted, atol=1e-4)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_actors_make_the_rows_of_steps_that_ask_for_as_many_cpus(model: Path) -> None:
+    def made(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return batch | {"x": images()[batch["number"]]}
+
+    numbers = ray_data.from_items([{"number": number} for number in range(N_ROWS)], override_num_blocks=10)
+    answers = bl.ray.map_batches(numbers.map_batches(made), model, keep=["number"]).materialize()
+    assert "MapBatches(made)->MapBatches(_Mapper)" in answers.stats()  # one step, in one process
+    found = answers.take_all()
+    assert [row["number"] for row in found] == list(range(N_ROWS))
+    np.testing.assert_allclose(np.stack([row["y"] for row in found]), expected(model), atol=1e-5)
+
+
+IDLE = """
+import os, time
+import ray
+import blocklayout as bl
+
+@ray.remote
+class Busy:
+    pass
+
+@ray.remote(num_cpus=0)
+def process():
+    return os.getpid()
+
+with bl.ray.connected("local"):
+    busy = Busy.options(num_cpus=bl.ray.n_cpus()).remote()
+    ray.get(busy.__ray_ready__.remote())
+    found = ray.get(process.remote())
+    time.sleep(3)
+    os.kill(found, 0)
+"""
+
+
+def test_a_cluster_of_this_machine_keeps_processes_that_are_idle_for_a_moment() -> None:
+    done = subprocess.run([sys.executable, "-c", IDLE], check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.usefixtures("cluster")

@@ -61,7 +61,8 @@ def run_data(args: argparse.Namespace) -> None:
     is_free = (args.model or "").startswith(ZOO) or not isinstance((declared or [None])[0], int)
     batch_size = args.batch or (BATCH_SIZE if is_free else preparation.extents[0])
     [layout] = args.layout or (None,)
-    options = {**load_options(args), "dtype": args.dtype, "layout": layout, "threads": args.threads or 1}
+    threads = args.threads or 1
+    options = {**load_options(args), "dtype": args.dtype, "layout": layout, "threads": threads}
     start = time.perf_counter()
     with ray.connected(args.ray), tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.onnx")
@@ -70,7 +71,8 @@ def run_data(args: argparse.Namespace) -> None:
         tasks = {"ray_remote_args": BESIDE, "concurrency": n_beside}
         beside = {"compute": data.TaskPoolStrategy(size=n_beside), **BESIDE}
         files = data.read_binary_files(args.data, include_paths=True, file_extensions=pictures.endings(), **tasks)
-        rows = files.map(_Prepared(preparation), **beside)
+        # Actors of one thread prepare their own pictures: Ray joins steps that take the same CPUs without a bound.
+        rows = files.map(_Prepared(preparation), **({"num_cpus": 1} if threads == 1 else beside))
         kept = ["path", "width", "height"]
         answers = ray.map_batches(rows, path, batch_size=batch_size, keep=kept, **options)
         told = answers.map(_Answered(preparation, question), **beside)

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from blocklayout.runtime import Session
 
 
+LOCAL_CONFIG = {"idle_worker_killing_time_threshold_ms": 60_000}
+"""Of a cluster that is started here. Where actors take all CPUs, Ray ends other processes that are idle for a second;
+the next task starts another, which takes a second of a CPU or more."""
+
 KEEPER_TIMEOUT_S = 60.0
 """How long a node waits for measured costs, before it does without."""
 
@@ -135,7 +139,8 @@ def connected(address: str) -> Iterator[None]:
     is_here = ray.is_initialized()
     try:
         if not is_here:
-            ray.init(address, logging_level=logging.ERROR)
+            config = LOCAL_CONFIG if address == "local" else None
+            ray.init(address, logging_level=logging.ERROR, _system_config=config)
             logging.getLogger("ray.data").setLevel(logging.ERROR)
     except (ConnectionError, ValueError) as error:
         raise InputError(f"no cluster of Ray at {address}: {error}") from error
