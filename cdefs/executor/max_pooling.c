@@ -216,8 +216,10 @@ typedef struct {
 static void pool_rows(void *given) {
     const bl_max_pooling_run_t *run = given;
     const bl_max_pooling_t *p = run->problem;
-    int64_t at_once = p->is_across && p->lanes_at_once > 1 ? (int64_t)BL_VECTORS * p->lanes_at_once : p->padded_lanes;
-    int64_t n_chunks = (p->padded_lanes + at_once - 1) / at_once, n_rows = p->results[0] * p->results[1];
+    /* Some lanes of a line at once. The last take with them what makes no vector: no two threads write the same. */
+    int64_t lanes = p->is_across ? p->lanes_at_once : 1;
+    int64_t at_once = lanes > 1 ? BL_VECTORS * lanes : p->padded_lanes;
+    int64_t n_chunks = (p->padded_lanes + at_once - lanes) / at_once, n_rows = p->results[0] * p->results[1];
     bl_range_t numbers = bl_share(p->n_outer * p->n_groups * n_rows * n_chunks);
     for (int64_t number = numbers.first; number < numbers.last; number++) {
         int64_t row = number / n_chunks % n_rows, line = number / n_chunks / n_rows;

@@ -102,12 +102,13 @@ INLINE_HERE void OWN(fold_columns)(const float *row, const int32_t *numbers, int
 INLINE_HERE void OWN(pool_across)(const bl_max_pooling_t *p, bl_task_t task, int is_bf16, int is_indexed) {
     int32_t where[BL_VECTORS * LANES];
     int size = is_bf16 ? 2 : 4;
-    int64_t end = task.first + BL_VECTORS * LANES < p->padded_lanes ? task.first + BL_VECTORS * LANES : p->padded_lanes;
+    int64_t end = task.first + BL_VECTORS * LANES;
+    if (p->padded_lanes - end < LANES) end = p->padded_lanes;
     int64_t in_line[] = {LANES, 0, LANES};
     int64_t in_row[] = {p->strides[2] * p->src.spatial[2], p->strides[2] * p->scanned[2], p->dst.spatial[2]};
     for (int64_t lane = task.first; lane < end;) {
         int n_lanes = end - lane >= BL_VECTORS * LANES ? BL_VECTORS * LANES : LANES;
-        int64_t from = lane + n_lanes > p->padded_lanes ? p->padded_lanes - n_lanes : lane; /* some are done twice */
+        int64_t from = lane + n_lanes > end ? end - n_lanes : lane; /* some are done twice */
         lane = from + n_lanes;
         for (int64_t column = 0; column < p->results[2];) {
             bl_window_t window = task.window, last = task.window;

@@ -133,8 +133,16 @@ def operand(plan: dict[str, Any], number: int, arg: str) -> dict[str, Any]:
 
 
 def swap_constants(plan: dict[str, Any]) -> None:
-    first, second = (operand(plan, number, "weights") for number in (0, 1))
+    first, second, *_ = (each for step in plan["steps"] for argument, each in step["operands"] if argument == "weights")
     first["buffer"], second["buffer"] = second["buffer"], first["buffer"]
+
+
+def change_activation(plan: dict[str, Any]) -> None:
+    """Of the first kernel: a post-op, or a step where the convolution takes none."""
+    convolution, activation = (step["spec"] for step in plan["steps"][:2])
+    relu = convolution["attr"]["post_ops"][0] if "attr" in convolution else activation
+    assert relu["algorithm"] == "eltwise_relu"
+    relu["alpha"] = 0.5
 
 
 def swap_steps(plan: dict[str, Any]) -> None:
@@ -183,10 +191,7 @@ DAMAGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "steps in another order": (swap_steps, r"steps\.1\.kernel"),
     "a step left out": (lambda p: p["steps"].pop(1), r"steps\.1\.kernel"),
     "another algorithm": (lambda p: p["steps"][0]["spec"].update(algorithm="convolution_winograd"), r"steps\.0\.spec"),
-    "another post-op": (
-        lambda p: p["steps"][0]["spec"]["attr"]["post_ops"][0].update(alpha=0.5),
-        r"steps\.0\.spec",
-    ),
+    "another activation": (change_activation, r"steps\.[01]\.spec"),
     "another implementation": (lambda p: p["steps"][0]["spec"].update(impl="jit:sse2000"), r"steps\.0\.spec"),
     "a smaller scratchpad": (
         lambda p: [each.update(scratchpad_nbytes=64) for each in (*p["steps"], p)],

@@ -194,9 +194,10 @@ def test_a_kernel_is_chosen_here_and_shown_when_chosen_elsewhere(report: Report,
 
 def test_a_reorder_tells_its_facts_and_chooses_its_reader(report: Report, open_page: Any) -> None:
     page = shown(open_page, report)
-    costliest = reorders(report)[0]
+    found = reorders(report)
     row = page.locator("#network .lists tbody tr").first
-    assert costliest["reason"] in row.text_content()
+    [costliest] = [each for each in found if each["reason"] in row.text_content()]
+    assert costliest["cost_ns"] == found[0]["cost_ns"], "several may cost as much"
     row.get_by_role("button").click()
     page.wait_for_selector("#network .node.reorder.chosen")
     box = page.text_content("#network .chosen-reorder")

@@ -115,13 +115,18 @@ def test_each_step_with_arithmetic_is_a_dot_under_the_ceilings(report: Report, o
 def test_predictions_are_held_against_measurements_where_there_are_any(
     report: Report, predicted: Report, open_page: Any
 ) -> None:
-    ratio, _ = report.record["profile"]["prediction"]
+    profile = report.record["profile"]
+    ratio, _ = profile["prediction"]
+    timed = [each for each in profile["steps"] if each["estimated_ns"] > 0]
+    long = [each for each in timed if each["ns"] > 0.2 * profile["ns"] / len(timed)]
+    slow = [each["name"] for each in long if each["ns"] > 1.5 * each["estimated_ns"]]
     page = _open(open_page, report)
     assert f"Steps take {ratio:.2f} times what was predicted" in page.text_content("#time")
     far = page.locator(
-        "#time h2:has-text('Prediction against measurement') >> xpath=../following-sibling::div[1] >> tr"
-    )
-    assert far.count() == 6
+        "#time h2:has-text('Prediction against measurement') >> xpath=../following-sibling::div[1] >> tbody tr"
+    ).all_text_contents()
+    assert len(far) == min(5, len(slow)) > 0
+    assert all(any(name in row for name in slow) for row in far)
     text = _open(open_page, predicted).text_content("#time")
     assert "Prediction against measurement" not in text
     assert "Nothing was run" in text

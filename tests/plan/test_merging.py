@@ -48,12 +48,13 @@ def _decoder() -> bl.Builder:
 
 
 class _Priced(CostModel, frozen=True):
-    """Prices of deconvolutions that are much too low, or too high."""
+    """Prices of deconvolutions that are much too low, and of resizing too high; or the other way round."""
 
     factor: float = 1.0
 
     def step_ns(self, spec: Any) -> float:
-        return super().step_ns(spec) * (self.factor if spec.kind == "deconvolution" else 1.0)
+        factors = {"deconvolution": self.factor, "resampling": 1 / self.factor}
+        return super().step_ns(spec) * factors.get(spec.kind, 1.0)
 
 
 def _plan(net: bl.Builder, factor: float, dtype: str = "f32") -> bl.Plan:

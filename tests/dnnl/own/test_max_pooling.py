@@ -125,6 +125,8 @@ LONG = along(st.integers(900, 1500), upto(60), upto(10), upto(12), st.integers(0
 @example((1, 2), [(3, 2, 1, 1, 0, 0), (30, 2, 9, 1, 1, 1)], "ab. reversed", "f32", True, 2, 0)
 @example((1, 20), [(1, 2, 1, 1, 1, 1)], "ab.", "f32", True, 1, 0)  # one pixel, which might be of either layout
 @example((3, 1), [(1, 2, 1, 1, 1, 1), (1, 3, 1, 1, 1, 2)], "ab.", "f32", True, 2, 0)
+# Lines a little longer than some vectors at once: two threads wrote the same results, as ThreadSanitizer tells.
+@example((1, 67), [(3, 1, 1, 1, 0, 0), (4, 2, 1, 1, 0, 0)], "a.b", "f32", True, 2, 0)
 def test_any_window_in_any_layout(
     leading: tuple[int, int],
     windows: list[Along],
