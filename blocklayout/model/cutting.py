@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
+from blocklayout.errors import BlockLayoutError, InputError, LimitError, UnsupportedError
 from blocklayout.ir import NodeInfo, Role
 from blocklayout.model.branches import Branch, branches_of
 from blocklayout.model.graph import live_nodes, resolve
@@ -19,6 +19,7 @@ from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature
 from blocklayout.model.reference import is_wrong_there
 from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_numpy
+from blocklayout.resource_limits import interrupted
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -346,7 +347,10 @@ def by_reference(node: Node, opset: int) -> Callable[..., Any]:
     def compute(*given: Any) -> tuple[Any, ...]:
         feed = {name: value for name, value in zip(node.inputs, given, strict=True) if name}
         try:
-            return tuple(evaluator.run(None, feed))
+            with interrupted(f"node {node.name!r}"):
+                return tuple(evaluator.run(None, feed))
+        except LimitError:
+            raise
         except Exception as error:  # the evaluator raises anything
             what = f"node {node.name!r}: onnx.reference's {node.op_type} failed"
             raise UnsupportedError(f"{what}: {type(error).__name__}: {error}") from error

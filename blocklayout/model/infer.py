@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import BlockLayoutError, ModelError, UnsupportedError
+from blocklayout.errors import BlockLayoutError, LimitError, ModelError, UnsupportedError
 from blocklayout.ir.node import NodeInfo
 from blocklayout.ir.value import Value
 from blocklayout.model.branches import branches_of
@@ -23,7 +23,7 @@ from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.reference import is_wrong_there
 from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, type_proto
-from blocklayout.resource_limits import check_affordable, check_time
+from blocklayout.resource_limits import check_affordable, check_time, interrupted
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TypeProto
@@ -257,7 +257,10 @@ def _fold(
         evaluator = ReferenceEvaluator(
             GraphProto(name="node", node=[proto], input=inputs_info, output=outputs_info), opsets={"": opset}
         )
-        results = evaluator.run(None, feeds)
+        with interrupted(f"node {node.name!r}"):
+            results = evaluator.run(None, feeds)
+    except LimitError:
+        raise
     except Exception:  # noqa: BLE001  # the reference lacks operators and raises anything; the node then stays
         return None
     outputs = [name for name in node.outputs if name]
