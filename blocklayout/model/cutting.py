@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.errors import BlockLayoutError, InputError, LimitError, UnsupportedError
+from blocklayout.errors import BlockLayoutError, InputError, LimitError, ModelError, UnsupportedError
 from blocklayout.ir import NodeInfo, Role
 from blocklayout.model.branches import Branch, branches_of
 from blocklayout.model.graph import live_nodes, resolve
@@ -363,6 +363,7 @@ def checked_call(node: Node, function: Callable[..., Any], given: Sequence[Any])
 
     Raises:
         InputError: The function fails; its own errors of ours stay.
+        ModelError: It has fewer results than the node.
         UnsupportedError: Memory does not suffice.
     """
     try:
@@ -376,6 +377,9 @@ def checked_call(node: Node, function: Callable[..., Any], given: Sequence[Any])
         shapes = ", ".join(_shown(each) for each in given)
         raise InputError(f"node {node.name!r}: {node.op_type} of {shapes}: {error}") from error
     results = results if isinstance(results, tuple) else (results,)
+    if len(results) < len(node.outputs):
+        what = f"node {node.name!r}: {node.op_type} has {len(node.outputs)} outputs"
+        raise ModelError(f"{what}; it computes {len(results)} of what it is given")
     return [each if each is None or isinstance(each, list) else np.asarray(each) for each in results]
 
 
