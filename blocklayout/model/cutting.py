@@ -340,7 +340,10 @@ def by_reference(node: Node, opset: int) -> Callable[..., Any]:
     proto = to_proto(with_named_outputs(node))
     names = list(dict.fromkeys(filter(None, node.inputs)))
     try:
-        evaluator = _evaluator([proto], names, [], opset)
+        with interrupted(f"node {node.name!r}"):
+            evaluator = _evaluator([proto], names, [], opset)
+    except LimitError:
+        raise
     except Exception as error:  # the evaluator raises anything for what it lacks
         raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
 

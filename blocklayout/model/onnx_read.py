@@ -257,7 +257,8 @@ def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Nod
         ModelError: A constant is damaged.
         UnsupportedError: A loop or an unusual type.
     """
-    nodes = tuple(_node(node, model_path) for node in graph.node if not _is_constant(node))
+    written = (node for node in graph.node if any(node.output))  # nobody can read what others compute
+    nodes = tuple(_node(node, model_path) for node in written if not _is_constant(node))
     constants = dict(_constant_node(node, model_path) for node in graph.node if _is_constant(node))
     return nodes, constants
 

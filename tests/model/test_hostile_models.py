@@ -59,7 +59,7 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
     ),
     "a permutation of fewer dimensions": (
         lambda: make_model([helper.make_node("Transpose", ["x"], ["y"], name="turn", perm=[2, 0])], {"x": (2, 3, 4)}),
-        r"'turn': Transpose has perm=\[2, 0\] for an input of 3 dimensions",
+        r"'turn': attribute perm is \(2, 0\); it must order the dimensions 0 to 2",
     ),
     "a permutation beyond the dimensions": (
         lambda: make_model([helper.make_node("Transpose", ["x"], ["y"], name="turn", perm=[0, 2])], {"x": (2, 3)}),
@@ -101,6 +101,19 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
             constants={"s": np.array([1] * 69 + [2])},
         ),
         "'long'.* would have 70 dimensions; arrays have up to 64",
+    ),
+    "a target without rank": (
+        lambda: make_model(
+            [helper.make_node("Reshape", ["x", "s"], ["y"], name="flat")],
+            {"x": (1, 0)},
+            constants={"s": np.array(-1)},
+            opset=9,
+        ),
+        "'flat'|'y'",
+    ),
+    "an operand that is left out": (
+        lambda: make_model([helper.make_node("Max", ["x", ""], ["y"], name="max")], {"x": (2, 3)}, opset=7),
+        "'max': input 1 .* is missing",
     ),
     "a pad beyond memory": (
         lambda: make_model(
