@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
@@ -140,7 +140,7 @@ def interrupted(what: str) -> Iterator[None]:
         return
     end = limit.end
 
-    def look(_frame: FrameType, _event: str, _arg: object) -> object:
+    def look(_frame: FrameType, _event: str, _arg: Any) -> Any:
         if time.monotonic() > end:
             raise _OverError
         return look

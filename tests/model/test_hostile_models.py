@@ -254,5 +254,7 @@ def test_a_target_without_rank_is_one_extent() -> None:
 
 
 def test_a_node_that_writes_nothing_is_left_out() -> None:
-    model = make_model([helper.make_node("Relu", ["x"], [""]), helper.make_node("Relu", ["x"], ["y"])], {"x": (2,)})
+    unread = helper.make_node("LSTM", ["x", "w", "r"], [""], hidden_size=1)
+    shapes = {"x": (1, 1, 2), "w": (1, 4, 2), "r": (1, 4, 1)}
+    model = make_model([unread, helper.make_node("Relu", ["x"], ["y"])], shapes)
     assert [node.op_type for node in open_onnx(model).nodes] == ["Relu"]
