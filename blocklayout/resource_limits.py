@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from contextvars import ContextVar
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Struct
 
@@ -19,6 +20,7 @@ from blocklayout.errors import InputError, LimitError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
 
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 MAX_NDIMS = 64
@@ -62,8 +64,8 @@ def limits(*, nbytes: int | None = None, seconds: float | None = None) -> Iterat
             run's constants, scratchpad, intermediate values and results together. By default what the machine, or this
             process' control group, has left.
         seconds: How long all of the block may take. It is looked at between the passes, nodes and candidates of a load,
-            and between the steps, pieces and iterations of a run; a step that has begun is finished. Runs go step by
-            step in Python then. By default there is no limit.
+            between the steps, pieces and iterations of a run, and between the lines of Python that compute a node; a
+            primitive that has begun is finished. Runs go step by step in Python then. By default there is no limit.
 
     Raises:
         LimitError: In the block, where one of them would be, or is, exceeded; the message says by what.
@@ -113,6 +115,44 @@ def check_time(what: str) -> None:
     limit = in_force.get()
     if limit is not None and time.monotonic() > limit.end:
         raise LimitError(f"{what}: the {limit.seconds:g} seconds that bl.limits allows here are over")
+
+
+class _OverError(BaseException):
+    """The time is over in the middle of code that may catch every ``Exception``."""
+
+
+@contextmanager
+def interrupted(what: str) -> Iterator[None]:
+    """Ends Python code that is called in the block between two of its lines, once the block's time is over.
+
+    For loops of other libraries, which may be as long as a file has them. Where time is limited, Python's tracing of
+    this thread looks at every line, which makes such loops several times slower; a debugger's waits meanwhile.
+
+    Args:
+        what: What the code does, for the message.
+
+    Raises:
+        LimitError: It is over.
+    """
+    limit = in_force.get()
+    if limit is None or limit.end == math.inf:
+        yield
+        return
+    end = limit.end
+
+    def look(_frame: FrameType, _event: str, _arg: Any) -> Any:
+        if time.monotonic() > end:
+            raise _OverError
+        return look
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        yield
+    except _OverError:
+        check_time(what)
+    finally:
+        sys.settrace(before)
 
 
 def check_nbytes(nbytes: int, what: object) -> None:

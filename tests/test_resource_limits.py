@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -176,3 +177,45 @@ def test_boxes_are_compared_no_longer_than_there_is_time() -> None:
     session = bl.load(model, tune="model")
     with bl.limits(seconds=0.5), pytest.raises(bl.LimitError, match=r"0\.5 seconds"):
         session.run(None, feed)
+
+
+def _long(*, is_constant: bool) -> bytes:
+    """A node that nothing but loops in Python compute, for minutes."""
+    shapes = {"x": (1, 8, 128, 128), "w": (8, 8, 5, 5), "offset": (1, 50, 128, 128)}
+    constants = [numpy_helper.from_array(np.zeros(shape, np.float32), name) for name, shape in shapes.items()]
+    nodes = [
+        helper.make_node("DeformConv", ["x", "w", "offset"], ["z"], name="long", pads=[2, 2, 2, 2]),
+        helper.make_node("Add", ["z", "more"], ["y"]),
+    ]
+    more = helper.make_tensor_value_info("more", TensorProto.FLOAT, ())
+    x = [] if is_constant else [helper.make_tensor_value_info("x", TensorProto.FLOAT, shapes["x"])]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "loops", [*x, more], [y], constants[len(x) :])
+    content: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)]).SerializeToString()
+    return content
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
+def test_loops_of_another_library_end_in_the_middle() -> None:
+    session = bl.load(_long(is_constant=False), tune="model", threads=1)
+    feed = {"x": np.zeros((1, 8, 128, 128), np.float32), "more": np.float32(0)}
+    before = sys.gettrace()
+    with bl.limits(seconds=0.3), pytest.raises(bl.LimitError, match=r"^long: the 0\.3 seconds"):
+        session.run(None, feed)
+    assert sys.gettrace() is before
+
+
+def test_constants_are_computed_no_longer_than_there_is_time() -> None:
+    with bl.limits(seconds=1), pytest.raises(bl.LimitError, match=r"^node 'long': the 1 seconds"):
+        bl.load(_long(is_constant=True), tune="model", threads=1)
+
+
+def test_windows_of_nothing_but_padding_take_no_time() -> None:
+    """Millions of windows: in Python, one after the other, these take a minute."""
+    b = bl.Builder()
+    pads = [2, 2, 2, 100_000]
+    b.output("y", b.op("AveragePool", b.input("x", (1, 3, 28, 28)), kernel_shape=[3, 3], pads=pads))
+    with bl.limits(seconds=20):
+        [result] = bl.load(b, tune="model", threads=1).run(None, {"x": np.ones((1, 3, 28, 28), np.float32)})
+    assert np.nanmax(result) == np.nanmin(result) == 1
+    assert np.isnan(result[..., 30:]).all()

@@ -470,6 +470,22 @@ def check_bounds(plan: Plan, packed: Mapping[int, int]) -> None:
         reach = (desc.placement.last_address() + 1) * desc.itemsize
         if not reach <= desc.nbytes <= plan.buffers[buffer_number].nbytes:
             raise PlanError(f"{where} takes {desc.nbytes} bytes; its buffer has {plan.buffers[buffer_number].nbytes}")
+    _check_given(plan)
+
+
+def _check_given(plan: Plan) -> None:
+    """Refuse a plan whose steps have buffers of a caller's that no input or output is put to."""
+    given = {
+        "entry": {f"entries.{entry.input}": entry.buffer for entry in plan.entries},
+        "output": {f"results.{each.name}": each.buffer for each in plan.results if each.buffer is not None},
+    }
+    for kind, places in given.items():
+        for where, number in places.items():
+            if plan.buffers[number].kind != kind:
+                raise PlanError(f"{where}.buffer is {number}, of kind {plan.buffers[number].kind}; it must be {kind}")
+        for where, number, _ in _uses(plan):
+            if plan.buffers[number].kind == kind and number not in places.values():
+                raise PlanError(f"{where}.buffer is {number}, of kind {kind}, and none of {', '.join(places)}")
 
 
 def _uses(plan: Plan) -> Iterator[tuple[str, int, MemoryDesc]]:

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from blocklayout.errors import BlockLayoutError, InputError, UnsupportedError
+from blocklayout.errors import BlockLayoutError, InputError, LimitError, ModelError, UnsupportedError
 from blocklayout.ir import NodeInfo, Role
 from blocklayout.model.branches import Branch, branches_of
 from blocklayout.model.graph import live_nodes, resolve
@@ -19,6 +19,7 @@ from blocklayout.model.onnx_read import InputInfo, OnnxModel, Signature
 from blocklayout.model.reference import is_wrong_there
 from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_numpy
+from blocklayout.resource_limits import interrupted
 from blocklayout.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -339,14 +340,20 @@ def by_reference(node: Node, opset: int) -> Callable[..., Any]:
     proto = to_proto(with_named_outputs(node))
     names = list(dict.fromkeys(filter(None, node.inputs)))
     try:
-        evaluator = _evaluator([proto], names, [], opset)
+        with interrupted(f"node {node.name!r}"):
+            evaluator = _evaluator([proto], names, [], opset)
+    except LimitError:
+        raise
     except Exception as error:  # the evaluator raises anything for what it lacks
         raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
 
     def compute(*given: Any) -> tuple[Any, ...]:
         feed = {name: value for name, value in zip(node.inputs, given, strict=True) if name}
         try:
-            return tuple(evaluator.run(None, feed))
+            with interrupted(f"node {node.name!r}"):
+                return tuple(evaluator.run(None, feed))
+        except LimitError:
+            raise
         except Exception as error:  # the evaluator raises anything
             what = f"node {node.name!r}: onnx.reference's {node.op_type} failed"
             raise UnsupportedError(f"{what}: {type(error).__name__}: {error}") from error
@@ -359,6 +366,7 @@ def checked_call(node: Node, function: Callable[..., Any], given: Sequence[Any])
 
     Raises:
         InputError: The function fails; its own errors of ours stay.
+        ModelError: It has fewer results than the node.
         UnsupportedError: Memory does not suffice.
     """
     try:
@@ -372,6 +380,9 @@ def checked_call(node: Node, function: Callable[..., Any], given: Sequence[Any])
         shapes = ", ".join(_shown(each) for each in given)
         raise InputError(f"node {node.name!r}: {node.op_type} of {shapes}: {error}") from error
     results = results if isinstance(results, tuple) else (results,)
+    if len(results) < len(node.outputs):
+        what = f"node {node.name!r}: {node.op_type} has {len(node.outputs)} outputs"
+        raise ModelError(f"{what}; it computes {len(results)} of what it is given")
     return [each if each is None or isinstance(each, list) else np.asarray(each) for each in results]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import BlockLayoutError, ModelError, UnsupportedError
+from blocklayout.errors import BlockLayoutError, LimitError, ModelError, UnsupportedError
 from blocklayout.ir.node import NodeInfo
 from blocklayout.ir.value import Value
 from blocklayout.model.branches import branches_of
@@ -23,7 +23,7 @@ from blocklayout.model.graph import DependsOnDataError
 from blocklayout.model.reference import is_wrong_there
 from blocklayout.model.schemas import find_schema, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, onnx_type_name, type_proto
-from blocklayout.resource_limits import check_affordable, check_time
+from blocklayout.resource_limits import check_affordable, check_time, interrupted
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TypeProto
@@ -57,7 +57,7 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
         UnsupportedError: The extents of an output depend on data, or it is no tensor.
     """
     check_time(f"node {node.name!r}")
-    _check_itself(node, inputs)
+    _check_itself(node)
     if node.domain:
         return _registered(node, inputs)
     if branches_of(node):
@@ -80,17 +80,11 @@ def evaluate(node: Node, inputs: Sequence[Value | None], opset: int) -> tuple[Va
     return outputs
 
 
-def _check_itself(node: Node, inputs: Sequence[Value | None]) -> None:
-    """Refuse what shape inference takes as it is, or ends the process by."""
+def _check_itself(node: Node) -> None:
+    """Refuse what shape inference ends the process by."""
     n_outputs = node.attr("num_outputs", len(node.outputs)) if node.op_type == "Split" else len(node.outputs)
     if n_outputs != len(node.outputs):
         raise ModelError(f"node {node.name!r}: Split has num_outputs={n_outputs} and {len(node.outputs)} outputs")
-    perm = node.attr("perm", ()) if node.op_type == "Transpose" else ()
-    if perm and inputs and inputs[0] is not None and sorted(perm) != list(range(len(inputs[0].shape))):
-        raise ModelError(
-            f"node {node.name!r}: Transpose has perm={list(perm)} for an input of {len(inputs[0].shape)} dimensions; "
-            "it must name each of them once"
-        )
 
 
 def _registered(node: Node, inputs: Sequence[Value | None]) -> tuple[Value | None, ...]:
@@ -254,10 +248,13 @@ def _fold(
     inputs_info = [ValueInfoProto(name=name) for name in feeds]
     outputs_info = [ValueInfoProto(name=name) for name in node.outputs if name]
     try:
-        evaluator = ReferenceEvaluator(
-            GraphProto(name="node", node=[proto], input=inputs_info, output=outputs_info), opsets={"": opset}
-        )
-        results = evaluator.run(None, feeds)
+        with interrupted(f"node {node.name!r}"):
+            evaluator = ReferenceEvaluator(
+                GraphProto(name="node", node=[proto], input=inputs_info, output=outputs_info), opsets={"": opset}
+            )
+            results = evaluator.run(None, feeds)
+    except LimitError:
+        raise
     except Exception:  # noqa: BLE001  # the reference lacks operators and raises anything; the node then stays
         return None
     outputs = [name for name in node.outputs if name]
@@ -302,7 +299,7 @@ def _target_of_empty(node: Node, inputs: Sequence[Value | None]) -> dict[str, np
     ONNX leaves (0, 4, 4) to (0, -1) open, because every number would do.
     """
     source, target = inputs
-    if source is None or target is None or target.data is None or 0 not in source.shape:
+    if source is None or target is None or target.data is None or target.data.ndim != 1 or 0 not in source.shape:
         return {}
     copied = not node.attr("allowzero", 0)
     extents = [

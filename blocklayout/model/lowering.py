@@ -18,6 +18,7 @@ from blocklayout.ir import (
     Plain,
     Program,
     Refusal,
+    Role,
     Value,
     arguments,
     results,
@@ -123,6 +124,8 @@ def _accepted(node: Node, info: NodeInfo, find: FindOperator) -> Lowered | Refus
         return lowered
     if len(read) != 1 + len(lowered.others):
         return refusal
+    if lowered.operator.role is Role.VIEW and not lowered.sources:
+        return Refusal(f"node {node.name!r}: {node.op_type} is a view of a constant, which was not folded")
     # An empty constant may be an argument left out: only what the operator took of them is computed with.
     return empty if any(0 in array.shape for array in lowered.constants.values()) else lowered
 

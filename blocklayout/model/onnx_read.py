@@ -192,7 +192,8 @@ def _converted(
     try:
         return _convert(proto, raw_data, model_path, origin)
     except UnicodeDecodeError as error:
-        raise ModelError(f"not an ONNX model: {origin} has a name that is not UTF-8; the file is damaged") from error
+        message = f"not an ONNX model: {origin} has the text {error.object[:100]!r}, which is not UTF-8"
+        raise ModelError(f"{message}; the file is damaged") from error
 
 
 def _from_bytes(contents: bytes | memoryview, origin: str) -> ModelProto:
@@ -215,6 +216,7 @@ def _convert(proto: ModelProto, raw_data: Mapping[int, memoryview], model_path: 
     from onnx import TensorProto
 
     _check_header(proto, origin)
+    _check_texts(proto)
     formats = {
         tensor.name: entry.value
         for tensor in proto.graph.initializer
@@ -255,7 +257,8 @@ def convert_nodes(graph: GraphProto, model_path: Path | None) -> tuple[tuple[Nod
         ModelError: A constant is damaged.
         UnsupportedError: A loop or an unusual type.
     """
-    nodes = tuple(_node(node, model_path) for node in graph.node if not _is_constant(node))
+    written = (node for node in graph.node if any(node.output))  # nobody can read what others compute
+    nodes = tuple(_node(node, model_path) for node in written if not _is_constant(node))
     constants = dict(_constant_node(node, model_path) for node in graph.node if _is_constant(node))
     return nodes, constants
 
@@ -267,6 +270,19 @@ def _check_header(proto: ModelProto, origin: str) -> None:
         raise ModelError(
             f"not an ONNX model: {origin} names no operator set; it is damaged, cut short or of another format"
         )
+
+
+def _check_texts(message: Any) -> None:
+    """Decode the texts that protobuf could not, and gives as bytes: the error that this raises names the first."""
+    for each, value in message.ListFields():
+        values = value if hasattr(value, "extend") else (value,)
+        if each.type == each.TYPE_MESSAGE:
+            for inner in values:
+                _check_texts(inner)
+        elif each.type == each.TYPE_STRING:
+            for text in values:
+                if isinstance(text, bytes):
+                    text.decode("utf-8")
 
 
 def _without_weights(proto: ModelProto, constants: Mapping[str, np.ndarray]) -> ModelProto:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocklayout.dtypes import to_numpy
-from blocklayout.errors import ModelError, UnsupportedError
+from blocklayout.errors import LimitError, ModelError, UnsupportedError
 from blocklayout.ir import Compute, HostSpec, arguments, row_major_descs
 from blocklayout.ir.value import Value
 from blocklayout.model.schemas import schema_or_none, to_proto, with_named_outputs
 from blocklayout.model.types import from_elem_type, type_proto
+from blocklayout.resource_limits import interrupted
 
 if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
@@ -45,7 +46,10 @@ def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Val
         raise UnsupportedError(f"node {node.name!r}: onnx.reference's {node.op_type} is not what ONNX specifies")
     model = _one_node_model(node, inputs, outputs, opset)
     try:
-        _evaluator(model)
+        with interrupted(f"node {node.name!r}"):
+            _evaluator(model)
+    except LimitError:
+        raise
     except Exception as error:  # the evaluator raises anything for what it lacks
         raise UnsupportedError(f"node {node.name!r}: onnx.reference cannot compute {node.op_type}: {error}") from error
     text = base64.b64encode(model.SerializeToString(deterministic=True)).decode()
@@ -67,7 +71,10 @@ def compute_of(spec: HostSpec) -> Compute:
 
     try:
         model = ModelProto.FromString(base64.b64decode(spec.node, validate=True))
-        evaluator = _evaluator(model)
+        with interrupted(f"a step of {spec.label}"):
+            evaluator = _evaluator(model)
+    except LimitError:
+        raise
     except Exception as error:  # protobuf and the evaluator raise anything
         raise ModelError(f"the plain step of {spec.label} holds no model of one node: {error}") from error
     sources = [arg for arg, _ in spec.descs if arg.startswith("src")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from blocklayout.ir import NodeInfo, Padding, Window
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
@@ -49,6 +51,45 @@ def check_extents(node: NodeInfo, extents: tuple[int, ...]) -> None:
     if min(extents, default=1) < 1:
         raise node.wrong(f"the window gives extents {list(extents)}", "it must fit into the padded source")
     node.check_result((*node.result.shape[:2], *extents), f"the window gives {list(extents)}")
+
+
+def combined(x: np.ndarray, window: Window, extents: tuple[int, ...], combine: np.ufunc, start: float) -> np.ndarray:
+    """What is ``combine``d of the elements of every window, one spatial dimension after the other.
+
+    Args:
+        x: The source, behind batch and channels of the window's rank.
+        window: As it slides. Its pads have no elements.
+        extents: How many windows there are.
+        combine: Of two elements, in any order.
+        start: The answer for no elements.
+    """
+    for d, n_windows in enumerate(extents):
+        source = np.moveaxis(x, 2 + d, 0)
+        found = np.full((n_windows, *source.shape[1:]), start, x.dtype)
+        stride = window.strides[d]
+        for place in range(window.kernel[d]):
+            first = place * window.dilations[d] - window.pads_begin[d]  # what the first window sees in this place
+            begin = max(0, -(first // stride))
+            end = min(n_windows, (len(source) - 1 - first) // stride + 1)
+            if begin < end:
+                seen = source[first + begin * stride : first + (end - 1) * stride + 1 : stride]
+                combine(found[begin:end], seen, out=found[begin:end])
+        x = np.moveaxis(found, 0, 2 + d)
+    return x
+
+
+def n_seen(window: Window, d: int, n_windows: int, end: int, begin: int = 0) -> np.ndarray:
+    """How many elements of each window lie from ``begin`` to before ``end`` along a dimension, counted from its pads.
+
+    Example:
+        >>> n_seen(Window((3,), (2,), (1,), (1,), (1,)), 0, 3, end=6, begin=1)
+        array([2, 3, 1])
+    """
+    starts = np.arange(n_windows) * window.strides[d]
+    before_end, before = (
+        np.clip(-((starts - limit) // window.dilations[d]), 0, window.kernel[d]) for limit in (end, begin)
+    )
+    return before_end - before
 
 
 def padded_window(node: NodeInfo, padding: Padding) -> dict[str, Any] | None:

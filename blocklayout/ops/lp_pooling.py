@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from blocklayout import dnnl
 from blocklayout.ir import (
     BaseOperator,
     Lowered,
     NodeInfo,
+    NumpyFunction,
     Problem,
     Recipe,
     RecipeStep,
@@ -23,7 +26,15 @@ from blocklayout.ops._descs import argument, followed
 from blocklayout.ops._needs import is_source
 from blocklayout.ops._rows import of_source
 from blocklayout.ops._transposing import per_channel
-from blocklayout.ops.pooling import pooling_windows
+from blocklayout.ops._window import combined
+from blocklayout.ops.pooling import pooling_windows, windows_of
+
+
+def _exponent(node: NodeInfo) -> float:
+    p = node.float_attr("p", 2)
+    if p <= 0:
+        raise node.wrong(f"attribute p is {p}", "it must be above 0")
+    return p
 
 
 class LpPooling(BaseOperator, frozen=True):
@@ -43,13 +54,20 @@ class LpPooling(BaseOperator, frozen=True):
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
         src = node.required(0, "X")
-        p = node.float_attr("p", 2)
-        if p <= 0:
-            raise node.wrong(f"attribute p is {p}", "it must be above 0")
         windows = pooling_windows(node, src)
-        return windows if isinstance(windows, Refusal) else cls(windows[1], p).bind({"src": src})
+        return windows if isinstance(windows, Refusal) else cls(windows[1], _exponent(node)).bind({"src": src})
 
     keeps_rows = staticmethod(of_source)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction:
+        p, (_, window) = _exponent(node), windows_of(node, node.required(0, "X"))
+
+        def norm(x: np.ndarray, out: np.ndarray) -> None:
+            powers = np.abs(x.astype(np.result_type(x.dtype, np.float32), copy=False)) ** p
+            out[...] = combined(powers, window, out.shape[2:], np.add, 0) ** (1 / p)
+
+        return norm
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:

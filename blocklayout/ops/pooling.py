@@ -14,6 +14,7 @@ from blocklayout.ir import (
     BaseOperator,
     Lowered,
     NodeInfo,
+    NumpyFunction,
     Padding,
     Problem,
     Recipe,
@@ -32,7 +33,7 @@ from blocklayout.ops._needs import is_source
 from blocklayout.ops._padded import are_eltwise
 from blocklayout.ops._rows import of_source
 from blocklayout.ops._transposing import per_channel
-from blocklayout.ops._window import check_extents, padded_window, read_kernel_shape, read_window
+from blocklayout.ops._window import check_extents, combined, n_seen, padded_window, read_kernel_shape, read_window
 from blocklayout.ops.gradients import Call, Given, TensorLike, formats, fresh, public
 
 if TYPE_CHECKING:
@@ -86,6 +87,29 @@ class Pooling(BaseOperator, frozen=True):
         )
 
     keeps_rows = staticmethod(of_source)
+
+    @classmethod
+    def in_numpy(cls, node: NodeInfo) -> NumpyFunction | None:
+        if any(node.outputs[1:]):
+            return None
+        src = node.required(0, "X")
+        window, covering = windows_of(node, src)
+        is_padding_counted = _algorithm(node, window, covering) == "pooling_avg_include_padding"
+
+        def largest(x: np.ndarray, out: np.ndarray) -> None:
+            lowest = -np.inf if x.dtype.kind not in "iu" else np.iinfo(x.dtype).min
+            out[...] = combined(x, covering, out.shape[2:], np.maximum, lowest)
+
+        def mean(x: np.ndarray, out: np.ndarray) -> None:
+            wide = x.astype(np.result_type(x.dtype, np.float32), copy=False)
+            total = combined(wide, covering, out.shape[2:], np.add, 0)
+            for d, (n_windows, extent) in enumerate(zip(out.shape[2:], x.shape[2:], strict=True)):
+                begin, end = window.pads_begin[d], window.pads_begin[d] + extent
+                counted = (window.pads_end[d] + end, 0) if is_padding_counted else (end, begin)
+                total = total / n_seen(window, d, n_windows, *counted).reshape(-1, *(1,) * (x.ndim - 3 - d))
+            out[...] = total
+
+        return largest if node.op_type.endswith("MaxPool") else mean
 
     @classmethod
     def transposed(cls, node: NodeInfo, perm: Perm) -> Transposed | None:
@@ -201,23 +225,27 @@ def pooling_windows(node: NodeInfo, src: Value) -> tuple[Window, Window] | Refus
     Raises:
         ModelError: An attribute is wrong.
     """
+    if 0 in src.shape[2:]:
+        return node.refused(f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")
+    window, covering = windows_of(node, src)
+    return _may_be_empty(node, covering, src.shape[2:]) or (window, covering)
+
+
+def windows_of(node: NodeInfo, src: Value) -> tuple[Window, Window]:
+    """The same windows, whatever they see.
+
+    Raises:
+        ModelError: An attribute is wrong.
+    """
     spatial = src.shape[2:]
     if node.op_type.startswith("Global"):
-        return _global_windows(node, src)
-    window = read_window(node, read_kernel_shape(node, len(spatial)), spatial)
+        ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
+        window = Window(spatial, ones, zeros, zeros, ones)
+    else:
+        window = read_window(node, read_kernel_shape(node, len(spatial)), spatial)
     covering = _covering(node, window, spatial) if node.flag_attr("ceil_mode") else window
     check_extents(node, covering.extents(spatial))
-    return _may_be_empty(node, covering, spatial) or (window, covering)
-
-
-def _global_windows(node: NodeInfo, src: Value) -> tuple[Window, Window] | Refusal:
-    spatial = src.shape[2:]
-    if 0 in spatial:
-        return node.refused(f"{src.name} has extents {list(src.shape)}", "a window must see at least one element")
-    ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
-    window = Window(spatial, ones, zeros, zeros, ones)
-    check_extents(node, window.extents(spatial))
-    return window, window
+    return window, covering
 
 
 def _covering(node: NodeInfo, window: Window, spatial: tuple[int, ...]) -> Window:
@@ -259,10 +287,7 @@ def _shares(window: Window, covering: Window, spatial: tuple[int, ...]) -> np.nd
     """By how much a mean over a whole window is too small, where its end lies behind the pads."""
     shares = np.ones(())
     for d, n_windows in enumerate(covering.extents(spatial)):
-        positions = (
-            np.arange(n_windows)[:, None] * window.strides[d] + np.arange(window.kernel[d]) * window.dilations[d]
-        )
-        counted = (positions < spatial[d] + window.pads_begin[d] + window.pads_end[d]).sum(axis=1)
+        counted = n_seen(window, d, n_windows, spatial[d] + window.pads_begin[d] + window.pads_end[d])
         shares = np.multiply.outer(shares, window.kernel[d] / counted)
     return shares.astype(np.float32)[None, None]
 

@@ -194,13 +194,10 @@ class Transpose(BaseOperator, frozen=True):
 
     @classmethod
     def from_onnx(cls, node: NodeInfo) -> Lowered | Refusal:
-        src = node.required(0, "data")
-        ndims = len(src.shape)
-        perm = identity(ndims)[::-1]
-        if node.attrs.get("perm"):
-            perm = node.ints_attr("perm", ndims, 0, at_least=0)
-        if sorted(perm) != list(range(ndims)):
-            raise node.wrong(f"attribute perm is {list(perm)}", f"it must order the dimensions 0 to {ndims - 1}")
+        src, perm = node.required(0, "data"), cls.permutation(node)
+        if perm is None:
+            what = f"attribute perm is {node.attrs['perm']!r}"
+            raise node.wrong(what, f"it must order the dimensions 0 to {len(src.shape) - 1}")
         permuted = [src.shape[axis] for axis in perm]
         node.check_result(permuted, f"perm {list(perm)} of {list(src.shape)} gives other extents")
         return cls(perm).bind({"src": src})
@@ -212,7 +209,9 @@ class Transpose(BaseOperator, frozen=True):
 
     @classmethod
     def permutation(cls, node: NodeInfo) -> Perm | None:
-        return tuple(node.attrs.get("perm") or reversed(identity(len(node.shape(0)))))
+        dims = identity(len(node.shape(0)))
+        perm = tuple(node.attrs.get("perm") or dims[::-1])
+        return perm if tuple(sorted(perm)) == dims else None
 
     @classmethod
     def same_as(cls, node: NodeInfo) -> int | None:

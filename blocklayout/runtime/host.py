@@ -11,6 +11,7 @@ import numpy as np
 from blocklayout.errors import PlanError
 from blocklayout.layout.packing import elements_of, pack, unpack
 from blocklayout.layout.padding import clear_padding
+from blocklayout.resource_limits import interrupted, is_timeless
 from blocklayout.tensor import Tensor
 from blocklayout.tensor.conversion import convert
 
@@ -65,15 +66,30 @@ class HostMemory:
 
 
 class HostExecution:
-    """A function bound to its memories."""
+    """A function bound to its memories.
 
-    def __init__(self, function: HostFunction, memories: Mapping[str, HostMemory]) -> None:
+    Args:
+        function: The function.
+        memories: These, by argument.
+        name: What it computes or moves, for the message of an error.
+    """
+
+    def __init__(self, function: HostFunction, memories: Mapping[str, HostMemory], name: str = "") -> None:
         self.memories = memories
         self._function = function
+        self._name = name or "a step in Python"
 
     def run(self) -> None:
-        """Run it once."""
-        self._function(self.memories)
+        """Run it once.
+
+        Raises:
+            LimitError: The time of a block of limits is over before it is.
+        """
+        if is_timeless():
+            self._function(self.memories)
+            return
+        with interrupted(self._name):
+            self._function(self.memories)
 
 
 def host_function(spec: HostSpec, compute: Compute | None) -> HostFunction:

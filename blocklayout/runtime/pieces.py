@@ -326,6 +326,8 @@ class Pieces:
         if piece.by_arrays is None:
             return None
         given = {name: self._logical(name, each) for name, each in fed.items()}
+        if not all(isinstance(each, np.ndarray) for each in given.values()):
+            return None
         if sum(each.nbytes for each in given.values()) > MAX_QUICK_NBYTES:
             return None
         try:

@@ -283,7 +283,8 @@ class Workspace:
         if reorder is None:
             spec, _ = mover(desc, entry.desc, self._plan.n_threads)
             if isinstance(spec, HostSpec):
-                return HostExecution(copy_elements, {"src": HostMemory(desc), "dst": HostMemory(entry.desc, copy)})
+                memories = {"src": HostMemory(desc), "dst": HostMemory(entry.desc, copy)}
+                return HostExecution(copy_elements, memories, f"the copy of {entry.input}")
             reorder = dnnl.Primitive(spec).bind({"src": dnnl.Memory(desc), "dst": dnnl.Memory(entry.desc, copy)})
             self._entry_reorders[key] = reorder
         return reorder
@@ -296,7 +297,8 @@ class Workspace:
             memory = partial(self._memory, copied=copied)
             if isinstance(step.spec, HostSpec):
                 host = {arg: memory(HostMemory, operand) for arg, operand in step.operands}
-                self._steps[key] = HostExecution(host_function(step.spec, self._computes.get(number)), host)
+                function = host_function(step.spec, self._computes.get(number))
+                self._steps[key] = HostExecution(function, host, step.kernel)
             else:
                 memories = {arg: memory(dnnl.Memory, operand) for arg, operand in step.operands}
                 primitive = self._primitives[step.spec]

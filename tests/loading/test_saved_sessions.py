@@ -249,6 +249,12 @@ def test_other_versions_are_refused(file: Path, old: str, new: str, message: str
             bl.load(file)
 
 
+def _constant_of(plan: dict[str, Any]) -> int:
+    """The largest constant: whatever is put to it fits."""
+    places = [place for place, buffer in enumerate(plan["buffers"]) if buffer["kind"] == "constant"]
+    return max(places, key=lambda place: int(plan["buffers"][place]["nbytes"]))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -258,6 +264,11 @@ def test_other_versions_are_refused(file: Path, old: str, new: str, message: str
         (lambda plan: plan.update(arena_nbytes=2**60), "arena_nbytes"),
         (lambda plan: plan["steps"][0].update(scratchpad_nbytes=2**40), "scratchpad_nbytes"),
         (lambda plan: plan["results"][0].update(buffer=999), r"results\.scores\.buffer"),
+        (
+            lambda plan: plan["entries"][0].update(buffer=_constant_of(plan)),
+            r"entries\..*of kind constant; it must be entry",
+        ),
+        (lambda plan: plan["results"][0].update(buffer=_constant_of(plan)), r"results\..*of kind constant; it must be"),
         (lambda plan: plan.update(inputs=[]), "inputs or outputs differ"),
         (lambda plan: plan["steps"][0]["operands"][0][1].update(buffer=-1), r"steps\.0"),
     ],

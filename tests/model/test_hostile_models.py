@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 
 import blocklayout as bl
+from blocklayout.model.onnx_read import open_onnx
 from tests.model.protos import make_model, relu_model
 
 
@@ -58,7 +60,7 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
     ),
     "a permutation of fewer dimensions": (
         lambda: make_model([helper.make_node("Transpose", ["x"], ["y"], name="turn", perm=[2, 0])], {"x": (2, 3, 4)}),
-        r"'turn': Transpose has perm=\[2, 0\] for an input of 3 dimensions",
+        r"'turn': attribute perm is \(2, 0\); it must order the dimensions 0 to 2",
     ),
     "a permutation beyond the dimensions": (
         lambda: make_model([helper.make_node("Transpose", ["x"], ["y"], name="turn", perm=[0, 2])], {"x": (2, 3)}),
@@ -100,6 +102,10 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
             constants={"s": np.array([1] * 69 + [2])},
         ),
         "'long'.* would have 70 dimensions; arrays have up to 64",
+    ),
+    "an operand that is left out": (
+        lambda: make_model([helper.make_node("Max", ["x", ""], ["y"], name="max")], {"x": (2, 3)}, opset=7),
+        "'max': input 1 .* is missing",
     ),
     "a pad beyond memory": (
         lambda: make_model(
@@ -191,3 +197,64 @@ def test_a_value_that_is_no_tensor_is_refused() -> None:
     model.graph.initializer[0].data_type = TensorProto.STRING
     with pytest.raises(bl.BlockLayoutError, match="'x'"):
         _load(model)
+
+
+MARK = "qqqq"
+
+
+def _with_texts() -> bytes:
+    """A model with a text in every place that is read."""
+    branch = helper.make_graph(
+        [helper.make_node("Identity", ["z"], ["inner " + MARK], name="inner node " + MARK)],
+        "branch " + MARK,
+        [],
+        [helper.make_tensor_value_info("inner " + MARK, TensorProto.FLOAT, None)],
+    )
+    model = make_model(
+        [
+            helper.make_node("Gelu", ["x"], ["a " + MARK], name="gelu " + MARK, approximate="tanh"),
+            helper.make_node("Add", ["a " + MARK, "w " + MARK], ["z"]),
+            helper.make_node("If", ["so"], ["y"], name="if", then_branch=branch, else_branch=branch),
+        ],
+        {"x": (1, "n " + MARK)},
+        constants={"w " + MARK: np.zeros(1, np.float32), "so": np.array(True)},
+    )
+    model.graph.name = MARK
+    model.metadata_props.add(key="key " + MARK, value="value " + MARK)
+    model.opset_import.append(helper.make_opsetid("domain " + MARK, 1))
+    model.graph.node[0].attribute[0].s = MARK.encode()
+    content: bytes = model.SerializeToString()
+    return content
+
+
+@pytest.mark.parametrize("place", range(_with_texts().count(MARK.encode())))
+def test_a_text_that_is_not_utf8_is_named(place: int) -> None:
+    parts = _with_texts().split(MARK.encode())
+    spoilt = MARK.encode().join(parts[: place + 1]) + b"q\x96qq" + MARK.encode().join(parts[place + 1 :])
+    with pytest.raises(bl.ModelError, match=r"the given bytes has the text b'.*q\\x96qq', which is not UTF-8"):
+        bl.load(spoilt, tune="model", threads=1)
+
+
+def test_a_place_beside_the_model_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    model = make_model([helper.make_node("Add", ["x", "w"], ["y"])], {"x": (2,)}, constants={"w": np.ones(2, "f4")})
+    [tensor] = model.graph.initializer
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=MARK)
+    path = tmp_path / "x.onnx"
+    path.write_bytes(model.SerializeToString().replace(MARK.encode(), b"q\x96qq"))
+    with pytest.raises(bl.ModelError, match=r"has the text b'q\\x96qq', which is not UTF-8"):
+        bl.load(path)
+
+
+def test_a_target_without_rank_is_one_extent() -> None:
+    reshape = helper.make_node("Reshape", ["x", "s"], ["y"])
+    model = make_model([reshape], {"x": (1, 0)}, constants={"s": np.array(-1)}, opset=9)
+    assert _load(model).run(None, {"x": np.zeros((1, 0), np.float32)})[0].size == 0
+
+
+def test_a_node_that_writes_nothing_is_left_out() -> None:
+    unread = helper.make_node("LSTM", ["x", "w", "r"], [""], hidden_size=1)
+    shapes = {"x": (1, 1, 2), "w": (1, 4, 2), "r": (1, 4, 1)}
+    model = make_model([unread, helper.make_node("Relu", ["x"], ["y"])], shapes)
+    assert [node.op_type for node in open_onnx(model).nodes] == ["Relu"]

@@ -14,6 +14,7 @@ from blocklayout.ir import Wish
 from blocklayout.layout import MemoryDesc
 from tests.ops.cases import OpCase, problem_of
 from tests.ops.harness import check_case
+from tests.ops.in_numpy import Case, check, computed, floats, integers
 
 CASES = [
     OpCase("MaxPool", ((1, 17, 8, 8),), {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
@@ -149,3 +150,44 @@ def test_the_destination_follows_a_descriptor() -> None:
     assert recipe.steps[0].spec.memory_desc("dst") == MemoryDesc((1, 17, 4, 4), "f32", "nChw8c")
     assert lowered.operator.lower(problem, Wish(src, "plain"), dnnl.Attr()) is None
     assert lowered.operator.lower(problem, Wish("any", "any"), dnnl.Attr()) is None
+
+
+WIDE = {"kernel_shape": [3, 2], "pads": [4, 4, 4, 4]}
+LONG = {"kernel_shape": [3], "strides": [3], "pads": [3, 3], "ceil_mode": 1}
+IN_NUMPY = [
+    Case("AveragePool", (floats(1, 3, 8, 9),), WIDE),
+    Case("AveragePool", (floats(1, 3, 8, 9),), WIDE | {"count_include_pad": 1}),
+    Case("AveragePool", (floats(1, 3, 8, 9),), WIDE | {"dilations": [2, 3]}),
+    Case("AveragePool", (floats(1, 3, 8),), LONG),
+    Case("AveragePool", (floats(1, 3, 8),), LONG | {"count_include_pad": 1}),
+    Case("AveragePool", (floats(2, 3, 3, 4, 5, 6),), {"kernel_shape": [2, 2, 1, 3]}),
+    Case("AveragePool", (floats(2, 3, 3, 4, dtype="float64"),), {"kernel_shape": [2, 2]}),
+    Case("GlobalAveragePool", (floats(2, 3, 3, 4, dtype="float64"),)),
+    Case("GlobalMaxPool", (floats(2, 3, 3, 4, dtype="float64"),)),
+    Case("MaxPool", (integers(1, 3, 8, 8, dtype="int8"),), {"kernel_shape": [3, 3], "dilations": [2, 1]}),
+    Case("MaxPool", (integers(1, 3, 8, 8, low=0, dtype="uint8"),), {"kernel_shape": [3, 3], "strides": [2, 1]}),
+    Case("MaxPool", (floats(1, 3, 8, 8, dtype="float64"),), {"kernel_shape": [3, 3], "dilations": [2, 2]}),
+    Case("LpPool", (floats(1, 3, 8, 9),), WIDE | {"p": 3}),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+@pytest.mark.parametrize("case", IN_NUMPY, ids=str)
+def test_numpy_computes_what_no_primitive_does(case: Case) -> None:
+    check(case)
+
+
+def test_the_largest_of_nothing_is_the_lowest() -> None:
+    for source, lowest in ((floats(1, 1, 4), -np.inf), (integers(1, 1, 4, dtype="int8"), -128)):
+        result = np.empty((1, 1, 8), source.dtype)
+        found = computed(Case("MaxPool", (source,), {"kernel_shape": [1], "pads": [2, 2]}), [result])
+        assert found is not None
+        np.testing.assert_array_equal(found[0][0, 0], [*2 * [lowest], *source[0, 0], *2 * [lowest]])
+
+
+def test_pads_are_never_made() -> None:
+    """A window of one element in the middle of pads that no memory holds."""
+    attrs = {"kernel_shape": [1], "strides": [2**40], "pads": [2**41, 2**41]}
+    found = computed(Case("AveragePool", (np.full((1, 1, 1), 7, np.float32),), attrs), [np.empty((1, 1, 5), "f4")])
+    assert found is not None
+    np.testing.assert_array_equal(found[0][0, 0], [np.nan, np.nan, 7, np.nan, np.nan])

@@ -129,6 +129,8 @@ def calls(expressions: Expressions, value: str, call: Call | None, match: Match)
     if node is None or call is None:
         return
     for reading in call.readings(expressions, node):
+        if "" in reading.arguments:
+            continue  # left out
         states = [Match(match.x, match.numbers, (*match.calls, value), match.nodes | reading.nodes)]
         for argument, pattern in zip(reading.arguments, call.args, strict=True):
             if isinstance(argument, str):
