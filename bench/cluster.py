@@ -118,7 +118,7 @@ class Costs:
         """A driver that does everything at once."""
         loop = ("poll_s", "step_s", "actor_s", "task_s", "task_actor_s")
         waits = ("end_s", "block_s", "arrive_s", "byte_s")
-        return replace(self, **dict.fromkeys(loop + waits, 0.0), prompt_share=1.0)
+        return replace(self, **dict.fromkeys((*loop, *waits), 0), prompt_share=1)
 
     def without_start(self) -> Costs:
         """Actors and sessions that are there."""
@@ -380,7 +380,8 @@ class _Simulation:
         ended = [each for each in self._ending if each.ended_at <= now]
         self._ending = [each for each in self._ending if each.ended_at > now]
         told = self._found
-        self._found = [_Answer(*which, at + costs.end_s, at + costs.end_s <= now) for *which, at in done]
+        ends = [(number, block, at + costs.end_s) for number, block, at in done]
+        self._found = [_Answer(number, block, end, end <= now) for number, block, end in ends]
         if costs.prompt_share >= 1 or self._prompt.random() < costs.prompt_share:
             told, self._found = told + self._found, []
         self._ending += [each for each in told if not each.has_ended]

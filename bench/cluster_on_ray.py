@@ -386,6 +386,6 @@ def compared(job: str, n_nodes: int, n_blocks: int, block_rows: int, done: Watch
         "job": job,
         "n_nodes": n_nodes,
         "n_blocks": n_blocks,
-        "measured": {"seconds": done.seconds, "rows_per_s": done.rows_per_s},
+        "measured": {"seconds": done.seconds, "rows_per_s": done.rows_per_s, "started_s": done.started_s},
         "simulated": {"seconds": found.seconds, "rows_per_s": second_half_per_s(came)},
     }
