@@ -299,7 +299,8 @@ class _Simulation:
         """When the next step begins: when all that is awaited is there, or after some time."""
         ends = [each.ended_at for each in self._found + self._ending]
         if not self._costs.poll_s:
-            return max(end, min([*ends, *(at for at, *_ in self._events[:1])], default=end))
+            known = [self._costs.known_s] if self._costs.known_s > end else []
+            return max(end, min([*ends, *known, *(at for at, *_ in self._events[:1])], default=end))
         all_there = math.inf if self._down else max([*ends, self._last_done])
         return max(end, min(end + self._costs.poll_s, all_there))
 

@@ -139,6 +139,12 @@ def test_one_actor_works_alone_until_the_driver_knows_the_cluster() -> None:
     assert sum(at <= 8.0 for at in together.delivered_at) == (5.0 + 6 * 2.0) / costs.batch_s
 
 
+def test_the_driver_asks_for_others_while_the_first_block_is_computed() -> None:
+    costs = replace(FREE, known_s=5.0, start_s=1.0, batch_s=10.0)
+    assert simulate(Cluster(2), Job(3 * 8, 8), costs).seconds == pytest.approx(21.0)
+    assert simulate(Cluster(1), Job(3 * 8, 8), costs).seconds == pytest.approx(31.0)
+
+
 def test_actors_start_when_they_are_said_to() -> None:
     outcome = simulate(Cluster(2, started_s=(0.5, 3.0)), Job(9 * 8, 8), FREE)
     assert outcome.delivered_at == pytest.approx([1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 3.5, 4.0, 4.0])
