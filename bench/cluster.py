@@ -18,6 +18,7 @@ larger blocks do.
     python bench/cluster.py
     python bench/cluster.py --nodes 1,1000 --blocks 128,1024 --threads 16 --from driver --to driver
     python bench/cluster.py --calibrate bench/cluster.json
+    python bench/cluster.py --calibrate bench/cluster.json --part driver
     python bench/cluster.py --validate 2,4,8
     python bench/cluster.py --validate 1,2 --asleep 0
 
@@ -74,7 +75,7 @@ class Costs:
         task_actor_s: The same for each actor, all of which it counts for each block.
         create_s: To ask for an actor.
         n_in_flight: Blocks that an actor has at most: one that it computes, others that wait there.
-        prompt_share: Steps in which what is told of answers that it finds is fetched at once, not for the next step.
+        prompt_share: Of steps, those in which what is told of answers is fetched at once, not for the next step.
         end_s: From an answer until the driver can know that no other of this block follows.
         known_s: From the begin until the driver knows which CPUs there are, and asks for all actors but the first.
         start_s: An actor, from when it is asked for until it takes blocks.
