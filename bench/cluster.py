@@ -20,6 +20,7 @@ larger blocks do.
     python bench/cluster.py --calibrate bench/cluster.json
     python bench/cluster.py --calibrate bench/cluster.json --part driver
     python bench/cluster.py --validate 2,4,8
+    python bench/cluster.py --validate 8 --asleep 0.5 --burden 0.05
     python bench/cluster.py --validate 1,2 --asleep 0
 
 ``--calibrate`` and ``--validate`` take Ray, and a machine that does nothing else; the simulation takes neither. Jobs
@@ -562,6 +563,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--part", choices=PARTS, help="of it alone; all else stays as it is in FILE")
     parser.add_argument("--validate", type=numbers, metavar="NODES", help="run and simulate so many, with --costs")
     parser.add_argument("--asleep", type=float, action="append", metavar="SECONDS", help="of blocks; 0: of a network")
+    parser.add_argument("--burden", type=float, default=0.0, metavar="SECONDS", help="that hold up the driver a block")
     add_files(parser)
     return parser.parse_args(argv)
 
@@ -581,7 +583,7 @@ def measure(args: argparse.Namespace) -> int:
         show_costs(costs)
     if args.validate:
         costs, environment = read_costs(args.calibrate or args.costs)
-        results = list(cluster_on_ray.validated(args.validate, args.asleep or ASLEEP, costs))
+        results = list(cluster_on_ray.validated(args.validate, args.asleep or ASLEEP, args.burden, costs))
         keep(args, {"environment": environment, "results": results})
         show_validated(results)
     return 0
@@ -675,7 +677,7 @@ def show_costs(costs: Costs) -> None:
 
 def show_validated(results: Sequence[Mapping[str, Any]]) -> None:
     """What was measured beside what was simulated."""
-    header = ("job", "nodes", "blocks", "measured s", "simulated", "error", "then rows/s", "simulated", "error")
+    header = ("job", "nodes", "blocks", "measured s", "simulated", "error", "then rows/s", "simulated", "error", "busy")
     cells = [
         (
             row["job"],
@@ -685,10 +687,13 @@ def show_validated(results: Sequence[Mapping[str, Any]]) -> None:
             f"{row['simulated']['seconds'] / row['measured']['seconds'] - 1:+.0%}",
             *(f"{row[name]['rows_per_s']:.1f}" for name in ("measured", "simulated")),
             f"{row['simulated']['rows_per_s'] / row['measured']['rows_per_s'] - 1:+.0%}",
+            f"{row['simulated']['driver_share']:.0%}",
         )
         for row in results
     ]
-    print_table(header, cells, title="jobs from begin to end, and rows a second in their second half")
+    print_table(
+        header, cells, title="jobs from begin to end, rows a second in their second half, and the driver's load"
+    )
 
 
 if __name__ == "__main__":

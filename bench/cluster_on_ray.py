@@ -104,8 +104,15 @@ class Watched:
         refs: Its blocks.
     """
 
-    def __init__(self, dataset: Any, n_absent: int = 0) -> None:
-        self._n_absent = n_absent
+    def __init__(self, dataset: Any, n_absent: int = 0, burden_s: float = 0.0) -> None:
+        """Compute it.
+
+        Args:
+            dataset: The job.
+            n_absent: Names of actors that are not there.
+            burden_s: Seconds that the driver is held up for each block besides.
+        """
+        self._n_absent, self._burden_s = n_absent, burden_s
         self._before = (0, 0)
         self.steps: list[tuple[float, ...]] = []
         self.handed_out_s = self.seconds = self.known_s = 0.0
@@ -138,6 +145,7 @@ class Watched:
 
         def made(task: Any, *args: Any, **options: Any) -> None:
             init(task, *args, **options)
+            time.sleep(self._burden_s)
             noted[task] = Task(self._now())
             self.tasks.append(noted[task])
 
@@ -347,19 +355,23 @@ def byte_s() -> float:
     return float(min(times)) / image.nbytes
 
 
-def validated(n_nodes: Sequence[int], asleep: Sequence[float], costs: Costs) -> Iterator[dict[str, Any]]:
+def validated(
+    n_nodes: Sequence[int], asleep: Sequence[float], burden_s: float, costs: Costs
+) -> Iterator[dict[str, Any]]:
     """Jobs that were measured, and the same simulated: of actors that sleep so many seconds a block, or of a network.
 
     Actors that sleep stand for nodes of one CPU each: they leave the CPU to the driver, however many there are. A
-    network is computed on as many nodes as the machine has CPUs, by blocks that are simulated as long as they were.
+    driver that is held up for each block is as busy with few of them as others are with many. A network is computed on
+    as many nodes as the machine has CPUs, by blocks that are simulated as long as they were.
     """
     n_cpus = len(os.sched_getaffinity(0))
     if any(asleep):
         with on_nodes(1, max(n_nodes)):
             for n, seconds in product(n_nodes, filter(None, asleep)):
                 n_blocks = n * round(12 + 3 / seconds)
-                done = Watched(sleeping(n, n_blocks, seconds))
-                yield compared(f"asleep {seconds} s", n, n_blocks, 1, done, sleeping_costs(costs, seconds))
+                done = Watched(sleeping(n, n_blocks, seconds), burden_s=burden_s)
+                held_up = replace(costs, task_s=costs.task_s + burden_s)
+                yield compared(f"asleep {seconds} s", n, n_blocks, 1, done, sleeping_costs(held_up, seconds))
     for n in n_nodes if not all(asleep) else ():
         if n > n_cpus:
             raise SystemExit(f"--asleep 0: {n} nodes compute on {n_cpus} CPUs; give as many at most")
@@ -391,5 +403,6 @@ def compared(name: str, n_nodes: int, n_blocks: int, block_rows: int, done: Watc
         "simulated": {
             "seconds": statistics.mean(each.seconds for each in outcomes),
             "rows_per_s": statistics.mean(map(second_half_per_s, came)),
+            "driver_share": statistics.mean(each.driver_share for each in outcomes),
         },
     }
