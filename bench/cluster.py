@@ -691,9 +691,7 @@ def show_validated(results: Sequence[Mapping[str, Any]]) -> None:
         )
         for row in results
     ]
-    print_table(
-        header, cells, title="jobs from begin to end, rows a second in their second half, and the driver's load"
-    )
+    print_table(header, cells, title="whole jobs, rows a second in their second half, and the driver's load")
 
 
 if __name__ == "__main__":
