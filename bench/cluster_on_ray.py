@@ -145,7 +145,8 @@ class Watched:
 
         def made(task: Any, *args: Any, **options: Any) -> None:
             init(task, *args, **options)
-            time.sleep(self._burden_s)
+            if self._burden_s:
+                time.sleep(self._burden_s)
             noted[task] = Task(self._now())
             self.tasks.append(noted[task])
 
