@@ -141,24 +141,23 @@ class Watched:
     def _noting_tasks(self) -> dict[str, Any]:
         """Methods of Ray Data's tasks that note what happens to them."""
         init, on_data_ready, produce_block = DataOpTask.__init__, DataOpTask.on_data_ready, DataOpTask.produce_block
-        noted: dict[Any, Task] = {}
 
         def made(task: Any, *args: Any, **options: Any) -> None:
             init(task, *args, **options)
             if self._burden_s:
                 time.sleep(self._burden_s)
-            noted[task] = Task(self._now())
-            self.tasks.append(noted[task])
+            task.noted = Task(self._now())  # there, as nobody else may keep it, and with it an actor
+            self.tasks.append(task.noted)
 
         def found(task: Any, *args: Any) -> int:
             nbytes = on_data_ready(task, *args)
             if nbytes:
-                noted[task].found_s, noted[task].found_step = self._now(), len(self.steps)
-                noted[task].has_ended = task.is_drained()
+                task.noted.found_s, task.noted.found_step = self._now(), len(self.steps)
+                task.noted.has_ended = task.is_drained()
             return int(nbytes)
 
         def told(task: Any, *args: Any) -> int:
-            noted[task].n_steps = len(self.steps) - noted[task].found_step
+            task.noted.n_steps = len(self.steps) - task.noted.found_step
             return int(produce_block(task, *args))
 
         return {"__init__": made, "on_data_ready": found, "produce_block": told}
