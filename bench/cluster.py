@@ -21,7 +21,7 @@ larger blocks do.
     python bench/cluster.py --calibrate bench/cluster.json --part driver
     python bench/cluster.py --validate 2,4,8
     python bench/cluster.py --validate 8 --asleep 0.5 --burden 0.05
-    python bench/cluster.py --validate 1,2 --asleep 0
+    python bench/cluster.py --validate 1 --asleep 0
 
 ``--calibrate`` and ``--validate`` take Ray, and a machine that does nothing else; the simulation takes neither. Jobs
 are validated by actors that sleep in the place of a network, so that a few CPUs do for many of them; their starts are
