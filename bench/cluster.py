@@ -18,9 +18,14 @@ larger blocks do.
     python bench/cluster.py
     python bench/cluster.py --nodes 1,1000 --blocks 128,1024 --threads 16 --from driver --to driver
     python bench/cluster.py --calibrate bench/cluster.json
-    python bench/cluster.py --validate 1,2
+    python bench/cluster.py --calibrate bench/cluster.json --part driver
+    python bench/cluster.py --validate 2,4,8
+    python bench/cluster.py --validate 8 --asleep 0.5 --burden 0.05
+    python bench/cluster.py --validate 1 --asleep 0
 
-``--calibrate`` and ``--validate`` take Ray, and a machine that does nothing else; the simulation takes neither.
+``--calibrate`` and ``--validate`` take Ray, and a machine that does nothing else; the simulation takes neither. Jobs
+are validated by actors that sleep in the place of a network, so that a few CPUs do for many of them; their starts are
+not, since these take CPUs: they are simulated as they were measured.
 """
 
 from __future__ import annotations
@@ -49,10 +54,13 @@ from blocklayout.commands.options import numbers, positive, seconds
 from blocklayout.commands.output import print_table, write_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 CALIBRATION = Path(__file__).with_name("cluster.json")
 NODES = (1, 2, 10, 100, 300, 1000, 3000)
+PARTS = ("driver", "actors", "network")
+ASLEEP = (0.05, 0.2, 0.5)
+"""Seconds of blocks in jobs that are validated."""
 LOSSES = ("last blocks", "start-up", "coordination", "stragglers", "failures")
 
 
@@ -68,13 +76,17 @@ class Costs:
         task_actor_s: The same for each actor, all of which it counts for each block.
         create_s: To ask for an actor.
         n_in_flight: Blocks that an actor has at most: one that it computes, others that wait there.
-        n_late_steps: Steps of the loop from the one that finds a block done to the one that hands out the next.
+        prompt_share: Of steps, those in which what is told of answers is fetched at once, not for the next step.
+        end_s: From an answer until the driver can know that no other of this block follows.
+        known_s: From the begin until the driver knows which CPUs there are, and asks for all actors but the first.
         start_s: An actor, from when it is asked for until it takes blocks.
         session_s: To make a node's session.
         map_s: To open the session that another actor has made.
         block_s: An actor's for a block besides its batches.
+        block_spread: Standard deviation of the logarithm of this.
+        arrive_s: From when a block is handed out to an idle actor until it begins.
         batch_s: A batch, rows in and answers out.
-        spread: Standard deviation of the logarithm of a block's time.
+        spread: Standard deviation of the logarithm of the time of a block's batches.
         byte_s: A byte from one node's memory to another's.
         batch_size: Rows of a batch.
         row_nbytes: Of what comes in.
@@ -88,11 +100,15 @@ class Costs:
     task_actor_s: float
     create_s: float
     n_in_flight: int
-    n_late_steps: int
+    prompt_share: float
+    end_s: float
+    known_s: float
     start_s: float
     session_s: float
     map_s: float
     block_s: float
+    block_spread: float
+    arrive_s: float
     batch_s: float
     spread: float
     byte_s: float
@@ -102,12 +118,13 @@ class Costs:
 
     def without_coordination(self) -> Costs:
         """A driver that does everything at once."""
-        free = ("poll_s", "step_s", "actor_s", "task_s", "task_actor_s", "n_late_steps", "block_s", "byte_s")
-        return replace(self, **dict.fromkeys(free, 0))
+        loop = ("poll_s", "step_s", "actor_s", "task_s", "task_actor_s")
+        waits = ("end_s", "block_s", "arrive_s", "byte_s")
+        return replace(self, **dict.fromkeys((*loop, *waits), 0), prompt_share=1)
 
     def without_start(self) -> Costs:
         """Actors and sessions that are there."""
-        return replace(self, create_s=0, start_s=0, session_s=0, map_s=0)
+        return replace(self, create_s=0, known_s=0, start_s=0, session_s=0, map_s=0)
 
 
 @dataclass(frozen=True)
@@ -124,6 +141,7 @@ class Cluster:
         mtbf_s: Mean time until a node is lost, seconds; 0 where none ever is.
         back_s: From when it is lost until another takes its place, its actors not started.
         byte_s: The driver's network, seconds a byte in each direction.
+        started_s: When each actor took blocks in a job that was measured; by default it follows from costs.
     """
 
     n_nodes: int
@@ -134,6 +152,7 @@ class Cluster:
     mtbf_s: float = 0.0
     back_s: float = 0.0
     byte_s: float = 0.0
+    started_s: tuple[float, ...] = ()
 
     def without_stragglers(self) -> Cluster:
         """Nodes that are alike."""
@@ -146,7 +165,7 @@ class Job:
 
     Attributes:
         n_rows: All of them.
-        block_rows: Rows of a block, the last one may have fewer.
+        block_rows: Rows of a block, the last one may have fewer. What is handed out together is one block here.
         is_from_driver: Whether rows are in the driver's memory, and go through its network.
         is_to_driver: Whether answers are.
         n_stages: Tasks that a block takes: one, or one each to read it, to map it and to write it.
@@ -186,8 +205,26 @@ class Outcome:
 class _Actor:
     node: int
     free_at: float = 0.0
+    is_asked: bool = False
     is_ready: bool = False
     has_session: bool = False
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """A block that the driver has found done.
+
+    Attributes:
+        number: Of the actor.
+        block: Number of the block.
+        ended_at: When the driver can know that no other follows.
+        has_ended: Whether it could when it found it.
+    """
+
+    number: int
+    block: int
+    ended_at: float
+    has_ended: bool
 
 
 class _Simulation:
@@ -199,8 +236,10 @@ class _Simulation:
         self._chances = [np.random.default_rng((seed, node)) for node in n_nodes]  # its own, however many there are
         self._slowness = [self._drawn_slowness(node) for node in n_nodes]
         n_blocks = math.ceil(job.n_rows / job.block_rows)
-        noise = np.random.default_rng((seed, 1 << 31, n_blocks)).normal(size=n_blocks)
-        self._block_s = np.exp(costs.spread * noise - costs.spread**2 / 2) * self._quiet_s(n_blocks)  # of this mean
+        noise = np.random.default_rng((seed, 1 << 31, n_blocks)).normal(size=(2, n_blocks))
+        spreads = np.array([[costs.block_spread], [costs.spread]])
+        factors = np.exp(spreads * noise - spreads**2 / 2)  # of mean 1
+        self._block_s = factors[0] * costs.block_s + factors[1] * self._batches_s(n_blocks)
         self._actors = [_Actor(node) for _ in range(cluster.n_actors) for node in n_nodes]
         self._tasks = [deque[int]() for _ in self._actors]
         self._session_at: dict[int, float] = {}
@@ -215,34 +254,37 @@ class _Simulation:
         self._delivered_at: list[float] = []
         self._in_at = self._out_at = 0.0  # when the driver's network is free, in both directions
         self._last_done = 0.0
-        self._n_ready = 0
+        self._n_ready = self._n_in_hand = 0  # actors that take blocks, and blocks that they have
+        self._down: set[int] = set()  # actors whose node was lost, until they take blocks again
+        self._is_known = not costs.known_s  # whether all actors are asked for
+        self._found: list[_Answer] = []  # those that wait for what is told of them
+        self._ending: list[_Answer] = []  # those that wait for their end only
+        self._prompt = np.random.default_rng((seed, 1 << 31))
 
     def _drawn_slowness(self, node: int) -> float:
         cluster, chances = self._cluster, self._chances[node]
         factor = cluster.slow_factor if chances.random() < cluster.slow_share else 1.0
         return float(factor * math.exp(cluster.node_spread * abs(chances.normal())))
 
-    def _quiet_s(self, n_blocks: int) -> np.ndarray:
-        """What each block takes an actor, without chance."""
+    def _batches_s(self, n_blocks: int) -> np.ndarray:
+        """What each block's batches take an actor, without chance."""
         job, costs = self._job, self._costs
         n_rows = np.full(n_blocks, job.block_rows)
         n_rows[-1] = job.n_rows - job.block_rows * (n_blocks - 1)
-        return costs.block_s + np.ceil(n_rows / costs.batch_size) * costs.batch_s
+        return np.ceil(n_rows / costs.batch_size) * costs.batch_s
 
     def run(self) -> Outcome:
         """From the first actor that is asked for to the last answer."""
         costs, now, busy = self._costs, 0.0, 0.0
-        for number in range(len(self._actors)):
+        for number in range(len(self._actors) if self._is_known else 1):
             now += costs.create_s
             self._start(number, now)
         busy += now
         for node in range(self._cluster.n_nodes):
             self._draw_loss(node, 0.0)
-        found = [deque[tuple[int, int]]() for _ in range(costs.n_late_steps)]
         while len(self._delivered) < self._n_blocks:
-            found.append(self._happened(now))
-            self._take(found.pop(0), now)
-            end = self._hand_out(now)
+            self._take(self._ended(self._happened(now), now), now)
+            end = self._ask(self._hand_out(now))
             busy += end - now
             now = self._woken(end)
         return Outcome(
@@ -257,9 +299,11 @@ class _Simulation:
 
     def _woken(self, end: float) -> float:
         """When the next step begins: when all that is awaited is there, or after some time."""
+        ends = [each.ended_at for each in self._found + self._ending]
         if not self._costs.poll_s:
-            return max(end, self._events[0][0]) if self._events else end
-        all_there = self._last_done if self._n_ready == len(self._actors) else math.inf
+            known = [self._costs.known_s] if self._costs.known_s > end else []
+            return max(end, min([*ends, *known, *(at for at, *_ in self._events[:1])], default=end))
+        all_there = math.inf if self._down else max([*ends, self._last_done])
         return max(end, min(end + self._costs.poll_s, all_there))
 
     def _push(self, at: float, what: str, which: int, epoch: int, block: int = -1) -> None:
@@ -268,30 +312,33 @@ class _Simulation:
 
     def _start(self, number: int, at: float) -> None:
         node = self._actors[number].node
-        self._push(at + self._costs.start_s, "ready", number, self._epoch[node])
+        self._actors[number].is_asked = True
+        ready_at = self._cluster.started_s[number] if self._cluster.started_s else at + self._costs.start_s
+        self._last_done = max(self._last_done, ready_at)
+        self._push(ready_at, "ready", number, self._epoch[node])
 
     def _draw_loss(self, node: int, now: float) -> None:
         if self._cluster.mtbf_s:
             wait_s = float(self._chances[node].exponential(self._cluster.mtbf_s))
             self._push(now + wait_s, "lost", node, self._epoch[node])
 
-    def _happened(self, now: float) -> deque[tuple[int, int]]:
-        """Actors and blocks that were done by now; all else that happened is reckoned with."""
-        found = deque[tuple[int, int]]()
+    def _happened(self, now: float) -> list[tuple[int, int, float]]:
+        """Actors and blocks that were done by now, and when; all else that happened is reckoned with."""
+        found = []
         while self._events and self._events[0][0] <= now:
             at, _, what, which, epoch, block = heapq.heappop(self._events)
             node = which if what in ("lost", "back") else self._actors[which].node
             if epoch != self._epoch[node]:
                 continue  # it was lost before
             if what == "done":
-                found.append((which, block))
+                found.append((which, block, at))
             elif what == "ready":
                 self._ready(which, at)
             elif what == "lost":
                 self._lose(node, at)
             else:
                 self._draw_loss(node, at)
-                for number in range(node, len(self._actors), self._cluster.n_nodes):
+                for number in self._actors_of(node):
                     self._start(number, at)
         return found
 
@@ -300,6 +347,7 @@ class _Simulation:
         actor = self._actors[number]
         actor.is_ready, actor.free_at = True, at
         self._n_ready += 1
+        self._down.discard(number)
         for block in self._tasks[number]:
             self._compute(number, block, at)
         if len(self._tasks[number]) < self._costs.n_in_flight:
@@ -310,10 +358,14 @@ class _Simulation:
         self._n_lost += 1
         self._epoch[node] += 1
         self._session_at.pop(node, None)
-        for number in range(node, len(self._actors), self._cluster.n_nodes):
+        for number in self._actors_of(node):
             self._n_ready -= self._actors[number].is_ready
+            self._actors[number].is_asked = True  # with the node that takes this one's place
             self._actors[number].is_ready = self._actors[number].has_session = False
             self._n_redone += len(self._tasks[number])
+        self._down.update(self._actors_of(node))
+        self._found = [each for each in self._found if each.number not in self._down]
+        self._ending = [each for each in self._ending if each.number not in self._down]
         again = sorted(block for block, where in self._done_on.items() if where == node)
         for block in reversed(again):
             del self._done_on[block]
@@ -321,12 +373,31 @@ class _Simulation:
         self._n_redone += len(again)
         self._push(at + self._cluster.back_s, "back", node, self._epoch[node])
 
-    def _take(self, found: deque[tuple[int, int]], now: float) -> None:
+    def _actors_of(self, node: int) -> range:
+        """Numbers of a node's actors."""
+        return range(node, len(self._actors), self._cluster.n_nodes)
+
+    def _ended(self, done: Sequence[tuple[int, int, float]], now: float) -> Iterator[tuple[int, int]]:
+        """Actors and blocks that the driver knows all of: the answer, what is told of it, and that it was the last."""
+        costs = self._costs
+        ended = [each for each in self._ending if each.ended_at <= now]
+        self._ending = [each for each in self._ending if each.ended_at > now]
+        told = self._found
+        ends = [(number, block, at + costs.end_s) for number, block, at in done]
+        self._found = [_Answer(number, block, end, end <= now) for number, block, end in ends]
+        if costs.prompt_share >= 1 or self._prompt.random() < costs.prompt_share:
+            told, self._found = told + self._found, []
+        self._ending += [each for each in told if not each.has_ended]
+        ended += [each for each in told if each.has_ended]
+        return ((each.number, each.block) for each in ended)
+
+    def _take(self, found: Iterable[tuple[int, int]], now: float) -> None:
         """Blocks that are done make room; their answers leave in order."""
         for number, block in found:
             if block not in self._tasks[number] or not self._actors[number].is_ready:
                 continue  # its node was lost since
             self._tasks[number].remove(block)
+            self._n_in_hand -= 1
             self._done_on[block] = self._actors[number].node
             self._with_room[len(self._tasks[number])].append(number)
         while (block := len(self._delivered)) in self._done_on:
@@ -342,17 +413,32 @@ class _Simulation:
         costs, n_actors = self._costs, len(self._actors)
         at = now + costs.step_s + n_actors * costs.actor_s
         for n_tasks, actors in enumerate(self._with_room):
-            while self._todo and actors:
+            while self._todo and actors and not self._is_held():
                 number = actors.popleft()
                 if len(self._tasks[number]) != n_tasks or not self._actors[number].is_ready:
                     continue  # it has come by others since, or is lost
                 at += self._job.n_stages * (costs.task_s + n_actors * costs.task_actor_s)
                 block = self._todo.popleft()
                 self._tasks[number].append(block)
+                self._n_in_hand += 1
                 self._compute(number, block, self._arrival(block, at))
                 if n_tasks + 1 < costs.n_in_flight:
                     self._with_room[n_tasks + 1].append(number)
         return at
+
+    def _is_held(self) -> bool:
+        """Whether the driver waits, with no more than one block, until it knows what memory there is for answers."""
+        return not self._is_known and self._n_in_hand > 0 and bool(self._delivered)
+
+    def _ask(self, now: float) -> float:
+        """For all actors, once the driver knows where; when it has done so."""
+        if not self._is_known and now >= self._costs.known_s and self._n_ready:
+            self._is_known = True
+            for number, actor in enumerate(self._actors):
+                if not actor.is_asked:
+                    now += self._costs.create_s
+                    self._start(number, now)
+        return now
 
     def _arrival(self, block: int, at: float) -> float:
         """When a block is in the memory of the node that it is handed out to."""
@@ -363,7 +449,7 @@ class _Simulation:
 
     def _compute(self, number: int, block: int, at: float) -> None:
         actor = self._actors[number]
-        begin = max(at, actor.free_at)
+        begin = max(at + self._costs.arrive_s, actor.free_at)
         if not actor.has_session:
             begin = self._opened(actor.node, begin)
             actor.has_session = True
@@ -390,10 +476,10 @@ def simulate(cluster: Cluster, job: Job, costs: Costs, seed: int = 0) -> Outcome
 def most_actors(costs: Costs, block_s: float, n_stages: int = 1) -> float:
     """Actors for which the driver is busy all the time, if each takes a block of so many seconds after the other.
 
-    A block costs the driver so much, and so much for each actor that there is; and all actors are looked at
-    ``1 + n_late_steps`` times while each of them is done with the blocks that it can have.
+    A block costs the driver so much, and so much for each actor that there is; and all actors are looked at twice, or
+    once where all is told promptly, while each of them is done with the blocks that it can have.
     """
-    looks_s = (1 + costs.n_late_steps) * costs.actor_s / costs.n_in_flight
+    looks_s = (2 - costs.prompt_share) * costs.actor_s / costs.n_in_flight
     linear_s, square_s = n_stages * costs.task_s + looks_s, n_stages * costs.task_actor_s
     if not square_s:
         return block_s / linear_s if linear_s else math.inf
@@ -402,10 +488,10 @@ def most_actors(costs: Costs, block_s: float, n_stages: int = 1) -> float:
 
 def least_block_s(costs: Costs, n_actors: int, n_stages: int = 1) -> float:
     """Seconds of a block for which the driver is busy all the time; nor is any shorter than two steps of it hide."""
-    looks_s = (1 + costs.n_late_steps) * costs.actor_s / costs.n_in_flight
+    looks_s = (2 - costs.prompt_share) * costs.actor_s / costs.n_in_flight
     busy_s = n_actors * (n_stages * (costs.task_s + n_actors * costs.task_actor_s) + looks_s)
     step_s = costs.poll_s + costs.step_s + n_actors * costs.actor_s
-    return max(busy_s, (1 + costs.n_late_steps) * step_s / costs.n_in_flight)
+    return max(busy_s, (2 - costs.prompt_share) * step_s / costs.n_in_flight)
 
 
 def most_rows_per_s(costs: Costs, cluster: Cluster, job: Job) -> float:
@@ -461,6 +547,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--batch-seconds", type=seconds, help="of another network, on one CPU; by default as measured")
     parser.add_argument("--threads", type=positive, default=1, help="CPUs of an actor, and as fast (default: 1)")
     parser.add_argument("--blocks", type=numbers, default=(256,), help="rows of a block (default: 256)")
+    parser.add_argument("--task-rows", type=positive, default=1, help="handed out together at least; always a batch")
     parser.add_argument("--minutes", type=seconds, default=10.0, help="of work for each node (default: 10)")
     parser.add_argument("--stages", type=positive, default=1, help="tasks of a block: 3 if it is read and written")
     parser.add_argument("--from", dest="source", choices=("driver", "storage"), default="storage", help="of rows")
@@ -473,7 +560,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of chance (default: 0)")
     parser.add_argument("--costs", metavar="FILE", default=str(CALIBRATION), help="what --calibrate wrote")
     parser.add_argument("--calibrate", metavar="FILE", help="measure on this machine what the simulation needs")
+    parser.add_argument("--part", choices=PARTS, help="of it alone; all else stays as it is in FILE")
     parser.add_argument("--validate", type=numbers, metavar="NODES", help="run and simulate so many, with --costs")
+    parser.add_argument("--asleep", type=float, action="append", metavar="SECONDS", help="of blocks; 0: of a network")
+    parser.add_argument("--burden", type=float, default=0.0, metavar="SECONDS", help="that hold up the driver a block")
     add_files(parser)
     return parser.parse_args(argv)
 
@@ -486,12 +576,14 @@ def measure(args: argparse.Namespace) -> int:
     from bench import cluster_on_ray
 
     if args.calibrate:
-        costs = cluster_on_ray.calibrated()
+        measured = cluster_on_ray.measured([args.part] if args.part else PARTS)
+        known = asdict(read_costs(args.calibrate)[0]) if args.part else {}
+        costs = Costs(**known | measured)
         write_json(args.calibrate, {"environment": cluster_on_ray.environment(), "costs": asdict(costs)})
         show_costs(costs)
     if args.validate:
         costs, environment = read_costs(args.calibrate or args.costs)
-        results = list(cluster_on_ray.validated(args.validate, costs))
+        results = list(cluster_on_ray.validated(args.validate, args.asleep or ASLEEP, args.burden, costs))
         keep(args, {"environment": environment, "results": results})
         show_validated(results)
     return 0
@@ -515,6 +607,7 @@ def simulate_all(args: argparse.Namespace) -> dict[str, Any]:
 
 def scaled(args: argparse.Namespace, costs: Costs, block_rows: int) -> Iterator[dict[str, Any]]:
     """A row of the table for each number of nodes."""
+    task_rows = block_rows * math.ceil(max(args.task_rows, costs.batch_size) / block_rows)
     for n_nodes in args.nodes:
         cluster = Cluster(
             n_nodes, max(1, args.cpus // args.threads), args.node_spread, args.slow, mtbf_s=3600 * args.mtbf_hours,
@@ -522,13 +615,14 @@ def scaled(args: argparse.Namespace, costs: Costs, block_rows: int) -> Iterator[
         )  # fmt: skip
         per_s = n_nodes * cluster.n_actors * costs.batch_size / costs.batch_s
         n_rows = max(1, round(60 * args.minutes * per_s))
-        job = Job(n_rows, block_rows, args.source == "driver", args.sink == "driver", args.stages)
+        job = Job(n_rows, task_rows, args.source == "driver", args.sink == "driver", args.stages)
         outcome, shares = losses(cluster, job, costs, args.seed)
-        block_s = costs.block_s + math.ceil(block_rows / costs.batch_size) * costs.batch_s
+        block_s = costs.block_s + math.ceil(task_rows / costs.batch_size) * costs.batch_s
         yield {
             "n_nodes": n_nodes,
             "n_actors": cluster.n_actors,
             "block_rows": block_rows,
+            "task_rows": task_rows,
             "block_seconds": block_s,
             "rows_per_s": n_rows / outcome.seconds,
             "efficiency": n_rows / outcome.seconds / per_s,
@@ -536,7 +630,7 @@ def scaled(args: argparse.Namespace, costs: Costs, block_rows: int) -> Iterator[
             "driver_share": outcome.driver_share,
             "n_lost": outcome.n_lost,
             "n_redone": outcome.n_redone,
-            "waiting_nbytes": outcome.n_waiting * block_rows * costs.answer_nbytes / n_nodes,
+            "waiting_nbytes": outcome.n_waiting * task_rows * costs.answer_nbytes / n_nodes,
             "driver_most_nodes": most_actors(costs, block_s, args.stages) / cluster.n_actors,
             "network_most_nodes": n_nodes * most_rows_per_s(costs, cluster, job) / per_s,
             "least_block_s": least_block_s(costs, n_nodes * cluster.n_actors, args.stages),
@@ -552,7 +646,8 @@ def show(record: Mapping[str, Any]) -> None:
         first = rows[0]
         most = {"driver": first["driver_most_nodes"], "network": first["network_most_nodes"]}
         said = " and ".join(f"{n:,.0f} nodes saturate its {name}" for name, n in most.items() if n and n < math.inf)
-        title = f"blocks of {block_rows} rows, {first['block_seconds']:.1f} s; {first['n_actors']} actors a node"
+        title = f"blocks of {block_rows} rows, {first['task_rows']} handed out together, {first['block_seconds']:.1f} s"
+        title += f"; {first['n_actors']} actors a node"
         show_scaled(f"{title}; {said}", rows, costs)
 
 
@@ -582,7 +677,7 @@ def show_costs(costs: Costs) -> None:
 
 def show_validated(results: Sequence[Mapping[str, Any]]) -> None:
     """What was measured beside what was simulated."""
-    header = ("job", "nodes", "blocks", "measured s", "simulated", "error", "then rows/s", "simulated", "error")
+    header = ("job", "nodes", "blocks", "measured s", "simulated", "error", "then rows/s", "simulated", "error", "busy")
     cells = [
         (
             row["job"],
@@ -592,10 +687,11 @@ def show_validated(results: Sequence[Mapping[str, Any]]) -> None:
             f"{row['simulated']['seconds'] / row['measured']['seconds'] - 1:+.0%}",
             *(f"{row[name]['rows_per_s']:.1f}" for name in ("measured", "simulated")),
             f"{row['simulated']['rows_per_s'] / row['measured']['rows_per_s'] - 1:+.0%}",
+            f"{row['simulated']['driver_share']:.0%}",
         )
         for row in results
     ]
-    print_table(header, cells, title="jobs from begin to end, and rows a second in their second half")
+    print_table(header, cells, title="whole jobs, rows a second in their second half, and the driver's load")
 
 
 if __name__ == "__main__":

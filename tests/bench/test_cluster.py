@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 COSTS = Costs(
     poll_s=0.1, step_s=0.001, actor_s=1e-4, task_s=1e-3, task_actor_s=1e-6, create_s=0.01, n_in_flight=2,
-    n_late_steps=1, start_s=1.0, session_s=0.7, map_s=0.1, block_s=0.01, batch_s=0.5, spread=0.2, byte_s=1e-9,
+    prompt_share=0.2, end_s=2e-3, known_s=1.5, start_s=1.0, session_s=0.7, map_s=0.1, block_s=0.01, block_spread=0.3,
+    arrive_s=1e-3, batch_s=0.5, spread=0.2, byte_s=1e-9,
     batch_size=8, row_nbytes=100_000, answer_nbytes=1000,
 )  # fmt: skip
 FREE = replace(COSTS, spread=0.0).without_coordination().without_start()
-ALL_COSTS = st.sampled_from([COSTS, FREE, COSTS.without_start(), replace(COSTS, n_in_flight=1, n_late_steps=0)])
+ALL_COSTS = st.sampled_from([COSTS, FREE, COSTS.without_start(), replace(COSTS, n_in_flight=1, prompt_share=1.0)])
 
 
 @st.composite
@@ -122,11 +123,47 @@ def test_looking_at_actors_saturates_it_sooner(
     n_actors: int, actor_s: float, task_actor_s: float, n_stages: int
 ) -> None:
     free = replace(FREE, batch_s=1e-6)
-    costs = replace(free, poll_s=1e-6, task_s=2e-3, actor_s=actor_s, task_actor_s=task_actor_s, n_late_steps=1)
+    costs = replace(free, poll_s=1e-6, task_s=2e-3, actor_s=actor_s, task_actor_s=task_actor_s, prompt_share=0.0)
     outcome = simulate(Cluster(n_actors), Job(40 * n_actors * 8, 8, n_stages=n_stages), costs)
     least_s = bench.least_block_s(costs, n_actors, n_stages)
     assert n_actors * 40 / outcome.seconds == pytest.approx(n_actors / least_s, rel=0.1)
     assert bench.most_actors(costs, least_s, n_stages) == pytest.approx(n_actors)
+
+
+def test_one_actor_works_alone_until_the_driver_knows_the_cluster() -> None:
+    costs = replace(FREE, known_s=5.0, start_s=1.0)
+    alone, together = (simulate(Cluster(n), Job(60 * 8, 8), costs) for n in (1, 6))
+    for outcome in (alone, together):
+        assert sum(at <= 5.0 for at in outcome.delivered_at) == 4.0 / costs.batch_s
+    assert sum(at <= 6.0 for at in together.delivered_at) == 5.0 / costs.batch_s
+    assert sum(at <= 8.0 for at in together.delivered_at) == (5.0 + 6 * 2.0) / costs.batch_s
+
+
+def test_the_driver_asks_for_others_while_the_first_block_is_computed() -> None:
+    costs = replace(FREE, known_s=5.0, start_s=1.0, batch_s=10.0)
+    assert simulate(Cluster(2), Job(3 * 8, 8), costs).seconds == pytest.approx(21.0)
+    assert simulate(Cluster(1), Job(3 * 8, 8), costs).seconds == pytest.approx(31.0)
+
+
+def test_actors_start_when_they_are_said_to() -> None:
+    outcome = simulate(Cluster(2, started_s=(0.5, 3.0)), Job(9 * 8, 8), FREE)
+    assert outcome.delivered_at == pytest.approx([1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 3.5, 4.0, 4.0])
+
+
+@pytest.mark.parametrize("end_s", [0.0, 0.05])
+def test_an_actor_gets_another_block_once_the_end_of_its_answer_is_known(end_s: float) -> None:
+    costs = replace(FREE, poll_s=0.1, n_in_flight=1, prompt_share=0.0, end_s=end_s)
+    assert simulate(Cluster(1), Job(10 * 8, 8), costs).seconds == pytest.approx(10 * (costs.batch_s + end_s))
+
+
+def test_short_blocks_leave_actors_idle_where_the_driver_waits_for_all_of_them() -> None:
+    costs = replace(FREE, poll_s=0.1, prompt_share=0.0, block_s=0.01, block_spread=0.5, batch_s=0.05)
+    short, long = (
+        simulate(Cluster(8), Job(800 * 8, 8), replace(costs, batch_s=batch_s)).seconds / (100 * (batch_s + 0.01))
+        for batch_s in (0.05, 1.0)
+    )
+    assert short > 1.1
+    assert long < 1.05
 
 
 def test_the_drivers_network_is_a_limit() -> None:
@@ -139,9 +176,10 @@ def test_the_drivers_network_is_a_limit() -> None:
 
 def test_the_table_of_the_kept_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = ("--json", str(tmp_path / "cluster.json"), "--html", str(tmp_path / "page.html"))
-    assert bench.main(["--nodes", "1,3", "--minutes", "0.5", "--blocks", "32,64", "--cpus", "2", *files]) == 0
+    assert bench.main(["--nodes", "1,3", "--minutes", "0.5", "--blocks", "24,64", "--cpus", "2", *files]) == 0
     results = json.loads((tmp_path / "cluster.json").read_text())["results"]
-    assert [(row["n_nodes"], row["block_rows"]) for row in results] == [(1, 32), (3, 32), (1, 64), (3, 64)]
+    assert [(row["n_nodes"], row["block_rows"]) for row in results] == [(1, 24), (3, 24), (1, 64), (3, 64)]
+    assert [row["task_rows"] for row in results] == [48, 48, 64, 64]  # a batch of 32 rows at least, and whole blocks
     assert all(0 < row["efficiency"] < 1 for row in results)
     assert "blocks of 64 rows" in capsys.readouterr().out
     [chart] = record_of(tmp_path / "page.html")["charts"]
