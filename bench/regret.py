@@ -43,7 +43,7 @@ from blocklayout import dnnl
 from blocklayout.commands.options import words
 from blocklayout.commands.output import json_text, print_table, write_json
 from blocklayout.loading.from_model import MAX_RUN_SECONDS, MEASURED_SHARE, SURE_BELOW
-from blocklayout.loading.racing import N_FIRST_RUNS, turn_of_ns
+from blocklayout.loading.racing import turn_of_ns
 from blocklayout.plan import CostModel
 from blocklayout.plan.costs.atlas import Atlas
 from blocklayout.plan.costs.known import KnownCosts, RecordedCosts
@@ -197,7 +197,7 @@ def regret(
     nbytes = packed_nbytes(network, raced[0].choice)
     left_ns = 1e9 * (min(MAX_RUN_SECONDS, (load_s + nbytes / PACKED_PER_NS / 1e9) / 2) - measuring_s)
     first_ns = fastest_ns = true.total_ns(raced[0].choice)
-    left_ns -= STEP_NS * len(raced[0].assembly.steps) + (N_FIRST_RUNS - 1) * first_ns + turn_of_ns(first_ns)
+    left_ns -= STEP_NS * len(raced[0].assembly.steps) + turn_of_ns(first_ns)
     left_ns -= min(nbytes, cold_nbytes(network.costs.machine.n_threads)) / FILLED_PER_NS
     for each in raced[1:]:
         starting_ns, ns = STEP_NS * len(each.assembly.steps), true.total_ns(each.choice)

@@ -40,9 +40,6 @@ BRIEF_TURN_NS = 2e6
 NEAR = 1.1
 """A plan whose first turn takes longer, next to the fastest, has no other."""
 
-N_FIRST_RUNS = 2
-"""Of the first plan: the first run finds its memory cold, the others find it warm."""
-
 _SEED = 0
 
 _SPREAD = 1 / 16
@@ -135,7 +132,7 @@ def time_briefly(
         DisturbedError: No turn of the first was left alone, or none of any other.
     """
     race = _Race(plans, make_ready, monotonic() + seconds)
-    if N_FIRST_RUNS * race.costs_ns[0] > 1e9 * seconds:
+    if race.costs_ns[0] > 1e9 * seconds:
         return None
     race.begin()
     for index in range(1, len(plans)):
@@ -162,7 +159,8 @@ class _Race:
     def __init__(self, plans: Sequence[Plan], make_ready: Callable[[Plan], ReadyPlan], until_s: float) -> None:
         self._plans, self._make_ready, self._until_s = plans, make_ready, until_s
         self._stopwatch, self._room = Stopwatch(), Room()
-        self._room.hold(max(plan.arena_nbytes for plan in plans), 0)  # new to the first run alone
+        self._room.hold(max(plan.arena_nbytes for plan in plans), 0)
+        self._room.arena.fill(0)  # else the first run alone would find new memory
         self._starting_ns = 0.0
         self.costs_ns = [plan.parts * plan.cost_ns for plan in plans]
         self._worth = 1.0
@@ -170,14 +168,12 @@ class _Race:
         self.times: list[list[float]] = [[] for _ in plans]
 
     def begin(self) -> None:
-        """Run the first plan, once to find its memory warm, and see what prices are worth."""
+        """Give the first plan its turn, and see what prices are worth."""
         began_s = monotonic()
-        call = self.calls[0] = self._call(0)
+        self.calls[0] = self._call(0)
         self._starting_ns = 1e9 * (monotonic() - began_s)
-        run = dnnl.run_parallel(lambda: self._stopwatch.time(call), self._plans[0].n_threads)
-        ns = self._turn_ns(0)
-        self.times[0] = [] if ns is None else [ns]
-        self._worth = (ns or run.ns) / self.costs_ns[0]
+        self.enter(0)
+        self._worth = (*self.times[0], self.costs_ns[0])[0] / self.costs_ns[0]
 
     def has_time_for(self, index: int) -> bool:
         """Whether there is time to make a plan ready, and for its turn."""
@@ -185,8 +181,8 @@ class _Race:
         return taking_ns <= 1e9 * (self._until_s - monotonic())
 
     def enter(self, index: int) -> None:
-        """Give a plan its first turn."""
-        self.calls[index] = self._call(index)
+        """Give a plan its first turn, made ready if it is not."""
+        self.calls[index] = self.calls.get(index) or self._call(index)
         ns = self._turn_ns(index)
         self.times[index] = [] if ns is None else [ns]
 

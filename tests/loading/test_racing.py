@@ -137,13 +137,16 @@ def test_a_race_takes_a_third_of_loading_and_at_most_half_a_second(planning_s: f
     assert track.raced_s < min(planning_s / 2, loading.MAX_RUN_SECONDS) + 1.01 * a_round
 
 
-def test_the_cheapest_plans_first_runs_tell_whether_there_is_time_for_another(track: Track) -> None:
-    track.run_s = (0.2, 0.2, 0.2)
+def test_the_cheapest_plans_turn_tells_whether_there_is_time_for_another(
+    track: Track, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    track.run_s = (0.3, 0.3, 0.3)
     plan = track.load()
     assert plan.raced == ()
     assert track.names == [plan.chosen]
-    assert track.raced_s == pytest.approx(0.2 * racing.N_FIRST_RUNS)
+    assert track.raced_s == pytest.approx(0.3)
     track.planning_s = 0.0
+    monkeypatch.setattr(loading, "PACKED_PER_NS", 1e9)
     assert track.load(threads=1).raced == ()
     assert track.names == []  # not even begun
 
@@ -173,17 +176,17 @@ def raced(track: Track, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[l
 
 
 PRICES_S = (0.02, 0.05, 0.06)
-"""Twice as long as the first plan's runs take, of which there are two: others seem to take 0.025 and 0.03 s."""
+"""Twice as long as the first plan's run takes, so that others seem to take 0.025 and 0.03 s."""
 
 
-@pytest.mark.parametrize(("seconds", "n_racing"), [(0.03, 0), (0.042, 1), (0.05, 2), (0.06, 3), (0.2, 3)])
+@pytest.mark.parametrize(("seconds", "n_racing"), [(0.015, 0), (0.032, 1), (0.04, 2), (0.05, 3), (0.2, 3)])
 def test_as_many_plans_race_as_there_is_time_for(
     seconds: float, n_racing: int, track: Track, raced: Callable[..., list[list[float]] | None]
 ) -> None:
     times = raced([Raced(1e9 * each) for each in PRICES_S], seconds)
     if n_racing < 2:
         assert times is None
-        assert track.raced_s == pytest.approx(n_racing * racing.N_FIRST_RUNS * track.run_s[0])
+        assert track.raced_s == pytest.approx(n_racing * track.run_s[0])
     else:
         assert times is not None
         assert [own[0] / 1e9 for own in times if own] == pytest.approx(track.run_s[:n_racing])
@@ -209,7 +212,7 @@ def test_the_time_that_it_takes_to_make_the_first_ready_is_expected_of_others(
 
 
 def test_a_plan_that_takes_too_long_is_passed_over(raced: Callable[..., list[list[float]] | None]) -> None:
-    times = raced([Raced(1e9 * price_s) for price_s in (0.02, 0.06, 0.04)], 0.045)
+    times = raced([Raced(1e9 * price_s) for price_s in (0.02, 0.06, 0.04)], 0.035)
     assert times is not None
     assert [bool(each) for each in times] == [True, False, True]
 
