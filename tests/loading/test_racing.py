@@ -220,7 +220,12 @@ def test_a_plan_that_takes_too_long_is_passed_over(raced: Callable[..., list[lis
 def test_only_the_plan_that_is_taken_has_its_weights_packed(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
     packed: list[MemoryDesc] = []
     pack = prepack._packed
-    monkeypatch.setattr(prepack, "_packed", lambda array, desc: packed.append(desc) or pack(array, desc))
+
+    def counting(array: np.ndarray, desc: MemoryDesc) -> np.ndarray:
+        packed.append(desc)
+        return pack(array, desc)
+
+    monkeypatch.setattr(prepack, "_packed", counting)
     plan = track.load()
     assert len(track.names) > 1
     assert Counter(packed) == Counter(each.desc for each in plan.constants)
