@@ -43,21 +43,20 @@ from blocklayout import dnnl
 from blocklayout.commands.options import words
 from blocklayout.commands.output import json_text, print_table, write_json
 from blocklayout.loading.from_model import MAX_RUN_SECONDS, MEASURED_SHARE, SURE_BELOW
-from blocklayout.loading.racing import N_FIRST_RUNS, rounds_ns
+from blocklayout.loading.racing import turn_of_ns
 from blocklayout.plan import CostModel
 from blocklayout.plan.costs.atlas import Atlas
 from blocklayout.plan.costs.known import KnownCosts, RecordedCosts
+from blocklayout.plan.costs.measuring import cold_nbytes
 from blocklayout.plan.costs.tuning import N_BRIEF_RUNS, N_IN_BRIEF_TURN
 from blocklayout.plan.doubted import mean_doubt, most_doubted
 from blocklayout.plan.portfolio import UNIFORM_POLICIES, cheapest, contenders_of, racers
 from blocklayout.plan.pricing import measurements
 from blocklayout.plan.solving.solve import solve_layouts
-from blocklayout.timing import fitting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from blocklayout.layout import MemoryDesc
     from blocklayout.plan.costs.model import Costs
     from blocklayout.plan.network import Choice, Network
 
@@ -72,8 +71,11 @@ LOAD_SECONDS, ASKED_SECONDS = 0.07, 0.0003
 PACKED_PER_NS = 0.5
 """Bytes of weights that are packed in a nanosecond."""
 
-SPEC_NS = 0.3e6
-"""What creating one primitive and its tensors takes."""
+SPEC_NS, STEP_NS = 0.3e6, 0.2e6
+"""What creating a primitive and its tensors takes, alone and as a step of a plan: some of these share one."""
+
+FILLED_PER_NS = 14.0
+"""Bytes that stand in for weights that are written in a nanosecond."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -191,28 +193,29 @@ def regret(
     times = measured(most_doubted(network, measuring_s), truth, 1e9 * measuring_s)
     known = network.priced(KnownCosts(network.costs, times)) if times else network
     contenders = contenders_of(known, None)
-    raced = [each.choice for each in racers(contenders, solve_layouts(known).choice)]
-    first = packed(network, raced[0])
-    left_ns = 1e9 * min(MAX_RUN_SECONDS, (load_s + sum(first.values()) / PACKED_PER_NS / 1e9) / 2) - 1e9 * measuring_s
-    first_ns, *others_ns = map(true.total_ns, raced)
-    left_ns -= N_FIRST_RUNS * first_ns + rounds_ns(first_ns)
-    taking_ns = []
-    for choice, ns in zip(raced[1:], others_ns, strict=True):
-        anew = sum(nbytes for key, nbytes in packed(network, choice).items() if key not in first)
-        taking_ns.append(SPEC_NS * len(choice) + ns + rounds_ns(ns) + anew / PACKED_PER_NS)
-    fastest_ns = min([first_ns, *(others_ns[index] for index in fitting(taking_ns, left_ns))])
+    raced = racers(contenders, solve_layouts(known).choice)
+    nbytes = packed_nbytes(network, raced[0].choice)
+    left_ns = 1e9 * (min(MAX_RUN_SECONDS, (load_s + nbytes / PACKED_PER_NS / 1e9) / 2) - measuring_s)
+    first_ns = fastest_ns = true.total_ns(raced[0].choice)
+    left_ns -= STEP_NS * len(raced[0].assembly.steps) + turn_of_ns(first_ns)
+    left_ns -= min(nbytes, cold_nbytes(network.costs.machine.n_threads)) / FILLED_PER_NS
+    for each in raced[1:]:
+        starting_ns, ns = STEP_NS * len(each.assembly.steps), true.total_ns(each.choice)
+        if starting_ns + turn_of_ns(first_ns * each.cost_ns / raced[0].cost_ns) <= left_ns:
+            left_ns -= starting_ns + turn_of_ns(ns)
+            fastest_ns = min(fastest_ns, ns)
     return {"prices": lost, "race": fastest_ns / best_ns - 1, "is_raced": True}
 
 
-def packed(network: Network, choice: Choice) -> dict[tuple[int, MemoryDesc], int]:
-    """Bytes of the weights that a choice needs, by group and layout."""
+def packed_nbytes(network: Network, choice: Choice) -> int:
+    """Bytes of the weights that a choice needs."""
     steps = (
         (group, step.spec)
         for group, taken in enumerate(choice)
         for step in network.candidates[group][taken].steps
         if isinstance(step.spec, dnnl.Spec) and step.spec.has("weights")
     )
-    return {(group, desc): desc.nbytes for group, spec in steps for desc in [spec.memory_desc("weights")]}
+    return sum({(group, desc): desc.nbytes for group, spec in steps for desc in [spec.memory_desc("weights")]}.values())
 
 
 def measured(specs: Sequence[dnnl.Spec], truth: Mapping[dnnl.Spec, float], left_ns: float) -> dict[dnnl.Spec, float]:

@@ -121,21 +121,6 @@ def time_in_turn(
     return times
 
 
-def fitting(each_ns: Iterable[float], left_ns: float) -> list[int]:
-    """Which of some calls there is time for, the earlier ones first: one that takes too long is passed over.
-
-    Example:
-        >>> fitting([5.0, 9.0, 2.0, 1.0], 7.5)
-        [0, 2]
-    """
-    found = []
-    for index, ns in enumerate(each_ns):
-        if ns <= left_ns:
-            found.append(index)
-            left_ns -= ns
-    return found
-
-
 class TurnProcess:
     """A Python process that sleeps but in its turn: it is stopped, so that not even its threads spin.
 

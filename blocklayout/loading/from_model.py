@@ -73,6 +73,9 @@ MAX_RUN_SECONDS = 0.5
 MEASURED_SHARE = 0.5
 """Of that time, for primitives whose prices are doubted; the rest is for a race of plans."""
 
+PACKED_PER_NS = 1.0
+"""Bytes of weights that are packed in a nanosecond."""
+
 MAX_BATCH_SECONDS = 1.0
 """Longest that a batch is run for, at once and in parts; the first run of each finds its memory cold."""
 
@@ -307,7 +310,7 @@ class _PlanMaker(Struct):
     ran_s: float = 0.0
     is_unsure: bool = False
     raced: list[ReadyPlan] = field(default_factory=list)
-    """Held until the plan that is taken has their packed weights, too."""
+    """Held until the plan that is taken has their packed constants, too."""
     is_part: bool = False
     """Whether the plan at hand is for a part of the rows."""
     about_parts: tuple[str, Request] | None = None
@@ -453,9 +456,10 @@ class _PlanMaker(Struct):
         outputs: dict[str, np.ndarray],
         take: Callable[[str], np.ndarray],
         deciding: Mapping[str, np.ndarray],
+        stand_ins: Mapping[int, np.ndarray] | None = None,
     ) -> ReadyPlan:
         self.tell("packing weights")
-        packed = self.weights.pack(plan, take)
+        packed = self.weights.pack(plan, take, stand_ins)
         plan = replace(plan, ranges=self.ranges) if self.ranges else plan
         return ReadyPlan(plan, packed, outputs, self._computes(plan), deciding, self.keeps_denormals)
 
@@ -538,9 +542,13 @@ class _PlanMaker(Struct):
         self.ran_s += monotonic() - start_s
         return network
 
-    def _seconds_to_run(self) -> float:
-        """How long primitives and plans may yet run: a third of the time that loading takes, with what they ran."""
-        return min(MAX_RUN_SECONDS, (monotonic() - self.began_s - self.ran_s) / 2) - self.ran_s
+    def _seconds_to_run(self, packing_s: float = 0.0) -> float:
+        """How long primitives and plans may yet run: a third of the time that loading takes, with what they ran.
+
+        Args:
+            packing_s: How long the weights of the plan that is taken will be packed.
+        """
+        return min(MAX_RUN_SECONDS, (monotonic() - self.began_s - self.ran_s + packing_s) / 2) - self.ran_s
 
     def _racing(self, program: Program, doubt: float) -> TimePlans | None:
         """How plans are run whole: as long as it takes, briefly, or not at all."""
@@ -551,17 +559,20 @@ class _PlanMaker(Struct):
 
     def _time_briefly(self, program: Program, plans: Sequence[Plan]) -> list[list[float]] | None:
         """Run plans whole in the time that is left for it; not at all where that is too little."""
-        from blocklayout.loading.racing import time_briefly
+        from blocklayout.loading.racing import StandIns, time_briefly
 
         self.tell("running the best plans in turn, since prices are not sure")
+        packing_s = sum(item.desc.nbytes for item in plans[0].constants) / 1e9 / PACKED_PER_NS
+        until_s = monotonic() + self._seconds_to_run(packing_s)
+        stand_ins = StandIns(plans)
 
         def make_ready(index: int) -> ReadyPlan:
             plan = plans[index]
-            self.raced.append(self._ready(plan, {}, constants_of(program, plan).pop, {}))
+            self.raced.append(self._ready(plan, {}, constants_of(program, plan).pop, {}, stand_ins.of(plan)))
             return self.raced[-1]
 
         try:
-            return time_briefly(plans, make_ready, self._seconds_to_run)
+            return time_briefly(plans, make_ready, until_s - monotonic())
         except DisturbedError as error:
             self.tell(f"the cheapest plan is taken: {error}")
             raise

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from blocklayout import dnnl
+from blocklayout.dtypes import FLOATS, to_numpy
 from blocklayout.errors import DisturbedError
-from blocklayout.plan.costs.random_data import random_array
+from blocklayout.ir import HostSpec
+from blocklayout.plan.costs.measuring import cold_nbytes
+from blocklayout.plan.costs.random_data import Tape, aligned, random_array, random_elements
 from blocklayout.plan.costs.repeating import Run, Stopwatch
 from blocklayout.runtime.row_parts import workspace_of
-from blocklayout.timing import fastest_ns, fitting, time_in_turn
+from blocklayout.runtime.workspace import Room
+from blocklayout.timing import fastest_ns, time_in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from blocklayout.plan import Plan
+    from blocklayout.plan.plan import PackedConstant
     from blocklayout.runtime import ReadyPlan
 
 N_PLACES, N_ROUNDS = 3, 7
@@ -30,12 +35,60 @@ _TURN_NS = 15e6
 N_RACED = 3
 """How many plans race for as long as it takes."""
 
-N_BRIEF_ROUNDS, BRIEF_TURN_NS = 1, 2e6
+BRIEF_TURN_NS = 2e6
 
-N_FIRST_RUNS = 2
-"""Of the first plan, to see what prices are worth here: the first run finds its memory cold."""
+NEAR = 1.1
+"""A plan whose first turn takes longer, next to the fastest, has no other."""
 
 _SEED = 0
+
+_SPREAD = 1 / 16
+"""Of random weights: with it activations neither vanish nor grow much from step to step."""
+
+
+class StandIns:
+    """Random bytes in place of packed weights, for plans that are run to be timed: only that which is taken is packed.
+
+    They are as many as the weights of a plan, up to what no cache holds, and all plans read them. Only what primitives
+    multiply by is replaced, and nothing in a plan with a step by numpy: values may decide there what is computed.
+
+    Args:
+        plans: That are to be run.
+    """
+
+    def __init__(self, plans: Sequence[Plan]) -> None:
+        held_nbytes = cold_nbytes(plans[0].n_threads)
+        needed: dict[str, int] = {}
+        for plan in plans:
+            for dtype, items in _by_dtype(plan).items():
+                sizes = [aligned(item.desc.nbytes) for item in items]
+                needed[dtype] = max(needed.get(dtype, 0), *sizes, min(sum(sizes), held_nbytes))
+        self._tapes: dict[str, Tape] = {}
+        for dtype, nbytes in needed.items():
+            elements = random_elements("f32") * np.float32(_SPREAD)
+            self._tapes[dtype] = Tape(elements.astype(to_numpy(dtype)))
+            self._tapes[dtype].reserve(nbytes)
+
+    def of(self, plan: Plan) -> dict[int, np.ndarray]:
+        """The bytes of those constants that are replaced, by buffer."""
+        return {
+            item.buffer: self._tapes[dtype].piece(item.desc.nbytes)
+            for dtype, items in _by_dtype(plan).items()
+            for item in items
+        }
+
+
+def _by_dtype(plan: Plan) -> dict[str, list[PackedConstant]]:
+    """The constants that are replaced, by their data type."""
+    if any(isinstance(step.spec, HostSpec) for step in plan.steps):
+        return {}
+    operands = [(name, operand.buffer) for step in plan.steps for name, operand in step.operands]
+    others = {buffer for name, buffer in operands if not name.startswith("weights")}
+    found: dict[str, list[PackedConstant]] = {}
+    for item in plan.constants:
+        if item.desc.dtype in FLOATS and item.buffer not in others:
+            found.setdefault(item.desc.dtype, []).append(item)
+    return found
 
 
 def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
@@ -57,74 +110,108 @@ def time_ready_plans(plans: Sequence[ReadyPlan]) -> list[list[float]]:
 
 
 def time_briefly(
-    plans: Sequence[Plan], make_ready: Callable[[int], ReadyPlan], seconds: Callable[[], float]
+    plans: Sequence[Plan], make_ready: Callable[[int], ReadyPlan], seconds: float
 ) -> list[list[float]] | None:
-    """The same in one place, for those plans that there is time for and then rounds; disturbed ones do not count.
+    """The same in one place, for those plans that there is time for; disturbed turns do not count.
 
-    The first plan's runs tell what prices are worth on this machine, and so which of the others have time for enough
-    rounds; one that takes too long to be packed is passed over.
+    Each has a turn as soon as it is ready. The first plan's tells what prices are worth on this machine, and so which
+    of the others there is time for: one that would take too long is passed over. Those that took about as long as the
+    fastest have their turns again, in rounds, while there is time.
 
     Args:
         plans: Of one model, the likeliest first.
-        make_ready: Packs the weights of one, by its place; the others' only where there is time for that, too.
-        seconds: How long there is, asked once the first is ready; the round at hand is completed.
+        make_ready: Makes one ready to be run, by its place.
+        seconds: How long there is; the turn at hand is completed.
 
     Returns:
-        As :func:`time_ready_plans`, with no times of plans that were passed over; ``None`` where that are all others.
+        As :func:`time_ready_plans`, fewer times of slower plans, and none of those that were passed over; ``None``
+        where that are all others.
 
     Raises:
         RefusedError: A primitive cannot be created or run.
-        DisturbedError: Fewer than ``N_BRIEF_ROUNDS`` were left alone.
+        DisturbedError: No turn of the first was left alone, or none of any other.
     """
-    calls: list[Callable[[], object]] = []
-    stopwatch, n_threads = Stopwatch(), plans[0].n_threads
-
-    def first_run_ns() -> float:
-        calls.append(_run_of(first))
-        return min(stopwatch.time(calls[0]).ns for _ in range(N_FIRST_RUNS))
-
-    def run() -> list[list[float | None]]:
-        calls.extend(map(_run_of, others))
-        for call in calls[1:]:  # the first has run
-            call()
-        rounds: list[list[float | None]] = []
-        while len(rounds) < N_BRIEF_ROUNDS or (len(rounds) < N_PLACES * N_ROUNDS and monotonic() < until_s):
-            rounds.append([_fastest_quiet_ns(call, stopwatch) for call in calls])
-        return rounds
-
-    began_s = monotonic()
-    first = make_ready(0)
-    packing_ns = 1e9 * (monotonic() - began_s)
-    until_s = monotonic() + seconds()
-    costs_ns = [plan.parts * plan.cost_ns for plan in plans]
-    if monotonic() + N_FIRST_RUNS * costs_ns[0] / 1e9 > until_s:
+    race = _Race(plans, make_ready, monotonic() + seconds)
+    if race.costs_ns[0] > 1e9 * seconds:
         return None
-    began_s = monotonic()
-    run_ns = dnnl.run_parallel(first_run_ns, n_threads)
-    starting_ns = max(1e9 * (monotonic() - began_s) - (N_FIRST_RUNS - 1) * run_ns, 0.0)
-    worth = run_ns / costs_ns[0]
-    others_ns = [
-        starting_ns + rounds_ns(worth * cost_ns) + packing_ns * _packed_anew(plan, plans[0])
-        for plan, cost_ns in zip(plans[1:], costs_ns[1:], strict=True)
-    ]
-    racing = [1 + index for index in fitting(others_ns, 1e9 * (until_s - monotonic()) - rounds_ns(run_ns))]
-    if not racing:
+    race.begin()
+    for index in range(1, len(plans)):
+        if race.has_time_for(index):
+            race.enter(index)
+    if len(race.calls) == 1:
         return None
-    others = [make_ready(index) for index in racing]
-    rounds = dnnl.run_parallel(run, n_threads)
-    quiet = [[ns for ns in each if ns is not None] for each in rounds if None not in each]
-    if len(quiet) < N_BRIEF_ROUNDS:
-        had = f"{len(quiet)} of {len(rounds)} rounds were left alone by other work"
-        raise DisturbedError(f"{had} in the time there was, and it takes {N_BRIEF_ROUNDS}")
-    times: list[list[float]] = [[] for _ in plans]
-    for index, own in zip((0, *racing), zip(*quiet, strict=True), strict=True):
-        times[index] = [*own]
-    return times
+    told = [index for index, own in enumerate(race.times) if own]
+    if 0 not in told or len(told) == 1:
+        raise DisturbedError(f"{len(told)} of {len(race.calls)} plans were left alone by other work in their turns")
+    race.go_on(told)
+    return race.times
 
 
-def rounds_ns(run_ns: float) -> float:
-    """How long the rounds of a plan take."""
-    return N_BRIEF_ROUNDS * max(run_ns, BRIEF_TURN_NS)
+class _Race:
+    """Plans that are run in turn, in one place.
+
+    Attributes:
+        costs_ns: Estimated, of each plan.
+        calls: Run those that take part.
+        times: Of turns that were left alone, by plan.
+    """
+
+    def __init__(self, plans: Sequence[Plan], make_ready: Callable[[int], ReadyPlan], until_s: float) -> None:
+        self._plans, self._make_ready, self._until_s = plans, make_ready, until_s
+        self._stopwatch, self._room = Stopwatch(), Room()
+        self._room.hold(max(plan.arena_nbytes for plan in plans), 0)
+        self._room.arena.fill(0)  # else the first run alone would find new memory
+        self._starting_ns = 0.0
+        self.costs_ns = [plan.parts * plan.cost_ns for plan in plans]
+        self._worth = 1.0
+        self.calls: dict[int, Callable[[], object]] = {}
+        self.times: list[list[float]] = [[] for _ in plans]
+
+    def begin(self) -> None:
+        """Give the first plan its turn, and see what prices are worth."""
+        began_s = monotonic()
+        self.calls[0] = self._call(0)
+        self._starting_ns = 1e9 * (monotonic() - began_s)
+        self.enter(0)
+        self._worth = (*self.times[0], self.costs_ns[0])[0] / self.costs_ns[0]
+
+    def has_time_for(self, index: int) -> bool:
+        """Whether there is time to make a plan ready, and for its turn."""
+        taking_ns = self._starting_ns + turn_of_ns(self._worth * self.costs_ns[index])
+        return taking_ns <= 1e9 * (self._until_s - monotonic())
+
+    def enter(self, index: int) -> None:
+        """Give a plan its first turn, made ready if it is not, and a second one where other work disturbs that."""
+        self.calls[index] = self.calls.get(index) or self._call(index)
+        ns = self._turn_ns(index)
+        if ns is None and monotonic() < self._until_s:
+            ns = self._turn_ns(index)
+        self.times[index] = [] if ns is None else [ns]
+
+    def go_on(self, told: Sequence[int]) -> None:
+        """Give the first plan, and those that are near the fastest, turns while there is time."""
+        fastest_ns = min(self.times[index][0] for index in told)
+        near = [index for index in told if index == 0 or self.times[index][0] < NEAR * fastest_ns]
+        for _ in range(N_PLACES * N_ROUNDS - 1):
+            if len(near) == 1 or monotonic() >= self._until_s:
+                break
+            turns = [self._turn_ns(index) for index in near]
+            quiet = [ns for ns in turns if ns is not None]
+            if len(quiet) == len(near):
+                for index, ns in zip(near, quiet, strict=True):
+                    self.times[index].append(ns)
+
+    def _call(self, index: int) -> Callable[[], object]:
+        return _run_of(self._make_ready(index), self._room)
+
+    def _turn_ns(self, index: int) -> float | None:
+        call = self.calls[index]
+        return dnnl.run_parallel(lambda: _fastest_quiet_ns(call, self._stopwatch), self._plans[0].n_threads)
+
+
+def turn_of_ns(run_ns: float) -> float:
+    """How long the turn of a plan takes."""
+    return max(run_ns, BRIEF_TURN_NS)
 
 
 def share_of_time(ready: ReadyPlan, other: ReadyPlan, seconds: float | None) -> float:
@@ -140,17 +227,11 @@ def share_of_time(ready: ReadyPlan, other: ReadyPlan, seconds: float | None) -> 
     """
     both = [other, ready]
     plans = [each.plan for each in both]
-    times = time_ready_plans(both) if seconds is None else time_briefly(plans, both.__getitem__, lambda: seconds)
+    times = time_ready_plans(both) if seconds is None else time_briefly(plans, both.__getitem__, seconds)
     if times is None:
         raise DisturbedError("there was no time to see what is faster")
-    ratios: list[float] = [own / others for others, own in zip(*times, strict=True)]
+    ratios: list[float] = [own / others for others, own in zip(*times, strict=False)]
     return statistics.median(ratios)
-
-
-def _packed_anew(plan: Plan, first: Plan) -> float:
-    """Bytes of constants that are packed for a plan and are not the first one's, next to all of the first's."""
-    own, known = ({(each.constant, each.desc): each.desc.nbytes for each in some.constants} for some in (plan, first))
-    return sum(nbytes for key, nbytes in own.items() if key not in known) / max(sum(known.values()), 1)
 
 
 def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float | None:
@@ -161,9 +242,9 @@ def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float
     return min((run.ns for run in runs if run.is_quiet), default=None)
 
 
-def _run_of(ready: ReadyPlan) -> Callable[[], object]:
-    """Runs a plan whole, on random data, in memory of its own."""
-    workspace, plan = workspace_of(ready), ready.plan
+def _run_of(ready: ReadyPlan, room: Room | None = None) -> Callable[[], object]:
+    """Runs a plan whole, on random data, in memory of its own where none is given."""
+    workspace, plan = workspace_of(ready, room), ready.plan
     generator = np.random.default_rng(_SEED)
     feed = [desc.pack(random_array(desc.dtype, desc.dims, generator)) for _, desc in plan.fed]
     return partial(workspace.run, workspace.executable(dict(plan.inputs)), feed)

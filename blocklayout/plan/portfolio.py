@@ -26,7 +26,7 @@ CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
 
 TimePlans = Callable[["Sequence[Plan]"], "list[list[float]] | None"]
-"""Runs plans in turn: for each a time for each round, and none for what it takes too long to run.
+"""Runs plans in turn: for each a time for each round that it took part in, and none for what takes too long to run.
 
 ``None`` where there is time for no two of them.
 
@@ -136,7 +136,7 @@ def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple
     if times is None:
         return 0, ()
     ratios = {
-        index: statistics.median(own / first for own, first in zip(rounds, times[0], strict=True))
+        index: statistics.median(own / first for own, first in zip(rounds, times[0], strict=False))
         for index, rounds in enumerate(times)
         if rounds
     }

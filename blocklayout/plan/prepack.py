@@ -17,7 +17,7 @@ from blocklayout.tensor import as_memory
 from blocklayout.tensor.reordering import bytes_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from blocklayout.ir import MadeWeights
     from blocklayout.layout import MemoryDesc
@@ -46,18 +46,22 @@ class PackedWeights(Struct):
 
     _packs: dict[_Key, list[_Pack]] = field(default_factory=dict)
 
-    def pack(self, plan: Plan, take: Callable[[str], np.ndarray]) -> dict[int, np.ndarray]:
+    def pack(
+        self, plan: Plan, take: Callable[[str], np.ndarray], given: Mapping[int, np.ndarray] | None = None
+    ) -> dict[int, np.ndarray]:
         """Every packed constant of a plan as raw bytes, by buffer.
 
         Args:
             plan: Names them and their layouts.
             take: Returns a constant by name; called once for each, by several threads. It need not outlive its packing.
+            given: The bytes of some, which are not packed.
         """
         self._forget_the_dead()
         items: dict[str, list[PackedConstant]] = {}
+        packed: dict[int, np.ndarray] = dict(given or {})
         for item in plan.constants:
-            items.setdefault(item.constant, []).append(item)
-        packed: dict[int, np.ndarray] = {}
+            if item.buffer not in packed:
+                items.setdefault(item.constant, []).append(item)
 
         def pack_constant(name: str) -> None:
             source = take(name)
