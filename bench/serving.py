@@ -203,7 +203,7 @@ def ours(path: str, args: argparse.Namespace) -> Ask:
     session = bl.load(path, threads=args.threads, streams=args.streams, batching=batching)
     session.warm_up()
     [info] = session.get_inputs()
-    images = random_images(info.shape)
+    images = random_images(info.shape or ())
     return lambda number: session.submit({info.name: images[number % len(images)]}).result()
 
 
@@ -300,8 +300,10 @@ def by_callers(call: Callable[[int], None], n: int) -> None:
 
 def show(name: str, rows: Sequence[dict[str, Any]]) -> None:
     """A line for each runtime and load."""
-    header = ("runtime", "answers/s", "load", "requests", "median ms", "p99 ms", "p99 / median", "at least")
-    header += ("asked late ms", "turns", "p99 of all")
+    header = (
+        *("runtime", "answers/s", "load", "requests", "median ms", "p99 ms", "p99 / median", "at least"),
+        *("asked late ms", "turns", "p99 of all"),
+    )
     cells = [
         (
             row["runtime"],
