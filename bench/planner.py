@@ -1,15 +1,15 @@
 """Is ``auto`` the fastest of all policies, and do costs predict times?
 
 Each network has a process of its own for each instruction set, data type and batch. There ``auto`` is planned by
-measured costs (or, with ``--tune cached`` and an empty cache folder, as a first load by default arguments does), and
+measured costs (or, with ``--tune cached``, in an empty cache folder, as a first load by default arguments does), and
 then timed in turn with each policy on random data: the ratio to auto is the median of those of single rounds, below 1
-where the policy is faster. The plan of each is priced twice, by the model alone
-and by measured times; how well prices rank plans is reported as Spearman's correlation.
+where the policy is faster. The plan of each is priced twice, by the model alone and as it was planned; how well prices
+rank plans is reported as Spearman's correlation.
 
     python bench/planner.py --models resnet50,squeezenet1_1 --batches 1,8 --rounds 7
     python bench/planner.py --isa native,avx2 --dtypes f32,bf16 --json out.json --picture docs/predicted.svg
     python bench/planner.py --measured out.json --html out.html
-    BLOCKLAYOUT_CACHE_DIR=$(mktemp -d) python bench/planner.py --tune cached --batches 1 --rounds 9
+    python bench/planner.py --tune cached --batches 1 --rounds 9
     python bench/planner.py --models digits --rounds 1 --tune-seconds 1
 
 Networks are those of ``blocklayout.zoo``, and the embedded one (``digits``). The picture needs matplotlib.
@@ -24,6 +24,7 @@ import subprocess
 import sys
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,7 +121,9 @@ def measure_apart(name: str, isa: str, dtype: str, batch: int, args: argparse.Na
     command = [sys.executable, __file__, "--worker", "--models", name, "--dtypes", dtype, "--batches", str(batch)]
     command += ["--rounds", str(args.rounds), "--tune", args.tune, "--tune-seconds", str(args.tune_seconds)]
     command += ["--threads", str(args.threads)] if args.threads else []
-    done = subprocess.run(command, check=True, env=environ, stdout=subprocess.PIPE, text=True)
+    with TemporaryDirectory() as folder:
+        environ |= {"BLOCKLAYOUT_CACHE_DIR": folder} if args.tune == "cached" else {}
+        done = subprocess.run(command, check=True, env=environ, stdout=subprocess.PIPE, text=True)
     result: dict[str, Any] = json.loads(done.stdout)
     print_row(result | {"isa_asked": isa})
     return [result | {"isa_asked": isa}]

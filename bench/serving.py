@@ -187,7 +187,7 @@ def in_turns(ask: Ask, load: int, args: argparse.Namespace) -> dict[str, Any]:
         "p50_ms": 1e3 * float(p50),
         "p99_ms": 1e3 * float(p99),
         "p99_of_all_ms": 1e3 * float(np.percentile(np.concatenate(turns), 99)),
-        "p99_late_ms": 1e3 * float(np.percentile(np.concatenate([late[place] for place in count]), 99)),
+        "p99_late_ms": 1e3 * float(np.percentile(np.concatenate([[0.0], *(late[place] for place in count)]), 99)),
         "least_ratio": statistics.median(least[place] for place in count),
         "n_turns": len(turns),
         "n_steady": sum(is_steady),
@@ -203,7 +203,7 @@ def ours(path: str, args: argparse.Namespace) -> Ask:
     session = bl.load(path, threads=args.threads, streams=args.streams, batching=batching)
     session.warm_up()
     [info] = session.get_inputs()
-    images = random_images(info.shape)
+    images = random_images(info.shape or ())
     return lambda number: session.submit({info.name: images[number % len(images)]}).result()
 
 
@@ -212,7 +212,7 @@ def onnxruntimes(path: str, args: argparse.Namespace) -> Ask:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = args.threads // args.streams
+    options.intra_op_num_threads = max(1, args.threads // args.streams)  # 0 is all that there are
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     [info] = session.get_inputs()
     images = random_images(info.shape)
@@ -248,10 +248,10 @@ def capacity(ask: Ask, seconds: float, n_callers: int) -> float:
 
 
 def at_load(ask: Ask, due: np.ndarray, n_callers: int) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds from when requests are due until they are answered, and how late those asked that were free by then."""
+    """Seconds from when requests are due until they are answered, and how late callers asked that were free by then."""
     numbered = enumerate(due)
     start = time.monotonic() + 0.05
-    times, late = np.zeros(len(due)), np.zeros(len(due))
+    times, late = np.zeros(len(due)), np.full(len(due), np.nan)
 
     def call(_: int) -> None:
         for number, after in numbered:  # whoever is free takes the next one
@@ -263,7 +263,7 @@ def at_load(ask: Ask, due: np.ndarray, n_callers: int) -> tuple[np.ndarray, np.n
             times[number] = time.monotonic() - start - after
 
     by_callers(call, n_callers)
-    return times, late
+    return times, late[~np.isnan(late)]
 
 
 def least_ratio(due: np.ndarray, answer_s: float, n_streams: int) -> float:
@@ -300,8 +300,10 @@ def by_callers(call: Callable[[int], None], n: int) -> None:
 
 def show(name: str, rows: Sequence[dict[str, Any]]) -> None:
     """A line for each runtime and load."""
-    header = ("runtime", "answers/s", "load", "requests", "median ms", "p99 ms", "p99 / median", "at least")
-    header += ("asked late ms", "turns", "p99 of all")
+    header = (
+        *("runtime", "answers/s", "load", "requests", "median ms", "p99 ms", "p99 / median", "at least"),
+        *("asked late ms", "turns", "p99 of all"),
+    )
     cells = [
         (
             row["runtime"],

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 LOCAL_CONFIG = {"idle_worker_killing_time_threshold_ms": 60_000}
-"""Of a cluster that is started here. Where actors take all CPUs, Ray ends other processes that are idle for a second;
-the next task starts another, which takes a second of a CPU or more."""
+"""Ray's settings for a cluster that is started here. Where actors take all CPUs, Ray ends other processes that are idle
+for a second; the next task starts another, which takes a second of a CPU or more."""
 
 KEEPER_TIMEOUT_S = 60.0
 """How long a node waits for measured costs, before it does without."""

@@ -179,7 +179,7 @@ def _checksum(tensor: np.ndarray) -> int:
 
 
 def _n_missing(nbytes: int) -> int:
-    """Bytes from here to the next multiple of 64."""
+    """Bytes by which so many are short of a multiple of 64."""
     return -nbytes % ALIGNMENT
 
 

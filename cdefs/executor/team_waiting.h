@@ -44,8 +44,8 @@ enum {
 typedef _Atomic uint32_t word_t;
 typedef struct team team_t;
 
-/* The state of a share; whoever makes it TAKEN computes it. Its worker comes for what is WANTED at once, for what it may
-   take AT_LEISURE when that was there for a tick. */
+/* The state of a share; whoever makes it TAKEN computes it. Its worker comes at once for one that is WANTED, and for one
+   AT_LEISURE if nobody has taken it for a tick. */
 enum { TAKEN, AT_LEISURE, WANTED, N_STATES = 4 };
 
 enum { AWAKE, LIGHTLY, SOUNDLY }; /* how a worker sleeps: not, for a tick, until it is woken */
@@ -63,14 +63,15 @@ struct team {
     /* A region: written by the caller before it offers shares. */
     void (*fn)(void *);
     void *data;
-    int n_shares, n_wanted; /* threads that are to compute these */
+    int n_shares, n_wanted; /* shares, and threads that are to compute them */
     uint32_t region;        /* its number */
-    unsigned mode; /* how the caller rounds, and what it does with denormals */
-    int64_t began, forgot; /* when; the caller's own, as is: */
-    int64_t share_ns;      /* what its own share took lately, where somebody sleeps */
+    unsigned mode;          /* how the caller rounds, and what it does with denormals */
+    int64_t began;          /* when */
+    int64_t forgot;         /* when `together` was emptied; the caller's own, as is: */
+    int64_t share_ns;       /* how long its own shares took lately, on average over regions in which nobody spins */
 
     _Atomic int width; /* of the caller's regions; 0 without a caller */
-    word_t together;   /* functions, by bit_of, with shares that waited for one that was not wanted */
+    word_t together;   /* functions, by bit_of, whose shares wait for each other by means that the team does not see */
 
     _Alignas(LINE) word_t unfinished; /* shares that were offered */
     word_t caller_sleeps;
@@ -130,7 +131,7 @@ static void note_loss(team_t *team, int64_t ns) {
     atomic_fetch_add_explicit(&team->lost_ns, ns < LOSS_AT_MOST_NS ? ns : LOSS_AT_MOST_NS, memory_order_relaxed);
 }
 
-/* A worker has not begun its share of the region; by the caller, which has computed it. */
+/* A worker has not begun its share of the region, which is wanted; by the thread that has computed it instead. */
 static void note_unbegun(team_t *team, worker_t *worker) {
     int64_t time = now();
     if (time - worker->woken >= WAKING_NS) note_loss(team, time - team->began);
@@ -173,8 +174,9 @@ static void wait_inside(team_t *team, word_t *word, uint32_t value, word_t *n_as
 
 static uint32_t bit_of(void (*fn)(void *)) { return UINT32_C(1) << ((uint32_t)((uintptr_t)fn >> 4) * 2654435761u >> 27); }
 
-/* Threads that are to compute the region's shares: where nobody spins the team's part of the CPUs, of which others want all
-   in a nap; but as many as there are shares where these are long, or were seen to wait for each other. */
+/* Threads that are to compute the region's shares. Where teams have more threads than there are CPUs, as many as the
+   team's part of these is; in a nap half, as if others had as many threads again. But one for each share where shares are
+   long, or were seen to wait for each other. */
 static int count_wanted(team_t *team) {
     int n = n_cpus, busy = atomic_load_explicit(&n_busy, memory_order_relaxed);
     if (atomic_load_explicit(&team->is_impatient, memory_order_relaxed) && busy < 2 * n) busy = 2 * n;
@@ -187,7 +189,7 @@ static int count_wanted(team_t *team) {
     return (team->n_shares * n + busy - 1) / busy;
 }
 
-/* The caller has computed its own share. */
+/* The caller has computed its own share: an average of how long that takes. */
 static void note_share(team_t *team) {
     int64_t ns = now() - team->began;
     if (ns > 8 * LONG_SHARE_NS) ns = 8 * LONG_SHARE_NS; /* it lost its CPU */

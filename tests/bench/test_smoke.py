@@ -61,6 +61,15 @@ def test_planner(tree_environ: dict[str, str], tmp_path: Path) -> None:
     assert charts(tmp_path)["Time over auto's in the same round"] == [*result["policies"]]
 
 
+def test_planner_of_first_loads_takes_and_leaves_no_plan(tree_environ: dict[str, str], tmp_path: Path) -> None:
+    environ = tree_environ | {"BLOCKLAYOUT_CACHE_DIR": str(tmp_path / "cache")}
+    short = ("--models", "digits", "--batches", "1", "--rounds", "1", "--tune", "cached")
+    done = run_bench("planner.py", *short, environ=environ, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "within 2 %" in done.stdout
+    assert not (tmp_path / "cache").exists()
+
+
 def test_peers(tree_environ: dict[str, str], tmp_path: Path) -> None:
     path = tmp_path / "peers.json"
     short = ("--models", "m3", "--size", "4000", "--rounds", "1", "--threads", "1", "--json", str(path))
