@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -274,7 +275,11 @@ def _check_header(proto: ModelProto, origin: str) -> None:
 
 def _check_texts(message: Any) -> None:
     """Decode the texts that protobuf could not, and gives as bytes: the error that this raises names the first."""
-    for each, value in message.ListFields():
+    if message.DESCRIPTOR.name == "TensorProto":  # to list its fields would copy its elements
+        fields = [(each, getattr(message, each.name)) for each in _fields_with_texts(message.DESCRIPTOR)]
+    else:
+        fields = message.ListFields()
+    for each, value in fields:
         values = value if hasattr(value, "extend") else (value,)
         if each.type == each.TYPE_MESSAGE:
             for inner in values:
@@ -283,6 +288,11 @@ def _check_texts(message: Any) -> None:
             for text in values:
                 if isinstance(text, bytes):
                     text.decode("utf-8")
+
+
+@cache
+def _fields_with_texts(descriptor: Any) -> tuple[Any, ...]:
+    return tuple(each for each in descriptor.fields if each.type in (each.TYPE_MESSAGE, each.TYPE_STRING))
 
 
 def _without_weights(proto: ModelProto, constants: Mapping[str, np.ndarray]) -> ModelProto:
