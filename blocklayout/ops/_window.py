@@ -83,7 +83,7 @@ def n_seen(window: Window, d: int, n_windows: int, end: int, begin: int = 0) -> 
 
     Example:
         >>> n_seen(Window((3,), (2,), (1,), (1,), (1,)), 0, 3, end=6, begin=1)
-        array([2, 3, 1])
+        array([2, 3, 2])
     """
     starts = np.arange(n_windows) * window.strides[d]
     before_end, before = (
