@@ -234,7 +234,7 @@ def test_only_the_plan_that_is_taken_has_its_weights_packed(track: Track, monkey
     assert Counter(packed) == Counter(each.desc for each in plan.constants)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("dtype", ["f32", pytest.param("bf16", marks=pytest.mark.needs_bf16)])
 def test_what_stands_in_for_weights_is_as_large_and_ordinary_numbers(dtype: str) -> None:
     plan = bl.load(nets.residual(), layout="nhwc", dtype=dtype, tune="model").plan
     found = racing.StandIns([plan]).of(plan)
