@@ -44,7 +44,8 @@ class Stopwatch:
     known by their involuntary switches: there is none in a run that was left alone, but for one now and then,
     to the system's own chores, in a long one. Chores may be more than that, and short: where threads were back before
     a fiftieth of the run was lost, it was left alone, too. A thread may have lost its CPU between two runs and be
-    missed in the second, so switches count from the end of the run before, and what was lost from the last one with any.
+    missed in the second, so switches count from the end of the run before, and what was lost from that of the last
+    one with too many.
     """
 
     def __init__(self) -> None:
