@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import numpy as np
 
 from blocklayout import dnnl
 from blocklayout.dtypes import FLOATS, to_numpy
-from blocklayout.errors import DisturbedError
+from blocklayout.errors import DeadlineExceededError, DisturbedError
 from blocklayout.ir import HostSpec
 from blocklayout.plan.costs.measuring import cold_nbytes
 from blocklayout.plan.costs.random_data import Tape, aligned, random_array, random_elements
@@ -121,7 +122,7 @@ def time_briefly(
     Args:
         plans: Of one model, the likeliest first.
         make_ready: Makes one ready to be run, by its place.
-        seconds: How long there is; the turn at hand is completed.
+        seconds: How long there is; the turn at hand is completed, but for the first plan's first one.
 
     Returns:
         As :func:`time_ready_plans`, fewer times of slower plans, and none of those that were passed over; ``None``
@@ -131,9 +132,9 @@ def time_briefly(
         RefusedError: A primitive cannot be created or run.
         DisturbedError: No turn of the first was left alone, or none of any other.
     """
-    race = _Race(plans, make_ready, monotonic() + seconds)
-    if race.costs_ns[0] > 1e9 * seconds:
+    if seconds <= 0:
         return None
+    race = _Race(plans, make_ready, monotonic() + seconds)
     race.begin()
     for index in range(1, len(plans)):
         if race.has_time_for(index):
@@ -151,18 +152,17 @@ class _Race:
     """Plans that are run in turn, in one place.
 
     Attributes:
-        costs_ns: Estimated, of each plan.
         calls: Run those that take part.
         times: Of turns that were left alone, by plan.
     """
 
     def __init__(self, plans: Sequence[Plan], make_ready: Callable[[int], ReadyPlan], until_s: float) -> None:
         self._plans, self._make_ready, self._until_s = plans, make_ready, until_s
-        self._stopwatch, self._room = Stopwatch(), Room()
+        self._room = Room()
         self._room.hold(max(plan.arena_nbytes for plan in plans), 0)
         self._room.arena.fill(0)  # else the first run alone would find new memory
         self._starting_ns = 0.0
-        self.costs_ns = [plan.parts * plan.cost_ns for plan in plans]
+        self._costs_ns = [plan.parts * plan.cost_ns for plan in plans]
         self._worth = 1.0
         self.calls: dict[int, Callable[[], object]] = {}
         self.times: list[list[float]] = [[] for _ in plans]
@@ -170,14 +170,16 @@ class _Race:
     def begin(self) -> None:
         """Give the first plan its turn, and see what prices are worth."""
         began_s = monotonic()
-        self.calls[0] = self._call(0)
+        call = self._call(0)
         self._starting_ns = 1e9 * (monotonic() - began_s)
+        self.calls[0] = partial(call, stop=dnnl.Stop(int(1e9 * self._until_s)))  # nobody knows yet how long it takes
         self.enter(0)
-        self._worth = (*self.times[0], self.costs_ns[0])[0] / self.costs_ns[0]
+        self.calls[0] = call
+        self._worth = (*self.times[0], self._costs_ns[0])[0] / self._costs_ns[0]
 
     def has_time_for(self, index: int) -> bool:
         """Whether there is time to make a plan ready, and for its turn."""
-        taking_ns = self._starting_ns + turn_of_ns(self._worth * self.costs_ns[index])
+        taking_ns = self._starting_ns + turn_of_ns(self._worth * self._costs_ns[index])
         return taking_ns <= 1e9 * (self._until_s - monotonic())
 
     def enter(self, index: int) -> None:
@@ -201,12 +203,12 @@ class _Race:
                 for index, ns in zip(near, quiet, strict=True):
                     self.times[index].append(ns)
 
-    def _call(self, index: int) -> Callable[[], object]:
+    def _call(self, index: int) -> Callable[..., object]:
         return _run_of(self._make_ready(index), self._room)
 
     def _turn_ns(self, index: int) -> float | None:
         call = self.calls[index]
-        return dnnl.run_parallel(lambda: _fastest_quiet_ns(call, self._stopwatch), self._plans[0].n_threads)
+        return dnnl.run_parallel(lambda: _fastest_quiet_ns(call), self._plans[0].n_threads)
 
 
 def turn_of_ns(run_ns: float) -> float:
@@ -234,15 +236,17 @@ def share_of_time(ready: ReadyPlan, other: ReadyPlan, seconds: float | None) -> 
     return statistics.median(ratios)
 
 
-def _fastest_quiet_ns(call: Callable[[], object], stopwatch: Stopwatch) -> float | None:
-    """The best of a turn; ``None`` where other work disturbed all of it."""
+def _fastest_quiet_ns(call: Callable[[], object]) -> float | None:
+    """The best of a turn; ``None`` where other work disturbed all of it, or its deadline passed."""
+    stopwatch = Stopwatch()  # what making plans ready took from threads disturbs nothing
     runs: list[Run] = []
-    while sum(run.ns for run in runs) < BRIEF_TURN_NS:
-        runs.append(stopwatch.time(call))
+    with suppress(DeadlineExceededError):
+        while sum(run.ns for run in runs) < BRIEF_TURN_NS:
+            runs.append(stopwatch.time(call))
     return min((run.ns for run in runs if run.is_quiet), default=None)
 
 
-def _run_of(ready: ReadyPlan, room: Room | None = None) -> Callable[[], object]:
+def _run_of(ready: ReadyPlan, room: Room | None = None) -> Callable[..., object]:
     """Runs a plan whole, on random data, in memory of its own where none is given."""
     workspace, plan = workspace_of(ready, room), ready.plan
     generator = np.random.default_rng(_SEED)

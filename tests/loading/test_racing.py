@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +15,7 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.dtypes import to_numpy
+from blocklayout.errors import DeadlineExceededError
 from blocklayout.ir import HostSpec
 from blocklayout.loading import from_model as loading
 from blocklayout.loading import racing
@@ -27,7 +29,7 @@ from tests.refusing import Refusing
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from blocklayout.dnnl import Spec
+    from blocklayout.dnnl import Spec, Stop
     from blocklayout.layout import MemoryDesc
 
 PLANNING_S = 3.0
@@ -80,10 +82,13 @@ class Track:
         self.names.append(name)
         return self.run_s[min(len(self.names), len(self.run_s)) - 1]
 
-    def run(self, seconds: float) -> None:
-        self.now_s += seconds
-        self.raced_s += seconds
+    def run(self, seconds: float, stop: Stop | None = None) -> None:
+        left_s = stop.deadline_ns / 1e9 - self.now_s if stop is not None else seconds
+        self.now_s += min(seconds, left_s)
+        self.raced_s += min(seconds, left_s)
         self.n_switches += self.is_busy
+        if left_s < seconds:
+            raise DeadlineExceededError("the deadline passed")
 
 
 @pytest.fixture
@@ -96,8 +101,8 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
             super().__init__(ready, room=room)
             self._run_s = track.enter(ready.plan.chosen)
 
-        def run(self, *_: Any) -> Any:
-            track.run(self._run_s)
+        def run(self, *_: Any, stop: Stop | None = None) -> Any:
+            track.run(self._run_s, stop)
 
     monkeypatch.setattr(loading, "SURE_BELOW", 0.0)
     monkeypatch.setattr(tuning, "measure_briefly", track.measure)
@@ -106,6 +111,7 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
         monkeypatch.setattr(module, "monotonic", lambda: track.now_s)
     monkeypatch.setattr(repeating, "time", SimpleNamespace(perf_counter_ns=lambda: track.now_s * 1e9))
     monkeypatch.setattr(repeating, "_n_switches", lambda: track.n_switches)
+    monkeypatch.setattr(repeating, "_waited_ns", lambda: 1e9 * track.n_switches)
     return track
 
 
@@ -137,16 +143,17 @@ def test_a_race_takes_a_third_of_loading_and_at_most_half_a_second(planning_s: f
     assert track.raced_s < min(planning_s / 2, loading.MAX_RUN_SECONDS) + 1.01 * a_round
 
 
+@pytest.mark.parametrize(("run_s", "raced_s"), [(0.3, 0.3), (3.0, loading.MAX_RUN_SECONDS)])
 def test_the_cheapest_plans_turn_tells_whether_there_is_time_for_another(
-    track: Track, monkeypatch: pytest.MonkeyPatch
+    run_s: float, raced_s: float, track: Track, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    track.run_s = (0.3, 0.3, 0.3)
+    track.run_s = (run_s,)
     plan = track.load()
     assert plan.raced == ()
     assert track.names == [plan.chosen]
-    assert track.raced_s == pytest.approx(0.3)
+    assert track.raced_s == pytest.approx(raced_s)
     track.planning_s = 0.0
-    monkeypatch.setattr(loading, "PACKED_PER_NS", 1e9)
+    monkeypatch.setattr(loading, "PACKED_PER_NS", math.inf)
     assert track.load(threads=1).raced == ()
     assert track.names == []  # not even begun
 
@@ -182,7 +189,7 @@ PRICES_S = (0.02, 0.05, 0.06)
 """Twice as long as the first plan's run takes, so that others seem to take 0.025 and 0.03 s."""
 
 
-@pytest.mark.parametrize(("seconds", "n_racing"), [(0.015, 0), (0.032, 1), (0.04, 2), (0.05, 3), (0.2, 3)])
+@pytest.mark.parametrize(("seconds", "n_racing"), [(0.0, 0), (0.015, 1), (0.032, 1), (0.04, 2), (0.05, 3), (0.2, 3)])
 def test_as_many_plans_race_as_there_is_time_for(
     seconds: float, n_racing: int, track: Track, raced: Callable[..., list[list[float]] | None]
 ) -> None:

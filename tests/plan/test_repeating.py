@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
-from itertools import chain, repeat
+from itertools import chain, count, repeat
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,5 +71,15 @@ def test_what_ran_too_seldom_when_it_ends_has_no_time() -> None:
 def test_a_run_is_quiet_unless_a_thread_lost_its_cpu_since_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter([3, 3, 5, 5])
     monkeypatch.setattr(repeating, "_n_switches", lambda: next(counts))
+    monkeypatch.setattr(repeating, "_waited_ns", lambda: math.nan)
     stopwatch = Stopwatch()
     assert [stopwatch.time(lambda: None).is_quiet for _ in range(3)] == [True, False, True]
+
+
+def test_a_run_whose_threads_were_back_at_once_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited_ns, n_switches, now_ns = iter([0.0, 5e4, 1e5, 8e5]), count(), count(step=10**7 // 2)
+    monkeypatch.setattr(repeating, "_n_switches", lambda: next(n_switches))
+    monkeypatch.setattr(repeating, "_waited_ns", lambda: next(waited_ns))
+    monkeypatch.setattr(repeating, "time", SimpleNamespace(perf_counter_ns=lambda: next(now_ns)))
+    stopwatch = Stopwatch()
+    assert [stopwatch.time(lambda: None) for _ in range(3)] == [Run(5e6, True), Run(5e6, True), Run(5e6, False)]

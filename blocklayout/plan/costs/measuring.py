@@ -13,6 +13,7 @@ from blocklayout.errors import DisturbedError, DnnlError, UnsupportedError
 from blocklayout.layout import MemoryDesc
 from blocklayout.plan.costs.random_data import Tape, aligned, random_bytes, random_elements
 from blocklayout.plan.costs.repeating import MAX_RUNS, Run, Stopwatch, typical_times
+from blocklayout.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -97,7 +98,15 @@ class SpecTimer:
 
     def _times(self, specs: Sequence[Spec], go_on: Callable[[], bool]) -> list[float | None]:
         with ExitStack() as stack:
-            trials = [stack.enter_context(closing(_Trial(spec))) for spec in specs]
+            made: dict[int, _Trial] = {}
+
+            def make(index: int) -> None:
+                made[index] = stack.enter_context(closing(_Trial(specs[index])))
+
+            n_callers = dnnl.callers_at_once(specs[0].n_threads)
+            with side_by_side(make, range(len(specs)), n_callers, partial(dnnl.run_apart, n_threads=1)):
+                pass
+            trials = [made[index] for index in range(len(specs))]
             self._reserve(trials)
             for trial in trials:
                 self._bind(trial)

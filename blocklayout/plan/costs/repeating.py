@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import resource
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from msgspec import Struct, field
 
@@ -18,6 +20,8 @@ _SLOW_NS = 50e6  # reference implementations
 _VERY_SLOW_NS = 1e9
 _MIN_QUIET_RUNS = 2
 _NS_PER_SWITCH = 10e6
+_LEAST_LOST = 0.02
+_THREADS = Path("/proc/self/task")
 
 
 class Run(Struct, frozen=True):
@@ -38,12 +42,14 @@ class Stopwatch:
     Threads of a parallel region wait for each other. One that loses its CPU for a time slice holds up all of them,
     and every step takes milliseconds as long as anything else runs on the machine. Such runs say nothing, and are
     known by their involuntary switches: there is none in a run that was left alone, but for one now and then,
-    to the system's own chores, in a long one. A thread may have lost its CPU between two runs and be missed in the
-    second, so switches count from the end of the run before.
+    to the system's own chores, in a long one. Chores may be more than that, and short: where threads were back before
+    a fiftieth of the run was lost, it was left alone, too. A thread may have lost its CPU between two runs and be
+    missed in the second, so switches count from the end of the run before, and what was lost from that of the last
+    one with too many.
     """
 
     def __init__(self) -> None:
-        self._n_switches = _n_switches()
+        self._n_switches, self._waited_ns = _n_switches(), _waited_ns()
 
     def time(self, call: Callable[[], object]) -> Run:
         """One run of ``call``."""
@@ -51,7 +57,11 @@ class Stopwatch:
         call()
         ns = float(time.perf_counter_ns() - start)
         n_before, self._n_switches = self._n_switches, _n_switches()
-        return Run(ns, self._n_switches - n_before <= ns // _NS_PER_SWITCH)
+        is_quiet = self._n_switches - n_before <= ns // _NS_PER_SWITCH
+        if not is_quiet:
+            waited_ns, self._waited_ns = self._waited_ns, _waited_ns()
+            is_quiet = self._waited_ns - waited_ns < _LEAST_LOST * ns
+        return Run(ns, is_quiet)
 
 
 def typical_times(
@@ -119,3 +129,11 @@ class _Series(Struct):
 def _n_switches() -> int:
     """How often this process has lost a CPU to another so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def _waited_ns() -> float:
+    """How long threads of this process have waited for a CPU so far; no number where the system does not tell."""
+    try:
+        return float(sum(int((thread / "schedstat").read_bytes().split()[1]) for thread in _THREADS.iterdir()))
+    except (OSError, IndexError):
+        return math.nan
