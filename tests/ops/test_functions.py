@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
 from blocklayout.ir import HostSpec
-from blocklayout.ops import functions
+from blocklayout.ops import facts_of, functions
 from tests import nets
 from tests.ops.in_numpy import IMAGE, RNG, ROWS, SIGNED, SPECIAL, Case, check, computed, floats, integers, scalar
 
@@ -144,7 +144,7 @@ def test_a_mistake_of_an_operator_is_not_the_fault_of_a_plan(monkeypatch: pytest
         raise AssertionError
 
     spec = _spec(ELEMENTWISE[2])
-    monkeypatch.setattr(functions.facts_of(spec.label), "in_numpy", mistaken)
+    monkeypatch.setattr(facts_of(spec.label), "in_numpy", mistaken)
     with pytest.raises(AssertionError):
         functions.compute_of(spec)
 
