@@ -107,6 +107,14 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
         lambda: make_model([helper.make_node("Max", ["x", ""], ["y"], name="max")], {"x": (2, 3)}, opset=7),
         "'max': input 1 .* is missing",
     ),
+    "fewer than no dimensions of batches": (
+        lambda: make_model(
+            [helper.make_node("GatherND", ["x", "i"], ["y"], name="pick", batch_dims=-873)],
+            {"x": (8, 8, 0, 0, 8)},
+            constants={"i": np.zeros(0, np.int64)},
+        ),
+        "'pick': attribute batch_dims is -873; give 0 or more",
+    ),
     "channels that make no blocks": (
         lambda: make_model(
             [helper.make_node("DepthToSpace", ["w"], ["y"], name="blocks", blocksize=4)],
