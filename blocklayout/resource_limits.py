@@ -19,7 +19,7 @@ from msgspec import Struct
 from blocklayout.errors import InputError, LimitError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import FrameType
 
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -126,7 +126,8 @@ def interrupted(what: str) -> Iterator[None]:
     """Ends Python code that is called in the block between two of its lines, once the block's time is over.
 
     For loops of other libraries, which may be as long as a file has them. Where time is limited, Python's tracing of
-    this thread looks at every line, which makes such loops several times slower; a debugger's waits meanwhile.
+    this thread looks at every line, which makes such loops several times slower. What traces already, as a debugger or
+    a measurement of coverage, goes on, and is put back at the end.
 
     Args:
         what: What the code does, for the message.
@@ -140,13 +141,18 @@ def interrupted(what: str) -> Iterator[None]:
         return
     end = limit.end
 
-    def look(_frame: FrameType, _event: str, _arg: Any) -> Any:
-        if time.monotonic() > end:
-            raise _OverError
+    def looking(inner: Callable[..., Any] | None) -> Callable[..., Any]:
+        def look(frame: FrameType, event: str, arg: Any) -> Any:
+            if time.monotonic() > end:
+                raise _OverError
+            if inner is None:
+                return look
+            return looking(inner(frame, event, arg) or (None if event == "call" else inner))
+
         return look
 
     before = sys.gettrace()
-    sys.settrace(look)
+    sys.settrace(looking(before))
     try:
         yield
     except _OverError:

@@ -49,7 +49,7 @@ def main() -> int:
     args.finds.mkdir(parents=True, exist_ok=True)
     before = {path.name for path in args.finds.iterdir()}
     shares = {door: getattr(doors.module_of(door), "SHARE", 1) for door in wanted}
-    unit = args.seconds * args.jobs / sum(shares.values())
+    unit = args.seconds * min(args.jobs, len(wanted)) / sum(shares.values())
     with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch, ThreadPoolExecutor(args.jobs) as pool:
         runs = [pool.submit(_fuzzed, door, unit * shares[door], Path(scratch, door), args) for door in wanted]
         tallies = [run.result() for run in runs]

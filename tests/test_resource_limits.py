@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import blocklayout as bl
-from blocklayout.resource_limits import check_time, in_force
+from blocklayout.model import reference
+from blocklayout.resource_limits import check_time, in_force, interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+    from types import FrameType
 
 X = np.ones((1, 3, 8, 8), np.float32)
 
@@ -203,6 +205,53 @@ def test_loops_of_another_library_end_in_the_middle() -> None:
     with bl.limits(seconds=0.3), pytest.raises(bl.LimitError, match=r"^long: the 0\.3 seconds"):
         session.run(None, feed)
     assert sys.gettrace() is before
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
+def test_what_traces_already_goes_on() -> None:
+    """As a debugger does: it sees every line of the block, and stays."""
+    seen: list[str] = []
+
+    def trace(frame: FrameType, event: str, _arg: object) -> Any:
+        if frame.f_code is step.__code__:
+            seen.append(event)
+        return trace
+
+    def step() -> None:
+        sum([1])
+        sum([2])
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with bl.limits(seconds=60), interrupted("steps"):
+            step()
+        with bl.limits(seconds=0.1), pytest.raises(bl.LimitError, match=r"^for ever: the 0\.1 seconds"):
+            _for_ever()
+        after = sys.gettrace()
+    finally:
+        sys.settrace(before)
+    assert seen == ["call", "line", "line", "return"]
+    assert after is trace
+
+
+def _for_ever() -> None:
+    def go_on() -> None:
+        while True:
+            pass
+
+    with interrupted("for ever"):
+        go_on()
+
+
+def test_a_limit_that_ends_an_evaluator_in_the_making_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(_model: object) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(reference, "_evaluator", endless)
+    with bl.limits(seconds=0.5), pytest.raises(bl.LimitError, match=r"^node 'long': the 0\.5 seconds"):
+        bl.load(_long(is_constant=False), tune="model", threads=1)
 
 
 def test_constants_are_computed_no_longer_than_there_is_time() -> None:

@@ -85,6 +85,8 @@ def _check_itself(node: Node) -> None:
     n_outputs = node.attr("num_outputs", len(node.outputs)) if node.op_type == "Split" else len(node.outputs)
     if n_outputs != len(node.outputs):
         raise ModelError(f"node {node.name!r}: Split has num_outputs={n_outputs} and {len(node.outputs)} outputs")
+    if node.op_type == "GatherND" and node.attr("batch_dims", 0) < 0:
+        raise ModelError(f"node {node.name!r}: attribute batch_dims is {node.attrs['batch_dims']}; give 0 or more")
 
 
 def _registered(node: Node, inputs: Sequence[Value | None]) -> tuple[Value | None, ...]:

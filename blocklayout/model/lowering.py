@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 from msgspec.structs import replace
 
-from blocklayout.errors import UnsupportedError, close_names
+from blocklayout.errors import LimitError, UnsupportedError, close_names
 from blocklayout.ir import (
     BaseOperator,
     Constant,
@@ -141,6 +141,8 @@ def _plain(node: Node, info: NodeInfo, constants: _Constants, reason: str) -> Ke
     operator = functions.operator_of(info)
     try:
         operator = operator or Plain(plain_spec(node, info.inputs, info.outputs, info.opset))
+    except LimitError:
+        raise
     except UnsupportedError as error:
         raise UnsupportedError(f"{reason}; nor can the reference: {error}") from None
     sources = arguments(info.inputs)

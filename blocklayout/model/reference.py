@@ -23,11 +23,15 @@ if TYPE_CHECKING:
     from blocklayout.model.graph import Node
 
 _WRONG_THERE: Mapping[str, Callable[[Node, int], bool]] = {
+    "GatherElements": lambda _node, _opset: True,
     "LRN": lambda _node, _opset: True,
     "BatchNormalization": lambda _node, opset: opset < 14,
     "ConvTranspose": lambda node, _opset: node.attr("group", 1) != 1,
 }
-"""Operators that ``onnx.reference`` 1.23 computes against ONNX's specification (and unlike onnxruntime)."""
+"""Operators that ``onnx.reference`` 1.23 computes against ONNX's specification (and unlike onnxruntime).
+
+GatherElements takes indices out of range modulo the extent, by subtracting that as often as it takes.
+"""
 
 
 def plain_spec(node: Node, inputs: Sequence[Value | None], outputs: Sequence[Value | None], opset: int) -> HostSpec:

@@ -96,7 +96,10 @@ class ConstantOfShape(Facts, frozen=True):
 
     @classmethod
     def on_arrays(cls, node: NodeInfo) -> ArraysFunction | None:
-        value = np.asarray(node.attrs.get("value", np.float32(0))).reshape(())
+        value = np.asarray(node.attrs.get("value", np.float32(0)))
+        if value.size != 1:
+            raise node.wrong(f"attribute value has {value.size} elements", "give one")
+        value = value.reshape(())
 
         def filled(extents: np.ndarray) -> np.ndarray:
             shape = tuple(map(int, extents))

@@ -78,7 +78,7 @@ def compute_of(spec: HostSpec) -> Compute:
         node = NodeInfo(said["name"], spec.label, _attrs(said["attrs"]), inputs, outputs, said["opset"])
         facts = facts_of(spec.label)
         function = facts.in_numpy(node)
-    except Exception as error:  # whatever somebody wrote into a file
+    except _OF_DAMAGE as error:
         raise PlanError(f"the plan's step of {spec.label} is none: {error}") from error
     if function is None:
         raise PlanError(f"the plan has numpy compute {spec.label} of {spec.descs[0][1]}; nothing here does")
@@ -108,6 +108,8 @@ def compute_of(spec: HostSpec) -> Compute:
 
 
 _SIDES = ("inputs", "outputs")
+_OF_DAMAGE = (BlockLayoutError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""Errors of a step that somebody changed: other types of JSON, fewer inputs, attributes out of range."""
 
 
 def _value(arg: str, shape: tuple[int, ...], descs: Mapping[str, Any]) -> Value:

@@ -39,7 +39,6 @@ class GatherElements(Facts, frozen=True):
     """Elements at a place of their own along one dimension."""
 
     op_types = ("GatherElements",)
-    is_quick_on_arrays = True
 
     @classmethod
     def keeps_rows(cls, node: NodeInfo, rows: frozenset[int]) -> bool:

@@ -30,7 +30,7 @@ def feed(session: Any, choices: Choices) -> dict[str, Any] | None:
     for info in session.get_inputs():
         extents = choices.extents() if info.shape is None else info.shape
         shape = tuple(extent if isinstance(extent, int) else choices.extent() for extent in extents)
-        if prod(shape) > MAX_ELEMENTS or min(shape, default=0) < 0:
+        if prod(filter(None, shape)) > MAX_ELEMENTS or min(shape, default=0) < 0:
             return None
         each = array(choices, to_numpy(info.dtype), shape)
         found[info.name] = [each, each] if info.container == "sequence" else each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +142,9 @@ class _Model:
         choices = self._choices
         is_few = dtype.kind == "i" or choices.below(2) == 0
         shape = ((choices.below(9),) if choices.below(4) else ()) if is_few else self._extents()
-        n = int(np.prod(shape, dtype=object))
-        if n > 1 << 16:
-            shape, n = (), 1
+        if prod(filter(None, shape)) > 1 << 16:  # numpy refuses some without elements, too
+            shape = ()
+        n = prod(shape)
         if n > 64 or dtype.kind not in "if":
             return np.resize(np.arange(7), shape).astype(dtype)
         draw = self._small if dtype.kind == "i" else lambda: choices.number() if choices.chance(6) else self._small()

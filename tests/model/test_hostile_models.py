@@ -107,6 +107,28 @@ CASES: dict[str, tuple[Callable[[], ModelProto], str]] = {
         lambda: make_model([helper.make_node("Max", ["x", ""], ["y"], name="max")], {"x": (2, 3)}, opset=7),
         "'max': input 1 .* is missing",
     ),
+    "fewer than no dimensions of batches": (
+        lambda: make_model(
+            [helper.make_node("GatherND", ["x", "i"], ["y"], name="pick", batch_dims=-873)],
+            {"x": (8, 8, 0, 0, 8)},
+            constants={"i": np.zeros(0, np.int64)},
+        ),
+        "'pick': attribute batch_dims is -873; give 0 or more",
+    ),
+    "channels that make no blocks": (
+        lambda: make_model(
+            [helper.make_node("DepthToSpace", ["w"], ["y"], name="blocks", blocksize=4)],
+            {},
+            constants={"w": np.zeros((5, 1, 7, 2), np.float32)},
+        ),
+        "'blocks': DepthToSpace with blocksize=4 has channels=1; give a multiple of 16",
+    ),
+    "lines that make no blocks": (
+        lambda: make_model(
+            [helper.make_node("SpaceToDepth", ["x"], ["y"], name="blocks", blocksize=2)], {"x": (1, 1, 7, 2)}
+        ),
+        "'blocks': SpaceToDepth with blocksize=2 has height=7; give a multiple of 2",
+    ),
     "a pad beyond memory": (
         lambda: make_model(
             [helper.make_node("Pad", ["x", "pads"], ["y"], name="pad")],
@@ -251,6 +273,15 @@ def test_a_target_without_rank_is_one_extent() -> None:
     reshape = helper.make_node("Reshape", ["x", "s"], ["y"])
     model = make_model([reshape], {"x": (1, 0)}, constants={"s": np.array(-1)}, opset=9)
     assert _load(model).run(None, {"x": np.zeros((1, 0), np.float32)})[0].size == 0
+
+
+@pytest.mark.filterwarnings("ignore::blocklayout.errors.PlainKernelWarning")
+def test_a_view_of_a_constant_that_the_reference_does_not_fold_is_refused_by_name() -> None:
+    constants = {"w": np.ones((), np.float32), "s": np.array(-1)}
+    reshape = helper.make_node("Reshape", ["w", "s"], ["y"], name="flat")
+    session = _load(make_model([reshape], {}, constants=constants))
+    with pytest.raises(bl.UnsupportedError, match="node 'flat': "):
+        session.run(None, {})
 
 
 def test_a_node_that_writes_nothing_is_left_out() -> None:

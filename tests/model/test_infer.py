@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+import blocklayout as bl
 from blocklayout.model import read
 from tests.model.protos import make_model
 
@@ -25,6 +26,15 @@ def test_what_the_reference_computes_wrongly_is_not_folded_by_it(
     nodes = [helper.make_node(op_type, ["a", *names], ["b"], **attrs), helper.make_node("Add", ["b", "x"], ["y"])]
     graph = read(make_model(nodes, {"x": (1, 6, 2, 1)}, constants=constants, opset=opset))
     assert [node.op_type for node in graph.nodes] == [op_type, "Add"]
+
+
+def test_indices_far_out_of_range_are_not_followed() -> None:
+    """The reference takes them modulo the extent, by subtracting that 2^61 times."""
+    gather = helper.make_node("GatherElements", ["a", "indices"], ["y"], name="gather")
+    constants = {"a": np.ones(4, np.float32), "indices": np.array([1, 2**63 - 1])}
+    session = bl.load(make_model([gather], {}, constants=constants).SerializeToString(), tune="model", threads=1)
+    with pytest.raises(bl.InputError, match=r"'gather'.*out of bounds"):
+        session.run(None, {})
 
 
 @pytest.mark.parametrize(("attrs", "n_bins"), [({}, 9), ({"onesided": 1}, 9), ({"onesided": 0}, 16)], ids=str)

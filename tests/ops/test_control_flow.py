@@ -147,3 +147,11 @@ def test_an_endless_loop_ends_by_ctrl_c_and_the_session_goes_on() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert session(np.float32(-1)) == -1
+
+
+def test_a_loop_with_more_outputs_than_its_body_has_is_refused() -> None:
+    state = np.zeros((1, 8, 4, 4), np.float32)
+    loop = NODE("Loop", ["n", "", "x"], ["y", "rows", "more"], name="loop", body=STEP)
+    model = model_of([loop], {"x": state, "n": np.array(2)}, {"y": F32, "rows": F32, "more": F32})
+    with pytest.raises(bl.ModelError, match="'loop': Loop has 3 outputs; it computes 2"):
+        bl.load(model).run(None, {"x": state, "n": np.array(2)})

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
 from blocklayout.ir import HostSpec
-from blocklayout.ops import functions
+from blocklayout.ops import facts_of, functions
 from tests import nets
 from tests.ops.in_numpy import IMAGE, RNG, ROWS, SIGNED, SPECIAL, Case, check, computed, floats, integers, scalar
 
@@ -121,10 +121,32 @@ def _spec(case: Case) -> HostSpec:
     return operator.spec
 
 
-@pytest.mark.parametrize("damage", ["{}", "none", '{"inputs": 3}', "[1]", "null"])
+@pytest.mark.parametrize("damage", ["{}", "none", '{"inputs": 3}', "[1]", "null", "[" * 100_000])
 def test_a_step_that_holds_no_node_is_refused(damage: str) -> None:
     with pytest.raises(bl.PlanError, match="step of Greater is none"):
         functions.compute_of(replace(_spec(ELEMENTWISE[2]), node=damage))
+
+
+@pytest.mark.parametrize("changed", [{"inputs": []}, {"attrs": {"q_num_heads": 10**30, "kv_num_heads": 1}}], ids=str)
+def test_a_step_of_an_operator_with_another_node_is_refused(changed: dict[str, Any]) -> None:
+    x = floats(2, 3, 4)
+    case = Case("LinearAttention", (x, x, x), {"q_num_heads": 2, "kv_num_heads": 2}, n_outputs=2, opset=28)
+    shapes = [np.zeros((2, 3, 4), np.float32), np.zeros((2, 2, 2, 2), np.float32)]
+    operator = functions.operator_of(case.node(shapes))
+    assert operator is not None
+    spec = operator.spec
+    with pytest.raises(bl.PlanError, match="step of LinearAttention is none"):
+        functions.compute_of(replace(spec, node=json.dumps(json.loads(spec.node) | changed)))
+
+
+def test_a_mistake_of_an_operator_is_not_the_fault_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def mistaken(_node: object) -> None:
+        raise AssertionError
+
+    spec = _spec(ELEMENTWISE[2])
+    monkeypatch.setattr(facts_of(spec.label), "in_numpy", mistaken)
+    with pytest.raises(AssertionError):
+        functions.compute_of(spec)
 
 
 def test_a_step_of_other_extents_or_of_no_operator_is_refused() -> None:

@@ -82,3 +82,15 @@ def test_sequences_and_optionals_are_fed_as_lists_and_none() -> None:
             session.run(None, {"s": fed})
     with pytest.raises(bl.InputError, match="missing input s: give a list"):
         session.run(None, {})
+
+
+def test_a_list_where_a_tensor_is_computed_with_is_refused() -> None:
+    graph = helper.make_graph(
+        [NODE("OptionalGetElement", ["s"], ["held"]), NODE("Abs", ["held"], ["y"], name="abs")],
+        "lists",
+        [helper.make_tensor_sequence_value_info("s", F32, None)],
+        [helper.make_tensor_value_info("y", F32, None)],
+    )
+    session = bl.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
+    with pytest.raises(bl.UnsupportedError, match="node 'abs': "):
+        session.run(None, {"s": [ROW]})

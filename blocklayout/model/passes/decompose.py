@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from blocklayout.dtypes import FLOATS, PRIMITIVE_FLOATS, to_numpy
-from blocklayout.errors import PlanError
+from blocklayout.errors import ModelError, PlanError
 from blocklayout.ir.value import Value
 from blocklayout.model.graph import Graph, Node, fresh_name
 from blocklayout.model.lowering import is_native
@@ -315,6 +315,11 @@ def _space(steps: Steps, node: Node) -> None:
     n, c, h, w = steps.shape(node.inputs[0])
     b = int(node.attr("blocksize", 1))
     is_depth_first = node.attr("mode", "DCR") == "DCR"
+    divided = {"height": (h, b), "width": (w, b)} if node.op_type == "SpaceToDepth" else {"channels": (c, b * b)}
+    for what, (extent, divisor) in divided.items():
+        if extent % divisor:
+            given = f"node {node.name!r}: {node.op_type} with blocksize={b} has {what}={extent}"
+            raise ModelError(f"{given}; give a multiple of {divisor}")
     if node.op_type == "SpaceToDepth":
         apart, perm = (n, c, h // b, b, w // b, b), (0, 3, 5, 1, 2, 4) if is_depth_first else (0, 1, 3, 5, 2, 4)
     elif is_depth_first:
