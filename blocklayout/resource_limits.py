@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache
 from math import prod
@@ -20,6 +20,7 @@ from blocklayout.errors import InputError, LimitError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
     from types import FrameType
 
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -121,8 +122,24 @@ class _OverError(BaseException):
     """The time is over in the middle of code that may catch every ``Exception``."""
 
 
-@contextmanager
-def interrupted(what: str) -> Iterator[None]:
+class _Interruption(Struct):
+    """A block in which ``look`` traces what is called."""
+
+    what: str
+    look: Callable[..., Any]
+    before: Any = None
+
+    def __enter__(self) -> None:
+        self.before = sys.gettrace()
+        sys.settrace(self.look)
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        sys.settrace(self.before)
+        if isinstance(error, _OverError):
+            check_time(self.what)
+
+
+def interrupted(what: str) -> AbstractContextManager[None]:
     """Ends Python code that is called in the block between two of its lines, once the block's time is over.
 
     For loops of other libraries, which may be as long as a file has them. Where time is limited, Python's tracing of
@@ -137,13 +154,13 @@ def interrupted(what: str) -> Iterator[None]:
     """
     limit = in_force.get()
     if limit is None or limit.end == math.inf:
-        yield
-        return
+        return nullcontext()
     end = limit.end
+    leaving = _Interruption.__exit__.__code__  # where nobody catches the error any more
 
     def looking(inner: Callable[..., Any] | None) -> Callable[..., Any]:
         def look(frame: FrameType, event: str, arg: Any) -> Any:
-            if time.monotonic() > end:
+            if time.monotonic() > end and frame.f_code is not leaving:
                 raise _OverError
             if inner is None:
                 return look
@@ -151,14 +168,7 @@ def interrupted(what: str) -> Iterator[None]:
 
         return look
 
-    before = sys.gettrace()
-    sys.settrace(looking(before))
-    try:
-        yield
-    except _OverError:
-        check_time(what)
-    finally:
-        sys.settrace(before)
+    return _Interruption(what, looking(sys.gettrace()))
 
 
 def check_nbytes(nbytes: int, what: object) -> None:

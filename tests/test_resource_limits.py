@@ -254,6 +254,18 @@ def test_a_limit_that_ends_an_evaluator_in_the_making_stays_one(monkeypatch: pyt
         bl.load(_long(is_constant=False), tune="model", threads=1)
 
 
+def test_code_that_ends_just_before_its_time_does_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock_s = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock_s[0])
+    before = sys.gettrace()
+    with bl.limits(seconds=1):
+        with interrupted("a step"):
+            clock_s[0] = 2.0
+        assert sys.gettrace() is before
+        with pytest.raises(bl.LimitError, match="the next: the 1 seconds"):
+            check_time("the next")
+
+
 def test_constants_are_computed_no_longer_than_there_is_time() -> None:
     with bl.limits(seconds=1), pytest.raises(bl.LimitError, match=r"^node 'long': the 1 seconds"):
         bl.load(_long(is_constant=True), tune="model", threads=1)
