@@ -110,7 +110,8 @@ def _ask(desc: bl.MemoryDesc, choices: Choices) -> None:
 
 
 def _repacked(desc: bl.MemoryDesc, choices: Choices) -> None:
-    if max(desc.nbytes, 4 * math.prod(desc.dims)) < NBYTES:  # of overlapping elements the array holds each
+    n_elements = math.prod(filter(None, desc.dims))  # numpy refuses some arrays without elements, too
+    if max(desc.nbytes, 4 * n_elements) < NBYTES:  # of overlapping elements the array holds each
         desc.unpack(desc.pack(np.zeros(desc.dims if choices.below(4) else (2, 3), np.float32)))
 
 
