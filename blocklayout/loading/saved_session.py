@@ -474,7 +474,10 @@ def check_bounds(plan: Plan, packed: Mapping[int, int]) -> None:
 
 
 def _check_given(plan: Plan) -> None:
-    """Refuse a plan whose steps have buffers of a caller's that no input or output is put to."""
+    """Refuse a plan whose steps have a caller's buffers that no input or output, or one of other extents, is put to."""
+    for result in plan.results:
+        if result.desc is not None and (result.shape or (1,)) != result.desc.dims:
+            raise PlanError(f"results.{result.name}.shape is {result.shape}; its layout has {result.desc.dims}")
     given = {
         "entry": {f"entries.{entry.input}": entry.buffer for entry in plan.entries},
         "output": {f"results.{each.name}": each.buffer for each in plan.results if each.buffer is not None},

@@ -264,6 +264,8 @@ def _constant_of(plan: dict[str, Any]) -> int:
         (lambda plan: plan.update(arena_nbytes=2**60), "arena_nbytes"),
         (lambda plan: plan["steps"][0].update(scratchpad_nbytes=2**40), "scratchpad_nbytes"),
         (lambda plan: plan["results"][0].update(buffer=999), r"results\.scores\.buffer"),
+        (lambda plan: plan["results"][0].update(shape=[-1, 10]), r"results\.scores\.shape"),
+        (lambda plan: plan["results"][0].update(shape=[1, 1]), r"results\.scores\.shape"),
         (
             lambda plan: plan["entries"][0].update(buffer=_constant_of(plan)),
             r"entries\..*of kind constant; it must be entry",
