@@ -54,13 +54,13 @@ def check_extents(node: NodeInfo, extents: tuple[int, ...]) -> None:
 
 
 def combined(x: np.ndarray, window: Window, extents: tuple[int, ...], combine: np.ufunc, start: float) -> np.ndarray:
-    """What is ``combine``d of the elements of every window, one spatial dimension after the other.
+    """Elements of every window, reduced by a function of two, one spatial dimension after the other.
 
     Args:
         x: The source, behind batch and channels of the window's rank.
         window: As it slides. Its pads have no elements.
         extents: How many windows there are.
-        combine: Of two elements, in any order.
+        combine: The function; its order does not count.
         start: The answer for no elements.
     """
     for d, n_windows in enumerate(extents):
