@@ -42,16 +42,16 @@ from atlas import MAX_ISA, SUFFIX, Recorded, proposed, read_sessions
 from blocklayout import dnnl
 from blocklayout.commands.options import words
 from blocklayout.commands.output import json_text, print_table, write_json
-from blocklayout.loading.from_model import MAX_RUN_SECONDS, MEASURED_SHARE, SURE_BELOW
+from blocklayout.loading.from_model import MAX_RUN_SECONDS, MEASURED_SHARE, PACKED_PER_NS, SURE_BELOW
 from blocklayout.loading.racing import turn_of_ns
 from blocklayout.plan import CostModel
 from blocklayout.plan.costs.atlas import Atlas
 from blocklayout.plan.costs.known import KnownCosts, RecordedCosts
-from blocklayout.plan.costs.measuring import cold_nbytes
 from blocklayout.plan.costs.tuning import N_BRIEF_RUNS, N_IN_BRIEF_TURN
 from blocklayout.plan.doubted import mean_doubt, most_doubted
-from blocklayout.plan.portfolio import UNIFORM_POLICIES, cheapest, contenders_of, racers
+from blocklayout.plan.portfolio import UNIFORM_POLICIES, Contender, Portfolio, contenders_of
 from blocklayout.plan.pricing import measurements
+from blocklayout.plan.race import Race
 from blocklayout.plan.solving.solve import solve_layouts
 
 if TYPE_CHECKING:
@@ -65,20 +65,17 @@ WAYS = ("everything", "network left out", "isa left out", "machine left out", "m
 CPU_KIND = "Maker family 1"
 """Of the machine that times were recorded on; no atlas of another is of it."""
 
-LOAD_SECONDS, ASKED_SECONDS = 0.07, 0.0003
+LOAD_SECONDS, ASKED_SECONDS = 0.22, 0.0001
 """What planning takes, and how much more for each Spec that it asks for."""
-
-PACKED_PER_NS = 0.5
-"""Bytes of weights that are packed in a nanosecond."""
 
 MEASURING_NS = 15e6
 """What it takes to begin to measure: random numbers, and constants that are far away."""
 
-SPEC_NS, STEP_NS = 0.3e6, 0.2e6
-"""What creating a primitive and its tensors takes, alone and as a step of a plan: some of these share one."""
+SPEC_NS, STEP_NS = 0.3e6, 0.06e6
+"""What it takes to create a primitive, and to bind one as a step of a plan: some of these share one."""
 
-FILLED_PER_NS = 14.0
-"""Bytes that stand in for weights that are written in a nanosecond."""
+SOLVED_NS = 2e4
+"""What pricing and choosing anew take, for each Spec that planning asks for."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -181,7 +178,7 @@ def _of_network(true: Network, prices: dict[str, Costs], truth: dict[dnnl.Spec, 
 
 def by_prices(true: Network, network: Network) -> float:
     """True nanoseconds of what a network's prices choose."""
-    return true.total_ns(cheapest(contenders_of(network, None)).choice)
+    return true.total_ns(Portfolio.of(network).cheapest.choice)
 
 
 def regret(
@@ -191,23 +188,39 @@ def regret(
     lost = by_prices(true, network) / best_ns - 1
     if mean_doubt(network) < SURE_BELOW:
         return {"prices": lost, "race": lost, "is_raced": False}
-    load_s = LOAD_SECONDS + ASKED_SECONDS * len(measurements(network))
+    n_asked = len(measurements(network))
+    load_s = LOAD_SECONDS + ASKED_SECONDS * n_asked
     measuring_s = MEASURED_SHARE * min(MAX_RUN_SECONDS, load_s / 2)
     times = measured(most_doubted(network, measuring_s), truth, 1e9 * measuring_s)
-    known = network.priced(KnownCosts(network.costs, times)) if times else network
-    contenders = contenders_of(known, None)
-    raced = racers(contenders, solve_layouts(known).choice)
-    nbytes = packed_nbytes(network, raced[0].choice)
+    known = network.priced(KnownCosts.over(network.costs, times)) if times else network
+    race = Race(Portfolio.of(known), lambda _, contender: contender)
+    nbytes = packed_nbytes(network, race.plans[0].choice)
     left_ns = 1e9 * (min(MAX_RUN_SECONDS, (load_s + nbytes / PACKED_PER_NS / 1e9) / 2) - measuring_s)
-    first_ns = fastest_ns = true.total_ns(raced[0].choice)
-    left_ns -= STEP_NS * len(raced[0].assembly.steps) + turn_of_ns(first_ns)
-    left_ns -= min(nbytes, cold_nbytes(network.costs.machine.n_threads)) / FILLED_PER_NS
-    for each in raced[1:]:
-        starting_ns, ns = STEP_NS * len(each.assembly.steps), true.total_ns(each.choice)
-        if starting_ns + turn_of_ns(first_ns * each.cost_ns / raced[0].cost_ns) <= left_ns:
-            left_ns -= starting_ns + turn_of_ns(ns)
-            fastest_ns = min(fastest_ns, ns)
-    return {"prices": lost, "race": fastest_ns / best_ns - 1, "is_raced": True}
+    return {
+        "prices": lost,
+        "race": fastest_ns(true, race, left_ns, SOLVED_NS * n_asked) / best_ns - 1,
+        "is_raced": True,
+    }
+
+
+def fastest_ns(true: Network, race: Race[Contender], left_ns: float, learning_ns: float) -> float:
+    """True nanoseconds of the fastest plan of a race, which takes as long as what it runs and learns would."""
+    made: set[object] = set()
+    found: list[float] = []
+
+    def starting_ns(specs: Sequence[object]) -> float:
+        return SPEC_NS * len({*specs} - made) + STEP_NS * len(specs)
+
+    contender: Contender | None = race.plans[0]
+    while contender is not None:
+        found.append(true.total_ns(contender.choice))
+        left_ns -= starting_ns(contender.specs) + turn_of_ns(found[-1])
+        made |= {*contender.specs}
+        race.learn([step.cost_ns for step in contender.at(true).assembly.steps], (left_ns - learning_ns) / 1e9)
+        left_ns -= learning_ns
+        left = left_ns
+        contender = race.next(lambda ns, specs, left=left: starting_ns(specs) + turn_of_ns(ns) <= left)
+    return min(found)
 
 
 def packed_nbytes(network: Network, choice: Choice) -> int:

@@ -82,13 +82,14 @@ class Track:
         self.names.append(name)
         return self.run_s[min(len(self.names), len(self.run_s)) - 1]
 
-    def run(self, seconds: float, stop: Stop | None = None) -> None:
+    def run(self, seconds: float, times: list[int], stop: Stop | None = None) -> None:
         left_s = stop.deadline_ns / 1e9 - self.now_s if stop is not None else seconds
         self.now_s += min(seconds, left_s)
         self.raced_s += min(seconds, left_s)
         self.n_switches += self.is_busy
         if left_s < seconds:
             raise DeadlineExceededError("the deadline passed")
+        times.append(int(1e9 * seconds))
 
 
 @pytest.fixture
@@ -101,8 +102,11 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
             super().__init__(ready, room=room)
             self._run_s = track.enter(ready.plan.chosen)
 
-        def run(self, *_: Any, stop: Stop | None = None) -> Any:
-            track.run(self._run_s, stop)
+        def run(self, *_: Any, times: list[int], stop: Stop | None = None) -> Any:  # type: ignore[override]
+            taken: list[int] = []
+            track.run(self._run_s, taken, stop)
+            n_steps = len(self._plan.steps)
+            times += [0] * len(self._plan.entries) + [taken[0] // n_steps] * n_steps
 
     monkeypatch.setattr(loading, "SURE_BELOW", 0.0)
     monkeypatch.setattr(tuning, "measure_briefly", track.measure)
@@ -119,7 +123,9 @@ def test_the_fastest_is_taken_told_of_and_remembered(track: Track) -> None:
     plan = track.load()
     cheapest, fastest, *_ = names = list(track.names)
     assert plan.chosen == fastest
-    assert [name for name, _ in plan.raced] == names
+    labels = [label for label, _ in plan.raced]
+    assert len({*labels}) == len(names)
+    assert all(label.startswith(name) for label, name in zip(labels, names, strict=True))
     assert [ratio for _, ratio in plan.raced] == pytest.approx([1.0, 0.5, *(2.0,) * (len(names) - 2)])
     assert f"run whole, in turn: {cheapest} 1.000, {fastest} 0.500" in plan.explain()
     assert any("best plans in turn" in what for what in track.told)
@@ -158,29 +164,51 @@ def test_the_cheapest_plans_turn_tells_whether_there_is_time_for_another(
     assert track.names == []  # not even begun
 
 
-@dataclass(frozen=True)
-class Raced:
-    """What a race asks of a plan."""
+@dataclass
+class Prices:
+    """Plans of these prices, all of which are right next to each other."""
 
-    cost_ns: float
+    seconds: Sequence[float]
     packing_s: float = 0.0
-    n_threads: int = 1
-    parts: int = 1
-    arena_nbytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.plans: list[Any] = [self.plan(self.seconds[0])]
+        self.waiting = [*self.seconds[1:]]
+        self.worth = 1.0
+
+    def plan(self, seconds: float) -> Any:
+        steps = (SimpleNamespace(spec=f"takes {seconds} s"),)
+        return SimpleNamespace(cost_ns=1e9 * seconds, n_threads=1, arena_nbytes=0, entries=(), steps=steps)
+
+    def next(self, has_time: Callable[..., bool] = lambda *_: True) -> Any:
+        for index, seconds in enumerate(self.waiting):
+            if has_time(1e9 * seconds * self.worth, [f"takes {seconds} s"]):
+                self.plans.append(self.plan(self.waiting.pop(index)))
+                return self.plans[-1]
+        return None
+
+    def learn(self, step_ns: Sequence[float], seconds: float) -> None:
+        assert seconds < math.inf
+        if len(self.plans) == 1:
+            self.worth = sum(step_ns) / self.plans[0].cost_ns
 
 
 @pytest.fixture
 def raced(track: Track, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[float]] | None]:
     """Races plans for some seconds, by the track's runs."""
-    monkeypatch.setattr(racing, "_run_of", lambda run_s, _: partial(track.run, run_s))
+
+    def run_of(run_s: float, _: object) -> Callable[..., None]:
+        return partial(track.run, run_s)
+
+    monkeypatch.setattr(racing, "_run_of", run_of)
     run_s = iter(track.run_s)
 
-    def race(plans: Any, seconds: float) -> list[list[float]] | None:
-        def make_ready(index: int) -> Any:
-            track.now_s += plans[index].packing_s
+    def race(prices: Prices, seconds: float) -> list[list[float]] | None:
+        def make_ready(_: object) -> Any:
+            track.now_s += prices.packing_s
             return next(run_s)
 
-        return racing.time_briefly(plans, make_ready, seconds)
+        return racing.time_briefly(prices, make_ready, seconds)
 
     return race
 
@@ -193,20 +221,19 @@ PRICES_S = (0.02, 0.05, 0.06)
 def test_as_many_plans_race_as_there_is_time_for(
     seconds: float, n_racing: int, track: Track, raced: Callable[..., list[list[float]] | None]
 ) -> None:
-    times = raced([Raced(1e9 * each) for each in PRICES_S], seconds)
+    times = raced(Prices(PRICES_S), seconds)
     if n_racing < 2:
         assert times is None
         assert track.raced_s == pytest.approx(n_racing * track.run_s[0])
     else:
         assert times is not None
-        assert [own[0] / 1e9 for own in times if own] == pytest.approx(track.run_s[:n_racing])
-        assert [bool(own) for own in times] == [index < n_racing for index in range(len(PRICES_S))]
+        assert [own[0] / 1e9 for own in times] == pytest.approx(track.run_s[:n_racing])
 
 
 def test_the_time_that_is_left_is_for_the_first_and_those_that_are_near_the_fastest(
     track: Track, raced: Callable[..., list[list[float]] | None]
 ) -> None:
-    times = raced([Raced(1e9 * each) for each in PRICES_S], 0.2)
+    times = raced(Prices(PRICES_S), 0.2)
     assert times is not None
     assert len(times[0]) == len(times[1]) > 2
     assert len(times[2]) == 1
@@ -217,14 +244,16 @@ def test_the_time_that_is_left_is_for_the_first_and_those_that_are_near_the_fast
 def test_the_time_that_it_takes_to_make_the_first_ready_is_expected_of_others(
     seconds: float, n_racing: int, raced: Callable[..., list[list[float]] | None]
 ) -> None:
-    times = raced([Raced(1e9 * price_s, packing_s=0.1) for price_s in PRICES_S], seconds)
+    times = raced(Prices(PRICES_S, packing_s=0.1), seconds)
     assert sum(map(bool, times or ())) == n_racing
 
 
 def test_a_plan_that_takes_too_long_is_passed_over(raced: Callable[..., list[list[float]] | None]) -> None:
-    times = raced([Raced(1e9 * price_s) for price_s in (0.02, 0.06, 0.04)], 0.035)
+    prices = Prices((0.02, 0.06, 0.04))
+    times = raced(prices, 0.035)
     assert times is not None
-    assert [bool(each) for each in times] == [True, False, True]
+    assert all(times)
+    assert [plan.cost_ns for plan in prices.plans] == [0.02e9, 0.04e9]
 
 
 def test_only_the_plan_that_is_taken_has_its_weights_packed(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +273,7 @@ def test_only_the_plan_that_is_taken_has_its_weights_packed(track: Track, monkey
 @pytest.mark.parametrize("dtype", ["f32", pytest.param("bf16", marks=pytest.mark.needs_bf16)])
 def test_what_stands_in_for_weights_is_as_large_and_ordinary_numbers(dtype: str) -> None:
     plan = bl.load(nets.residual(), layout="nhwc", dtype=dtype, tune="model").plan
-    found = racing.StandIns([plan]).of(plan)
+    found = racing.StandIns().of(plan)
     weights = {each.buffer: each.desc for each in plan.constants if len(each.desc.dims) > 1}
     assert found.keys() == weights.keys()
     for buffer, desc in weights.items():
@@ -260,7 +289,7 @@ def test_nothing_stands_in_where_numpy_computes_a_step() -> None:
     b.output("y", x.equal(x))
     plan = bl.load(b, tune="model").plan
     assert any(isinstance(step.spec, HostSpec) for step in plan.steps)
-    assert racing.StandIns([plan]).of(plan) == {}
+    assert racing.StandIns().of(plan) == {}
 
 
 @pytest.mark.parametrize("planning_s", [0.3, 60.0])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.costs.atlas import Atlas
+    from blocklayout.plan.costs.model import Costs
 
 _NO_ATTR = Attr()
 
@@ -69,6 +70,13 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
         for spec, ns in self.times.items():
             if _is_asked(spec) and spec.attr == _NO_ATTR and spec.n_threads == self.machine.n_threads:
                 self._reorders[spec.memory_desc("src"), spec.memory_desc("dst")] = ns
+
+    @classmethod
+    def over(cls, costs: Costs, times: Mapping[Spec, float]) -> KnownCosts:
+        """Costs that know these times as well."""
+        if isinstance(costs, KnownCosts):
+            return cls(costs.model, {**costs.times, **times})
+        return cls(costs, times)
 
     @property
     def source(self) -> str:

@@ -149,12 +149,12 @@ def wary_choice(network: Network, simple: Choice) -> Choice:
     return choice if charged.total_ns(choice) <= charged.total_ns(simple) else simple
 
 
-def charge_departures(network: Network, simple: Choice) -> Network:
+def charge_departures(network: Network, simple: Choice, share: float = CHARGED_DOUBT) -> Network:
     """The same network with all candidates and reorders charged for doubt but those of a choice."""
 
     def charged(candidate: Candidate) -> Candidate:
         doubt_ns = sum(costs.step_ns(step.spec) * costs.doubt(step.spec) for step in candidate.steps)
-        return replace(candidate, cost_ns=candidate.cost_ns + CHARGED_DOUBT * doubt_ns)
+        return replace(candidate, cost_ns=candidate.cost_ns + share * doubt_ns)
 
     costs = network.costs
     own = frozenset(
@@ -162,15 +162,16 @@ def charge_departures(network: Network, simple: Choice) -> Network:
     )
     sides = zip(each_changed(network.candidates, charged), network.candidates, simple, strict=True)
     candidates = [(*dear[:taken], offered[taken], *dear[taken + 1 :]) for dear, offered, taken in sides]
-    return replace(network, candidates=tuple(candidates), costs=_ChargedReorders(costs, own))
+    return replace(network, candidates=tuple(candidates), costs=_ChargedReorders(costs, own, share))
 
 
 class _ChargedReorders(CostsOver, frozen=True):
     """Costs whose reorders are charged for doubt, but for some."""
 
     free: AbstractSet[tuple[ValueLayout, ValueLayout]]
+    share: float
 
     def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
         price = super().reorder_price(src, dst)
-        charge = 0.0 if (src, dst) in self.free else CHARGED_DOUBT * price.doubt
+        charge = 0.0 if (src, dst) in self.free else self.share * price.doubt
         return Price(price.ns * (1 + charge), price.doubt)

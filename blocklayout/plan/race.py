@@ -1,0 +1,186 @@
+"""A race of plans whose prices are doubted: the likeliest first, and after each run those that it makes likely."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from blocklayout.dnnl import Spec
+from blocklayout.plan.costs.known import KnownCosts
+from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, choose_by
+from blocklayout.plan.portfolio import CLEARLY, UNIFORM_POLICIES, Contender, Portfolio
+from blocklayout.plan.solving.solve import charge_departures, solve_layouts
+
+if TYPE_CHECKING:
+    from blocklayout.ir import HostSpec
+    from blocklayout.plan.plan import Plan
+
+EXPLORING = 0.1
+FAR = 1.3
+
+_Made = TypeVar("_Made")
+
+
+HasTime = Callable[[float, "Sequence[Spec | HostSpec]"], bool]
+
+
+class Racers(Protocol):
+    """Plans to be run whole, given one by one.
+
+    Attributes:
+        plans: Those that were given; the first is always there.
+    """
+
+    plans: list[Plan]
+
+    def next(self, has_time: HasTime = ...) -> Plan | None:
+        """Another one, the likeliest that there is time for.
+
+        Args:
+            has_time: Whether there is time for a plan of so many estimated nanoseconds, of these steps.
+
+        Returns:
+            ``None`` where there is none.
+        """
+
+    def learn(self, step_ns: Sequence[float], seconds: float) -> None:
+        """Take note of what the steps of the last plan took in a run.
+
+        Args:
+            step_ns: Of each step.
+            seconds: How long there is for that.
+        """
+
+
+Raced = tuple[tuple[str, float], ...]
+"""What chose the plans that were run whole, and how long each took next to the first."""
+
+TimePlans = Callable[[Racers], "list[list[float]] | None"]
+"""Runs plans in turn: for each that was given a time for each round that it took part in.
+
+``None`` where there was time for no two of them.
+
+Raises ``DisturbedError`` where other work keeps the CPUs busy, and ``RefusedError`` for what cannot run here.
+"""
+
+
+class Race(Generic[_Made]):
+    """Contenders to be run whole, and what is made of them to run.
+
+    The first is the cheapest. A run tells what steps take in place. By that, and by how far it is from what was
+    expected of their implementations, all that is offered is priced anew and solved anew; so a plan that an error of
+    prices has made is followed by one without it.
+
+    Attributes:
+        plans: What was made of those that were given.
+    """
+
+    def __init__(self, portfolio: Portfolio, finish: Callable[[Portfolio, Contender], _Made]) -> None:
+        """Begin with the cheapest.
+
+        Args:
+            portfolio: At the prices so far.
+            finish: Makes of a contender what is run.
+        """
+        self._portfolio, self._finish = portfolio, finish
+        self._network = portfolio.network
+        self._learning_s = portfolio.solving_s
+        self._worth = 1.0  # of prices: what they say is so much of what a run takes
+        first, *self._waiting = racers(portfolio)
+        self._given = [first]
+        self.plans = [finish(portfolio, first)]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether none is left."""
+        return not self._waiting
+
+    def next(self, has_time: HasTime = lambda *_: True) -> _Made | None:
+        """As :meth:`Racers.next`."""
+        likely = (i for i, each in enumerate(self._waiting) if has_time(self._worth * each.cost_ns, each.specs))
+        index = next(likely, None)
+        if index is None:
+            return None
+        self._given.append(self._waiting.pop(index))
+        self.plans.append(self._finish(self._portfolio, self._given[-1]))
+        return self.plans[-1]
+
+    def learn(self, step_ns: Sequence[float], seconds: float = inf) -> None:
+        """As :meth:`Racers.learn`. What new prices are wrong by, the next run tells, so they are trusted."""
+        if self._learning_s > seconds:
+            self._worth = sum(step_ns) / self._given[-1].cost_ns
+            return
+        began_s = monotonic()
+        taken: dict[Spec, list[float]] = defaultdict(list)
+        for step, ns in zip(self._given[-1].assembly.steps, step_ns, strict=True):
+            if isinstance(step.spec, Spec):
+                taken[step.spec.replace(impl="") if step.is_reorder else step.spec].append(ns)
+        times = {spec: sum(ns) / len(ns) for spec, ns in taken.items()}
+        self._network = self._network.priced(KnownCosts.over(self._network.costs, times))
+        self._worth = 1.0
+        network = self._network
+        best = min((each.at(network) for each in self._given), key=lambda each: each.cost_ns)
+        trusting = charge_departures(network, best.choice, EXPLORING)
+        found = [Contender.of(BOLD_SOLVE, None, solve_layouts(trusting).choice, network)]
+        found += [
+            Contender.of(each.name, each.policy, choose_by(each.policy, network), network)
+            for each in self._portfolio.contenders
+            if each.policy and each.name in UNIFORM_POLICIES and network.total_ns(each.choice) < FAR * best.cost_ns
+        ]
+        given = {each.specs for each in self._given}
+        waiting = {each.specs: each for each in found if each.specs not in given and each.may_beat(best)}
+        self._waiting = sorted(waiting.values(), key=lambda each: each.cost_ns)
+        self._learning_s = monotonic() - began_s
+
+    def result(self, times: Sequence[Sequence[float]] | None) -> tuple[Portfolio, Contender, Raced]:
+        """Which is taken: the fastest, or the first where none is clearly faster; at the prices that are known by now.
+
+        Args:
+            times: As ``TimePlans`` returns them.
+
+        Returns:
+            All contenders, the one that is taken, and what each took next to the first: medians of the rounds' ratios.
+        """
+        import statistics  # only where plans race
+
+        if times is None:
+            times = [[1.0]]
+        ratios = {
+            index: statistics.median(own / first for own, first in zip(rounds, times[0], strict=False))
+            for index, rounds in enumerate(times)
+            if rounds
+        }
+        fastest = min(ratios, key=ratios.__getitem__)
+        winner = self._given[fastest if ratios[fastest] < CLEARLY else 0]
+        raced = tuple((self._label(index), ratio) for index, ratio in ratios.items()) if len(ratios) > 1 else ()
+        has_learnt = self._network is not self._portfolio.network
+        return Portfolio.of(self._network) if has_learnt else self._portfolio, winner.at(self._network), raced
+
+    def _label(self, index: int) -> str:
+        """What chose a plan; numbered from the second that the same has chosen."""
+        names = [each.name for each in self._given[: index + 1]]
+        n = names.count(names[-1])
+        return names[-1] if n == 1 else f"{names[-1]} {n}"
+
+
+def racers(portfolio: Portfolio) -> list[Contender]:
+    """Those to be run whole: the cheapest, what a solve chooses that trusts prices, others, the cheaper ones first.
+
+    Where prices are doubted, the cheapest may forgo a gain, or the bold one follow an error, or a uniform one be
+    faster. What prices say is the likeliest is seen first, as there may be no time for all; and last what takes time
+    and decides nothing: those that would not be clearly faster than the cheapest if their own steps took as much
+    less as can be. Of those that imply the same steps there is only one.
+    """
+    kept = [each for each in portfolio.contenders if each.name == SOLVE or each.name in UNIFORM_POLICIES]
+    first, *others = sorted(kept, key=lambda each: each.cost_ns)
+    others = [replace(portfolio.contenders[-1], name=BOLD_SOLVE, choice=portfolio.solution.choice), *others]
+    others.sort(key=lambda each: (not each.may_beat(first), each.cost_ns))
+    found = {first.specs: first}
+    for contender in others:
+        found.setdefault(contender.specs, contender)
+    return [*found.values()]
