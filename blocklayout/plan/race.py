@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from blocklayout.ir import HostSpec
     from blocklayout.plan.plan import Plan
 
-EXPLORING = 0.1
-FAR = 1.3
+TRUSTING = 0.1
+"""The share of what prices may be wrong by that is charged to what departs from the best plan so far."""
+
+NEAR = 1.3
+"""A uniform policy is chosen by anew where what it chose before costs no more, next to the best plan so far."""
 
 _Made = TypeVar("_Made")
 
@@ -91,6 +94,7 @@ class Race(Generic[_Made]):
         self._network = portfolio.network
         self._learning_s = portfolio.solving_s
         self._worth = 1.0  # of prices: what they say is so much of what a run takes
+        self._best: Contender | None = None
         first, *self._waiting = racers(portfolio)
         self._given = [first]
         self.plans = [finish(portfolio, first)]
@@ -102,13 +106,21 @@ class Race(Generic[_Made]):
 
     def next(self, has_time: HasTime = lambda *_: True) -> _Made | None:
         """As :meth:`Racers.next`."""
-        likely = (i for i, each in enumerate(self._waiting) if has_time(self._worth * each.cost_ns, each.specs))
-        index = next(likely, None)
-        if index is None:
+        found = self._likeliest(has_time)
+        if found is None and self._best is not None:
+            self._waiting, self._best = self._uniform(self._best), None
+            found = self._likeliest(has_time)
+        if found is None:
             return None
-        self._given.append(self._waiting.pop(index))
-        self.plans.append(self._finish(self._portfolio, self._given[-1]))
+        self._given.append(found)
+        self.plans.append(self._finish(self._portfolio, found))
         return self.plans[-1]
+
+    def _likeliest(self, has_time: HasTime) -> Contender | None:
+        for index, each in enumerate(self._waiting):
+            if has_time(self._worth * each.cost_ns, each.specs):
+                return self._waiting.pop(index)
+        return None
 
     def learn(self, step_ns: Sequence[float], seconds: float = inf) -> None:
         """As :meth:`Racers.learn`. What new prices are wrong by, the next run tells, so they are trusted."""
@@ -123,19 +135,27 @@ class Race(Generic[_Made]):
         times = {spec: sum(ns) / len(ns) for spec, ns in taken.items()}
         self._network = self._network.priced(KnownCosts.over(self._network.costs, times))
         self._worth = 1.0
+        self._best = min((each.at(self._network) for each in self._given), key=lambda each: each.cost_ns)
+        trusting = charge_departures(self._network, self._best.choice, TRUSTING)
+        bold = Contender.of(BOLD_SOLVE, None, solve_layouts(trusting).choice, self._network)
+        self._waiting = self._worth_running([bold], self._best)
+        self._learning_s = monotonic() - began_s
+
+    def _uniform(self, best: Contender) -> list[Contender]:
+        """Those of the uniform policies, the cheaper ones first."""
         network = self._network
-        best = min((each.at(network) for each in self._given), key=lambda each: each.cost_ns)
-        trusting = charge_departures(network, best.choice, EXPLORING)
-        found = [Contender.of(BOLD_SOLVE, None, solve_layouts(trusting).choice, network)]
-        found += [
+        near = (
             Contender.of(each.name, each.policy, choose_by(each.policy, network), network)
             for each in self._portfolio.contenders
-            if each.policy and each.name in UNIFORM_POLICIES and network.total_ns(each.choice) < FAR * best.cost_ns
-        ]
+            if each.policy and each.name in UNIFORM_POLICIES and network.total_ns(each.choice) < NEAR * best.cost_ns
+        )
+        return sorted(self._worth_running(near, best), key=lambda each: each.cost_ns)
+
+    def _worth_running(self, contenders: Iterable[Contender], best: Contender) -> list[Contender]:
+        """Those that were not given yet and could be clearly faster than the best of these."""
         given = {each.specs for each in self._given}
-        waiting = {each.specs: each for each in found if each.specs not in given and each.may_beat(best)}
-        self._waiting = sorted(waiting.values(), key=lambda each: each.cost_ns)
-        self._learning_s = monotonic() - began_s
+        found = {each.specs: each for each in contenders if each.specs not in given and each.may_beat(best)}
+        return [*found.values()]
 
     def result(self, times: Sequence[Sequence[float]] | None) -> tuple[Portfolio, Contender, Raced]:
         """Which is taken: the fastest, or the first where none is clearly faster; at the prices that are known by now.

@@ -144,12 +144,12 @@ def wary_choice(network: Network, simple: Choice) -> Choice:
     the simple choice, by these prices and so by those without the charge too. Prices without doubt give the plain
     solve.
     """
-    charged = charge_departures(network, simple)
+    charged = charge_departures(network, simple, CHARGED_DOUBT)
     choice = solve_layouts(charged).choice
     return choice if charged.total_ns(choice) <= charged.total_ns(simple) else simple
 
 
-def charge_departures(network: Network, simple: Choice, share: float = CHARGED_DOUBT) -> Network:
+def charge_departures(network: Network, simple: Choice, share: float) -> Network:
     """The same network with all candidates and reorders charged for doubt but those of a choice."""
 
     def charged(candidate: Candidate) -> Candidate:
