@@ -74,7 +74,7 @@ MEASURING_NS = 15e6
 SPEC_NS, STEP_NS = 0.3e6, 0.06e6
 """What it takes to create a primitive, and to bind one as a step of a plan: some of these share one."""
 
-SOLVED_NS = 2e4
+SOLVED_NS = 1.5e4
 """What pricing and choosing anew take, for each Spec that planning asks for."""
 
 

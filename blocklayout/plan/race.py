@@ -14,14 +14,11 @@ from blocklayout.dnnl import Spec
 from blocklayout.plan.costs.known import KnownCosts
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, choose_by
 from blocklayout.plan.portfolio import CLEARLY, UNIFORM_POLICIES, Contender, Portfolio
-from blocklayout.plan.solving.solve import charge_departures, solve_layouts
+from blocklayout.plan.solving.solve import solve_layouts
 
 if TYPE_CHECKING:
     from blocklayout.ir import HostSpec
     from blocklayout.plan.plan import Plan
-
-TRUSTING = 0.1
-"""The share of what prices may be wrong by that is charged to what departs from the best plan so far."""
 
 NEAR = 1.3
 """A uniform policy is chosen by anew where what it chose before costs no more, next to the best plan so far."""
@@ -136,8 +133,7 @@ class Race(Generic[_Made]):
         self._network = self._network.priced(KnownCosts.over(self._network.costs, times))
         self._worth = 1.0
         self._best = min((each.at(self._network) for each in self._given), key=lambda each: each.cost_ns)
-        trusting = charge_departures(self._network, self._best.choice, TRUSTING)
-        bold = Contender.of(BOLD_SOLVE, None, solve_layouts(trusting).choice, self._network)
+        bold = Contender.of(BOLD_SOLVE, None, solve_layouts(self._network).choice, self._network)
         self._waiting = self._worth_running([bold], self._best)
         self._learning_s = monotonic() - began_s
 

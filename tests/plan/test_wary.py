@@ -40,7 +40,7 @@ def test_with_the_charge_for_doubt_it_is_not_above_the_simple_choice_either(
 ) -> None:
     network = proposed.priced(Prices(seed, doubt))
     simple = choose_by(Policy.parse("nhwc", network.costs.machine), network)
-    charged, choice = charge_departures(network, simple, CHARGED_DOUBT), wary_choice(network, simple)
+    charged, choice = charge_departures(network, simple), wary_choice(network, simple)
     assert charged.total_ns(simple) == pytest.approx(network.total_ns(simple))
     assert charged.total_ns(choice) <= charged.total_ns(simple)
     assert network.total_ns(choice) <= charged.total_ns(choice) * (1 + ROUNDING)
@@ -65,7 +65,7 @@ def test_where_nothing_is_known_it_is_the_simple_choice(proposed: Network, seed:
 def test_a_candidate_of_the_simple_choice_is_not_charged_and_others_are(proposed: Network) -> None:
     network = proposed.priced(Prices(1, 0.4))
     simple = choose_by(Policy.parse("nhwc", network.costs.machine), network)
-    charged = charge_departures(network, simple, CHARGED_DOUBT)
+    charged = charge_departures(network, simple)
     for before, after, taken in zip(network.candidates, charged.candidates, simple, strict=True):
         for index, (own, dear) in enumerate(zip(before, after, strict=True)):
             share = 1.0 if index == taken else 1 + 0.4 * CHARGED_DOUBT

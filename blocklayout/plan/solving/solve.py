@@ -144,17 +144,17 @@ def wary_choice(network: Network, simple: Choice) -> Choice:
     the simple choice, by these prices and so by those without the charge too. Prices without doubt give the plain
     solve.
     """
-    charged = charge_departures(network, simple, CHARGED_DOUBT)
+    charged = charge_departures(network, simple)
     choice = solve_layouts(charged).choice
     return choice if charged.total_ns(choice) <= charged.total_ns(simple) else simple
 
 
-def charge_departures(network: Network, simple: Choice, share: float) -> Network:
+def charge_departures(network: Network, simple: Choice) -> Network:
     """The same network with all candidates and reorders charged for doubt but those of a choice."""
 
     def charged(candidate: Candidate) -> Candidate:
         doubt_ns = sum(costs.step_ns(step.spec) * costs.doubt(step.spec) for step in candidate.steps)
-        return replace(candidate, cost_ns=candidate.cost_ns + share * doubt_ns)
+        return replace(candidate, cost_ns=candidate.cost_ns + CHARGED_DOUBT * doubt_ns)
 
     costs = network.costs
     own = frozenset(
@@ -162,16 +162,15 @@ def charge_departures(network: Network, simple: Choice, share: float) -> Network
     )
     sides = zip(each_changed(network.candidates, charged), network.candidates, simple, strict=True)
     candidates = [(*dear[:taken], offered[taken], *dear[taken + 1 :]) for dear, offered, taken in sides]
-    return replace(network, candidates=tuple(candidates), costs=_ChargedReorders(costs, own, share))
+    return replace(network, candidates=tuple(candidates), costs=_ChargedReorders(costs, own))
 
 
 class _ChargedReorders(CostsOver, frozen=True):
     """Costs whose reorders are charged for doubt, but for some."""
 
     free: AbstractSet[tuple[ValueLayout, ValueLayout]]
-    share: float
 
     def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
         price = super().reorder_price(src, dst)
-        charge = 0.0 if (src, dst) in self.free else self.share * price.doubt
+        charge = 0.0 if (src, dst) in self.free else CHARGED_DOUBT * price.doubt
         return Price(price.ns * (1 + charge), price.doubt)
