@@ -76,6 +76,9 @@ MEASURED_SHARE = 0.5
 PACKED_PER_NS = 1.0
 """Bytes of weights that are packed in a nanosecond."""
 
+STILL_TO_COME = 0.4
+"""What loading takes after a race, packing apart, next to what it took before: the plan is explained and made ready."""
+
 MAX_BATCH_SECONDS = 1.0
 """Longest that a batch is run for, at once and in parts; the first run of each finds its memory cold."""
 
@@ -548,7 +551,8 @@ class _PlanMaker(Struct):
         Args:
             packing_s: How long the weights of the plan that is taken will be packed.
         """
-        return min(MAX_RUN_SECONDS, (monotonic() - self.began_s - self.ran_s + packing_s) / 2) - self.ran_s
+        loading_s = (1 + STILL_TO_COME) * (monotonic() - self.began_s - self.ran_s) + packing_s
+        return min(MAX_RUN_SECONDS, loading_s / 2) - self.ran_s
 
     def _racing(self, program: Program, doubt: float) -> TimePlans | None:
         """How plans are run whole: as long as it takes, briefly, or not at all."""
