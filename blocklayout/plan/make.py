@@ -20,7 +20,6 @@ from blocklayout.plan.place import place_all
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import Policy, exceptions_of, with_reasons
 from blocklayout.plan.portfolio import Contender, Portfolio, contender_like, contenders_of
-from blocklayout.plan.race import Race, TimePlans
 from blocklayout.plan.refused import refused_in
 from blocklayout.plan.report.runs import check_losses
 from blocklayout.plan.request import Request, computed_dtype
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from blocklayout.plan.assemble import Assembly
     from blocklayout.plan.costs.model import Costs
     from blocklayout.plan.network import Network
+    from blocklayout.plan.race import TimePlans
 
 
 def make_plan(
@@ -106,9 +106,14 @@ def _best(
 ) -> tuple[Portfolio, Contender, Plan]:
     """The cheapest contender and its plan; the fastest of some, where they may be run, at the prices known by then."""
     cheapest = portfolio.cheapest
-    race = Race(portfolio, finish) if time_plans else None
-    if time_plans is None or race is None or race.is_over:
+    if time_plans is None:
         return portfolio, cheapest, finish(portfolio, cheapest)
+    from blocklayout.plan.costs.tuning import measure_briefly  # 10 ms with all that measures
+    from blocklayout.plan.race import Race
+
+    race = Race(portfolio, finish, measure_briefly)
+    if race.is_over:
+        return portfolio, cheapest, race.plans[0]
     try:
         portfolio, winner, raced = race.result(time_plans(race))
     except DisturbedError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from blocklayout.dnnl import Spec
 from blocklayout.plan.costs.known import KnownCosts
+from blocklayout.plan.doubted import most_doubted
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE, choose_by
 from blocklayout.plan.portfolio import CLEARLY, UNIFORM_POLICIES, Contender, Portfolio
 from blocklayout.plan.solving.solve import solve_layouts
@@ -24,7 +25,6 @@ NEAR = 1.3
 """A uniform policy is chosen by anew where what it chose before costs no more, next to the best plan so far."""
 
 _Made = TypeVar("_Made")
-
 
 HasTime = Callable[[float, "Sequence[Spec | HostSpec]"], bool]
 
@@ -74,20 +74,28 @@ class Race(Generic[_Made]):
 
     The first is the cheapest. A run tells what steps take in place. By that, and by how far it is from what was
     expected of their implementations, all that is offered is priced anew and solved anew; so a plan that an error of
-    prices has made is followed by one without it.
+    prices has made is followed by one without it. Where that leads nowhere else, prices that tell most are measured.
 
     Attributes:
         plans: What was made of those that were given.
     """
 
-    def __init__(self, portfolio: Portfolio, finish: Callable[[Portfolio, Contender], _Made]) -> None:
+    def __init__(
+        self,
+        portfolio: Portfolio,
+        finish: Callable[[Portfolio, Contender], _Made],
+        measure: Callable[[Sequence[Spec], float], Mapping[Spec, float]],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         """Begin with the cheapest.
 
         Args:
             portfolio: At the prices so far.
             finish: Makes of a contender what is run.
+            measure: Times of the first of some Specs, of as many as so many seconds are enough for.
+            clock: In seconds.
         """
-        self._portfolio, self._finish = portfolio, finish
+        self._portfolio, self._finish, self._measure, self._clock = portfolio, finish, measure, clock
         self._network = portfolio.network
         self._learning_s = portfolio.solving_s
         self._worth = 1.0  # of prices: what they say is so much of what a run takes
@@ -124,18 +132,26 @@ class Race(Generic[_Made]):
         if self._learning_s > seconds:
             self._worth = sum(step_ns) / self._given[-1].cost_ns
             return
-        began_s = monotonic()
+        began_s = self._clock()
         taken: dict[Spec, list[float]] = defaultdict(list)
         for step, ns in zip(self._given[-1].assembly.steps, step_ns, strict=True):
             if isinstance(step.spec, Spec):
                 taken[step.spec.replace(impl="") if step.is_reorder else step.spec].append(ns)
-        times = {spec: sum(ns) / len(ns) for spec, ns in taken.items()}
+        self._solve({spec: sum(ns) / len(ns) for spec, ns in taken.items()})
+        self._learning_s = self._clock() - began_s
+        measuring_s = (seconds - 2 * self._learning_s) / 2
+        if not self._waiting and measuring_s > 0:
+            times = self._measure(most_doubted(self._network, measuring_s), measuring_s)
+            if times:
+                self._solve(times)
+
+    def _solve(self, times: Mapping[Spec, float]) -> None:
+        """What is the cheapest, with these times known as well, waits to be run."""
         self._network = self._network.priced(KnownCosts.over(self._network.costs, times))
         self._worth = 1.0
         self._best = min((each.at(self._network) for each in self._given), key=lambda each: each.cost_ns)
         bold = Contender.of(BOLD_SOLVE, None, solve_layouts(self._network).choice, self._network)
         self._waiting = self._worth_running([bold], self._best)
-        self._learning_s = monotonic() - began_s
 
     def _uniform(self, best: Contender) -> list[Contender]:
         """Those of the uniform policies, the cheaper ones first."""

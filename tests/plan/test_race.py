@@ -31,7 +31,7 @@ doubts = st.floats(0, 2)
 
 
 def begun(network: Network) -> Race[Contender]:
-    return Race(Portfolio.of(network), lambda _, contender: contender)
+    return Race(Portfolio.of(network), lambda _, contender: contender, lambda *_: {})
 
 
 def step_ns(contender: Contender, true: Network) -> list[float]:
@@ -94,6 +94,28 @@ def test_a_plan_that_an_error_has_made_is_followed_by_one_without_it(proposed: N
     second = race.next()
     assert second is not None
     assert dear not in second.specs
+
+
+def test_where_a_run_leads_nowhere_else_doubted_prices_are_measured(proposed: Network) -> None:
+    """Steps take what their prices say; then steps that are in no plan take nothing."""
+    network = proposed.priced(Prices(1, 0.5))
+    asked: list[tuple[Sequence[Spec], float]] = []
+
+    def measure(specs: Sequence[Spec], seconds: float) -> dict[Spec, float]:
+        asked.append((specs, seconds))
+        return dict.fromkeys(specs, 1.0)
+
+    race = Race(Portfolio.of(network), lambda _, contender: contender, measure)
+    race.learn(step_ns(race.plans[-1], network), 60.0)
+    while not asked:
+        assert race.next() is not None
+        race.learn(step_ns(race.plans[-1], network), 60.0)
+    [(specs, seconds)] = asked
+    assert 0 < seconds <= 30
+    assert not {*specs} & {spec for each in race.plans for spec in each.specs}
+    found = race.next()
+    assert found is not None
+    assert {*found.specs} & {*specs}
 
 
 def test_what_there_is_no_time_to_learn_scales_prices(proposed: Network) -> None:
