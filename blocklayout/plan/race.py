@@ -146,12 +146,13 @@ class Race(Generic[_Made]):
                 self._solve(times)
 
     def _solve(self, times: Mapping[Spec, float]) -> None:
-        """What is the cheapest, with these times known as well, waits to be run."""
+        """What is the cheapest, with these times known as well, waits to be run if it is clearly cheaper."""
         self._network = self._network.priced(KnownCosts.over(self._network.costs, times))
         self._worth = 1.0
         self._best = min((each.at(self._network) for each in self._given), key=lambda each: each.cost_ns)
         bold = Contender.of(BOLD_SOLVE, None, solve_layouts(self._network).choice, self._network)
-        self._waiting = self._worth_running([bold], self._best)
+        is_faster = bold.cost_ns < CLEARLY * self._best.cost_ns
+        self._waiting = self._worth_running([bold], self._best) if is_faster else []
 
     def _uniform(self, best: Contender) -> list[Contender]:
         """Those of the uniform policies, the cheaper ones first."""
