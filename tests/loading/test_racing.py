@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
 from blocklayout.dtypes import to_numpy
@@ -21,6 +23,7 @@ from blocklayout.loading import from_model as loading
 from blocklayout.loading import racing
 from blocklayout.plan import prepack
 from blocklayout.plan.costs import repeating, tuning
+from blocklayout.plan.costs.known import KnownCosts
 from blocklayout.plan.policies import BOLD_SOLVE, SOLVE
 from blocklayout.runtime import Workspace
 from tests import nets
@@ -131,6 +134,37 @@ def test_the_fastest_is_taken_told_of_and_remembered(track: Track) -> None:
     assert any("best plans in turn" in what for what in track.told)
     assert track.load() == plan
     assert track.names == []
+
+
+@pytest.mark.parametrize("has_compiler", [True, False])
+def test_a_run_tells_what_its_steps_took(*, has_compiler: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    learnt: list[dict[Spec, float]] = []
+
+    def over(costs: Any, times: dict[Spec, float]) -> KnownCosts:
+        learnt.append(times)
+        return KnownCosts(costs, times)
+
+    if not has_compiler:
+        monkeypatch.setattr("blocklayout.dnnl.executable.native", lambda: None)
+    monkeypatch.setattr(loading, "SURE_BELOW", 0.0)
+    monkeypatch.setattr(loading, "PACKED_PER_NS", 1e-9)  # so that there is time
+    monkeypatch.setattr(repeating.Stopwatch, "time", undisturbed)
+    monkeypatch.setattr(tuning, "measure_briefly", lambda *_: {})
+    monkeypatch.setattr(KnownCosts, "over", over)
+    session = bl.load(nets.residual())
+    assert learnt
+    assert all(0 < ns < 1e9 for times in learnt for ns in times.values())
+    assert {step.spec for step in session.plan.steps if step.spec.kind == "convolution"} & {*learnt[0]}
+    assert "times measured on this machine" in session.plan.priced_by
+    feed = nets.feed_of(session)
+    [expected] = ReferenceEvaluator(nets.residual().to_onnx()).run(None, feed)
+    assert np.allclose(session.run(None, feed)[0], expected, atol=1e-4)
+
+
+def undisturbed(_: object, call: Callable[[], object]) -> repeating.Run:
+    began_s = time.perf_counter()
+    call()
+    return repeating.Run(1e9 * (time.perf_counter() - began_s), is_quiet=True)
 
 
 def test_only_what_is_unsure_races_and_never_by_the_model(track: Track, monkeypatch: pytest.MonkeyPatch) -> None:
