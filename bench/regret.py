@@ -12,10 +12,11 @@ Of several sessions, a folder each, the geometric mean is the truth, which halve
 network was recorded in more than one, ``again`` is the noise itself: the regret of planning by all that the last of
 them measured, judged by the others.
 
-Where prices are too doubtful, the first load of a model measures the most doubted ones, and runs a few plans whole:
-``prices`` and ``race`` are the regrets before that and after it. What is measured takes the recorded time, and these
-times decide the race, too; a real one decides by whole runs. For all that there is half of what the rest of a load
-takes, as it was seen on a quiet machine: a share for every load, for each Spec that planning asks for, and for packing.
+Where prices are too doubtful, the first load of a model measures the most doubted ones, and runs plans whole, each
+chosen by what the steps of those before took: ``prices`` and ``race`` are the regrets before that and after it. What is
+measured, and each step of a run, takes the recorded time, and these times decide the race, too; a real one decides by
+whole runs. For all that there is half of what the rest of a load takes, as it was seen on a quiet machine: a share for
+every load, for each Spec that planning asks for, and for packing.
 
     python bench/regret.py recorded --models squeezenet1_1,mobilenet_v2
     python bench/regret.py recorded recorded-again --other blocklayout/plan/costs/atlases/xeon_amx.npz --json out.json
@@ -71,8 +72,8 @@ LOAD_SECONDS, ASKED_SECONDS = 0.11, 1e-4
 CHOOSING_SECONDS, PRICED_SECONDS = 0.02, 6e-5
 """What choosing takes then, likewise."""
 
-MEASURING_NS = 10e6
-"""What it takes to begin to measure: random numbers, and constants that are far away."""
+MEASURING_NS, AGAIN_NS = 10e6, 3e6
+"""What it takes to begin to measure: random numbers, and constants that are far away; and once more."""
 
 SPEC_NS, STEP_NS = 0.3e6, 0.06e6
 """What it takes to create a primitive, and to bind one as a step of a plan: some of these share one."""
@@ -194,7 +195,7 @@ def regret(
     n_asked = len(measurements(network))
     load_s = LOAD_SECONDS + ASKED_SECONDS * n_asked
     measuring_s = MEASURED_SHARE * seconds_to_run(load_s)
-    times = measured(most_doubted(network, measuring_s), truth, 1e9 * measuring_s)
+    times = measured(most_doubted(network, measuring_s), truth, 1e9 * measuring_s - MEASURING_NS)
     known = network.priced(KnownCosts.over(network.costs, times)) if times else network
     portfolio = Portfolio(contenders_of(known, None), solve_layouts(known))
     nbytes = packed_nbytes(network, portfolio.cheapest.choice)
@@ -226,7 +227,7 @@ def fastest_ns(
     def measure(specs: Sequence[dnnl.Spec], seconds: float) -> dict[dnnl.Spec, float]:
         nonlocal clock_ns
         clock_ns += 1e9 * seconds + learning_ns
-        return measured(specs, truth, 1e9 * seconds)
+        return measured(specs, truth, 1e9 * seconds - AGAIN_NS)
 
     race = Race(portfolio, lambda _, contender: contender, measure, lambda: 0.0)
     contender: Contender | None = race.plans[0]
@@ -234,7 +235,7 @@ def fastest_ns(
         found.append(true.total_ns(contender.choice))
         clock_ns += starting_ns(contender.specs) + turn_of_ns(found[-1]) + learning_ns
         made |= {*contender.specs}
-        race.learn([step.cost_ns for step in contender.at(true).assembly.steps], (left_ns - clock_ns) / 1e9)
+        race.learn([step.cost_ns for step in contender.at(true).assembly.steps], (left_ns - clock_ns - learning_ns) / 1e9)
         contender = race.next(has_time)
     return min(found)
 
@@ -253,7 +254,6 @@ def packed_nbytes(network: Network, choice: Choice) -> int:
 def measured(specs: Sequence[dnnl.Spec], truth: Mapping[dnnl.Spec, float], left_ns: float) -> dict[dnnl.Spec, float]:
     """The recorded times of the first Specs, of as many turns as there is time for."""
     times: dict[dnnl.Spec, float] = {}
-    left_ns -= MEASURING_NS
     for first in range(0, len(specs), N_IN_BRIEF_TURN):
         turn = {spec: truth[spec] for spec in specs[first : first + N_IN_BRIEF_TURN] if spec in truth}
         left_ns -= sum(SPEC_NS + (1 + N_BRIEF_RUNS) * ns for ns in turn.values())

@@ -370,7 +370,8 @@ def _lasting(spec: Spec) -> Primitive:
 
 
 def clear_cache() -> None:
-    """Lets go of the reorders that calls have needed, and of primitives that leave code behind."""
+    """Lets go of the reorders that calls have needed, and of primitives that are shared or leave code behind."""
+    _held.clear()
     _reorder.cache_clear()
     _lasting.cache_clear()
     _smallest.cache_clear()

@@ -139,7 +139,8 @@ class Race(Generic[_Made]):
                 taken[step.spec.replace(impl="") if step.is_reorder else step.spec].append(ns)
         self._solve({spec: sum(ns) / len(ns) for spec, ns in taken.items()})
         self._learning_s = self._clock() - began_s
-        measuring_s = (seconds - 2 * self._learning_s) / 2
+        left_s = seconds - 2 * self._learning_s  # it is to solve anew after that
+        measuring_s = min(left_s / 2, left_s - 2 * sum(step_ns) / 1e9)  # for the plan that follows has to run
         if not self._waiting and measuring_s > 0:
             times = self._measure(most_doubted(self._network, measuring_s), measuring_s)
             if times:
