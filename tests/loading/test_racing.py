@@ -16,7 +16,6 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
-from blocklayout.dnnl import primitive
 from blocklayout.dtypes import to_numpy
 from blocklayout.errors import DeadlineExceededError
 from blocklayout.ir import HostSpec
@@ -363,7 +362,6 @@ def test_a_contender_that_is_refused_is_replaced_and_the_others_race_on(
     track.load(**options)
     refused = next(step.spec for step in track.plans[-1].steps if step.spec.kind == "convolution")
     refusing.create(refused.__eq__)
-    primitive.clear_cache()
     monkeypatch.setenv("BLOCKLAYOUT_CACHE_DIR", str(tmp_path))
     plan = track.load(**options)
     assert refusing.met == [refused]
