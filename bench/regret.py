@@ -12,10 +12,11 @@ Of several sessions, a folder each, the geometric mean is the truth, which halve
 network was recorded in more than one, ``again`` is the noise itself: the regret of planning by all that the last of
 them measured, judged by the others.
 
-Where prices are too doubtful, the first load of a model measures the most doubted ones, and runs a few plans whole:
-``prices`` and ``race`` are the regrets before that and after it. What is measured takes the recorded time, and these
-times decide the race, too; a real one decides by whole runs. For all that there is half of what the rest of a load
-takes, as it was seen on a quiet machine: a share for every load, for each Spec that planning asks for, and for packing.
+Where prices are too doubtful, the first load of a model measures the most doubted ones, and runs plans whole, each
+chosen by what the steps of those before took: ``prices`` and ``race`` are the regrets before that and after it. What is
+measured, and each step of a run, takes the recorded time, and these times decide the race, too; a real one decides by
+whole runs. For all that there is half of what the rest of a load takes, as it was seen on a quiet machine: a share for
+every load, for each Spec that planning asks for, and for packing.
 
     python bench/regret.py recorded --models squeezenet1_1,mobilenet_v2
     python bench/regret.py recorded recorded-again --other blocklayout/plan/costs/atlases/xeon_amx.npz --json out.json
@@ -42,16 +43,16 @@ from atlas import MAX_ISA, SUFFIX, Recorded, proposed, read_sessions
 from blocklayout import dnnl
 from blocklayout.commands.options import words
 from blocklayout.commands.output import json_text, print_table, write_json
-from blocklayout.loading.from_model import MAX_RUN_SECONDS, MEASURED_SHARE, SURE_BELOW
+from blocklayout.loading.from_model import MAX_RUN_SECONDS, MEASURED_SHARE, PACKED_PER_NS, STILL_TO_COME, SURE_BELOW
 from blocklayout.loading.racing import turn_of_ns
 from blocklayout.plan import CostModel
 from blocklayout.plan.costs.atlas import Atlas
 from blocklayout.plan.costs.known import KnownCosts, RecordedCosts
-from blocklayout.plan.costs.measuring import cold_nbytes
 from blocklayout.plan.costs.tuning import N_BRIEF_RUNS, N_IN_BRIEF_TURN
 from blocklayout.plan.doubted import mean_doubt, most_doubted
-from blocklayout.plan.portfolio import UNIFORM_POLICIES, cheapest, contenders_of, racers
+from blocklayout.plan.portfolio import UNIFORM_POLICIES, Contender, Portfolio, contenders_of
 from blocklayout.plan.pricing import measurements
+from blocklayout.plan.race import Race
 from blocklayout.plan.solving.solve import solve_layouts
 
 if TYPE_CHECKING:
@@ -65,20 +66,20 @@ WAYS = ("everything", "network left out", "isa left out", "machine left out", "m
 CPU_KIND = "Maker family 1"
 """Of the machine that times were recorded on; no atlas of another is of it."""
 
-LOAD_SECONDS, ASKED_SECONDS = 0.07, 0.0003
-"""What planning takes, and how much more for each Spec that it asks for."""
+LOAD_SECONDS, ASKED_SECONDS = 0.11, 1e-4
+"""What reading and proposing take, and how much more for each Spec that is asked for."""
 
-PACKED_PER_NS = 0.5
-"""Bytes of weights that are packed in a nanosecond."""
+CHOOSING_SECONDS, PRICED_SECONDS = 0.02, 6e-5
+"""What choosing takes then, likewise."""
 
-MEASURING_NS = 15e6
-"""What it takes to begin to measure: random numbers, and constants that are far away."""
+MEASURING_NS, AGAIN_NS = 10e6, 3e6
+"""What it takes to begin to measure: random numbers, and constants that are far away; and once more."""
 
-SPEC_NS, STEP_NS = 0.3e6, 0.2e6
-"""What creating a primitive and its tensors takes, alone and as a step of a plan: some of these share one."""
+SPEC_NS, STEP_NS = 0.3e6, 0.06e6
+"""What it takes to create a primitive, and to bind one as a step of a plan: some of these share one."""
 
-FILLED_PER_NS = 14.0
-"""Bytes that stand in for weights that are written in a nanosecond."""
+SOLVED_NS = 1.5e4
+"""What pricing and choosing anew take, for each Spec that planning asks for."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -181,7 +182,7 @@ def _of_network(true: Network, prices: dict[str, Costs], truth: dict[dnnl.Spec, 
 
 def by_prices(true: Network, network: Network) -> float:
     """True nanoseconds of what a network's prices choose."""
-    return true.total_ns(cheapest(contenders_of(network, None)).choice)
+    return true.total_ns(Portfolio.of(network).cheapest.choice)
 
 
 def regret(
@@ -191,23 +192,52 @@ def regret(
     lost = by_prices(true, network) / best_ns - 1
     if mean_doubt(network) < SURE_BELOW:
         return {"prices": lost, "race": lost, "is_raced": False}
-    load_s = LOAD_SECONDS + ASKED_SECONDS * len(measurements(network))
-    measuring_s = MEASURED_SHARE * min(MAX_RUN_SECONDS, load_s / 2)
-    times = measured(most_doubted(network, measuring_s), truth, 1e9 * measuring_s)
-    known = network.priced(KnownCosts(network.costs, times)) if times else network
-    contenders = contenders_of(known, None)
-    raced = racers(contenders, solve_layouts(known).choice)
-    nbytes = packed_nbytes(network, raced[0].choice)
-    left_ns = 1e9 * (min(MAX_RUN_SECONDS, (load_s + nbytes / PACKED_PER_NS / 1e9) / 2) - measuring_s)
-    first_ns = fastest_ns = true.total_ns(raced[0].choice)
-    left_ns -= STEP_NS * len(raced[0].assembly.steps) + turn_of_ns(first_ns)
-    left_ns -= min(nbytes, cold_nbytes(network.costs.machine.n_threads)) / FILLED_PER_NS
-    for each in raced[1:]:
-        starting_ns, ns = STEP_NS * len(each.assembly.steps), true.total_ns(each.choice)
-        if starting_ns + turn_of_ns(first_ns * each.cost_ns / raced[0].cost_ns) <= left_ns:
-            left_ns -= starting_ns + turn_of_ns(ns)
-            fastest_ns = min(fastest_ns, ns)
-    return {"prices": lost, "race": fastest_ns / best_ns - 1, "is_raced": True}
+    n_asked = len(measurements(network))
+    load_s = LOAD_SECONDS + ASKED_SECONDS * n_asked
+    measuring_s = MEASURED_SHARE * seconds_to_run(load_s)
+    times = measured(most_doubted(network, measuring_s), truth, 1e9 * measuring_s - MEASURING_NS)
+    known = network.priced(KnownCosts.over(network.costs, times)) if times else network
+    portfolio = Portfolio(contenders_of(known, None), solve_layouts(known))
+    nbytes = packed_nbytes(network, portfolio.cheapest.choice)
+    load_s += CHOOSING_SECONDS + PRICED_SECONDS * n_asked
+    left_ns = 1e9 * (seconds_to_run(load_s, nbytes / PACKED_PER_NS / 1e9) - measuring_s)
+    won_ns = fastest_ns(true, portfolio, truth, left_ns, SOLVED_NS * n_asked)
+    return {"prices": lost, "race": won_ns / best_ns - 1, "is_raced": True}
+
+
+def seconds_to_run(before_s: float, packing_s: float = 0.0) -> float:
+    """A third of what a load takes, by what it took so far."""
+    return min(MAX_RUN_SECONDS, ((1 + STILL_TO_COME) * before_s + packing_s) / 2)
+
+
+def fastest_ns(
+    true: Network, portfolio: Portfolio, truth: Mapping[dnnl.Spec, float], left_ns: float, learning_ns: float
+) -> float:
+    """True nanoseconds of the fastest plan of a race: runs, measuring and solving anew take their time."""
+    made: set[object] = set()
+    found: list[float] = []
+    clock_ns = 0.0
+
+    def has_time(ns: float, specs: Sequence[object]) -> bool:
+        return starting_ns(specs) + turn_of_ns(ns) <= left_ns - clock_ns
+
+    def starting_ns(specs: Sequence[object]) -> float:
+        return SPEC_NS * len({*specs} - made) + STEP_NS * len(specs)
+
+    def measure(specs: Sequence[dnnl.Spec], seconds: float) -> dict[dnnl.Spec, float]:
+        nonlocal clock_ns
+        clock_ns += 1e9 * seconds + learning_ns
+        return measured(specs, truth, 1e9 * seconds - AGAIN_NS)
+
+    race = Race(portfolio, lambda _, contender: contender, measure, lambda: 0.0)
+    contender: Contender | None = race.plans[0]
+    while contender is not None:
+        found.append(true.total_ns(contender.choice))
+        clock_ns += starting_ns(contender.specs) + turn_of_ns(found[-1]) + learning_ns
+        made |= {*contender.specs}
+        race.learn([step.cost_ns for step in contender.at(true).assembly.steps], (left_ns - clock_ns - learning_ns) / 1e9)
+        contender = race.next(has_time)
+    return min(found)
 
 
 def packed_nbytes(network: Network, choice: Choice) -> int:
@@ -224,7 +254,6 @@ def packed_nbytes(network: Network, choice: Choice) -> int:
 def measured(specs: Sequence[dnnl.Spec], truth: Mapping[dnnl.Spec, float], left_ns: float) -> dict[dnnl.Spec, float]:
     """The recorded times of the first Specs, of as many turns as there is time for."""
     times: dict[dnnl.Spec, float] = {}
-    left_ns -= MEASURING_NS
     for first in range(0, len(specs), N_IN_BRIEF_TURN):
         turn = {spec: truth[spec] for spec in specs[first : first + N_IN_BRIEF_TURN] if spec in truth}
         left_ns -= sum(SPEC_NS + (1 + N_BRIEF_RUNS) * ns for ns in turn.values())

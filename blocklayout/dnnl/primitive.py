@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -86,7 +87,7 @@ class Primitive:
             one is taken.
     """
 
-    __slots__ = ("_handle", "_idle", "scratchpad_nbytes", "spec")
+    __slots__ = ("__weakref__", "_handle", "_idle", "scratchpad_nbytes", "spec")
 
     def __init__(self, spec: Spec) -> None:
         validate(spec)
@@ -346,13 +347,21 @@ def _reorder(src: MemoryDesc, dst: MemoryDesc, n_threads: int) -> Primitive:
 def primitive_of(spec: Spec) -> Primitive:
     """The primitive of a resolved Spec, to run in several threads at once, and not to be destroyed.
 
-    One that leaves code behind is the same whenever it is asked for again: sessions that come and go would leave it
-    each time. It takes its memory for good anyway.
+    The same as long as anything holds it: plans that race, and streams, share most of theirs. One that leaves code
+    behind stays for good: sessions that come and go would leave it each time. It takes its memory for good anyway.
 
     Raises:
         RefusedError: As :class:`Primitive`.
     """
-    return _lasting(spec) if leaves_code_behind(spec) else Primitive(spec)
+    if leaves_code_behind(spec):
+        return _lasting(spec)
+    made = _held.get(spec)
+    if made is None:
+        made = _held[spec] = Primitive(spec)
+    return made
+
+
+_held: WeakValueDictionary[Spec, Primitive] = WeakValueDictionary()
 
 
 @lru_cache(maxsize=_MAX_LASTING)
@@ -361,7 +370,8 @@ def _lasting(spec: Spec) -> Primitive:
 
 
 def clear_cache() -> None:
-    """Lets go of the reorders that calls have needed, and of primitives that leave code behind."""
+    """Lets go of the reorders that calls have needed, and of primitives that are shared or leave code behind."""
+    _held.clear()
     _reorder.cache_clear()
     _lasting.cache_clear()
     _smallest.cache_clear()

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from blocklayout.model import Graph, OnnxModel
     from blocklayout.model.other_extents import Simplified
     from blocklayout.plan.network import Network
-    from blocklayout.plan.portfolio import TimePlans
+    from blocklayout.plan.race import Racers, TimePlans
     from blocklayout.runtime import Pieces
     from blocklayout.runtime.session import Contents, SessionContents, Shapes
     from blocklayout.value_checks import CheckMode
@@ -75,6 +75,9 @@ MEASURED_SHARE = 0.5
 
 PACKED_PER_NS = 1.0
 """Bytes of weights that are packed in a nanosecond."""
+
+STILL_TO_COME = 0.4
+"""What loading takes after a race, packing apart, next to what it took before: the plan is explained and made ready."""
 
 MAX_BATCH_SECONDS = 1.0
 """Longest that a batch is run for, at once and in parts; the first run of each finds its memory cold."""
@@ -548,7 +551,8 @@ class _PlanMaker(Struct):
         Args:
             packing_s: How long the weights of the plan that is taken will be packed.
         """
-        return min(MAX_RUN_SECONDS, (monotonic() - self.began_s - self.ran_s + packing_s) / 2) - self.ran_s
+        loading_s = (1 + STILL_TO_COME) * (monotonic() - self.began_s - self.ran_s) + packing_s
+        return min(MAX_RUN_SECONDS, loading_s / 2) - self.ran_s
 
     def _racing(self, program: Program, doubt: float) -> TimePlans | None:
         """How plans are run whole: as long as it takes, briefly, or not at all."""
@@ -557,31 +561,32 @@ class _PlanMaker(Struct):
         is_unsure = self.pricing.mode == "cached" and (self.is_unsure or doubt >= SURE_BELOW)
         return partial(self._time_briefly, program) if is_unsure else None
 
-    def _time_briefly(self, program: Program, plans: Sequence[Plan]) -> list[list[float]] | None:
+    def _time_briefly(self, program: Program, racers: Racers) -> list[list[float]] | None:
         """Run plans whole in the time that is left for it; not at all where that is too little."""
         from blocklayout.loading.racing import StandIns, time_briefly
 
         self.tell("running the best plans in turn, since prices are not sure")
-        packing_s = sum(item.desc.nbytes for item in plans[0].constants) / 1e9 / PACKED_PER_NS
-        until_s = monotonic() + self._seconds_to_run(packing_s)
-        stand_ins = StandIns(plans)
+        packing_s = sum(item.desc.nbytes for item in racers.plans[0].constants) / 1e9 / PACKED_PER_NS
+        stand_ins = StandIns()
+        stand_ins.of(racers.plans[0])  # in new memory, which the system then has for packing
 
-        def make_ready(index: int) -> ReadyPlan:
-            plan = plans[index]
+        def make_ready(plan: Plan) -> ReadyPlan:
             self.raced.append(self._ready(plan, {}, constants_of(program, plan).pop, {}, stand_ins.of(plan)))
             return self.raced[-1]
 
         try:
-            return time_briefly(plans, make_ready, until_s - monotonic())
+            return time_briefly(racers, make_ready, self._seconds_to_run(packing_s))
         except DisturbedError as error:
             self.tell(f"the cheapest plan is taken: {error}")
             raise
 
-    def _time(self, program: Program, plans: Sequence[Plan]) -> list[list[float]]:
+    def _time(self, program: Program, racers: Racers) -> list[list[float]]:
         """Run plans whole, in turn."""
         from blocklayout.loading.racing import N_RACED, time_ready_plans
 
-        ready = [self._ready(plan, {}, constants_of(program, plan).pop, {}) for plan in plans[:N_RACED]]
+        while len(racers.plans) < N_RACED and racers.next() is not None:
+            pass
+        ready = [self._ready(plan, {}, constants_of(program, plan).pop, {}) for plan in racers.plans]
         self.tell(f"running the {len(ready)} best plans in turn")
         with self.pricing.alone():
             return time_ready_plans(ready)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -19,15 +19,7 @@ from blocklayout.plan.network import propose_all
 from blocklayout.plan.place import place_all
 from blocklayout.plan.plan import Plan
 from blocklayout.plan.policies import Policy, exceptions_of, with_reasons
-from blocklayout.plan.portfolio import (
-    Contender,
-    TimePlans,
-    cheapest,
-    contender_like,
-    contenders_of,
-    race,
-    racers,
-)
+from blocklayout.plan.portfolio import Contender, Portfolio, contender_like, contenders_of
 from blocklayout.plan.refused import refused_in
 from blocklayout.plan.report.runs import check_losses
 from blocklayout.plan.request import Request, computed_dtype
@@ -37,7 +29,8 @@ if TYPE_CHECKING:
     from blocklayout.ir import Program
     from blocklayout.plan.assemble import Assembly
     from blocklayout.plan.costs.model import Costs
-    from blocklayout.plan.network import Choice, Network
+    from blocklayout.plan.network import Network
+    from blocklayout.plan.race import TimePlans
 
 
 def make_plan(
@@ -78,16 +71,15 @@ def make_plan(
     network = propose_all(program, groups, proposer, request.io_layout, request.carried)
     if price is not None and not is_near:  # else there is hardly anything left to decide
         network = price(network)
-    solution = (Solution.only(network) if is_near else None) or solve_layouts(network)
-    contenders = [contender_like(like, solution)] if like else contenders_of(network, wanted)
-    finish = partial(_finish, program, request, contenders, solution)
+    portfolio = _portfolio(network, wanted, like, is_near=is_near)
+    finish = partial(_finish, program, request)
     if wanted:
-        winner = next(contender for contender in contenders if contender.name == request.policy)
-        plan = finish(winner)
+        winner = next(each for each in portfolio.contenders if each.name == request.policy)
+        plan = finish(portfolio, winner)
     else:
-        time_plans = None if like else racing(cheapest(contenders).doubt)
-        winner, plan = _best(contenders, solution.choice, finish, time_plans)
-    plan = _explained(plan, winner, solution)
+        time_plans = None if like else racing(portfolio.cheapest.doubt)
+        portfolio, winner, plan = _best(portfolio, finish, time_plans)
+    plan = _explained(plan, winner, portfolio.solution)
     if pins:
         free_proposer = replace(proposer, pins={}, choices={})
         free = propose_all(program, groups, free_proposer, request.io_layout, request.carried)
@@ -101,26 +93,38 @@ def make_plan(
     return plan
 
 
+def _portfolio(network: Network, wanted: Policy | None, like: Plan | None, *, is_near: bool) -> Portfolio:
+    """All contenders; where there is a plan for other extents, who made that."""
+    if like is None:
+        return Portfolio.of(network, wanted)
+    solution = (Solution.only(network) if is_near else None) or solve_layouts(network)
+    return Portfolio([contender_like(like, solution)], solution)
+
+
 def _best(
-    contenders: Sequence[Contender], bold: Choice, finish: Callable[[Contender], Plan], time_plans: TimePlans | None
-) -> tuple[Contender, Plan]:
-    """The cheapest contender and its plan; the fastest of some, where they may be run."""
-    racing = [cheapest(contenders)] if time_plans is None else racers(contenders, bold)
-    plans = [finish(contender) for contender in racing]
-    if time_plans is None or len(plans) == 1:
-        return racing[0], plans[0]
+    portfolio: Portfolio, finish: Callable[[Portfolio, Contender], Plan], time_plans: TimePlans | None
+) -> tuple[Portfolio, Contender, Plan]:
+    """The cheapest contender and its plan; the fastest of some, where they may be run, at the prices known by then."""
+    cheapest = portfolio.cheapest
+    if time_plans is None:
+        return portfolio, cheapest, finish(portfolio, cheapest)
+    from blocklayout.plan.costs.tuning import measure_briefly  # 10 ms with all that measures
+    from blocklayout.plan.race import Race
+
+    race = Race(portfolio, finish, measure_briefly)
+    if race.is_over:
+        return portfolio, cheapest, race.plans[0]
     try:
-        fastest, raced = race(plans, time_plans)
+        portfolio, winner, raced = race.result(time_plans(race))
     except DisturbedError as error:
-        told = f"{plans[0].priced_by}; a race of whole plans told nothing: {error}"
-        return racing[0], replace(plans[0], priced_by=told)
-    return racing[fastest], replace(plans[fastest], raced=raced)
+        told = f"{portfolio.network.costs.source}; a race of whole plans told nothing: {error}"
+        return portfolio, cheapest, replace(finish(portfolio, cheapest), priced_by=told)
+    return portfolio, winner, replace(finish(portfolio, winner), raced=raced)
 
 
-def _finish(
-    program: Program, request: Request, contenders: Sequence[Contender], solution: Solution, winner: Contender
-) -> Plan:
+def _finish(program: Program, request: Request, portfolio: Portfolio, winner: Contender) -> Plan:
     assembly, network = winner.assembly, winner.network
+    contenders, solution = portfolio.contenders, portfolio.solution
     buffers, placement = place_all(assembly)
     costs = {contender.name: contender.cost_ns for contender in contenders}
     costs["auto"] = min(*costs.values(), assembly.cost_ns)

@@ -5,33 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.policies import BOLD_SOLVE, SIMPLE_POLICIES, SOLVE, Policy, choose_by
-from blocklayout.plan.solving.solve import wary_choice
+from blocklayout.plan.solving.solve import Solution, solve_layouts, wary_choice
 
 if TYPE_CHECKING:
+    from blocklayout.dnnl import Spec
+    from blocklayout.ir import HostSpec
     from blocklayout.plan.network import Choice, Network
     from blocklayout.plan.plan import Plan
-    from blocklayout.plan.solving.solve import Solution
 
 UNIFORM_POLICIES = ("any", "blocked", "nhwc", "plain")
 """The simple policies that leave layouts as they are from kernel to kernel."""
 
+
 CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
-
-TimePlans = Callable[["Sequence[Plan]"], "list[list[float]] | None"]
-"""Runs plans in turn: for each a time for each round that it took part in, and none for what takes too long to run.
-
-``None`` where there is time for no two of them.
-
-Raises ``DisturbedError`` where other work keeps the CPUs busy, and ``RefusedError`` for what cannot run here.
-"""
 
 
 class Contender(Struct, frozen=True):
@@ -50,11 +44,25 @@ class Contender(Struct, frozen=True):
     network: Network
     assembled: Callable[..., Assembly]
 
+    @classmethod
+    def of(cls, name: str, policy: Policy | None, choice: Choice, network: Network) -> Contender:
+        """Of a network at its prices."""
+        return cls(name, policy, choice, network, cache(partial(assemble, network)))
+
     @property
     def assembly(self) -> Assembly:
         """The steps it implies."""
         returns_to_plain = self.policy is not None and self.policy.returns_to_plain
         return self.assembled(self.choice, returns_to_plain=returns_to_plain)
+
+    def at(self, network: Network) -> Contender:
+        """The same choice at other prices."""
+        return Contender.of(self.name, self.policy, self.choice, network)
+
+    @property
+    def specs(self) -> tuple[Spec | HostSpec, ...]:
+        """What its steps run, in order: those of another are the same where the plans are."""
+        return tuple(step.spec for step in self.assembly.steps)
 
     @property
     def cost_ns(self) -> float:
@@ -68,11 +76,44 @@ class Contender(Struct, frozen=True):
         doubted_ns = sum(step.cost_ns * self.network.costs.doubt(step.spec) for step in steps)
         return doubted_ns / max(sum(step.cost_ns for step in steps), 1.0)
 
-    def least_ns(self, other: Contender) -> float:
-        """Estimated cost where steps that another has not take as much less as can be: by twice the doubt of each."""
+    def may_beat(self, other: Contender) -> bool:
+        """Whether it could be clearly faster, if steps that the other has not took less by twice their doubt."""
         own = Counter(step.spec for step in self.assembly.steps) - Counter(step.spec for step in other.assembly.steps)
         doubted_ns = {step.spec: step.cost_ns * self.network.costs.doubt(step.spec) for step in self.assembly.steps}
-        return self.cost_ns - 2 * sum(n * doubted_ns[spec] for spec, n in own.items())
+        least_ns = self.cost_ns - 2 * sum(n * doubted_ns[spec] for spec, n in own.items())
+        return least_ns < CLEARLY * other.cost_ns
+
+
+class Portfolio(Struct, frozen=True):
+    """All contenders, at some prices.
+
+    Attributes:
+        contenders: As :func:`contenders_of` gives them.
+        solution: What is chosen where prices are trusted.
+        solving_s: How long it took to find that.
+    """
+
+    contenders: Sequence[Contender]
+    solution: Solution
+    solving_s: float = 0.0
+
+    @classmethod
+    def of(cls, network: Network, wanted: Policy | None = None) -> Portfolio:
+        """Of a network at its prices; with the policy that is wanted, if it is one of its own."""
+        began_s = monotonic()
+        solution = solve_layouts(network)
+        solving_s = monotonic() - began_s
+        return cls(contenders_of(network, wanted), solution, solving_s)
+
+    @property
+    def network(self) -> Network:
+        """What is chosen from."""
+        return self.solution.network
+
+    @property
+    def cheapest(self) -> Contender:
+        """The one that is taken where none are run."""
+        return min(self.contenders, key=lambda each: each.cost_ns)
 
 
 def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
@@ -94,52 +135,4 @@ def contender_like(plan: Plan, solution: Solution) -> Contender:
     network = solution.network
     policy = None if plan.chosen in (SOLVE, BOLD_SOLVE) else Policy.parse(plan.chosen, network.costs.machine)
     choice = choose_by(policy, network) if policy else solution.choice
-    return Contender(plan.chosen, policy, choice, network, cache(partial(assemble, network)))
-
-
-def cheapest(contenders: Sequence[Contender]) -> Contender:
-    """The one that is taken where none are run."""
-    return min(contenders, key=lambda each: each.cost_ns)
-
-
-def racers(contenders: Sequence[Contender], bold: Choice) -> list[Contender]:
-    """Those to be run whole: the cheapest, what a solve chooses that trusts prices, others, the cheaper ones first.
-
-    Where prices are doubted, the cheapest may forgo a gain, or the bold one follow an error, or a uniform one be
-    faster. What prices say is the likeliest is seen first, as there may be no time for all; and last what takes time
-    and decides nothing: those that would not be clearly faster than the cheapest if their own steps took as much
-    less as can be. Of those that imply the same steps there is only one.
-    """
-    kept = [each for each in contenders if each.name == SOLVE or each.name in UNIFORM_POLICIES]
-    first, *others = sorted(kept, key=lambda each: each.cost_ns)
-    others = [replace(contenders[-1], name=BOLD_SOLVE, choice=bold), *others]
-    others.sort(key=lambda each: (each.least_ns(first) >= CLEARLY * first.cost_ns, each.cost_ns))
-    found: list[Contender] = []
-    for contender in (first, *others):
-        if not any(contender.assembly.steps == other.assembly.steps for other in found):
-            found.append(contender)
-    return found
-
-
-def race(plans: Sequence[Plan], time_plans: TimePlans) -> tuple[int, tuple[tuple[str, float], ...]]:
-    """Which of some plans to take, and how long each takes next to the first: medians of the rounds' ratios.
-
-    The fastest; or the first, which is the cheapest, where no other is clearly faster, or no time to see.
-
-    Raises:
-        DisturbedError: Other work keeps the CPUs busy.
-        RefusedError: One of them cannot run here; planned anew, each policy has another.
-    """
-    import statistics  # only where plans race
-
-    times = time_plans(plans)
-    if times is None:
-        return 0, ()
-    ratios = {
-        index: statistics.median(own / first for own, first in zip(rounds, times[0], strict=False))
-        for index, rounds in enumerate(times)
-        if rounds
-    }
-    fastest = min(ratios, key=ratios.__getitem__)
-    fastest = fastest if ratios[fastest] < CLEARLY else 0
-    return fastest, tuple((plans[index].chosen, ratio) for index, ratio in ratios.items())
+    return Contender.of(plan.chosen, policy, choice, network)

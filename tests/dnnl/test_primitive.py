@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -146,9 +148,19 @@ def test_a_refused_creation_spoils_no_other() -> None:
     assert (total == 2).all()
 
 
+def test_a_primitive_is_shared_while_anybody_has_it() -> None:
+    spec = dnnl.resolve(relu()).spec
+    first = weakref.ref(dnnl.primitive_of(spec))
+    gc.collect()
+    assert first() is None
+    held = dnnl.primitive_of(spec)
+    assert dnnl.primitive_of(spec) is held
+    assert dnnl.primitive_of(spec.replace(n_threads=2)) is not held
+    assert dnnl.Primitive(spec) is not held
+
+
 def test_code_that_is_never_freed_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = dnnl.resolve(relu()).spec
-    assert dnnl.primitive_of(spec) is not dnnl.primitive_of(spec)
     monkeypatch.setattr(primitives, "leaves_code_behind", lambda _: True)
     kept = dnnl.primitive_of(spec)
     assert dnnl.primitive_of(spec) is kept

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 from onnx.reference import ReferenceEvaluator
 
 import blocklayout as bl
-from blocklayout.plan import make
-from blocklayout.plan.network import Network, propose_all
-from blocklayout.plan.solving.solve import Solution, solve_layouts
+from blocklayout.plan import make, portfolio
+from blocklayout.plan.network import Choice, Network, propose_all
+from blocklayout.plan.portfolio import Portfolio
 from tests import nets
 
 NETS: dict[str, Callable[[], bl.Builder]] = {
@@ -42,26 +40,28 @@ def _check_all(name: str, dtype: str, tolerance: float, monkeypatch: pytest.Monk
     net = NETS[name]()
     networks: list[Network] = []
     rounds = iter(range(10_000))
-    solve_once = cache(solve_layouts)
+    tried: set[tuple[int, int]] = set()
 
     def propose_once(*args: Any) -> Network:
         """What is proposed is the same each time."""
         networks.extend([] if networks else [propose_all(*args)])
         return networks[0]
 
-    def in_turn(network: Network) -> Solution:
+    def in_turn(network: Network, _: object) -> Choice:
         """All groups' candidates, each group's in turn, and no two groups in step."""
         number = next(rounds)
         choice = tuple((number + 3 * group) % len(offered) for group, offered in enumerate(network.candidates))
-        return replace(solve_once(network), choice=choice)
+        tried.update(enumerate(choice))
+        return choice
 
     monkeypatch.setattr(make, "propose_all", propose_once)
-    monkeypatch.setattr(make, "solve_layouts", in_turn)
-    monkeypatch.setattr(make, "cheapest", lambda contenders: contenders[-1])
-    feed = nets.feed_of(bl.load(net, dtype=dtype))
+    monkeypatch.setattr(portfolio, "wary_choice", in_turn)
+    monkeypatch.setattr(Portfolio, "cheapest", property(lambda portfolio: portfolio.contenders[-1]))
+    feed = nets.feed_of(bl.load(net, dtype=dtype, tune="model"))
     outputs: Any = ReferenceEvaluator(net.to_onnx()).run(None, feed)
     for number in range(max(map(len, networks[0].candidates))):
-        session = bl.load(net, dtype=dtype)
+        session = bl.load(net, dtype=dtype, tune="model")
         result = session.run(None, feed)[0]
         error = np.abs(result - outputs[0]).max() / np.abs(outputs[0]).max()
         assert error < tolerance, f"round {number}: {session.plan}"
+    assert len(tried) == sum(map(len, networks[0].candidates))

@@ -9,7 +9,6 @@ import pytest
 
 import blocklayout as bl
 from blocklayout.loading import racing
-from blocklayout.plan import portfolio
 from blocklayout.plan.costs import ceilings, tuning
 from blocklayout.plan.costs.store import cost_store_path
 from tests import nets
@@ -55,30 +54,6 @@ def test_the_best_plans_are_run_whole(own_store: Path) -> None:
     assert dict(plan.raced)[names[0]] == 1.0
     assert plan.chosen in names
     assert "run whole, in turn" in plan.explain()
-
-
-def test_a_plan_that_is_faster_by_chance_is_not_taken(own_store: Path) -> None:
-    del own_store
-    plan = bl.load(nets.residual()).plan
-    again = bl.load(nets.residual(), layout="nhwc").plan
-    assert portfolio.race([plan, again], lambda _: [[10.0, 10.0], [9.9, 9.9]])[0] == 0
-    assert portfolio.race([plan, again], lambda _: [[10.0, 10.0], [9.0, 9.0]])[0] == 1
-
-
-def test_a_race_that_there_was_no_time_for_leaves_the_cheapest(own_store: Path) -> None:
-    del own_store
-    plan = bl.load(nets.residual(), tune="model").plan
-    assert portfolio.race([plan, plan], lambda _: None) == (0, ())
-
-
-def test_a_plan_that_was_passed_over_is_none_of_those_raced(own_store: Path) -> None:
-    del own_store
-    plan = bl.load(nets.residual(), tune="model").plan
-    again = bl.load(nets.residual(), layout="nhwc", tune="model").plan
-    assert portfolio.race([plan, plan, again], lambda _: [[10.0], [], [8.0]]) == (
-        2,
-        ((plan.chosen, 1.0), (again.chosen, 0.8)),
-    )
 
 
 def test_modes_and_times_that_do_not_exist_are_refused() -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
     from blocklayout.layout import MemoryDesc
     from blocklayout.plan.costs.atlas import Atlas
+    from blocklayout.plan.costs.model import Costs
 
 _NO_ATTR = Attr()
 
@@ -62,13 +63,20 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
     """
 
     times: Mapping[Spec, float]
-    _reorders: dict[tuple[MemoryDesc, MemoryDesc], float] = field(default_factory=dict)
-    _found: dict[tuple[MemoryDesc, MemoryDesc], float | None] = field(default_factory=dict)
+    _measured: dict[MemoryDesc, dict[MemoryDesc, float]] = field(default_factory=dict)
+    _prices: dict[tuple[MemoryDesc, MemoryDesc], Price] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for spec, ns in self.times.items():
             if _is_asked(spec) and spec.attr == _NO_ATTR and spec.n_threads == self.machine.n_threads:
-                self._reorders[spec.memory_desc("src"), spec.memory_desc("dst")] = ns
+                self._measured.setdefault(spec.memory_desc("src"), {})[spec.memory_desc("dst")] = ns
+
+    @classmethod
+    def over(cls, costs: Costs, times: Mapping[Spec, float]) -> KnownCosts:
+        """Costs that know these times as well."""
+        if isinstance(costs, KnownCosts):
+            return cls(costs.model, {**costs.times, **times})
+        return cls(costs, times)
 
     @property
     def source(self) -> str:
@@ -81,6 +89,12 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
         return Price(ns * self._ratio(spec.kind, spec.impl), doubt)
 
     def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
+        price = self._prices.get((src, dst))
+        if price is None:
+            price = self._prices[src, dst] = self._reorder_price(src, dst)
+        return price
+
+    def _reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
         known = self._measured_ns(src, dst)
         if known is not None:
             return Price(known, _MEASURED_DOUBT)
@@ -89,15 +103,17 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
 
     def _measured_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float | None:
         """The time of a reorder between these bytes, whatever their layouts are called."""
-        key = (src, dst)
-        if key not in self._found:
-            alike = (
-                ns
-                for (other_src, other_dst), ns in self._reorders.items()
-                if src.physically_equal(other_src) and dst.physically_equal(other_dst)
-            )
-            self._found[key] = self._reorders.get(key) or next(alike, None)
-        return self._found[key]
+        own = self._measured.get(src, {}).get(dst)
+        if own is not None:
+            return own
+        alike = (
+            ns
+            for other_src, times in self._measured.items()
+            if src.physically_equal(other_src)
+            for other_dst, ns in times.items()
+            if dst.physically_equal(other_dst)
+        )
+        return next(alike, None)
 
     def _ratio(self, kind: str, impl: str) -> float:
         for key in ((kind, impl), (kind, None), (None, None)):

@@ -138,6 +138,8 @@ class CostsOver(Struct, frozen=True, dict=True):
 
     def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
         """Price of bringing bytes from one layout to another."""
+        if isinstance(self.model, CostsOver):
+            return self.model.reorder_price(src, dst)
         return Price(self.model.reorder_ns(src, dst), self.model.reorder_doubt(src, dst))
 
     @property

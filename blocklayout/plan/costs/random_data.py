@@ -10,14 +10,14 @@ from blocklayout import dnnl
 from blocklayout.dnnl.memory import ALIGNMENT
 from blocklayout.dtypes import FLOATS, to_numpy
 
-_N_RANDOM = 1 << 18
+_N_RANDOM = 1 << 16
 _SEED = 0
 _INTEGER_SPREAD = {"s8": 30.0, "u8": 30.0, "s32": 100.0}
 
 
 @cache
 def random_elements(dtype: str, *, is_positive: bool = False) -> np.ndarray:
-    """Elements to fill buffers with, over and over. Shape (262144,).
+    """Elements to fill buffers with, over and over. Shape (65536,).
 
     Normally distributed: zeros are computed faster than data, and denormals 100 times slower. Integers have no
     fractions, and their spread is far from their limits.

@@ -115,7 +115,9 @@ class CopyStates(Struct, frozen=True, eq=False, dict=True):
 
     layouts: Layouts
     states: tuple[tuple[int, tuple[int, ...]], ...]
-    is_complete: bool = True
+    is_complete: bool
+    _starts: np.ndarray
+    _makes: np.ndarray
 
     @classmethod
     def of(cls, layouts: Layouts, produced: Iterable[int], wanted: Iterable[int], n_demands: int) -> CopyStates:
@@ -127,30 +129,18 @@ class CopyStates(Struct, frozen=True, eq=False, dict=True):
             wanted: The kinds that some reader may demand.
             n_demands: How many demands there are: no more copies are ever needed.
         """
-        kinds, offered = sorted(set(wanted)), sorted(set(produced))
-        for limit in (n_demands, 2):
-            states = [(start, copies) for start in offered for copies in _subsets(layouts, start, kinds, limit)]
-            if len(states) <= MAX_STATES:
-                break
-        return cls(layouts, tuple(states), limit == n_demands)
-
-    @cached_property
-    def _starts(self) -> np.ndarray:
-        """The produced kind of each state."""
-        return np.array([start for start, _ in self.states], int)
-
-    @cached_property
-    def _makes(self) -> np.ndarray:
-        """``[i, j]``: whether state ``i`` makes a copy of kind ``j``."""
-        makes = np.zeros((len(self.states), len(self.layouts.members)), bool)
-        for row, (_, copies) in zip(makes, self.states, strict=True):
-            row[list(copies)] = True
-        return makes
+        kinds, offered = tuple(sorted(set(wanted))), tuple(sorted(set(produced)))
+        return cls(layouts, *_states(layouts.members, offered, kinds, n_demands))
 
     @cached_property
     def costs(self) -> np.ndarray:
         """Nanoseconds of each state's copies."""
-        return np.array([sum(self.layouts.ns(start, kind) for kind in copies) for start, copies in self.states], float)
+        ns = np.zeros((len(self.layouts.members), self._makes.shape[1]))
+        for start in np.unique(self._starts):
+            for kind in np.flatnonzero(self._makes[self._starts == start].any(axis=0)):
+                ns[start, kind] = self.layouts.ns(int(start), int(kind))
+        costs: np.ndarray = np.where(self._makes, ns[self._starts], 0.0).sum(axis=1)
+        return costs
 
     def produced_as(self, kinds: np.ndarray) -> np.ndarray:
         """``[i, j]``: 0 where kind ``kinds[i]`` is what state ``j`` starts from, else infinity."""
@@ -167,9 +157,29 @@ class CopyStates(Struct, frozen=True, eq=False, dict=True):
         return np.where(self._makes[:, kind], np.inf, 0.0)
 
 
-def _subsets(layouts: Layouts, start: int, kinds: Sequence[int], limit: int) -> Iterator[tuple[int, ...]]:
+@lru_cache(maxsize=_MAX_CACHED)
+def _states(
+    members: tuple[ValueLayout, ...], offered: tuple[int, ...], kinds: tuple[int, ...], n_demands: int
+) -> tuple[tuple[tuple[int, tuple[int, ...]], ...], bool, np.ndarray, np.ndarray]:
+    """All but the prices of a value's states, since a network is solved several times, at other prices.
+
+    Returns:
+        The states; whether these are all; the produced kind of each; and ``[i, j]``: whether state ``i`` makes a copy
+        of kind ``j``.
+    """
+    readable = _readable(members)
+    for limit in (n_demands, 2):
+        states = [(start, copies) for start in offered for copies in _subsets(readable, start, kinds, limit)]
+        if len(states) <= MAX_STATES:
+            break
+    makes = np.zeros((len(states), len(members)), bool)
+    for row, (_, copies) in zip(makes, states, strict=True):
+        row[list(copies)] = True
+    return tuple(states), limit == n_demands, np.array([start for start, _ in states], int), makes
+
+
+def _subsets(readable: np.ndarray, start: int, kinds: Sequence[int], limit: int) -> Iterator[tuple[int, ...]]:
     """The sets of copies that make sense beside ``start``: none that could be read from another of them."""
-    readable = layouts.readable
     useful = [kind for kind in kinds if not readable[start, kind]]
     for size in range(min(limit, len(useful)) + 1):
         for copies in combinations(useful, size):

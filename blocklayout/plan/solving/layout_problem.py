@@ -151,8 +151,11 @@ class Link(Struct, frozen=True, eq=False, dict=True):
         """Between the producer and the only reader, as far as they are groups."""
         scope = self._direct_scope
         if scope and self._columns:
-            rows = [[self.layouts.set_ns(start, wanted) for wanted in self._columns] for start in self.produced]
-            yield scope, self._as_ends(np.array(rows))
+            starts, start_of = np.unique(self.produced, return_inverse=True)
+            numbers: dict[tuple[int, ...], int] = {}
+            column_of = np.array([numbers.setdefault(wanted, len(numbers)) for wanted in self._columns])
+            table = np.array([[self.layouts.set_ns(int(start), wanted) for wanted in numbers] for start in starts])
+            yield scope, self._as_ends(table[np.ix_(start_of, column_of)])
 
     @property
     def _direct_scope(self) -> tuple[int, ...]:
@@ -179,7 +182,8 @@ class LayoutProblem:
     def __init__(self, network: Network) -> None:
         """Add up what candidates and the layouts between them cost."""
         self._network = network
-        self._faces = [Faces.of(offered) for offered in network.candidates]
+        distinct = {id(offered): Faces.of(offered) for offered in network.candidates}  # some groups share theirs
+        self._faces = [distinct[id(offered)] for offered in network.candidates]
         self._links = {value: Link.of(network, self._faces, value) for value in network.readers}
         shared = [link for link in self._links.values() if link.is_shared]
         self._variables = {link.value: len(self._faces) + position for position, link in enumerate(shared)}
