@@ -235,7 +235,9 @@ def fastest_ns(
         found.append(true.total_ns(contender.choice))
         clock_ns += starting_ns(contender.specs) + turn_of_ns(found[-1]) + learning_ns
         made |= {*contender.specs}
-        race.learn([step.cost_ns for step in contender.at(true).assembly.steps], (left_ns - clock_ns - learning_ns) / 1e9)
+        race.learn(
+            [step.cost_ns for step in contender.at(true).assembly.steps], (left_ns - clock_ns - learning_ns) / 1e9
+        )
         contender = race.next(has_time)
     return min(found)
 
