@@ -50,7 +50,7 @@ from blocklayout.plan.costs.atlas import Atlas
 from blocklayout.plan.costs.known import KnownCosts, RecordedCosts
 from blocklayout.plan.costs.tuning import N_BRIEF_RUNS, N_IN_BRIEF_TURN
 from blocklayout.plan.doubted import mean_doubt, most_doubted
-from blocklayout.plan.portfolio import UNIFORM_POLICIES, Contender, Portfolio, contenders_of
+from blocklayout.plan.portfolio import UNIFORM_POLICIES, Portfolio, contenders_of
 from blocklayout.plan.pricing import measurements
 from blocklayout.plan.race import Race
 from blocklayout.plan.solving.solve import solve_layouts
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from blocklayout.plan.costs.model import Costs
     from blocklayout.plan.network import Choice, Network
+    from blocklayout.plan.portfolio import Contender
 
 WAYS = ("everything", "network left out", "isa left out", "machine left out", "model")
 
@@ -229,7 +230,7 @@ def fastest_ns(
         clock_ns += 1e9 * seconds + learning_ns
         return measured(specs, truth, 1e9 * seconds - AGAIN_NS)
 
-    race = Race(portfolio, lambda _, contender: contender, measure, lambda: 0.0)
+    race = Race(portfolio, lambda _, contender: contender, measure, lambda: 0.0)  # learning is counted here
     contender: Contender | None = race.plans[0]
     while contender is not None:
         found.append(true.total_ns(contender.choice))

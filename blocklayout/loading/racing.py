@@ -55,8 +55,9 @@ _SPREAD = 1 / 16
 class StandIns:
     """Random bytes in place of packed weights, for plans that are run to be timed: only that which is taken is packed.
 
-    They are as many as the weights of a plan, up to what no cache holds, and all plans read them. Only what primitives
-    multiply by is replaced, and nothing in a plan with a step by numpy: values may decide there what is computed.
+    They are as many as the weights of the first plan, up to what no cache holds, and all plans read them. Only what
+    primitives multiply by is replaced, and nothing in a plan with a step by numpy: values may decide there what is
+    computed.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,7 @@ class StandIns:
         for dtype, items in _by_dtype(plan).items():
             sizes = [aligned(item.desc.nbytes) for item in items]
             tape = self._tape(dtype)
-            tape.reserve(max(*sizes, min(sum(sizes), cold_nbytes(plan.n_threads))))
+            tape.reserve(max(*sizes, 0 if tape.nbytes else min(sum(sizes), cold_nbytes(plan.n_threads))))
             found |= {item.buffer: tape.piece(item.desc.nbytes) for item in items}
         return found
 

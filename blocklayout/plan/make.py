@@ -83,7 +83,8 @@ def make_plan(
     if pins:
         free_proposer = replace(proposer, pins={}, choices={})
         free = propose_all(program, groups, free_proposer, request.io_layout, request.carried)
-        plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders_of(free.priced(network.costs), None)))
+        contenders = contenders_of(free.priced(portfolio.network.costs), None)
+        plan = replace(plan, unpinned_ns=min(each.cost_ns for each in contenders))
     if like:
         lent = ", ".join(f"{name} {'x'.join(map(str, desc.dims))}" for name, desc in like.inputs)
         source = f"{plan.priced_by}; layouts are those that were chosen for {lent}"
@@ -105,20 +106,19 @@ def _best(
     portfolio: Portfolio, finish: Callable[[Portfolio, Contender], Plan], time_plans: TimePlans | None
 ) -> tuple[Portfolio, Contender, Plan]:
     """The cheapest contender and its plan; the fastest of some, where they may be run, at the prices known by then."""
-    cheapest = portfolio.cheapest
     if time_plans is None:
-        return portfolio, cheapest, finish(portfolio, cheapest)
+        return portfolio, portfolio.cheapest, finish(portfolio, portfolio.cheapest)
     from blocklayout.plan.costs.tuning import measure_briefly  # 10 ms with all that measures
     from blocklayout.plan.race import Race
 
     race = Race(portfolio, finish, measure_briefly)
     if race.is_over:
-        return portfolio, cheapest, race.plans[0]
+        return portfolio, race.first, race.plans[0]
     try:
         portfolio, winner, raced = race.result(time_plans(race))
     except DisturbedError as error:
         told = f"{portfolio.network.costs.source}; a race of whole plans told nothing: {error}"
-        return portfolio, cheapest, replace(finish(portfolio, cheapest), priced_by=told)
+        return portfolio, race.first, replace(race.plans[0], priced_by=told)
     return portfolio, winner, replace(finish(portfolio, winner), raced=raced)
 
 

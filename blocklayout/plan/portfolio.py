@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from blocklayout.dnnl import Spec
 from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.policies import BOLD_SOLVE, SIMPLE_POLICIES, SOLVE, Policy, choose_by
 from blocklayout.plan.solving.solve import Solution, solve_layouts, wary_choice
 
 if TYPE_CHECKING:
-    from blocklayout.dnnl import Spec
     from blocklayout.ir import HostSpec
     from blocklayout.plan.network import Choice, Network
-    from blocklayout.plan.plan import Plan
+    from blocklayout.plan.plan import Plan, Step
 
 UNIFORM_POLICIES = ("any", "blocked", "nhwc", "plain")
 """The simple policies that leave layouts as they are from kernel to kernel."""
-
 
 CLEARLY = 0.99
 """A plan that takes a larger share of another's time may be faster by chance."""
@@ -57,11 +56,11 @@ class Contender(Struct, frozen=True):
 
     def at(self, network: Network) -> Contender:
         """The same choice at other prices."""
-        return Contender.of(self.name, self.policy, self.choice, network)
+        return self if network is self.network else Contender.of(self.name, self.policy, self.choice, network)
 
     @property
     def specs(self) -> tuple[Spec | HostSpec, ...]:
-        """What its steps run, in order: those of another are the same where the plans are."""
+        """What its steps run, in order: contenders that have the same are one plan."""
         return tuple(step.spec for step in self.assembly.steps)
 
     @property
@@ -73,15 +72,22 @@ class Contender(Struct, frozen=True):
     def doubt(self) -> float:
         """How far off the prices of its steps may be, on average over its time."""
         steps = [step for step in self.assembly.steps if not step.is_reorder]
-        doubted_ns = sum(step.cost_ns * self.network.costs.doubt(step.spec) for step in steps)
+        doubted_ns = sum(map(self._doubted_ns, steps))
         return doubted_ns / max(sum(step.cost_ns for step in steps), 1.0)
 
     def may_beat(self, other: Contender) -> bool:
         """Whether it could be clearly faster, if steps that the other has not took less by twice their doubt."""
         own = Counter(step.spec for step in self.assembly.steps) - Counter(step.spec for step in other.assembly.steps)
-        doubted_ns = {step.spec: step.cost_ns * self.network.costs.doubt(step.spec) for step in self.assembly.steps}
+        doubted_ns = {step.spec: self._doubted_ns(step) for step in self.assembly.steps}
         least_ns = self.cost_ns - 2 * sum(n * doubted_ns[spec] for spec, n in own.items())
         return least_ns < CLEARLY * other.cost_ns
+
+    def _doubted_ns(self, step: Step) -> float:
+        """How far off the price of a step may be; a reorder's is that of any implementation."""
+        costs = self.network.costs
+        if step.is_reorder and isinstance(step.spec, Spec):
+            return step.cost_ns * costs.reorder_doubt(step.spec.memory_desc("src"), step.spec.memory_desc("dst"))
+        return step.cost_ns * costs.doubt(step.spec)
 
 
 class Portfolio(Struct, frozen=True):

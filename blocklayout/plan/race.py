@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -21,12 +20,13 @@ if TYPE_CHECKING:
     from blocklayout.ir import HostSpec
     from blocklayout.plan.plan import Plan
 
-NEAR = 1.3
+NEAR_BEST = 1.3
 """A uniform policy is chosen by anew where what it chose before costs no more, next to the best plan so far."""
 
 _Made = TypeVar("_Made")
 
 HasTime = Callable[[float, "Sequence[Spec | HostSpec]"], bool]
+"""Whether there is time for a plan of so many estimated nanoseconds, of these steps."""
 
 
 class Racers(Protocol):
@@ -42,7 +42,7 @@ class Racers(Protocol):
         """Another one, the likeliest that there is time for.
 
         Args:
-            has_time: Whether there is time for a plan of so many estimated nanoseconds, of these steps.
+            has_time: Whether there is time for one.
 
         Returns:
             ``None`` where there is none.
@@ -77,6 +77,7 @@ class Race(Generic[_Made]):
     prices has made is followed by one without it. Where that leads nowhere else, prices that tell most are measured.
 
     Attributes:
+        first: The one that is given first.
         plans: What was made of those that were given.
     """
 
@@ -85,7 +86,7 @@ class Race(Generic[_Made]):
         portfolio: Portfolio,
         finish: Callable[[Portfolio, Contender], _Made],
         measure: Callable[[Sequence[Spec], float], Mapping[Spec, float]],
-        clock: Callable[[], float] = monotonic,
+        clock: Callable[[], float] = lambda: monotonic(),  # noqa: PLW0108 - looked up when it is called
     ) -> None:
         """Begin with the cheapest.
 
@@ -98,9 +99,10 @@ class Race(Generic[_Made]):
         self._portfolio, self._finish, self._measure, self._clock = portfolio, finish, measure, clock
         self._network = portfolio.network
         self._learning_s = portfolio.solving_s
-        self._worth = 1.0  # of prices: what they say is so much of what a run takes
+        self._worth = 1.0  # a run takes so many times what prices say
         self._best: Contender | None = None
         first, *self._waiting = racers(portfolio)
+        self.first = first
         self._given = [first]
         self.plans = [finish(portfolio, first)]
 
@@ -127,7 +129,7 @@ class Race(Generic[_Made]):
                 return self._waiting.pop(index)
         return None
 
-    def learn(self, step_ns: Sequence[float], seconds: float = inf) -> None:
+    def learn(self, step_ns: Sequence[float], seconds: float) -> None:
         """As :meth:`Racers.learn`. What new prices are wrong by, the next run tells, so they are trusted."""
         if self._learning_s > seconds:
             self._worth = sum(step_ns) / self._given[-1].cost_ns
@@ -157,11 +159,11 @@ class Race(Generic[_Made]):
 
     def _uniform(self, best: Contender) -> list[Contender]:
         """Those of the uniform policies, the cheaper ones first."""
-        network = self._network
+        network, most_ns = self._network, NEAR_BEST * best.cost_ns
         near = (
             Contender.of(each.name, each.policy, choose_by(each.policy, network), network)
             for each in self._portfolio.contenders
-            if each.policy and each.name in UNIFORM_POLICIES and network.total_ns(each.choice) < NEAR * best.cost_ns
+            if each.policy and each.name in UNIFORM_POLICIES and network.total_ns(each.choice) < most_ns
         )
         return sorted(self._worth_running(near, best), key=lambda each: each.cost_ns)
 

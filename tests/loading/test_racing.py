@@ -21,7 +21,7 @@ from blocklayout.errors import DeadlineExceededError
 from blocklayout.ir import HostSpec
 from blocklayout.loading import from_model as loading
 from blocklayout.loading import racing
-from blocklayout.plan import prepack
+from blocklayout.plan import portfolio, prepack, race
 from blocklayout.plan.costs import repeating, tuning
 from blocklayout.plan.costs.known import KnownCosts
 from blocklayout.runtime import Workspace
@@ -116,7 +116,7 @@ def track(monkeypatch: pytest.MonkeyPatch) -> Track:
     monkeypatch.setattr(loading, "SURE_BELOW", 0.0)
     monkeypatch.setattr(tuning, "measure_briefly", track.measure)
     monkeypatch.setattr(racing, "workspace_of", Racer)
-    for module in (loading, racing):
+    for module in (loading, racing, race, portfolio):
         monkeypatch.setattr(module, "monotonic", lambda: track.now_s)
     monkeypatch.setattr(repeating, "time", SimpleNamespace(perf_counter_ns=lambda: track.now_s * 1e9))
     monkeypatch.setattr(repeating, "_n_switches", lambda: track.n_switches)
@@ -150,6 +150,7 @@ def test_a_run_tells_what_its_steps_took(*, has_compiler: bool, monkeypatch: pyt
         monkeypatch.setattr("blocklayout.dnnl.executable.native", lambda: None)
     monkeypatch.setattr(loading, "SURE_BELOW", 0.0)
     monkeypatch.setattr(loading, "PACKED_PER_NS", 1e-9)  # so that there is time
+    monkeypatch.setattr(loading, "MAX_RUN_SECONDS", 60.0)
     monkeypatch.setattr(repeating.Stopwatch, "time", undisturbed)
     monkeypatch.setattr(tuning, "measure_briefly", lambda *_: {})
     monkeypatch.setattr(KnownCosts, "over", over)

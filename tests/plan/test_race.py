@@ -71,7 +71,7 @@ def test_no_plan_runs_twice_and_the_fastest_of_all_is_taken_at_what_is_known(
     true = proposed.priced(Prices(true_seed, 0.0))
     race = begun(proposed.priced(Prices(seed, doubt)))
     while True:
-        race.learn(step_ns(race.plans[-1], true))
+        race.learn(step_ns(race.plans[-1], true), 60.0)
         if race.next() is None:
             break
     assert len({each.specs for each in race.plans}) == len(race.plans)
@@ -90,7 +90,7 @@ def test_a_plan_that_an_error_has_made_is_followed_by_one_without_it(proposed: N
     race = begun(proposed.priced(Prices(1, 0.1)))
     [first] = race.plans
     dear = next(step.spec for step in first.assembly.steps if isinstance(step.spec, Spec) and step.spec.has("weights"))
-    race.learn([1000.0 * (1000 if step.spec == dear else 1) for step in first.assembly.steps])
+    race.learn([1000.0 * (1000 if step.spec == dear else 1) for step in first.assembly.steps], 60.0)
     second = race.next()
     assert second is not None
     assert dear not in second.specs

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from blocklayout.ir import ValueLayout
 
 _MAX_CACHED = 1024
+_MAX_STATES_CACHED = 64  # they may be large
 
 MAX_STATES = 4096
 """Of a value with several readers; beyond that, sets of more than two copies are left out."""
@@ -157,7 +158,7 @@ class CopyStates(Struct, frozen=True, eq=False, dict=True):
         return np.where(self._makes[:, kind], np.inf, 0.0)
 
 
-@lru_cache(maxsize=_MAX_CACHED)
+@lru_cache(maxsize=_MAX_STATES_CACHED)
 def _states(
     members: tuple[ValueLayout, ...], offered: tuple[int, ...], kinds: tuple[int, ...], n_demands: int
 ) -> tuple[tuple[tuple[int, tuple[int, ...]], ...], bool, np.ndarray, np.ndarray]:
@@ -175,7 +176,9 @@ def _states(
     makes = np.zeros((len(states), len(members)), bool)
     for row, (_, copies) in zip(makes, states, strict=True):
         row[list(copies)] = True
-    return tuple(states), limit == n_demands, np.array([start for start, _ in states], int), makes
+    starts = np.array([start for start, _ in states], int)
+    makes.flags.writeable = starts.flags.writeable = False
+    return tuple(states), limit == n_demands, starts, makes
 
 
 def _subsets(readable: np.ndarray, start: int, kinds: Sequence[int], limit: int) -> Iterator[tuple[int, ...]]:

@@ -182,8 +182,9 @@ class LayoutProblem:
     def __init__(self, network: Network) -> None:
         """Add up what candidates and the layouts between them cost."""
         self._network = network
-        distinct = {id(offered): Faces.of(offered) for offered in network.candidates}  # some groups share theirs
-        self._faces = [distinct[id(offered)] for offered in network.candidates]
+        distinct = {id(offered): offered for offered in network.candidates}  # some groups share theirs
+        made = {key: Faces.of(offered) for key, offered in distinct.items()}
+        self._faces = [made[id(offered)] for offered in network.candidates]
         self._links = {value: Link.of(network, self._faces, value) for value in network.readers}
         shared = [link for link in self._links.values() if link.is_shared]
         self._variables = {link.value: len(self._faces) + position for position, link in enumerate(shared)}
