@@ -131,12 +131,13 @@ class Race(Generic[_Made]):
 
     def learn(self, step_ns: Sequence[float], seconds: float) -> None:
         """As :meth:`Racers.learn`. What new prices are wrong by, the next run tells, so they are trusted."""
+        steps = self._given[-1].assembly.steps
         if self._learning_s > seconds:
-            self._worth = sum(step_ns) / self._given[-1].cost_ns
+            self._worth = sum(step_ns) / max(sum(step.cost_ns for step in steps), 1.0)
             return
         began_s = self._clock()
         taken: dict[Spec, list[float]] = defaultdict(list)
-        for step, ns in zip(self._given[-1].assembly.steps, step_ns, strict=True):
+        for step, ns in zip(steps, step_ns, strict=True):
             if isinstance(step.spec, Spec):
                 taken[step.spec.replace(impl="") if step.is_reorder else step.spec].append(ns)
         self._solve({spec: sum(ns) / len(ns) for spec, ns in taken.items()})
