@@ -197,7 +197,7 @@ def regret(
     load_s = LOAD_SECONDS + ASKED_SECONDS * n_asked
     measuring_s = MEASURED_SHARE * seconds_to_run(load_s)
     times = measured(most_doubted(network, measuring_s), truth, 1e9 * measuring_s - MEASURING_NS)
-    known = network.priced(KnownCosts.over(network.costs, times)) if times else network
+    known = network.priced(KnownCosts.over(network.costs, times))
     portfolio = Portfolio(contenders_of(known, None), solve_layouts(known))
     nbytes = packed_nbytes(network, portfolio.cheapest.choice)
     load_s += CHOOSING_SECONDS + PRICED_SECONDS * n_asked

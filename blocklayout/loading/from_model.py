@@ -77,7 +77,7 @@ PACKED_PER_NS = 1.0
 """Bytes of weights that are packed in a nanosecond."""
 
 STILL_TO_COME = 0.4
-"""What loading takes after a race, packing apart, next to what it took before: the plan is explained and made ready."""
+"""How long a load goes on after its race, without packing, as a share of the time before it."""
 
 MAX_BATCH_SECONDS = 1.0
 """Longest that a batch is run for, at once and in parts; the first run of each finds its memory cold."""

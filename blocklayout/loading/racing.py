@@ -246,7 +246,7 @@ def _specs(plan: Plan) -> list[Spec | HostSpec]:
 
 
 def _run_ns(plan: Plan) -> float:
-    """What all rows are estimated to take."""
+    """Estimated nanoseconds of a run with the rows of all parts."""
     return plan.parts * plan.cost_ns
 
 

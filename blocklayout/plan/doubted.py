@@ -52,7 +52,7 @@ def with_measured(network: Network, seconds: float) -> Network:
     from blocklayout.plan.costs.tuning import measure_briefly  # 10 ms with all that measures
 
     times = measure_briefly(most_doubted(network, seconds), seconds)
-    return network.priced(KnownCosts.over(network.costs, times)) if times else network
+    return network.priced(KnownCosts.over(network.costs, times))
 
 
 def _price(costs: Costs, spec: Spec) -> Price:

@@ -133,6 +133,8 @@ class Network(Struct, frozen=True, eq=False, dict=True):
 
     def priced(self, costs: Costs) -> Network:
         """The same candidates at other prices."""
+        if costs is self.costs:
+            return self
         priced = each_changed(self.candidates, lambda each: replace(each, cost_ns=steps_ns(costs, each.steps)))
         return replace(self, candidates=priced, costs=costs)
 

@@ -60,7 +60,7 @@ class Contender(Struct, frozen=True):
 
     @property
     def specs(self) -> tuple[Spec | HostSpec, ...]:
-        """What its steps run, in order: contenders that have the same are one plan."""
+        """The Specs of its steps, in order; two contenders with the same Specs are the same plan."""
         return tuple(step.spec for step in self.assembly.steps)
 
     @property
@@ -113,7 +113,7 @@ class Portfolio(Struct, frozen=True):
 
     @property
     def network(self) -> Network:
-        """What is chosen from."""
+        """The candidates that all of them choose from, at these prices."""
         return self.solution.network
 
     @property

@@ -111,7 +111,7 @@ class Pricing(Struct, frozen=True):
             tuned = tune(wanted, self.store, self.seconds, self.tell)
             self.tell(str(tuned))
         times = self.store.times(wanted)
-        return network.priced(KnownCosts.over(network.costs, times)) if times else network
+        return network.priced(KnownCosts.over(network.costs, times))
 
     def recall(self, made_of: str, request: Request) -> Plan | None:
         """The plan that was made of this before, at the same prices; ``None`` where one has to be made.

@@ -58,7 +58,7 @@ class Racers(Protocol):
 
 
 Raced = tuple[tuple[str, float], ...]
-"""What chose the plans that were run whole, and how long each took next to the first."""
+"""For each plan that was run whole, a label and its time over that of the first."""
 
 TimePlans = Callable[[Racers], "list[list[float]] | None"]
 """Runs plans in turn: for each that was given a time for each round that it took part in.
@@ -150,7 +150,7 @@ class Race(Generic[_Made]):
                 self._solve(times)
 
     def _solve(self, times: Mapping[Spec, float]) -> None:
-        """What is the cheapest, with these times known as well, waits to be run if it is clearly cheaper."""
+        """Price all with these times as well and solve anew; the solve's choice waits if it is clearly cheaper."""
         self._network = self._network.priced(KnownCosts.over(self._network.costs, times))
         self._worth = 1.0
         self._best = min((each.at(self._network) for each in self._given), key=lambda each: each.cost_ns)
@@ -199,7 +199,7 @@ class Race(Generic[_Made]):
         return Portfolio.of(self._network) if has_learnt else self._portfolio, winner.at(self._network), raced
 
     def _label(self, index: int) -> str:
-        """What chose a plan; numbered from the second that the same has chosen."""
+        """The contender's name, with a number from the second contender of that name on."""
         names = [each.name for each in self._given[: index + 1]]
         n = names.count(names[-1])
         return names[-1] if n == 1 else f"{names[-1]} {n}"

@@ -72,8 +72,10 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
                 self._measured.setdefault(spec.memory_desc("src"), {})[spec.memory_desc("dst")] = ns
 
     @classmethod
-    def over(cls, costs: Costs, times: Mapping[Spec, float]) -> KnownCosts:
-        """Costs that know these times as well."""
+    def over(cls, costs: Costs, times: Mapping[Spec, float]) -> Costs:
+        """Costs that know these times as well; the same costs where there are none."""
+        if not times:
+            return costs
         if isinstance(costs, KnownCosts):
             return cls(costs.model, {**costs.times, **times})
         return cls(costs, times)

@@ -110,12 +110,10 @@ class CopyStates(Struct, frozen=True, eq=False, dict=True):
 
     Attributes:
         layouts: The kinds of layouts.
-        states: Pairs of the produced kind and the kinds of the copies.
-        is_complete: Whether every sensible set is among them.
+        is_complete: Whether every sensible set of copies is among them.
     """
 
     layouts: Layouts
-    states: tuple[tuple[int, tuple[int, ...]], ...]
     is_complete: bool
     _starts: np.ndarray
     _makes: np.ndarray
@@ -161,12 +159,12 @@ class CopyStates(Struct, frozen=True, eq=False, dict=True):
 @lru_cache(maxsize=_MAX_STATES_CACHED)
 def _states(
     members: tuple[ValueLayout, ...], offered: tuple[int, ...], kinds: tuple[int, ...], n_demands: int
-) -> tuple[tuple[tuple[int, tuple[int, ...]], ...], bool, np.ndarray, np.ndarray]:
+) -> tuple[bool, np.ndarray, np.ndarray]:
     """All but the prices of a value's states, since a network is solved several times, at other prices.
 
     Returns:
-        The states; whether these are all; the produced kind of each; and ``[i, j]``: whether state ``i`` makes a copy
-        of kind ``j``.
+        Whether these are all; the produced kind of each; and ``[i, j]``: whether state ``i`` makes a copy of kind
+        ``j``.
     """
     readable = _readable(members)
     for limit in (n_demands, 2):
@@ -178,7 +176,7 @@ def _states(
         row[list(copies)] = True
     starts = np.array([start for start, _ in states], int)
     makes.flags.writeable = starts.flags.writeable = False
-    return tuple(states), limit == n_demands, starts, makes
+    return limit == n_demands, starts, makes
 
 
 def _subsets(readable: np.ndarray, start: int, kinds: Sequence[int], limit: int) -> Iterator[tuple[int, ...]]:

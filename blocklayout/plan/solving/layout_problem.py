@@ -188,7 +188,7 @@ class LayoutProblem:
         self._links = {value: Link.of(network, self._faces, value) for value in network.readers}
         shared = [link for link in self._links.values() if link.is_shared]
         self._variables = {link.value: len(self._faces) + position for position, link in enumerate(shared)}
-        sizes = [len(faces.cheapest) for faces in self._faces] + [len(link.states.states) for link in shared]
+        sizes = [len(faces.cheapest) for faces in self._faces] + [len(link.states.costs) for link in shared]
         self.is_complete = all(link.states.is_complete for link in shared)
         self.min_sum = MinSum(sizes)
         for group, faces in enumerate(self._faces):
