@@ -6,7 +6,8 @@ regret is what the chosen plan costs over the best, less one; a best plan profit
 chance, so that some per cent of regret are noise. Planning goes by an atlas of all times (``everything``), of those
 that other networks asked for (``network left out``), of those taken under other instruction sets (``isa left out``),
 of another machine (``machine left out``, by ``--other``), or by the model alone (``model``). ``recorded`` is the share
-of the prices that the truth knows itself.
+of the best plan's time that the truth knows itself; the rest follows from all times. What is said of all networks
+leaves out those with less than four fifths: later versions may ask for other primitives than were recorded.
 
 Of several sessions, a folder each, the geometric mean is the truth, which halves the noise of single ones. Where a
 network was recorded in more than one, ``again`` is the noise itself: the regret of planning by all that the last of
@@ -14,7 +15,7 @@ them measured, judged by the others.
 
 Where prices are too doubtful, the first load of a model measures the most doubted ones, and runs plans whole, each
 chosen by what the steps of those before took: ``prices`` and ``race`` are the regrets before that and after it. What is
-measured, and each step of a run, takes the recorded time, and these times decide the race, too; a real one decides by
+measured, and each step of a run, takes its true time, and these times decide the race, too; a real one decides by
 whole runs. For all that there is half of what the rest of a load takes, as it was seen on a quiet machine: a share for
 every load, for each Spec that planning asks for, and for packing.
 
@@ -48,8 +49,9 @@ from blocklayout.loading.racing import turn_of_ns
 from blocklayout.plan import CostModel
 from blocklayout.plan.costs.atlas import Atlas
 from blocklayout.plan.costs.known import KnownCosts, RecordedCosts
-from blocklayout.plan.costs.tuning import N_BRIEF_RUNS, N_IN_BRIEF_TURN
-from blocklayout.plan.doubted import mean_doubt, most_doubted
+from blocklayout.plan.costs.repeating import N_LEAST_RUNS, SLOW_NS
+from blocklayout.plan.costs.tuning import N_BRIEF_RUNS, brief_turns
+from blocklayout.plan.doubted import mean_doubt, most_doubted, price_of
 from blocklayout.plan.portfolio import UNIFORM_POLICIES, Portfolio, contenders_of
 from blocklayout.plan.pricing import measurements
 from blocklayout.plan.race import Race
@@ -81,6 +83,9 @@ SPEC_NS, STEP_NS = 0.3e6, 0.06e6
 
 SOLVED_NS = 1.5e4
 """What pricing and choosing anew take, for each Spec that planning asks for."""
+
+MIN_RECORDED = 0.8
+"""Least share of the best plan's time that has to be recorded for a network to count."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -169,16 +174,23 @@ def _atlas(times: Sequence[Recorded]) -> Atlas | None:
 
 def _of_network(true: Network, prices: dict[str, Costs], truth: dict[dnnl.Spec, float]) -> dict[str, Any]:
     """The regret of each way to price, next to the best plan and to the best uniform policy."""
-    best_ns = solve_layouts(true).cost_ns
+    best = solve_layouts(true)
+    best_ns = best.cost_ns
     uniform = {each.name: each.cost_ns for each in contenders_of(true, None) if each.name in UNIFORM_POLICIES}
-    asked = [*measurements(true)]
     return {
         "best_ms": best_ns / 1e6,
-        "recorded": sum(spec in truth for spec in asked) / len(asked),
+        "recorded": _recorded_share(true, best.choice, truth),
         "uniform": {name: ns / best_ns for name, ns in uniform.items()},
-        "regret": {way: regret(true, true.priced(costs), truth, best_ns) for way, costs in prices.items()},
+        "regret": {way: regret(true, true.priced(costs), best_ns) for way, costs in prices.items()},
         "best_uniform": min(uniform.values()) / best_ns,
     }
+
+
+def _recorded_share(true: Network, choice: Choice, truth: Mapping[dnnl.Spec, float]) -> float:
+    """Of the time of a choice's steps, without reorders."""
+    steps = [step.spec for offered, taken in zip(true.candidates, choice, strict=True) for step in offered[taken].steps]
+    known_ns = sum(true.costs.step_ns(spec) for spec in steps if spec in truth)
+    return known_ns / max(sum(map(true.costs.step_ns, steps)), 1.0)
 
 
 def by_prices(true: Network, network: Network) -> float:
@@ -186,9 +198,7 @@ def by_prices(true: Network, network: Network) -> float:
     return true.total_ns(Portfolio.of(network).cheapest.choice)
 
 
-def regret(
-    true: Network, network: Network, truth: Mapping[dnnl.Spec, float], best_ns: float
-) -> dict[str, float | bool]:
+def regret(true: Network, network: Network, best_ns: float) -> dict[str, float | bool]:
     """Of what ``auto`` chooses by a network's prices, and after what its first load measures and runs."""
     lost = by_prices(true, network) / best_ns - 1
     if mean_doubt(network) < SURE_BELOW:
@@ -196,13 +206,13 @@ def regret(
     n_asked = len(measurements(network))
     load_s = LOAD_SECONDS + ASKED_SECONDS * n_asked
     measuring_s = MEASURED_SHARE * seconds_to_run(load_s)
-    times = measured(most_doubted(network, measuring_s), truth, 1e9 * measuring_s - MEASURING_NS)
+    times = measured(most_doubted(network, measuring_s), true, 1e9 * measuring_s - MEASURING_NS)
     known = network.priced(KnownCosts.over(network.costs, times))
     portfolio = Portfolio(contenders_of(known, None), solve_layouts(known))
     nbytes = packed_nbytes(network, portfolio.cheapest.choice)
     load_s += CHOOSING_SECONDS + PRICED_SECONDS * n_asked
     left_ns = 1e9 * (seconds_to_run(load_s, nbytes / PACKED_PER_NS / 1e9) - measuring_s)
-    won_ns = fastest_ns(true, portfolio, truth, left_ns, SOLVED_NS * n_asked)
+    won_ns = fastest_ns(true, portfolio, left_ns, SOLVED_NS * n_asked)
     return {"prices": lost, "race": won_ns / best_ns - 1, "is_raced": True}
 
 
@@ -211,9 +221,7 @@ def seconds_to_run(before_s: float, packing_s: float = 0.0) -> float:
     return min(MAX_RUN_SECONDS, ((1 + STILL_TO_COME) * before_s + packing_s) / 2)
 
 
-def fastest_ns(
-    true: Network, portfolio: Portfolio, truth: Mapping[dnnl.Spec, float], left_ns: float, learning_ns: float
-) -> float:
+def fastest_ns(true: Network, portfolio: Portfolio, left_ns: float, learning_ns: float) -> float:
     """True nanoseconds of the fastest plan of a race: runs, measuring and solving anew take their time."""
     made: set[object] = set()
     found: list[float] = []
@@ -228,7 +236,7 @@ def fastest_ns(
     def measure(specs: Sequence[dnnl.Spec], seconds: float) -> dict[dnnl.Spec, float]:
         nonlocal clock_ns
         clock_ns += 1e9 * seconds + learning_ns
-        return measured(specs, truth, 1e9 * seconds - AGAIN_NS)
+        return measured(specs, true, 1e9 * seconds - AGAIN_NS)
 
     race = Race(portfolio, lambda _, contender: contender, measure, lambda: 0.0)  # learning is counted here
     contender: Contender | None = race.plans[0]
@@ -240,7 +248,8 @@ def fastest_ns(
             [step.cost_ns for step in contender.at(true).assembly.steps], (left_ns - clock_ns - learning_ns) / 1e9
         )
         contender = race.next(has_time)
-    return min(found)
+    _, winner, _ = race.result([[ns] for ns in found])
+    return true.total_ns(winner.choice)
 
 
 def packed_nbytes(network: Network, choice: Choice) -> int:
@@ -254,15 +263,17 @@ def packed_nbytes(network: Network, choice: Choice) -> int:
     return sum({(group, desc): desc.nbytes for group, spec in steps for desc in [spec.memory_desc("weights")]}.values())
 
 
-def measured(specs: Sequence[dnnl.Spec], truth: Mapping[dnnl.Spec, float], left_ns: float) -> dict[dnnl.Spec, float]:
-    """The recorded times of the first Specs, of as many turns as there is time for."""
+def measured(specs: Sequence[dnnl.Spec], true: Network, left_ns: float) -> dict[dnnl.Spec, float]:
+    """The true times of the first Specs, of as many turns as there is time for: of the last one fewer runs."""
     times: dict[dnnl.Spec, float] = {}
-    for first in range(0, len(specs), N_IN_BRIEF_TURN):
-        turn = {spec: truth[spec] for spec in specs[first : first + N_IN_BRIEF_TURN] if spec in truth}
-        left_ns -= sum(SPEC_NS + (1 + N_BRIEF_RUNS) * ns for ns in turn.values())
+    for chunk in brief_turns(specs):
+        turn = {spec: price_of(true.costs, spec).ns for spec in chunk}
+        n_least = N_LEAST_RUNS + any(ns < SLOW_NS for ns in turn.values())
+        left_ns -= SPEC_NS * len(turn) + n_least * sum(turn.values())
         if left_ns < 0:
             break
         times |= turn
+        left_ns -= (1 + N_BRIEF_RUNS - n_least) * sum(turn.values())
     return times
 
 
@@ -279,7 +290,8 @@ def show(results: Sequence[dict[str, Any]]) -> None:
     title = "uniform policies over the best plan, and the regret of each way to price (before > after a race)"
     print_table(header, rows, title=title, text_columns=(0, 1, 2))
     for isa, dtype in dict.fromkeys((each["isa"], each["dtype"]) for each in results):
-        some = [each for each in results if (each["isa"], each["dtype"]) == (isa, dtype)]
+        alike = [each for each in results if (each["isa"], each["dtype"]) == (isa, dtype)]
+        some = [each for each in alike if each["recorded"] >= MIN_RECORDED]
         again = [each["again"] for each in some if "again" in each]
         if again:
             print(f"{isa.lower()} {dtype}, again: median {statistics.median(again):.1%}, worst {max(again):.1%}")

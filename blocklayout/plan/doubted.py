@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from blocklayout.dnnl import Spec, multiply_adds
 from blocklayout.plan.costs.atlas import EXACT_DOUBT
 from blocklayout.plan.costs.known import OTHER_DTYPE_DOUBT, KnownCosts
 from blocklayout.plan.costs.model import Price
+from blocklayout.plan.costs.traits import source_dtype
 from blocklayout.plan.pricing import measurements
 
 if TYPE_CHECKING:
-    from blocklayout.dnnl import Spec
+    from collections.abc import Iterator
+
     from blocklayout.plan.costs.model import Costs
     from blocklayout.plan.network import Network
 
@@ -32,19 +37,65 @@ _FILLED_PER_NS = 0.25
 """Bytes that are made ready in a nanosecond for a primitive to read and write."""
 
 
+N_COMPARED = 4
+"""Pairs of implementations, in the data type that was asked for and in f32, that are measured before all else."""
+
+_COMPARED_NS = 2e5
+"""What both of a pair take together where that is enough to tell which is faster."""
+
+
 def most_doubted(network: Network, seconds: float) -> list[Spec]:
     """The Specs whose times are neither measured nor recorded, those first that tell most in the time they take.
 
-    None whose tensors are too large to be made ready in so many seconds, and none that computes in another data type
-    than the one asked for, where prices do not know which is faster.
+    At the head are pairs that tell which data type is faster. Else there is none that computes in another data type
+    than the one asked for, where prices do not know that; and none whose tensors are too large to be made ready in so
+    many seconds.
     """
-    prices = {spec: (_price(network.costs, spec), worth) for spec, worth in measurements(network).items()}
+    prices = {spec: (price_of(network.costs, spec), worth) for spec, worth in measurements(network).items()}
     told = {
         spec: worth * price.doubt / (_CREATING_NS + price.ns)
         for spec, (price, worth) in prices.items()
-        if EXACT_DOUBT < price.doubt < OTHER_DTYPE_DOUBT and spec.nbytes_moved < 1e9 * seconds * _FILLED_PER_NS
+        if EXACT_DOUBT < price.doubt < OTHER_DTYPE_DOUBT and _can_be_ready(spec, seconds)
     }
-    return sorted(told, key=lambda spec: -told[spec])
+    compared = chain.from_iterable(_compared(network, seconds))
+    return [*dict.fromkeys([*compared, *sorted(told, key=lambda spec: -told[spec])])]
+
+
+def _can_be_ready(spec: Spec, seconds: float) -> bool:
+    return spec.nbytes_moved < 1e9 * seconds * _FILLED_PER_NS
+
+
+_Pair = tuple[Spec, Spec]
+
+
+def _compared(network: Network, seconds: float) -> Iterator[_Pair]:
+    """What a group would do in the data type that was asked for, and in f32: a pair for each two implementations.
+
+    Those two first that most time goes to, and the shortest pair of them that is long enough; none where any pair of
+    them is known, measured or recorded.
+    """
+    costs = network.costs
+    found: dict[tuple[str, str, str], list[_Pair]] = defaultdict(list)
+    for offered in network.candidates if network.dtype != "f32" else ():
+        best: dict[str, Spec] = {}
+        for candidate in sorted(offered, key=lambda each: each.cost_ns):
+            for spec in (step.spec for step in candidate.steps):
+                if isinstance(spec, Spec) and multiply_adds(spec):
+                    best.setdefault(source_dtype(spec), spec)
+        if best.keys() >= {network.dtype, "f32"}:
+            pair = best[network.dtype], best["f32"]
+            found[pair[0].kind, pair[0].impl, pair[1].impl].append(pair)
+
+    def pair_ns(pair: _Pair) -> float:
+        return sum(map(costs.step_ns, pair))
+
+    def is_known(pair: _Pair) -> bool:
+        return max(map(costs.doubt, pair)) <= EXACT_DOUBT
+
+    for pairs in sorted(found.values(), key=lambda pairs: -sum(map(pair_ns, pairs)))[:N_COMPARED]:
+        ready = [pair for pair in pairs if all(_can_be_ready(spec, seconds) for spec in pair)]
+        if ready and not any(map(is_known, pairs)):
+            yield min(ready, key=lambda pair: (pair_ns(pair) < _COMPARED_NS, abs(pair_ns(pair) - _COMPARED_NS)))
 
 
 def with_measured(network: Network, seconds: float) -> Network:
@@ -55,7 +106,8 @@ def with_measured(network: Network, seconds: float) -> Network:
     return network.priced(KnownCosts.over(network.costs, times))
 
 
-def _price(costs: Costs, spec: Spec) -> Price:
+def price_of(costs: Costs, spec: Spec) -> Price:
+    """Of a resolved Spec, or of a reorder as its constructor gives it."""
     if spec.kind == "reorder" and not spec.impl:
         ends = spec.memory_desc("src"), spec.memory_desc("dst")
         return Price(costs.reorder_ns(*ends), costs.reorder_doubt(*ends))

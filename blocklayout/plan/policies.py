@@ -104,16 +104,16 @@ def checked_policy(name: str) -> str:
     return name
 
 
-def choose_by(policy: Policy, network: Network) -> Choice:
+def choose_by(policy: Policy, network: Network, dtype: str | None = None) -> Choice:
     """Walk the network once, giving each group what the policy prefers; ties go to the cheaper.
 
     In the layouts that it prefers a policy takes the library's own favourite implementation, in the data type that
-    was asked for.
+    was asked for, or in another one.
     """
     choice: list[int] = []
     for index, group in enumerate(network.groups):
         incoming = {operand: _arrives(policy, network, value.name, choice) for operand, value in group.sources.items()}
-        choice.append(_preferred(policy, network, index, incoming))
+        choice.append(_preferred(policy, network, index, incoming, dtype or network.dtype))
     return tuple(choice)
 
 
@@ -126,10 +126,10 @@ def _arrives(policy: Policy, network: Network, value: str, choice: list[int]) ->
     return MemoryDesc(desc.dims, desc.dtype) if policy.returns_to_plain and isinstance(desc, MemoryDesc) else desc
 
 
-def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str, ValueLayout]) -> int:
+def _preferred(policy: Policy, network: Network, index: int, incoming: dict[str, ValueLayout], dtype: str) -> int:
     """The cheapest, reorders of its sources included, of the candidates that the policy dislikes least."""
     group, offered = network.groups[index], network.candidates[index]
-    role, dtype = group.main.operator.role, value_info(group.dst, group.dtypes(network.dtype)[0]).dtype
+    role, dtype = group.main.operator.role, value_info(group.dst, group.dtypes(dtype)[0]).dtype
 
     def dislike(candidate: Candidate) -> float:
         if candidate.is_fused:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from blocklayout.dnnl import Spec
 from blocklayout.plan.assemble import Assembly, assemble
 from blocklayout.plan.policies import BOLD_SOLVE, SIMPLE_POLICIES, SOLVE, Policy, choose_by
-from blocklayout.plan.solving.solve import Solution, solve_layouts, wary_choice
+from blocklayout.plan.solving.solve import Solution, charge_departures, solve_layouts, wary_choice
 
 if TYPE_CHECKING:
     from blocklayout.ir import HostSpec
@@ -125,7 +125,8 @@ class Portfolio(Struct, frozen=True):
 def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
     """The choice of each simple policy and of the one that is wanted, and the solve's, which is the last.
 
-    The solve's is the wary one: it departs from the cheapest simple policy where prices are sure enough of a gain.
+    The solve's is the wary one: it departs from the cheapest uniform policy where prices are sure enough of a gain, and
+    so does that policy from the data type that was asked for.
     """
     policies = [Policy.parse(name, network.costs.machine) for name in SIMPLE_POLICIES]
     if wanted and wanted not in policies:
@@ -133,6 +134,11 @@ def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
     assembled = cache(partial(assemble, network))  # in small networks most policies choose the same
     found = [Contender(policy.name, policy, choose_by(policy, network), network, assembled) for policy in policies]
     simple = min((each.choice for each in found if each.name in UNIFORM_POLICIES), key=network.total_ns)
+    if network.dtype != "f32":
+        uniform = (policy for policy in policies if policy.name in UNIFORM_POLICIES)
+        wide = min((choose_by(policy, network, "f32") for policy in uniform), key=network.total_ns)
+        charged = charge_departures(network, simple)
+        simple = min(simple, wide, key=charged.total_ns)
     return [*found, Contender(SOLVE, None, wary_choice(network, simple), network, assembled)]
 
 

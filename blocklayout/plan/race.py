@@ -175,7 +175,10 @@ class Race(Generic[_Made]):
         return [*found.values()]
 
     def result(self, times: Sequence[Sequence[float]] | None) -> tuple[Portfolio, Contender, Raced]:
-        """Which is taken: the fastest, or the first where none is clearly faster; at the prices that are known by now.
+        """Which is taken, at the prices that are known by now.
+
+        The fastest, or the first where none is clearly faster. Where there was time for the first alone, what its steps
+        took decides: the cheapest by that, if it is clearly cheaper.
 
         Args:
             times: As ``TimePlans`` returns them.
@@ -195,8 +198,11 @@ class Race(Generic[_Made]):
         fastest = min(ratios, key=ratios.__getitem__)
         winner = self._given[fastest if ratios[fastest] < CLEARLY else 0]
         raced = tuple((self._label(index), ratio) for index, ratio in ratios.items()) if len(ratios) > 1 else ()
-        has_learnt = self._network is not self._portfolio.network
-        return Portfolio.of(self._network) if has_learnt else self._portfolio, winner.at(self._network), raced
+        if self._network is self._portfolio.network:
+            return self._portfolio, winner, raced
+        portfolio, winner = Portfolio.of(self._network), winner.at(self._network)
+        is_told = raced or winner.cost_ns * CLEARLY <= portfolio.cheapest.cost_ns
+        return portfolio, winner if is_told else portfolio.cheapest, raced
 
     def _label(self, index: int) -> str:
         """The contender's name, with a number from the second contender of that name on."""

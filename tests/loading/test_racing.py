@@ -197,7 +197,7 @@ def test_the_cheapest_plans_turn_tells_whether_there_is_time_for_another(
     track.run_s = (run_s,)
     plan = track.load()
     assert plan.raced == ()
-    assert track.names == [plan.chosen]
+    assert len(track.names) == 1
     assert track.raced_s == pytest.approx(raced_s)
     track.planning_s = 0.0
     monkeypatch.setattr(loading, "PACKED_PER_NS", math.inf)

@@ -13,7 +13,7 @@ import blocklayout as bl
 from blocklayout import dnnl
 from blocklayout.dnnl import MemoryDesc, Spec
 from blocklayout.plan.costs.atlas import EXACT_DOUBT, FOLDER, Atlas, fitting, in_steps
-from blocklayout.plan.costs.known import FOREIGN_DOUBT, OTHER_DTYPE_DOUBT, RecordedCosts
+from blocklayout.plan.costs.known import FOREIGN_DOUBT, OTHER_DTYPE_DOUBT, KnownCosts, RecordedCosts
 from blocklayout.plan.costs.machine import Machine, peak_flops
 from blocklayout.plan.costs.model import CostModel
 from blocklayout.plan.costs.traits import NUMBERS, spec_class, spec_numbers
@@ -129,6 +129,20 @@ def test_on_cpus_of_another_kind_no_price_says_which_data_type_is_faster() -> No
         priced = RecordedCosts(MODEL, recorded, kind, "bf16")
         assert [priced.doubt(asked), priced.doubt(instead)] == pytest.approx([EXACT_DOUBT + more for more in doubts])
     assert RecordedCosts(MODEL, recorded, OTHER, "f32").doubt(instead) == pytest.approx(EXACT_DOUBT + FOREIGN_DOUBT)
+
+
+def test_what_is_measured_here_tells_which_data_type_is_faster() -> None:
+    sizes = (14, 28)
+    (asked, other), (instead, another) = (
+        [conv(size, f"brgconv:{impl}", dtype) for size in sizes]
+        for impl, dtype in (("avx512_core_bf16", "bf16"), ("avx512_core", "f32"))
+    )
+    foreign = RecordedCosts(MODEL, atlas({asked: 1e5, other: 4e5, instead: 2e5, another: 8e5}), OTHER, "bf16")
+    assert foreign.step_ns(other) < foreign.step_ns(another)
+    known = KnownCosts(foreign, {asked: 3e5, instead: 2e5})
+    assert known.step_ns(other) > known.step_ns(another)
+    assert known.doubt(another) == pytest.approx(EXACT_DOUBT + FOREIGN_DOUBT)
+    assert KnownCosts(foreign, {asked: 3e5}).doubt(another) > OTHER_DTYPE_DOUBT
 
 
 def test_an_atlas_without_the_data_type_asked_for_is_none() -> None:

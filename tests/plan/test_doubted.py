@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from blocklayout.dnnl import Spec
+from blocklayout.dnnl import Spec, multiply_adds
 from blocklayout.model import legalize, lower, simplify
 from blocklayout.plan.candidates.fuse import fuse
 from blocklayout.plan.candidates.propose import Proposer
@@ -17,11 +17,12 @@ from blocklayout.plan.costs.atlas import EXACT_DOUBT, Atlas
 from blocklayout.plan.costs.known import KnownCosts, RecordedCosts
 from blocklayout.plan.costs.machine import Machine
 from blocklayout.plan.costs.model import CostModel
-from blocklayout.plan.costs.traits import spec_class, spec_numbers
+from blocklayout.plan.costs.traits import source_dtype, spec_class, spec_numbers
 from blocklayout.plan.doubted import mean_doubt, most_doubted, with_measured
 from blocklayout.plan.network import Network, propose_all
 from blocklayout.plan.pricing import measurements
 from tests import nets
+from tests.plan import made_up
 
 MODEL = CostModel(Machine("avx2", 2))
 KIND, OTHER = "Maker family 1", "Other family 1"
@@ -76,6 +77,21 @@ def test_another_data_type_than_the_one_asked_for_is_left_out_on_cpus_of_another
     network = recorded(proposed, everything, OTHER, "bf16")
     assert {spec.kind for spec in most_doubted(network, 1.0)} == {"reorder"}
     assert set(most_doubted(recorded(proposed, everything, OTHER), 1.0)) == set(everything)
+
+
+def test_a_pair_that_tells_which_data_type_is_faster_comes_first_until_it_is_known() -> None:
+    network = made_up.network_in_bf16().priced(MODEL)
+    asked, instead = most_doubted(network, 60.0)[:2]
+    assert (source_dtype(asked), source_dtype(instead)) == ("bf16", "f32")
+    assert asked.kind == instead.kind
+    assert multiply_adds(asked) == multiply_adds(instead) > 0
+    known = network.priced(KnownCosts.over(network.costs, {asked: 1000.0, instead: 1000.0}))
+    found = most_doubted(known, 60.0)
+    assert not {asked, instead} & {*found}
+    assert (found[0].impl, found[1].impl) != (asked.impl, instead.impl)
+    in_f32 = most_doubted(replace(network, dtype="f32"), 60.0)
+    assert {*in_f32} == {*most_doubted(network, 60.0)}
+    assert in_f32 != most_doubted(network, 60.0)
 
 
 def test_measured_times_are_prices_and_scale_others(proposed: Network, monkeypatch: pytest.MonkeyPatch) -> None:

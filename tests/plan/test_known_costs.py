@@ -69,6 +69,17 @@ def test_an_implementation_nobody_measured_is_scaled_as_its_kind_and_a_kind_as_a
     assert 1 < scale(known, softmax) < scale(known, relu(20, "jit:sse41")) < 3
 
 
+def test_what_data_types_differ_by_is_taken_as_it_is() -> None:
+    """One primitive in bf16 tells, next to many others that scale both alike."""
+    narrow = MemoryDesc((1, 16, 30, 30), "bf16")
+    spec = dnnl.eltwise(narrow, narrow, algorithm="relu", n_threads=2).replace(impl="jit:avx512_core_bf16")
+    known = costs({**{relu(extent): 2.0 for extent in range(20)}, spec: 6.0})
+    wide = MemoryDesc((1, 16, 60, 60), "bf16")
+    others = [spec.replace(descs=(("src", wide), ("dst", wide)), impl=impl) for impl in (spec.impl, "jit:uni")]
+    for other in others:
+        assert scale(known, other) / scale(known, relu(60, "jit:uni")) == pytest.approx(3.0, rel=0.01)
+
+
 def test_few_primitives_are_believed_less_than_many_about_the_rest_of_their_implementation() -> None:
     others = {relu(extent): 2.0 for extent in range(8, 12)}
     known = [costs({**others, **{relu(20 + i, "ref:any"): 0.01 for i in range(n)}}) for n in (0, 1, 2, 20)]

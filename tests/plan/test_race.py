@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from blocklayout.dnnl import Spec
 from blocklayout.plan.network import Network
-from blocklayout.plan.portfolio import UNIFORM_POLICIES, Contender, Portfolio
+from blocklayout.plan.portfolio import CLEARLY, UNIFORM_POLICIES, Contender, Portfolio
 from blocklayout.plan.race import Race, racers
 from tests.plan import made_up
 from tests.plan.made_up import Prices
@@ -132,6 +132,23 @@ def test_what_there_is_no_time_to_learn_scales_prices(proposed: Network) -> None
     assert race.next(never) is None
     waiting = [each.cost_ns for each in racers(Portfolio.of(first.network))[1:]]
     assert asked == pytest.approx([3 * ns for ns in waiting])
+
+
+def test_where_there_was_time_for_one_run_what_its_steps_took_decides(proposed: Network) -> None:
+    """It takes what its prices say; or one step a thousand times as long."""
+    for times_longer in (1, 1000):
+        network = proposed.priced(Prices(1, 0.1))
+        race = begun(network)
+        [first] = race.plans
+        dear = next(
+            step.spec for step in first.assembly.steps if isinstance(step.spec, Spec) and step.spec.has("weights")
+        )
+        race.learn([step.cost_ns * (times_longer if step.spec == dear else 1) for step in first.assembly.steps], 60.0)
+        portfolio, winner, raced = race.result(None)
+        assert raced == ()
+        assert winner.network is portfolio.network
+        assert winner.cost_ns <= portfolio.cheapest.cost_ns / CLEARLY
+        assert (dear in winner.specs) == (winner.specs == first.specs) == (times_longer == 1)
 
 
 def test_a_plan_that_is_faster_by_chance_is_not_taken(proposed: Network) -> None:

@@ -155,9 +155,10 @@ def test_what_another_process_has_measured_meanwhile_is_not_measured_again(
 def test_briefly_the_first_are_measured_few_at_a_time_until_the_time_is_up(timer: FakeTimer) -> None:
     timer.errors = {2: [DisturbedError("busy")], 3: [OutOfMemoryError("no")]}
     specs = [spec_number(number) for number in range(1, 3 * N_IN_BRIEF_TURN)]
-    times = measure_briefly(specs, N_IN_BRIEF_TURN + 4.0)
-    assert timer.turns == [N_IN_BRIEF_TURN, N_IN_BRIEF_TURN]
-    assert list(times) == [spec_number(number) for number in range(1, N_IN_BRIEF_TURN + 5) if number not in (2, 3)]
+    n_timed = N_IN_BRIEF_TURN + 10
+    times = measure_briefly(specs, float(n_timed))
+    assert timer.turns == [2, 4, N_IN_BRIEF_TURN, N_IN_BRIEF_TURN]
+    assert list(times) == [spec_number(number) for number in range(1, n_timed + 1) if number not in (2, 3)]
     assert measure_briefly(specs, 0.0) == {}
     assert measure_briefly([], 9.0) == {}
 

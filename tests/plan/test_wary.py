@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from blocklayout.dnnl import Spec
+from blocklayout.plan.costs.traits import source_dtype
 from blocklayout.plan.network import Network
 from blocklayout.plan.policies import Policy, choose_by
 from blocklayout.plan.portfolio import UNIFORM_POLICIES, contenders_of
 from blocklayout.plan.solving.solve import CHARGED_DOUBT, ROUNDING, charge_departures, solve_layouts, wary_choice
 from tests.plan import made_up
 from tests.plan.made_up import Prices
+
+if TYPE_CHECKING:
+    from blocklayout.ir import HostSpec
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +38,24 @@ def test_it_is_never_above_a_uniform_policy(proposed: Network, seed: int, doubt:
     for policy in policies:
         if policy.name in UNIFORM_POLICIES:
             assert solve.cost_ns <= policy.cost_ns * (1 + ROUNDING)
+
+
+@pytest.mark.parametrize(("in_f32", "doubt", "is_wide"), [(0.5, 0.2, True), (0.9, 2.0, False), (2.0, 0.2, False)])
+def test_what_computes_in_f32_is_taken_where_prices_are_sure_that_it_is_faster(
+    in_f32: float, doubt: float, *, is_wide: bool
+) -> None:
+    """Each step takes so much of what it takes in bf16."""
+
+    class Typed(Prices):
+        def step_ns(self, spec: Spec | HostSpec) -> float:
+            is_in_f32 = isinstance(spec, Spec) and spec.has("weights") and source_dtype(spec) == "f32"
+            return 1e6 * (in_f32 if is_in_f32 else 1.0)
+
+    network = made_up.network_in_bf16().priced(Typed(1, doubt))
+    *_, solve = contenders_of(network, None)
+    chosen = [offered[taken] for offered, taken in zip(network.candidates, solve.choice, strict=True)]
+    specs = [step.spec for candidate in chosen for step in candidate.steps if isinstance(step.spec, Spec)]
+    assert {source_dtype(spec) for spec in specs if spec.has("weights")} == {"f32" if is_wide else "bf16"}
 
 
 @settings(max_examples=10, deadline=None)

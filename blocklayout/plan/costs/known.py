@@ -14,7 +14,7 @@ from blocklayout import dnnl
 from blocklayout.dnnl import Attr, is_reference
 from blocklayout.dtypes import has_reorder
 from blocklayout.plan.costs.model import CostsOver, Price
-from blocklayout.plan.costs.traits import spec_class, spec_numbers
+from blocklayout.plan.costs.traits import source_dtype, spec_class, spec_numbers
 
 if TYPE_CHECKING:
     from blocklayout.dnnl import Spec
@@ -36,7 +36,8 @@ FOREIGN_DOUBT = 0.25
 OTHER_DTYPE_DOUBT = 10.0
 """How much more they are of what computes in another data type than was asked for.
 
-The speed of bf16 over that of f32 differs by factors between kinds of CPUs, so the type that was asked for is kept.
+The speed of bf16 over that of f32 differs by factors between kinds of CPUs, so the type that was asked for is kept
+until both have been measured here.
 """
 
 
@@ -44,8 +45,10 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
     """A cost model that knows measured times; to be asked as :class:`~blocklayout.plan.costs.model.CostModel` is.
 
     What is not measured costs what the model says, times the median of measured to modelled times: that of its kind of
-    primitive and implementation, drawn towards that of the kind and of all, the more the fewer there are. Without any
-    factor a candidate would win because nobody has measured it, where the model is too hopeful.
+    primitive, data type and implementation. That of a kind is drawn towards that of all, and that of an implementation
+    towards that of its kind and type, the more the fewer there are; what types differ by is taken as it is, since it
+    may be large and few primitives are measured in each. Without any factor a candidate would win because nobody has
+    measured it, where the model is too hopeful.
 
     Attributes:
         times: Measured nanoseconds: of steps by their resolved Spec, of reorders by the Spec as
@@ -88,7 +91,10 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
         if spec in self.times:
             return Price(self.times[spec], _MEASURED_DOUBT)
         ns, doubt = super().price(spec)
-        return Price(ns * self._ratio(spec.kind, spec.impl), doubt)
+        family = _family(spec)
+        if doubt > OTHER_DTYPE_DOUBT and family[:2] in self._ratios:
+            doubt -= OTHER_DTYPE_DOUBT - FOREIGN_DOUBT
+        return Price(ns * self._ratio(*family), doubt)
 
     def reorder_price(self, src: MemoryDesc, dst: MemoryDesc) -> Price:
         price = self._prices.get((src, dst))
@@ -101,7 +107,7 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
         if known is not None:
             return Price(known, _MEASURED_DOUBT)
         ns, doubt = super().reorder_price(src, dst)
-        return Price(ns * self._ratio("reorder", ""), doubt)
+        return Price(ns * self._ratio("reorder", src.dtype, ""), doubt)
 
     def _measured_ns(self, src: MemoryDesc, dst: MemoryDesc) -> float | None:
         """The time of a reorder between these bytes, whatever their layouts are called."""
@@ -117,32 +123,38 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
         )
         return next(alike, None)
 
-    def _ratio(self, kind: str, impl: str) -> float:
-        for key in ((kind, impl), (kind, None), (None, None)):
-            if key in self._ratios:
-                return self._ratios[key]
-        return 1.0
+    def _ratio(self, *family: str) -> float:
+        wider = (family[:n] for n in range(len(family), -1, -1))
+        return next((self._ratios[each] for each in wider if each in self._ratios), 1.0)
 
     @cached_property
-    def _ratios(self) -> dict[tuple[str | None, str | None], float]:
-        """Of measured to modelled times: of all, by kind, and by kind and implementation."""
+    def _ratios(self) -> dict[tuple[str, ...], float]:
+        """Of measured to modelled times: of all, of each kind, of each data type of it, and of each implementation."""
         import statistics  # only where times were measured
 
-        logs: dict[tuple[str | None, str | None], list[float]] = defaultdict(list)
+        logs: dict[tuple[str, ...], list[float]] = defaultdict(list)
         for spec, ns in self.times.items():
-            for key in ((None, None), (spec.kind, None), (spec.kind, spec.impl)):
-                logs[key].append(log(ns / self._modelled_ns(spec)))
-        found: dict[tuple[str | None, str | None], float] = {}
-        for kind, impl in sorted(logs, key=lambda key: sum(part is not None for part in key)):  # the widest first
-            wider = found.get((None if impl is None else kind, None), 0.0)
-            own = logs[kind, impl]
-            found[kind, impl] = wider + (statistics.median(own) - wider) * len(own) / (len(own) + _N_UNTOLD)
-        return {key: exp(ratio) for key, ratio in found.items()}
+            ratio, narrowest = log(ns / self._modelled_ns(spec)), _family(spec)
+            for n in range(len(narrowest) + 1):
+                logs[narrowest[:n]].append(ratio)
+        found: dict[tuple[str, ...], float] = {}
+        for family, ratios in sorted(logs.items(), key=lambda item: len(item[0])):  # the widest first
+            wider = found[family[:-1]] if family else 0.0
+            if len(family) == 2:  # of a data type
+                found[family] = wider + statistics.median(ratios) - statistics.median(logs[family[:1]])
+            else:
+                found[family] = wider + (statistics.median(ratios) - wider) * len(ratios) / (len(ratios) + _N_UNTOLD)
+        return {family: exp(ratio) for family, ratio in found.items()}
 
     def _modelled_ns(self, spec: Spec) -> float:
         if _is_asked(spec):
             return self.model.reorder_ns(spec.memory_desc("src"), spec.memory_desc("dst"))
         return self.model.step_ns(spec)
+
+
+def _family(spec: Spec) -> tuple[str, str, str]:
+    """What errors of prices have in common, the widest first."""
+    return spec.kind, source_dtype(spec), spec.impl
 
 
 def _is_asked(spec: Spec) -> bool:
@@ -208,6 +220,5 @@ class RecordedCosts(CostsOver, frozen=True, dict=True):
         return Price(ns, price.doubt + (self._foreign_doubt(spec) if self.is_foreign else 0.0))
 
     def _foreign_doubt(self, spec: Spec) -> float:
-        src = next(desc for name, desc in spec.descs if name.startswith("src"))
-        is_as_asked = spec.kind == "reorder" or src.dtype == self.dtype
+        is_as_asked = spec.kind == "reorder" or source_dtype(spec) == self.dtype
         return FOREIGN_DOUBT if is_as_asked else OTHER_DTYPE_DOUBT

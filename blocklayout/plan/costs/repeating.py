@@ -16,9 +16,13 @@ MAX_RUNS = 20
 _MIN_RUNS = 5
 _BUDGET_NS = 15e6
 _PATIENCE_NS = 60e6
-_SLOW_NS = 50e6  # reference implementations
+SLOW_NS = 2e6
+"""Of a run for which it makes little difference that the first one finds code and data far away."""
+
 _VERY_SLOW_NS = 1e9
-_MIN_QUIET_RUNS = 2
+N_LEAST_RUNS = 2
+"""Quiet ones that tell a time."""
+
 _NS_PER_SWITCH = 10e6
 _LEAST_LOST = 0.02
 _THREADS = Path("/proc/self/task")
@@ -67,7 +71,7 @@ class Stopwatch:
 def typical_times(
     calls: Sequence[Callable[[], Run]], go_on: Callable[[], bool] = lambda: True, max_runs: int = MAX_RUNS
 ) -> list[float | None]:
-    """For each call the lower quartile of its quiet runs, the first left out.
+    """For each call the lower quartile of its quiet runs, the first left out unless it is long.
 
     Whatever else the machine does only adds to a time; the fastest of all, on the other hand, had luck with caches
     and clock that a network does not have every time. The calls take turns, one run each: so each finds the caches as
@@ -106,7 +110,7 @@ class _Series(Struct):
         self.n_runs += 1
         is_first = self.n_runs == 1
         self.spent_ns += 0.0 if is_first else run.ns
-        if run.is_quiet and (run.ns > _SLOW_NS or not is_first):
+        if run.is_quiet and (run.ns > SLOW_NS or not is_first):
             self.quiet.append(run.ns)
 
     @property
@@ -116,7 +120,7 @@ class _Series(Struct):
 
     @property
     def typical_ns(self) -> float | None:
-        if len(self.quiet) < _MIN_QUIET_RUNS and not self._is_very_slow:
+        if len(self.quiet) < N_LEAST_RUNS and not self._is_very_slow:
             return None
         return sorted(self.quiet)[len(self.quiet) // 4]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -83,13 +83,20 @@ def measure_briefly(specs: Sequence[Spec], seconds: float) -> dict[Spec, float]:
     """
     timer, until_s = SpecTimer(N_BRIEF_RUNS, _BRIEF_FAR_NBYTES), monotonic() + seconds
     times: dict[Spec, float] = {}
-    for first in range(0, len(specs), N_IN_BRIEF_TURN):
+    for turn in brief_turns(specs):
         if monotonic() >= until_s:
             break
-        turn = specs[first : first + N_IN_BRIEF_TURN]
         outcomes = timer.time_in_turn(turn, lambda: monotonic() < until_s)
         times |= {spec: ns for spec, ns in zip(turn, outcomes, strict=True) if not isinstance(ns, Exception)}
     return times
+
+
+def brief_turns(specs: Sequence[Spec]) -> Iterator[Sequence[Spec]]:
+    """Those that are timed in turn where time is short: two at first, as there may be time for no more."""
+    first, n = 0, 2
+    while first < len(specs):
+        yield specs[first : first + n]
+        first, n = first + n, min(2 * n, N_IN_BRIEF_TURN)
 
 
 class _Tuning(Struct):
