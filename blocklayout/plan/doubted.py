@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 _CREATING_NS = 1e5
 """Of creating a primitive and its tensors, for each of its runs."""
 
+_FILLED_PER_NS = 0.25
+"""Bytes that are made ready in a nanosecond for a primitive to read and write."""
+
+_N_COMPARED = 4
+"""Pairs of implementations, in the data type that was asked for and in f32, that are measured before all else."""
+
+_COMPARED_NS = 2e5
+"""What both of a pair take together where that is enough to tell which is faster."""
+
+_Pair = tuple[Spec, Spec]
+
 
 def mean_doubt(network: Network) -> float:
     """How far off prices may be, on average over the time of the cheapest candidates that have alternatives."""
@@ -31,17 +42,6 @@ def mean_doubt(network: Network) -> float:
     steps = [step.spec for candidate in cheapest for step in candidate.steps]
     doubted_ns = sum(costs.step_ns(spec) * costs.doubt(spec) for spec in steps)
     return doubted_ns / max(sum(map(costs.step_ns, steps)), 1.0)
-
-
-_FILLED_PER_NS = 0.25
-"""Bytes that are made ready in a nanosecond for a primitive to read and write."""
-
-
-N_COMPARED = 4
-"""Pairs of implementations, in the data type that was asked for and in f32, that are measured before all else."""
-
-_COMPARED_NS = 2e5
-"""What both of a pair take together where that is enough to tell which is faster."""
 
 
 def most_doubted(network: Network, seconds: float) -> list[Spec]:
@@ -63,9 +63,6 @@ def most_doubted(network: Network, seconds: float) -> list[Spec]:
 
 def _can_be_ready(spec: Spec, seconds: float) -> bool:
     return spec.nbytes_moved < 1e9 * seconds * _FILLED_PER_NS
-
-
-_Pair = tuple[Spec, Spec]
 
 
 def _compared(network: Network, seconds: float) -> Iterator[_Pair]:
@@ -92,7 +89,7 @@ def _compared(network: Network, seconds: float) -> Iterator[_Pair]:
     def is_known(pair: _Pair) -> bool:
         return max(map(costs.doubt, pair)) <= EXACT_DOUBT
 
-    for pairs in sorted(found.values(), key=lambda pairs: -sum(map(pair_ns, pairs)))[:N_COMPARED]:
+    for pairs in sorted(found.values(), key=lambda pairs: -sum(map(pair_ns, pairs)))[:_N_COMPARED]:
         ready = [pair for pair in pairs if all(_can_be_ready(spec, seconds) for spec in pair)]
         if ready and not any(map(is_known, pairs)):
             yield min(ready, key=lambda pair: (pair_ns(pair) < _COMPARED_NS, abs(pair_ns(pair) - _COMPARED_NS)))

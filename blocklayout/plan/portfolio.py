@@ -125,20 +125,21 @@ class Portfolio(Struct, frozen=True):
 def contenders_of(network: Network, wanted: Policy | None) -> list[Contender]:
     """The choice of each simple policy and of the one that is wanted, and the solve's, which is the last.
 
-    The solve's is the wary one: it departs from the cheapest uniform policy where prices are sure enough of a gain, and
-    so does that policy from the data type that was asked for.
+    The solve's is the wary one: it departs from the cheapest uniform policy where prices are sure enough of a gain, or
+    from that policy in f32 where they are sure enough that it is faster.
     """
     policies = [Policy.parse(name, network.costs.machine) for name in SIMPLE_POLICIES]
     if wanted and wanted not in policies:
         policies.append(wanted)
     assembled = cache(partial(assemble, network))  # in small networks most policies choose the same
-    found = [Contender(policy.name, policy, choose_by(policy, network), network, assembled) for policy in policies]
-    simple = min((each.choice for each in found if each.name in UNIFORM_POLICIES), key=network.total_ns)
+    choices = {policy: choose_by(policy, network) for policy in policies}
+    found = [Contender(policy.name, policy, choice, network, assembled) for policy, choice in choices.items()]
+    uniform = (policy for policy in policies if policy.name in UNIFORM_POLICIES)
+    cheapest = min(uniform, key=lambda policy: network.total_ns(choices[policy]))
+    simple = choices[cheapest]
     if network.dtype != "f32":
-        uniform = (policy for policy in policies if policy.name in UNIFORM_POLICIES)
-        wide = min((choose_by(policy, network, "f32") for policy in uniform), key=network.total_ns)
         charged = charge_departures(network, simple)
-        simple = min(simple, wide, key=charged.total_ns)
+        simple = min(simple, choose_by(cheapest, network, "f32"), key=charged.total_ns)
     return [*found, Contender(SOLVE, None, wary_choice(network, simple), network, assembled)]
 
 
