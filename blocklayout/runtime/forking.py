@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Renewable(Protocol):
@@ -25,7 +28,11 @@ def renew_in_children(owner: Renewable) -> None:
 
 
 class Lock:
-    """A lock that is free in a child, even if a thread held it that does not exist there."""
+    """A lock that is free in a child, even if a thread held it that does not exist there.
+
+    A ``with`` statement calls what these properties give, which are the functions of the lock that it takes: of C, so
+    that no signal comes between taking it and what releases it, and of that lock even where the child has another.
+    """
 
     def __init__(self) -> None:
         renew_in_children(self)
@@ -34,12 +41,13 @@ class Lock:
         """Make a free lock."""
         self._lock = threading.Lock()
 
-    def __enter__(self) -> None:
-        self._lock.acquire()
+    @property
+    def __enter__(self) -> Callable[[], bool]:
+        return self._lock.__enter__
 
-    def __exit__(self, *_: object) -> None:
-        if self._lock.locked():  # not so where the child was forked inside
-            self._lock.release()
+    @property
+    def __exit__(self) -> Callable[..., None]:  # noqa: PLE0302, PYI036 - it is no method but what gives one
+        return self._lock.__exit__
 
 
 def _after_fork_in_child() -> None:

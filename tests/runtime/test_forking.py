@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,32 @@ def test_a_lock_that_another_thread_holds_is_free_in_a_child() -> None:
     may_end.set()
     holder.join(timeout=30)
     assert can_take(lock)
+
+
+def test_an_interrupt_at_any_moment_leaves_a_lock_free() -> None:
+    """Ctrl-C, at each event in turn of what Python runs to take the lock and to release it."""
+    lock, n_survived, is_interrupted = Lock(), 0, True
+    while is_interrupted:
+        left, is_interrupted = n_survived, False
+
+        def interrupt(*_: object) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+            return interrupt
+
+        sys.settrace(interrupt)
+        try:
+            with lock:
+                pass
+        except KeyboardInterrupt:
+            n_survived, is_interrupted = n_survived + 1, True
+        finally:
+            sys.settrace(None)
+        assert can_take(lock)
+        lock.renew()
+    assert n_survived > 0
 
 
 def test_a_child_that_was_forked_inside_goes_on() -> None:
