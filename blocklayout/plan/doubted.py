@@ -30,7 +30,7 @@ _N_COMPARED = 4
 """Pairs of implementations, in the data type that was asked for and in f32, that are measured before all else."""
 
 _COMPARED_NS = 2e5
-"""What both of a pair take together where that is enough to tell which is faster."""
+"""Nanoseconds that both of a pair take together, at least: in shorter ones the start counts for too much."""
 
 _Pair = tuple[Spec, Spec]
 
@@ -66,10 +66,10 @@ def _can_be_ready(spec: Spec, seconds: float) -> bool:
 
 
 def _compared(network: Network, seconds: float) -> Iterator[_Pair]:
-    """What a group would do in the data type that was asked for, and in f32: a pair for each two implementations.
+    """Pairs to measure, to know whether the data type that was asked for or f32 is the faster.
 
-    Those two first that most time goes to, and the shortest pair of them that is long enough; none where any pair of
-    them is known, measured or recorded.
+    A pair is the cheapest step of a group in each of the two types. Of the pairs by the same two implementations one is
+    given, the shortest that is long enough; first of those that take most time, and none where a time of both is known.
     """
     costs = network.costs
     found: dict[tuple[str, str, str], list[_Pair]] = defaultdict(list)

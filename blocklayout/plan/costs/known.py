@@ -153,7 +153,7 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
 
 
 def _family(spec: Spec) -> tuple[str, str, str]:
-    """What errors of prices have in common, the widest first."""
+    """Its kind, data type and implementation: Specs that share the first of these have prices scaled together."""
     return spec.kind, source_dtype(spec), spec.impl
 
 
