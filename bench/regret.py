@@ -49,9 +49,10 @@ from blocklayout.loading.racing import turn_of_ns
 from blocklayout.plan import CostModel
 from blocklayout.plan.costs.atlas import Atlas
 from blocklayout.plan.costs.known import KnownCosts, RecordedCosts
+from blocklayout.plan.costs.model import price_of
 from blocklayout.plan.costs.repeating import N_LEAST_RUNS, SLOW_NS
 from blocklayout.plan.costs.tuning import N_BRIEF_RUNS, brief_turns
-from blocklayout.plan.doubted import mean_doubt, most_doubted, price_of
+from blocklayout.plan.doubted import mean_doubt, most_doubted
 from blocklayout.plan.portfolio import UNIFORM_POLICIES, Portfolio, contenders_of
 from blocklayout.plan.pricing import measurements
 from blocklayout.plan.race import Race

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from blocklayout.dnnl import Spec, multiply_adds
 from blocklayout.plan.costs.atlas import EXACT_DOUBT
 from blocklayout.plan.costs.known import OTHER_DTYPE_DOUBT, KnownCosts
-from blocklayout.plan.costs.model import Price
+from blocklayout.plan.costs.model import price_of
 from blocklayout.plan.costs.traits import source_dtype
 from blocklayout.plan.pricing import measurements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from blocklayout.plan.costs.model import Costs
     from blocklayout.plan.network import Network
 
 
@@ -101,11 +100,3 @@ def with_measured(network: Network, seconds: float) -> Network:
 
     times = measure_briefly(most_doubted(network, seconds), seconds)
     return network.priced(KnownCosts.over(network.costs, times))
-
-
-def price_of(costs: Costs, spec: Spec) -> Price:
-    """Of a resolved Spec, or of a reorder as its constructor gives it."""
-    if spec.kind == "reorder" and not spec.impl:
-        ends = spec.memory_desc("src"), spec.memory_desc("dst")
-        return Price(costs.reorder_ns(*ends), costs.reorder_doubt(*ends))
-    return Price(costs.step_ns(spec), costs.doubt(spec))

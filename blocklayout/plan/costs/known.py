@@ -13,7 +13,7 @@ from msgspec import field
 from blocklayout import dnnl
 from blocklayout.dnnl import Attr, is_reference
 from blocklayout.dtypes import has_reorder
-from blocklayout.plan.costs.model import CostsOver, Price
+from blocklayout.plan.costs.model import CostsOver, Price, is_asked, price_of
 from blocklayout.plan.costs.traits import source_dtype, spec_class, spec_numbers
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
 
     def __post_init__(self) -> None:
         for spec, ns in self.times.items():
-            if _is_asked(spec) and spec.attr == _NO_ATTR and spec.n_threads == self.machine.n_threads:
+            if is_asked(spec) and spec.attr == _NO_ATTR and spec.n_threads == self.machine.n_threads:
                 self._measured.setdefault(spec.memory_desc("src"), {})[spec.memory_desc("dst")] = ns
 
     @classmethod
@@ -134,7 +134,7 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
 
         logs: dict[tuple[str, ...], list[float]] = defaultdict(list)
         for spec, ns in self.times.items():
-            ratio, narrowest = log(ns / self._modelled_ns(spec)), _family(spec)
+            ratio, narrowest = log(ns / price_of(self.model, spec).ns), _family(spec)
             for n in range(len(narrowest) + 1):
                 logs[narrowest[:n]].append(ratio)
         found: dict[tuple[str, ...], float] = {}
@@ -146,20 +146,10 @@ class KnownCosts(CostsOver, frozen=True, dict=True):
                 found[family] = wider + (statistics.median(ratios) - wider) * len(ratios) / (len(ratios) + _N_UNTOLD)
         return {family: exp(ratio) for family, ratio in found.items()}
 
-    def _modelled_ns(self, spec: Spec) -> float:
-        if _is_asked(spec):
-            return self.model.reorder_ns(spec.memory_desc("src"), spec.memory_desc("dst"))
-        return self.model.step_ns(spec)
-
 
 def _family(spec: Spec) -> tuple[str, str, str]:
     """Its kind, data type and implementation: Specs that share the first of these have prices scaled together."""
     return spec.kind, source_dtype(spec), spec.impl
-
-
-def _is_asked(spec: Spec) -> bool:
-    """Whether it is a reorder as its constructor gives it; a step's is resolved."""
-    return spec.kind == "reorder" and not spec.impl
 
 
 class RecordedCosts(CostsOver, frozen=True, dict=True):

@@ -166,6 +166,19 @@ class CostsOver(Struct, frozen=True, dict=True):
         return self.reorder_price(src, dst).doubt
 
 
+def price_of(costs: Costs, spec: Spec) -> Price:
+    """Of a resolved Spec, or of a reorder as its constructor gives it."""
+    if is_asked(spec):
+        ends = spec.memory_desc("src"), spec.memory_desc("dst")
+        return Price(costs.reorder_ns(*ends), costs.reorder_doubt(*ends))
+    return Price(costs.step_ns(spec), costs.doubt(spec))
+
+
+def is_asked(spec: Spec) -> bool:
+    """Whether it is a reorder as its constructor gives it; a step's is resolved."""
+    return spec.kind == "reorder" and not spec.impl
+
+
 def steps_ns(costs: Costs, steps: Iterable[RecipeStep]) -> float:
     """Nanoseconds of resolved steps, one after the other."""
     return sum(costs.step_ns(step.spec) for step in steps)
